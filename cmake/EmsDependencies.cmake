@@ -1,0 +1,31 @@
+# Debian packages only; deploy/install_deps.sh names them.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED COMPONENTS core)
+find_package(RocksDB CONFIG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+find_path(EMS_ASIO_INCLUDE asio.hpp REQUIRED)
+add_library(ems_asio INTERFACE)
+target_include_directories(ems_asio SYSTEM INTERFACE "${EMS_ASIO_INCLUDE}")
+target_compile_definitions(ems_asio INTERFACE ASIO_NO_DEPRECATED)
+# g++ spells concepts' "awaitable" support itself; clang 14 has to be told.
+target_compile_definitions(ems_asio INTERFACE
+  $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT=1>
+  $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_STD_COROUTINE=1>)
+target_link_libraries(ems_asio INTERFACE Threads::Threads)
+
+find_path(EMS_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+find_path(EMS_HTTPLIB_INCLUDE httplib.h REQUIRED)
+
+if(EMS_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()

@@ -1,0 +1,36 @@
+# Language, warnings, sanitizers and launchers: everything that holds for every target.
+option(EMS_BUILD_TESTS "Build the tests" ON)
+option(EMS_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+set(EMS_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer")
+
+find_program(EMS_CCACHE ccache)
+if(EMS_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER "${EMS_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${EMS_CCACHE}")
+endif()
+find_program(EMS_MOLD mold)
+if(EMS_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(EMS_SANITIZE)
+  add_compile_options(-fsanitize=${EMS_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${EMS_SANITIZE})
+  # gcc's middle end warns about code that only the instrumentation makes.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  if(EMS_SANITIZE MATCHES "thread")
+    # Standalone fences are not modelled by TSan; the code that uses them says so and pairs them with atomics.
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  endif()
+endif()
+
+# Applied by ems_library and friends; generated code is left alone.
+set(EMS_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)

@@ -1,0 +1,81 @@
+#include "common/checksum.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/check.h"
+
+namespace ems {
+
+static_assert(std::endian::native == std::endian::little, "piece tables are hashed as they lie");
+
+uint64_t CombinePieces(std::span<const uint64_t> pieces) {
+  EMS_CHECK(!pieces.empty());
+  return pieces.size() == 1 ? pieces[0] : Hash64(std::as_bytes(pieces));
+}
+
+uint64_t Checksum(ConstBytes payload) {
+  if (payload.size() <= kPieceBytes) return Hash64(payload);
+  Hash64Stream combined;
+  for (size_t at = 0; at < payload.size(); at += kPieceBytes) {
+    const uint64_t sum = Hash64(payload.subspan(at, std::min<size_t>(kPieceBytes, payload.size() - at)));
+    combined.Update(std::as_bytes(std::span(&sum, 1)));
+  }
+  return combined.Digest();
+}
+
+PieceHasher::PieceHasher() = default;
+
+void PieceHasher::Start(std::span<uint64_t> table, uint64_t first_piece_bytes) {
+  EMS_CHECK(first_piece_bytes > 0 && first_piece_bytes <= kPieceBytes);
+  table_ = table;
+  piece_room_ = first_piece_bytes;
+  piece_filled_ = 0;
+  piece_count_ = 0;
+}
+
+void PieceHasher::EndPiece(uint64_t digest) {
+  if (!table_.empty()) {
+    EMS_CHECK(piece_count_ < table_.size());
+    table_[piece_count_] = digest;
+  }
+  if (piece_count_ == 0) {
+    single_ = digest;
+  } else {
+    if (piece_count_ == 1) {
+      combined_.Reset();
+      combined_.Update(std::as_bytes(std::span(&single_, 1)));
+    }
+    combined_.Update(std::as_bytes(std::span(&digest, 1)));
+  }
+  ++piece_count_;
+  piece_room_ = kPieceBytes;
+  piece_filled_ = 0;
+}
+
+void PieceHasher::Update(ConstBytes bytes) {
+  while (!bytes.empty()) {
+    const ConstBytes part = bytes.first(std::min<uint64_t>(bytes.size(), piece_room_));
+    bytes = bytes.subspan(part.size());
+    piece_room_ -= part.size();
+    if (piece_room_ == 0 && piece_filled_ == 0) {  // a whole piece in one part: the fast way
+      EndPiece(Hash64(part));
+      continue;
+    }
+    if (piece_filled_ == 0) stream_.Reset();
+    stream_.Update(part);
+    piece_filled_ += part.size();
+    if (piece_room_ == 0) EndPiece(stream_.Digest());
+  }
+}
+
+uint64_t PieceHasher::Finish() {
+  if (piece_filled_ > 0) {
+    EndPiece(stream_.Digest());
+  } else if (piece_count_ == 0) {
+    EndPiece(Hash64({}));
+  }
+  return piece_count_ == 1 ? single_ : combined_.Digest();
+}
+
+}  // namespace ems

@@ -1,0 +1,61 @@
+#include "common/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace ems {
+
+struct MetricsRegistry::Impl {
+  prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
+};
+
+void Counter::Add(double by) const {
+  if (counter_ != nullptr) counter_->Increment(by);
+}
+double Counter::value() const { return counter_ == nullptr ? 0 : counter_->Value(); }
+
+void Gauge::Set(double value) const {
+  if (gauge_ != nullptr) gauge_->Set(value);
+}
+void Gauge::Add(double by) const {
+  if (gauge_ != nullptr) gauge_->Increment(by);
+}
+double Gauge::value() const { return gauge_ == nullptr ? 0 : gauge_->Value(); }
+
+void Histogram::Observe(double value) const {
+  if (histogram_ != nullptr) histogram_->Observe(value);
+}
+
+MetricsRegistry::MetricsRegistry() : impl_(std::make_unique<Impl>()) {}
+MetricsRegistry::~MetricsRegistry() = default;
+
+Counter MetricsRegistry::AddCounter(const std::string& name, const std::string& help,
+                                    const Labels& labels) {
+  auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(impl_->registry);
+  return Counter(&family.Add(labels));
+}
+
+Gauge MetricsRegistry::AddGauge(const std::string& name, const std::string& help,
+                                const Labels& labels) {
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
+  return Gauge(&family.Add(labels));
+}
+
+Histogram MetricsRegistry::AddHistogram(const std::string& name, const std::string& help,
+                                        const std::vector<double>& buckets, const Labels& labels) {
+  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(impl_->registry);
+  return Histogram(&family.Add(labels, buckets));
+}
+
+std::string MetricsRegistry::Render() const {
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+std::vector<double> LatencyBuckets() {
+  return {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10};
+}
+
+}  // namespace ems

@@ -1,0 +1,78 @@
+#include "common/thread_pool.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace ems {
+
+void NameThread(const std::string& name) {
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+}
+
+Thread::Thread(std::string name, std::function<void()> body)
+    : thread_([name = std::move(name), body = std::move(body)] {
+        NameThread(name);
+        body();
+      }) {}
+
+ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_max)
+    : queue_max_(queue_max) {
+  threads_.reserve(threads);
+  for (size_t i = 0; i < threads; ++i) {
+    threads_.emplace_back(name + "-" + std::to_string(i), [this] { Run(); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    auto state = state_.Lock();
+    state->stopping = true;
+  }
+  wakeup_.notify_all();
+  threads_.clear();
+}
+
+bool ThreadPool::TrySubmit(std::function<void()>&& task) {
+  {
+    auto state = state_.Lock();
+    if (state->stopping || state->tasks.size() >= queue_max_) return false;
+    state->tasks.push_back(std::move(task));
+  }
+  wakeup_.notify_one();
+  return true;
+}
+
+void ThreadPool::Run() {
+  while (true) {
+    std::function<void()> task;
+    {
+      auto state = state_.Lock();
+      state.Wait(wakeup_, [](const State& s) { return s.stopping || !s.tasks.empty(); });
+      if (state->tasks.empty()) return;
+      task = std::move(state->tasks.front());
+      state->tasks.pop_front();
+    }
+    task();
+  }
+}
+
+void StopFlag::Set() {
+  {
+    auto set = set_.Lock();
+    *set = true;
+  }
+  wakeup_.notify_all();
+}
+
+bool StopFlag::IsSet() {
+  auto set = set_.Lock();
+  return *set;
+}
+
+bool StopFlag::WaitFor(std::chrono::nanoseconds timeout) {
+  auto set = set_.Lock();
+  return set.WaitFor(wakeup_, timeout, [](bool value) { return value; });
+}
+
+}  // namespace ems

@@ -1,0 +1,137 @@
+#pragma once
+// Objects in DRAM, by namespace: find, pin, reserve, publish, remove. The tier policy lives here and nowhere else.
+//
+// Invariant: an object is reachable only between Publish and Remove/eviction, whole, with its key, length and checksum;
+// its bytes stay where they are as long as a pin on it lives. Each byte of value is charged to exactly one namespace from
+// Reserve until the chunk is free again.
+// Bound: values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks.
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/status.h"
+#include "mp_controller/view/view_cache.h"
+#include "mp_server/segment_pool.h"
+
+namespace ems::server {
+
+class NamespaceStore;
+class ObjectEntry;
+
+// A published object that cannot go away while this lives. Move-only; must not outlive the store.
+// Threading: one thread at a time (holder).
+class ObjectPin final {
+ public:
+  ObjectPin() = default;
+  ObjectPin(ObjectPin&& other) noexcept;
+  ObjectPin& operator=(ObjectPin&& other) noexcept;
+  ~ObjectPin();
+  ConstBytes value() const;
+  uint64_t checksum() const;
+  // XXH3-64 of each 64 KiB piece; PieceCount(value().size()) of them.
+  std::span<const uint64_t> piece_sums() const;
+  explicit operator bool() const { return entry_ != nullptr; }
+
+ private:
+  friend class NamespaceStore;
+  ObjectPin(std::shared_ptr<NamespaceStore> store, ObjectEntry* entry);
+  void Reset();
+  std::shared_ptr<NamespaceStore> store_;  // keeps a deleted namespace's memory until its last pin
+  ObjectEntry* entry_ = nullptr;
+};
+
+// Room for an object that is being received. Gives chunk and quota back unless it is published.
+// Threading: one thread at a time (holder).
+class Reservation final {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation();
+  MutableBytes value() const;               // fill all of it
+  std::span<uint64_t> piece_sums() const;   // fill all of it, too
+  explicit operator bool() const { return entry_ != nullptr; }
+
+ private:
+  friend class NamespaceStore;
+  Reservation(std::shared_ptr<NamespaceStore> store, ObjectEntry* entry);
+  void Reset();
+  std::shared_ptr<NamespaceStore> store_;
+  ObjectEntry* entry_ = nullptr;
+};
+
+struct ObjectInfo {
+  uint64_t value_bytes = 0;
+  uint64_t checksum = 0;
+};
+
+struct NamespaceUsage {
+  NamespaceRef ref;
+  std::string name;
+  uint64_t objects = 0;
+  uint64_t value_bytes = 0;     // charged to the quota
+  uint64_t quota_bytes = 0;     // this server's share; 0: no limit but the pool
+  uint64_t reserved_bytes = 0;
+  uint64_t segment_bytes = 0;   // memory it holds
+  uint64_t evicted_objects = 0;
+  uint64_t evicted_bytes = 0;
+  uint64_t pinned_objects = 0;
+};
+
+// Threading: thread-safe. No call blocks on I/O; evicting happens on the caller's thread and costs O(evicted).
+class ObjectStore final {
+ public:
+  struct Options {
+    SegmentPool* pool = nullptr;  // must outlive the store
+    double high_watermark = 0.98;
+    double low_watermark = 0.96;
+    const Clock* clock = &Clock::System();
+  };
+  explicit ObjectStore(const Options& options);
+  ~ObjectStore();
+
+  // Takes over namespaces and policies; those that are gone or have a new generation lose their objects at once, their
+  // memory as pins end. Quotas are multiplied by `share`, the part of all slots that this server owns.
+  void SetNamespaces(const NamespaceTable& table, double share);
+  // Which slots may be published to. Objects of other slots are dropped before this returns. Calls come from one thread.
+  void SetOwnedSlots(const std::bitset<kSlotCount>& owned);
+
+  // True when the namespace is known here with this very generation.
+  bool Knows(NamespaceRef ns) const;
+
+  // The object of `key`, pinned; empty pin: a miss. `touch` moves it to the young end of the LRU.
+  // Cost: one leaf lock, no allocation.
+  ObjectPin Get(NamespaceRef ns, std::string_view key, bool touch);
+  std::optional<ObjectInfo> Find(NamespaceRef ns, std::string_view key, bool touch);
+
+  // Takes room for a value, evicting the namespace's oldest objects as needed.
+  // Errors: kFailedPrecondition  unknown namespace    kOutOfRange  larger than quota or pool can ever hold
+  //   kResourceExhausted  everything in the way is pinned or memory is still being prepared: try again shortly
+  Result<Reservation> Reserve(NamespaceRef ns, SlotId slot, std::string_view key, uint64_t value_bytes);
+
+  // Makes the object visible, with `checksum` as CombinePieces(piece_sums()). An existing object of the same length and
+  // checksum stays and this one is given back (ok, `*stored` false); one with other content is replaced if `overwrite`.
+  // Errors: kAlreadyExists    kFailedPrecondition  slot or namespace lost meanwhile
+  Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool* stored);
+
+  // False: there was none. Pins on it keep the bytes, not the name.
+  bool Remove(NamespaceRef ns, std::string_view key);
+
+  // Evicts until the pool is under the low watermark if it is above the high one. Called by the "ems-evict" thread.
+  void EvictToWatermark();
+
+  std::vector<NamespaceUsage> Usage() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,195 @@
+#pragma once
+// The data plane's frames: one fixed little-endian header of 64 bytes, then key, then body.
+//
+//   request   header · key (key_bytes) · body (body_bytes)
+//   answer    header · body (body_bytes); request_id and op are the request's
+//
+// Bodies, by op (request → answer):
+//   Hello        HelloBody                       → HelloBody, the versions both sides may speak
+//   Ping         –                               → –            (the header carries the server's view)
+//   Stats        –                               → JSON text
+//   Put          value · trailer                 → –
+//   Get          –                               → value        header.checksum is the value's
+//   GetRange     RangeBody                       → bytes        header.checksum is that of the bytes, cut at the value's
+//                                                               64 KiB piece boundaries (common/checksum.h)
+//   Exists       –                               → –            header.object_bytes is the value's length
+//   Remove       –                               → –
+//   MultiExists  ItemHead × n · keys             → ItemResult × n
+//   MultiRemove  ItemHead × n · keys             → ItemResult × n
+//   MultiGet     ItemHead × n · keys             → ItemResult × n · values of the items with status OK, in order
+//   MultiPut     ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
+// A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes while it sends.
+// An answer with another status than OK carries its text, if any, as body.
+//
+// Bound: every length is checked against the limits below before anything is allocated.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "common/bytes.h"
+#include "common/ids.h"
+#include "common/object_key.h"
+
+namespace ems::wire {
+
+inline constexpr uint32_t kMagic = 0x31534d45;  // "EMS1" as it lies in memory
+inline constexpr uint8_t kVersionMin = 1;
+inline constexpr uint8_t kVersionMax = 1;
+
+inline constexpr uint64_t kValueBytesLimit = uint64_t{1} << 30;  // what the format allows; servers set less
+inline constexpr uint32_t kBatchItemsMax = 16384;
+inline constexpr uint64_t kBatchBytesMax = 256 * kMiB;  // values of one MultiPut or MultiGet frame
+inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
+inline constexpr uint64_t kErrorTextMax = 1024;
+
+enum class Op : uint8_t {
+  kHello = 1,
+  kPing = 2,
+  kStats = 3,
+  kPut = 4,
+  kGet = 5,
+  kGetRange = 6,
+  kExists = 7,
+  kRemove = 8,
+  kMultiPut = 9,
+  kMultiGet = 10,
+  kMultiExists = 11,
+  kMultiRemove = 12,
+};
+// "Get", or "op 77".
+std::string OpName(Op op);
+constexpr bool IsKnown(Op op) { return op >= Op::kHello && op <= Op::kMultiRemove; }
+constexpr bool IsKeyed(Op op) { return op >= Op::kPut && op <= Op::kRemove; }
+constexpr bool IsMulti(Op op) { return op >= Op::kMultiPut && op <= Op::kMultiRemove; }
+
+// Request flags.
+inline constexpr uint16_t kFlagOverwrite = 1 << 0;   // Put, MultiPut
+inline constexpr uint16_t kFlagDurableSsd = 1 << 1;  // Put, MultiPut: acknowledge from SSD
+inline constexpr uint16_t kFlagNoTouch = 1 << 2;     // Get, Exists: leave the LRU order alone
+
+// What an answer says. Values are part of the wire format.
+enum class WireStatus : uint16_t {
+  kOk = 0,
+  kMiss = 1,
+  kAlreadyExists = 2,
+  kWrongOwner = 3,        // header.view is the server's; refresh to it or newer and ask the owner
+  kStaleNamespace = 4,    // unknown id or old generation
+  kRetryLater = 5,        // no room just now, or draining: header.retry_ms says when
+  kQuotaExceeded = 6,
+  kTooLarge = 7,
+  kInvalid = 8,
+  kFenced = 9,            // the server's lease has ended: no Put or Remove
+  kChecksumMismatch = 10,
+  kUnimplemented = 11,    // op or durability
+  kVersion = 12,          // protocol version; the body names the range
+  kOutOfRange = 13,       // GetRange beyond the value's end
+  kDeadline = 14,
+  kInternal = 15,
+  kBatchFull = 16,        // MultiGet: this and later items did not fit; ask again
+};
+inline constexpr uint16_t kWireStatusMax = 16;
+
+struct FrameHeader {
+  uint32_t magic = kMagic;
+  uint8_t version = kVersionMax;
+  Op op = Op::kPing;
+  uint16_t flags = 0;
+  uint32_t request_id = 0;
+  union {
+    uint32_t deadline_ms = 0;  // request: how long the sender will wait
+    uint32_t retry_ms;         // answer: with kRetryLater, how long to wait
+  };
+  uint32_t namespace_id = 0;
+  uint32_t namespace_generation = 0;
+  uint64_t view = 0;  // ViewVersion::packed() of the sender
+  uint16_t slot = 0;  // keyed requests; chosen by the client from its route key
+  uint16_t key_bytes = 0;
+  WireStatus status = WireStatus::kOk;
+  uint16_t item_count = 0;  // Multi ops
+  uint64_t body_bytes = 0;  // after the key, trailers included
+  union {
+    uint64_t checksum = 0;  // answers with a value
+    uint64_t object_bytes;  // Exists: length of the value
+  };
+  uint32_t reserved = 0;         // zero
+  uint32_t header_checksum = 0;  // low half of XXH3-64 over the 60 bytes before
+
+  SlotId slot_id() const { return SlotId(slot); }
+  NamespaceRef ns() const { return {NamespaceId(namespace_id), namespace_generation}; }
+  ViewVersion view_version() const { return ViewVersion::FromPacked(view); }
+};
+static_assert(sizeof(FrameHeader) == 64);
+static_assert(offsetof(FrameHeader, request_id) == 8 && offsetof(FrameHeader, namespace_id) == 16);
+static_assert(offsetof(FrameHeader, view) == 24 && offsetof(FrameHeader, slot) == 32);
+static_assert(offsetof(FrameHeader, body_bytes) == 40 && offsetof(FrameHeader, checksum) == 48);
+static_assert(offsetof(FrameHeader, header_checksum) == 60);
+
+struct HelloBody {
+  uint8_t version_min = kVersionMin;
+  uint8_t version_max = kVersionMax;
+  std::array<uint8_t, 6> reserved{};
+  uint64_t boot_id = 0;  // of the server; 0 from a client
+};
+static_assert(sizeof(HelloBody) == 16);
+
+struct RangeBody {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+static_assert(sizeof(RangeBody) == 16);
+
+struct ItemHead {
+  uint16_t slot = 0;
+  uint16_t key_bytes = 0;
+  uint32_t reserved = 0;
+  uint64_t value_bytes = 0;  // MultiPut; otherwise 0
+};
+static_assert(sizeof(ItemHead) == 16);
+
+struct ItemResult {
+  WireStatus status = WireStatus::kOk;
+  std::array<uint16_t, 3> reserved{};
+  uint64_t value_bytes = 0;  // MultiGet: bytes that follow; MultiExists: length of the value
+  uint64_t checksum = 0;     // MultiGet
+};
+static_assert(sizeof(ItemResult) == 24);
+
+// Sets header_checksum; call last.
+void Seal(FrameHeader* header);
+
+// Reads a header from exactly 64 bytes and checks everything that needs no context: magic, checksum, version, reserved
+// bits, and that the lengths fit the op and the limits. `value_bytes_max` is the server's limit for one value.
+// Errors (the connection cannot go on unless said): kDataLoss  magic or checksum  · kInvalidArgument  lengths
+//   kUnimplemented  unknown op, lengths within bounds: skip the frame and go on · kFailedPrecondition  version
+//   kOutOfRange  value above value_bytes_max
+Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* header);
+// The same for an answer.
+Status ParseAnswer(ConstBytes bytes, FrameHeader* header);
+
+// One item of a Multi request.
+struct Item {
+  ItemHead head;
+  std::string_view key;  // into the bytes given to ParseItems
+};
+// Bytes of heads and keys, if `first` holds all the heads. Errors: kInvalidArgument
+Result<uint64_t> ItemTableBytes(Op op, uint32_t item_count, ConstBytes heads, uint64_t body_bytes,
+                                uint64_t value_bytes_max);
+// Reads item `i`; the table has been checked by ItemTableBytes. `key_offset` is advanced past the key.
+Item ReadItem(ConstBytes table, uint32_t item_count, uint32_t i, uint64_t* key_offset);
+
+// How an answer looks to the SDK's caller, and back.
+Status ToStatus(WireStatus status, std::string_view text);
+
+template <typename T>
+ConstBytes RawBytes(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+template <typename T>
+T ReadRaw(ConstBytes bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
+}
+
+}  // namespace ems::wire
