@@ -1,0 +1,163 @@
+#include "bench/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+namespace ems::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr uint64_t kFailuresShownMax = 20;
+
+Status WriteWhole(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  bool ok = file != nullptr;
+  if (ok) ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) ok = std::fclose(file) == 0 && ok;
+  if (ok) ok = std::rename(temporary.c_str(), path.c_str()) == 0;
+  if (ok) return OkStatus();
+  return Error(StatusCode::kInternal, "cannot write {}: {}", path,
+               std::generic_category().message(errno));
+}
+
+// Fields 14 and 15 of /proc/PID/stat (proc(5)), counted behind the name, which may hold spaces and
+// brackets.
+bool ParseStatTicks(std::string_view stat, uint64_t* ticks) {
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return false;
+  std::string_view rest = stat.substr(name_end + 1);
+  *ticks = 0;
+  for (int field = 3; field <= 15; ++field) {
+    const size_t start = rest.find_first_not_of(' ');
+    if (start == std::string_view::npos) return false;
+    rest.remove_prefix(start);
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(word.size());
+    if (field < 14) continue;
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size()) return false;
+    *ticks += value;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool GateResult::passed() const { return op == GateOp::kAtLeast ? value >= bound : value <= bound; }
+
+std::string GateResult::Line() const {
+  return fmt::format("gate {} {:.4g} {} {:.4g} {}", name, value,
+                     op == GateOp::kAtLeast ? ">=" : "<=", bound, passed() ? "pass" : "fail");
+}
+
+Report::Report(std::string command, std::string json_path)
+    : command_(std::move(command)),
+      json_path_(std::move(json_path)),
+      json_(std::make_unique<Json>(Json{{"command", command_}})) {}
+Report::~Report() = default;
+
+Json& Report::json() { return *json_; }
+
+void Report::Print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void Report::Gate(std::string name, double value, GateOp op, double bound) {
+  const GateResult gate{std::move(name), value, op, bound};
+  Print(gate.Line() + "\n");
+  (*json_)["gates"].push_back({{"name", gate.name},
+                               {"value", value},
+                               {"op", op == GateOp::kAtLeast ? ">=" : "<="},
+                               {"bound", bound},
+                               {"passed", gate.passed()}});
+  if (!gate.passed()) ++failures_;
+}
+
+void Report::Fail(std::string_view what) {
+  if (++failures_ > kFailuresShownMax) return;
+  std::fprintf(stderr, "ems-bench %s: %.*s\n", command_.c_str(), static_cast<int>(what.size()),
+               what.data());
+}
+
+int Report::Finish() {
+  (*json_)["passed"] = !failed();
+  if (!json_path_.empty()) {
+    const Status written = WriteWhole(json_path_, json_->dump(2) + "\n");
+    if (!written.ok()) Fail(Message(written));
+  }
+  return failed() ? kExitFailed : kExitOk;
+}
+
+Json LatencyJson(const LatencyRecorder& latencies) {
+  return {{"count", latencies.count()},   {"avg_ms", latencies.avg_ms()},
+          {"min_ms", latencies.min_ms()}, {"max_ms", latencies.max_ms()},
+          {"p50_ms", latencies.p50_ms()}, {"p99_ms", latencies.p99_ms()}};
+}
+
+Result<CpuMeter> CpuMeter::Make(std::vector<pid_t> server_pids) {
+  for (const pid_t pid : server_pids) EMS_RETURN_IF_ERROR(CpuTimeOf(pid).status());
+  return CpuMeter(std::move(server_pids));
+}
+
+void CpuMeter::Start() {
+  servers_start_ = ServersNow();
+  client_start_ = ProcessCpuTime();
+}
+
+void CpuMeter::Stop() {
+  client_ += ProcessCpuTime() - client_start_;
+  servers_ += ServersNow() - servers_start_;
+}
+
+// A server that has died meanwhile counts as zero from then on.
+Duration CpuMeter::ServersNow() const {
+  Duration total{0};
+  for (const pid_t pid : pids_) total += CpuTimeOf(pid).value_or(Duration{0});
+  return total;
+}
+
+double CpuMeter::SecondsPerGb(uint64_t bytes) const {
+  if (bytes == 0) return 0;
+  const double seconds = std::chrono::duration<double>(client_ + servers_).count();
+  return seconds / (static_cast<double>(bytes) / 1e9);
+}
+
+Result<Duration> CpuTimeOf(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  uint64_t ticks = 0;
+  if (!ParseStatTicks(stat, &ticks)) {
+    return Error(StatusCode::kNotFound, "process {} is not running on this machine", pid);
+  }
+  const auto ticks_per_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return Duration(static_cast<int64_t>(ticks * (1'000'000'000 / ticks_per_second)));
+}
+
+double GbPerSecond(uint64_t bytes, Duration time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  return seconds <= 0 ? 0 : static_cast<double>(bytes) / 1e9 / seconds;
+}
+
+std::string FormatGbps(double gb_per_second) {
+  return gb_per_second > 0 && gb_per_second < 0.1 ? fmt::format("{:.4f} GB/s", gb_per_second)
+                                                  : fmt::format("{:.2f} GB/s", gb_per_second);
+}
+
+std::string FormatMs(double ms) {
+  if (ms < 1) return fmt::format("{:.4f}", ms);
+  return ms < 100 ? fmt::format("{:.3f}", ms) : fmt::format("{:.1f}", ms);
+}
+
+}  // namespace ems::bench

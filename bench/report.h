@@ -1,0 +1,106 @@
+#pragma once
+// What a bench command says at its end: text for people, JSON for machines, gates for scripts, one
+// exit code.
+//
+//   Report report("trace", json_path);
+//   report.Print(table.Render());                       // tools/terminal.h has Table and
+//   ProgressBar report.json()["hit_rate"] = 0.36;                   // include <nlohmann/json.hpp>
+//   in the .cc report.Gate("hit_rate", 0.36, GateOp::kAtLeast, 0.35); return report.Finish();
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/latency_recorder.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace ems::bench {
+
+// Exit codes of every command.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+enum class GateOp { kAtLeast, kAtMost };  // ">=", "<="
+
+// "gate get_1MiB_vs_raw 0.913 >= 0.85 pass". A value that is not a number fails.
+struct GateResult {
+  std::string name;
+  double value = 0;
+  GateOp op = GateOp::kAtLeast;
+  double bound = 0;
+  bool passed() const;
+  std::string Line() const;
+};
+
+// Threading: one thread.
+class Report final {
+ public:
+  // `json_path` empty: no JSON is written.
+  Report(std::string command, std::string json_path);
+  ~Report();
+
+  // The document that Finish writes; starts with {"command": …}.
+  nlohmann::ordered_json& json();
+  // Text for people, to standard output, as it is.
+  void Print(std::string_view text);
+  // Checks a figure, prints its line and keeps it in the document's "gates".
+  void Gate(std::string name, double value, GateOp op, double bound);
+  // Something went wrong that no gate names: says so on standard error and makes the command fail.
+  // The first 20 are printed.
+  void Fail(std::string_view what);
+  bool failed() const { return failures_ > 0; }
+  // Writes the document (with "passed") beside its name and renames it. 0, or 1 when a gate or
+  // anything else failed.
+  int Finish();
+
+ private:
+  const std::string command_;
+  const std::string json_path_;
+  std::unique_ptr<nlohmann::ordered_json> json_;
+  uint64_t failures_ = 0;
+};
+
+// {"count": …, "avg_ms": …, "min_ms": …, "max_ms": …, "p50_ms": …, "p99_ms": …}
+nlohmann::ordered_json LatencyJson(const LatencyRecorder& latencies);
+
+// CPU time used by this process and, when their pids are known, by servers, between Start and Stop.
+// Threading: one thread.
+class CpuMeter final {
+ public:
+  // Errors: kNotFound  a pid is not a process here
+  static Result<CpuMeter> Make(std::vector<pid_t> server_pids);
+  void Start();
+  void Stop();
+  Duration client() const { return client_; }
+  // Zero when no pids are known. Resolution 10 ms (/proc/PID/stat).
+  Duration servers() const { return servers_; }
+  bool knows_servers() const { return !pids_.empty(); }
+  // CPU seconds, client and servers together, for each 1e9 bytes; 0 when there were none.
+  double SecondsPerGb(uint64_t bytes) const;
+
+ private:
+  explicit CpuMeter(std::vector<pid_t> pids) : pids_(std::move(pids)) {}
+  Duration ServersNow() const;
+  std::vector<pid_t> pids_;
+  Duration client_{0}, servers_{0};
+  Duration client_start_{0}, servers_start_{0};
+};
+
+// User and system time of another process. Errors: kNotFound  no such process
+Result<Duration> CpuTimeOf(pid_t pid);
+
+// Bytes in a time as 1e9 bytes a second; 0 when no time passed.
+double GbPerSecond(uint64_t bytes, Duration time);
+// "3.42 GB/s"; "0.0123 GB/s" when slower.
+std::string FormatGbps(double gb_per_second);
+// Milliseconds with as many decimals as help: "0.0123", "1.234", "123.4".
+std::string FormatMs(double ms);
+
+}  // namespace ems::bench
