@@ -1,0 +1,276 @@
+// Invariant: the watch thread applies a delta only to the view that the same stream sent before;
+// anything else ends the stream and the next one starts with a whole view. Bound: one stream, one
+// message of at most 4 MiB at a time.
+#include "mp_controller/view/controller_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "common/guarded.h"
+#include "common/logging.h"
+#include "common/retry.h"
+#include "common/thread_pool.h"
+#include "mp_controller/view/namespace_codec.h"
+#include "proto/controller.grpc.pb.h"
+#include "proto/status_codec.h"
+
+namespace ems {
+namespace {
+
+constexpr int kMessageBytesMax = 4 << 20;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kMessageBytesMax);
+  args.SetMaxSendMessageSize(kMessageBytesMax);
+  // A restarted controller is noticed within a second, a vanished one by pings on the open watch.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The control plane is never reached through a web proxy that happens to be in the environment.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+}
+
+// On the monotonic clock: a stepped wall clock changes no deadline.
+gpr_timespec ToGpr(Deadline deadline) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(deadline.Remaining().count(), GPR_TIMESPAN));
+}
+
+// What the last view of one stream was, and how an update changes it.
+Result<ViewCache::View> NextView(const ViewCache::View& last, const v1::ClusterUpdate& update) {
+  switch (update.view_change_case()) {
+    case v1::ClusterUpdate::kView:
+      return DhtView::FromProto(update.view());
+    case v1::ClusterUpdate::kDelta:
+      if (last == nullptr) {
+        return Error(StatusCode::kFailedPrecondition, "a delta came before a whole view");
+      }
+      return DhtView::Apply(*last, update.delta());
+    case v1::ClusterUpdate::VIEW_CHANGE_NOT_SET:
+      break;
+  }
+  return last;
+}
+
+}  // namespace
+
+struct ControllerClient::Impl {
+  struct Watch {
+    bool stopping = false;
+    std::shared_ptr<grpc::ClientContext> context;
+  };
+
+  Impl(std::string address_in, std::string watcher_in)
+      : address(std::move(address_in)),
+        watcher(std::move(watcher_in)),
+        stub(v1::Controller::NewStub(MakeChannel(address))) {}
+
+  // One unary call, its error prefixed with the address.
+  template <typename Request, typename Reply, typename Method>
+  Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
+    if (deadline.Passed()) {
+      return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
+    }
+    grpc::ClientContext context;
+    context.set_deadline(ToGpr(deadline));
+    return Prefixed(FromGrpc((stub.get()->*method)(&context, request, reply)),
+                    fmt::format("controller {}", address));
+  }
+
+  // True when the cache changed. `last` is the last view of this stream.
+  Result<bool> Take(const v1::ClusterUpdate& update, ViewCache* cache, ViewCache::View* last) {
+    bool changed = false;
+    EMS_ASSIGN_OR_RETURN(ViewCache::View next, NextView(*last, update));
+    if (next != *last) {
+      *last = next;
+      changed = cache->Install(std::move(next));
+    }
+    if (update.has_namespaces()) {
+      EMS_ASSIGN_OR_RETURN(auto table, FromProto(update.namespaces()));
+      if (cache->Install(std::move(table))) changed = true;
+    }
+    return changed;
+  }
+
+  // Null when the watch is stopping.
+  std::shared_ptr<grpc::ClientContext> NewWatchContext() {
+    auto context = std::make_shared<grpc::ClientContext>();
+    auto locked = watch.Lock();
+    if (locked->stopping) return nullptr;
+    locked->context = context;
+    return context;
+  }
+
+  // Runs one stream to its end; true when it delivered something.
+  bool RunStream(grpc::ClientContext* context, ViewCache* cache,
+                 const std::function<void()>& on_update) {
+    v1::WatchRequest request;
+    request.set_watcher(watcher);
+    auto reader = stub->Watch(context, request);
+    v1::ClusterUpdate update;
+    ViewCache::View last;
+    Status fault = OkStatus();
+    bool delivered = false;
+    while (fault.ok() && reader->Read(&update)) {
+      Result<bool> changed = Take(update, cache, &last);
+      if (!changed.ok()) {
+        fault = changed.status();
+        context->TryCancel();
+        break;
+      }
+      delivered = true;
+      watching.store(true, std::memory_order_release);
+      if (*changed && on_update) on_update();
+    }
+    const Status end = FromGrpc(reader->Finish());
+    const bool was_watching = watching.exchange(false, std::memory_order_acq_rel);
+    if (!fault.ok()) {
+      EMS_LOG(kWarn, "view", "watch restarted controller={} reason=\"{}\"", address,
+              ToString(fault));
+    } else if (was_watching && !stop.IsSet()) {
+      EMS_LOG(kInfo, "view", "watch ended controller={} reason=\"{}\"", address, ToString(end));
+    }
+    return delivered && fault.ok();
+  }
+
+  void WatchLoop(ViewCache* cache, const std::function<void()>& on_update) {
+    Backoff backoff(Hash64(AsBytes(watcher), reinterpret_cast<uintptr_t>(this)));
+    while (auto context = NewWatchContext()) {
+      if (RunStream(context.get(), cache, on_update)) backoff.Reset();
+      if (stop.WaitFor(backoff.Next())) return;
+    }
+  }
+
+  void StopWatch() {
+    stop.Set();
+    std::shared_ptr<grpc::ClientContext> context;
+    {
+      auto locked = watch.Lock();
+      locked->stopping = true;
+      context = locked->context;
+    }
+    if (context != nullptr) context->TryCancel();
+    thread.Join();
+  }
+
+  const std::string address;
+  const std::string watcher;
+  const std::unique_ptr<v1::Controller::Stub> stub;
+  std::atomic<bool> watching{false};  // release by the watch thread, acquire by watching()
+  StopFlag stop;
+  Guarded<Watch> watch;
+  Thread thread;
+};
+
+ControllerClient::ControllerClient(std::string address, std::string watcher)
+    : impl_(std::make_unique<Impl>(std::move(address), std::move(watcher))) {}
+
+ControllerClient::~ControllerClient() { impl_->StopWatch(); }
+
+void ControllerClient::StartWatch(ViewCache* cache, std::function<void()> on_update) {
+  impl_->thread = Thread("ems-watch", [impl = impl_.get(), cache, notify = std::move(on_update)] {
+    impl->WatchLoop(cache, notify);
+  });
+}
+
+bool ControllerClient::watching() const { return impl_->watching.load(std::memory_order_acquire); }
+
+Status ControllerClient::Register(const v1::RegisterRequest& request, v1::RegisterReply* reply,
+                                  Deadline deadline) {
+  return impl_->Call(&v1::Controller::Stub::Register, request, reply, deadline);
+}
+
+Status ControllerClient::Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply,
+                                   Deadline deadline) {
+  return impl_->Call(&v1::Controller::Stub::Heartbeat, request, reply, deadline);
+}
+
+Status ControllerClient::Leave(NodeId node, uint64_t boot_id, Deadline deadline) {
+  v1::LeaveRequest request;
+  request.set_node_id(node.value());
+  request.set_boot_id(boot_id);
+  v1::LeaveReply reply;
+  return impl_->Call(&v1::Controller::Stub::Leave, request, &reply, deadline);
+}
+
+Status ControllerClient::Refresh(ViewCache* cache, Deadline deadline) {
+  v1::ClusterUpdate update;
+  EMS_RETURN_IF_ERROR(
+      impl_->Call(&v1::Controller::Stub::GetCluster, v1::GetClusterRequest(), &update, deadline));
+  ViewCache::View none;
+  return impl_->Take(update, cache, &none).status();
+}
+
+Result<NamespaceInfo> ControllerClient::CreateNamespace(const NamespaceInfo& wanted,
+                                                        Deadline deadline) {
+  v1::CreateNamespaceRequest request;
+  request.set_name(wanted.name);
+  ToProto(wanted, request.mutable_policy());
+  v1::Namespace reply;
+  EMS_RETURN_IF_ERROR(
+      impl_->Call(&v1::Controller::Stub::CreateNamespace, request, &reply, deadline));
+  return FromProto(reply);
+}
+
+Result<NamespaceInfo> ControllerClient::GetNamespace(const std::string& name, Deadline deadline) {
+  v1::GetNamespaceRequest request;
+  request.set_name(name);
+  v1::Namespace reply;
+  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Controller::Stub::GetNamespace, request, &reply, deadline));
+  return FromProto(reply);
+}
+
+Result<std::vector<NamespaceInfo>> ControllerClient::ListNamespaces(Deadline deadline) {
+  v1::ListNamespacesReply reply;
+  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Controller::Stub::ListNamespaces,
+                                  v1::ListNamespacesRequest(), &reply, deadline));
+  std::vector<NamespaceInfo> list;
+  for (const v1::Namespace& ns : reply.namespaces()) {
+    EMS_ASSIGN_OR_RETURN(NamespaceInfo info, FromProto(ns));
+    list.push_back(std::move(info));
+  }
+  return list;
+}
+
+Result<NamespaceInfo> ControllerClient::UpdateNamespace(const NamespaceInfo& wanted,
+                                                        Deadline deadline) {
+  v1::UpdateNamespaceRequest request;
+  request.set_name(wanted.name);
+  ToProto(wanted, request.mutable_policy());
+  v1::Namespace reply;
+  EMS_RETURN_IF_ERROR(
+      impl_->Call(&v1::Controller::Stub::UpdateNamespace, request, &reply, deadline));
+  return FromProto(reply);
+}
+
+Status ControllerClient::DeleteNamespace(const std::string& name, Deadline deadline) {
+  v1::DeleteNamespaceRequest request;
+  request.set_name(name);
+  v1::DeleteNamespaceReply reply;
+  return impl_->Call(&v1::Controller::Stub::DeleteNamespace, request, &reply, deadline);
+}
+
+Status ControllerClient::ListNodes(v1::ListNodesReply* reply, Deadline deadline) {
+  return impl_->Call(&v1::Controller::Stub::ListNodes, v1::ListNodesRequest(), reply, deadline);
+}
+
+Status ControllerClient::RemoveNode(const std::string& name, Deadline deadline) {
+  v1::RemoveNodeRequest request;
+  request.set_name(name);
+  v1::RemoveNodeReply reply;
+  return impl_->Call(&v1::Controller::Stub::RemoveNode, request, &reply, deadline);
+}
+
+Status ControllerClient::AcceptLoss(Deadline deadline) {
+  v1::AcceptLossReply reply;
+  return impl_->Call(&v1::Controller::Stub::AcceptLoss, v1::AcceptLossRequest(), &reply, deadline);
+}
+
+}  // namespace ems
