@@ -23,8 +23,11 @@
 //
 // Bound: every length is checked against the limits below before anything is allocated.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "common/bytes.h"
@@ -42,6 +45,7 @@ inline constexpr uint32_t kBatchItemsMax = 16384;
 inline constexpr uint64_t kBatchBytesMax = 256 * kMiB;  // values of one MultiPut or MultiGet frame
 inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
 inline constexpr uint64_t kErrorTextMax = 1024;
+inline constexpr uint64_t kStatsBytesMax = kMiB;
 
 enum class Op : uint8_t {
   kHello = 1,
@@ -129,9 +133,10 @@ struct HelloBody {
   uint8_t version_min = kVersionMin;
   uint8_t version_max = kVersionMax;
   std::array<uint8_t, 6> reserved{};
-  uint64_t boot_id = 0;  // of the server; 0 from a client
+  uint64_t boot_id = 0;          // of the server; 0 from a client
+  uint64_t value_bytes_max = 0;  // largest value the server takes; 0 from a client
 };
-static_assert(sizeof(HelloBody) == 16);
+static_assert(sizeof(HelloBody) == 24);
 
 struct RangeBody {
   uint64_t offset = 0;
@@ -155,31 +160,51 @@ struct ItemResult {
 };
 static_assert(sizeof(ItemResult) == 24);
 
+inline constexpr uint64_t kHeaderBytes = sizeof(FrameHeader);
+
 // Sets header_checksum; call last.
 void Seal(FrameHeader* header);
 
-// Reads a header from exactly 64 bytes and checks everything that needs no context: magic, checksum, version, reserved
-// bits, and that the lengths fit the op and the limits. `value_bytes_max` is the server's limit for one value.
-// Errors (the connection cannot go on unless said): kDataLoss  magic or checksum  · kInvalidArgument  lengths
-//   kUnimplemented  unknown op, lengths within bounds: skip the frame and go on · kFailedPrecondition  version
-//   kOutOfRange  value above value_bytes_max
+// Reads a request's header from its 64 bytes and checks everything that needs no context: magic, checksum, version and
+// that the lengths fit the op and the limits. `value_bytes_max` is the largest value the server takes.
+// Errors:
+//   kDataLoss            not an EMS frame, or damaged: nothing in it can be trusted, the connection must end
+//   kFailedPrecondition  another protocol version   } `header` is filled: an answer can be
+//   kInvalidArgument     lengths against the rules  } addressed, then the connection must end
+//   kOutOfRange          value too large            }
+//   kUnimplemented       unknown op: `header` is filled; skip key and body, answer, go on
 Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* header);
-// The same for an answer.
-Status ParseAnswer(ConstBytes bytes, FrameHeader* header);
+// The same for an answer to a request of `op` and `request_id`. Errors: kDataLoss, always the end of the connection.
+Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* header);
 
-// One item of a Multi request.
-struct Item {
-  ItemHead head;
-  std::string_view key;  // into the bytes given to ParseItems
+// Bytes of heads and keys of a Multi request, from its heads alone (header.item_count × sizeof(ItemHead) bytes).
+// Errors: kInvalidArgument  a key length out of bounds, values where none belong, or lengths that do not add up to
+//   header.body_bytes · kOutOfRange  a value above value_bytes_max
+Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads, uint64_t value_bytes_max);
+
+// Walks the items of a table that ItemTableBytes has measured: heads, then keys. Borrows the bytes.
+class ItemReader final {
+ public:
+  struct Item {
+    ItemHead head;
+    std::string_view key;
+  };
+  ItemReader(const FrameHeader& header, ConstBytes table)
+      : table_(table), count_(header.item_count), key_at_(count_ * sizeof(ItemHead)) {}
+  bool done() const { return next_ == count_; }
+  Item Next();
+
+ private:
+  ConstBytes table_;
+  uint64_t count_;
+  uint64_t next_ = 0;
+  uint64_t key_at_;
 };
-// Bytes of heads and keys, if `first` holds all the heads. Errors: kInvalidArgument
-Result<uint64_t> ItemTableBytes(Op op, uint32_t item_count, ConstBytes heads, uint64_t body_bytes,
-                                uint64_t value_bytes_max);
-// Reads item `i`; the table has been checked by ItemTableBytes. `key_offset` is advanced past the key.
-Item ReadItem(ConstBytes table, uint32_t item_count, uint32_t i, uint64_t* key_offset);
 
-// How an answer looks to the SDK's caller, and back.
+// How an answer looks to the SDK's caller. kMiss has no text.
 Status ToStatus(WireStatus status, std::string_view text);
+// "wrong owner", for logs and metrics labels. The view points to static memory.
+std::string_view StatusName(WireStatus status);
 
 template <typename T>
 ConstBytes RawBytes(const T& value) {

@@ -1,0 +1,81 @@
+#pragma once
+// One connection of an RpcServer: reads a request, lets the session answer, writes the answer, again.
+//
+// Private to fabric/, so Asio may show here. The whole object lives on one io_context that one thread runs.
+#include <array>
+#include <asio.hpp>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "common/checksum.h"
+#include "fabric/rpc_server.h"
+#include "fabric/rpc_session.h"
+
+namespace ems::fabric::internal {
+
+using StreamSocket = asio::generic::stream_protocol::socket;
+
+// Threading: one thread (the io_context's).
+class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
+ public:
+  RpcConnection(StreamSocket socket, const RpcServerOptions& options, const RpcMetrics& metrics,
+                std::unique_ptr<Session> session, std::atomic<int>* busy);
+  ~RpcConnection();
+
+  // Serves until the peer goes, breaks the rules or is too slow.
+  asio::awaitable<void> Run();
+  // Called a few times a second: closes the connection when the present step has taken too long.
+  void CheckDeadline(TimePoint now);
+  // Wakes Run with an error.
+  void Close();
+
+ private:
+  asio::awaitable<bool> ServeOne();
+  asio::awaitable<bool> ReadHeaderAndKey(wire::FrameHeader* request);
+  asio::awaitable<bool> RefuseFrame(const wire::FrameHeader& request, const Status& why);
+  asio::awaitable<void> AnswerHttp();
+  asio::awaitable<bool> ServePut(const wire::FrameHeader& request, std::string_view key);
+  asio::awaitable<bool> ServeMultiPut(const wire::FrameHeader& request);
+  asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
+  // Receives one value and its trailer. False: the connection broke.
+  asio::awaitable<bool> ReceiveValue(const PutRequest& put, wire::WireStatus* status);
+  asio::awaitable<bool> ReceiveBytes(const PutTarget& target, bool hash, uint64_t value_bytes,
+                                     uint64_t* trailer);
+  // Asks `step` until it stops wanting to wait.
+  template <typename Step>
+  asio::awaitable<Outcome> Settle(const wire::FrameHeader& request, Step step);
+
+  // Adds bytes to the read-ahead buffer. False: end of stream or error.
+  asio::awaitable<bool> ReadMore();
+  asio::awaitable<bool> ReadExact(MutableBytes into);
+  asio::awaitable<bool> Skip(uint64_t bytes);
+  // Reads at least one byte into the first of the two that has room; 0: end of stream or error.
+  asio::awaitable<size_t> ReadSome(MutableBytes first, MutableBytes second);
+  asio::awaitable<bool> WriteAnswer(const wire::FrameHeader& request, wire::WireStatus status);
+  asio::awaitable<bool> WriteAll(std::span<const ConstBytes> parts);
+
+  ConstBytes ahead() const { return std::span(ahead_).subspan(ahead_begin_, ahead_end_ - ahead_begin_); }
+  size_t TakeAhead(MutableBytes into);
+  void SetDeadline(Duration timeout);
+  void SetTransferDeadline(uint64_t bytes);
+
+  StreamSocket socket_;
+  const RpcServerOptions& options_;
+  const RpcMetrics& metrics_;
+  std::unique_ptr<Session> session_;
+  std::atomic<int>* busy_;  // requests in hand over all connections
+  asio::steady_timer timer_;
+  TimePoint deadline_ = TimePoint::max();
+  PieceHasher hasher_;
+  Answer answer_;
+  std::vector<std::byte> table_;    // item table of a Multi request
+  std::vector<std::byte> scratch_;  // where values go that are not kept
+  std::vector<ConstBytes> parts_;   // the answer being written
+  // A header and the longest key fit; whatever of a value comes along is copied once, 1 KiB at most.
+  std::array<std::byte, 1024> ahead_;
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
+};
+
+}  // namespace ems::fabric::internal
