@@ -1,9 +1,10 @@
 #pragma once
 // The checksum of a payload, made of pieces so that a range of it verifies too.
 //
-// A payload is cut into pieces of 64 KiB; each piece has its XXH3-64. The checksum of a payload of one piece is that
-// piece's; of more pieces, the XXH3-64 of the little-endian array of piece checksums. So one pass over the bytes gives
-// both the table and the checksum, and the checksum of a range that starts at a piece boundary follows from the table.
+// A payload is cut into pieces of 64 KiB; each piece has its XXH3-64. The checksum of a payload of
+// one piece is that piece's; of more pieces, the XXH3-64 of the little-endian array of piece
+// checksums. So one pass over the bytes gives both the table and the checksum, and the checksum of
+// a range that starts at a piece boundary follows from the table.
 #include <cstdint>
 #include <span>
 
@@ -25,15 +26,15 @@ uint64_t CombinePieces(std::span<const uint64_t> pieces);
 // Checksum of bytes that are all there. Cost: one pass; no allocation.
 uint64_t Checksum(ConstBytes payload);
 
-// Checksums bytes as they arrive, in parts of any size, while they are still in the CPU's cache. `first_piece_bytes` is
-// the length of the first piece when the bytes start inside one (a range read); the others are 64 KiB.
-// Threading: one thread. Cost: no allocation after construction.
+// Checksums bytes as they arrive, in parts of any size, while they are still in the CPU's cache.
+// `first_piece_bytes` is the length of the first piece when the bytes start inside one (a range
+// read); the others are 64 KiB. Threading: one thread. Cost: no allocation after construction.
 class PieceHasher final {
  public:
   PieceHasher();
 
-  // Starts a payload. If `table` is not empty it receives the piece checksums; it must hold all of them and live until
-  // Finish.
+  // Starts a payload. If `table` is not empty it receives the piece checksums; it must hold all of
+  // them and live until Finish.
   void Start(std::span<uint64_t> table, uint64_t first_piece_bytes = kPieceBytes);
   void Update(ConstBytes bytes);
   // The checksum of all bytes since Start. Call once.

@@ -23,7 +23,9 @@ class Clock {
 // A clock that stands until it is moved. Threading: thread-safe.
 class ManualClock final : public Clock {
  public:
-  TimePoint Now() const override { return TimePoint(Duration(now_ns_.load(std::memory_order_acquire))); }
+  TimePoint Now() const override {
+    return TimePoint(Duration(now_ns_.load(std::memory_order_acquire)));
+  }
   void Advance(Duration by) { now_ns_.fetch_add(by.count(), std::memory_order_acq_rel); }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// The one door to xxHash. XXH3 runs at about the speed of memory; it finds faults and spreads keys, it does not resist an
-// adversary (ems_context has SHA-256 for that).
+// The one door to xxHash. XXH3 runs at about the speed of memory; it finds faults and spreads keys,
+// it does not resist an adversary (ems_context has SHA-256 for that).
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,8 @@ struct Hash128 {
 // XXH3-128 of `bytes`. Cost as Hash64.
 Hash128 HashTo128(ConstBytes bytes, uint64_t seed = 0);
 
-// XXH3-64 of bytes that arrive in parts; the same value as Hash64 of them all. Threading: one thread.
+// XXH3-64 of bytes that arrive in parts; the same value as Hash64 of them all. Threading: one
+// thread.
 class Hash64Stream final {
  public:
   Hash64Stream();

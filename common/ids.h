@@ -25,8 +25,8 @@ using SlotId = StrongId<struct SlotIdTag, uint16_t>;            // 0 .. kSlotCou
 inline constexpr uint32_t kSlotCount = 4096;
 inline constexpr NodeId kNoNode{0};
 
-// Which view: term changes with each controller start, epoch with each view. Ordered by (term, epoch) and packed into one
-// word, term << 40 | epoch, so that it travels in each frame.
+// Which view: term changes with each controller start, epoch with each view. Ordered by (term,
+// epoch) and packed into one word, term << 40 | epoch, so that it travels in each frame.
 class ViewVersion final {
  public:
   static constexpr int kEpochBits = 40;
@@ -50,8 +50,8 @@ class ViewVersion final {
   uint64_t packed_ = 0;  // 0: no view yet
 };
 
-// A namespace as requests name it. The generation changes when a namespace is deleted or purged, so that a late request
-// for the old one cannot touch the new one.
+// A namespace as requests name it. The generation changes when a namespace is deleted or purged, so
+// that a late request for the old one cannot touch the new one.
 struct NamespaceRef {
   NamespaceId id;
   uint32_t generation = 0;

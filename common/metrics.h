@@ -1,6 +1,7 @@
 #pragma once
 // The one door to prometheus-cpp: counters, gauges and histograms, rendered as Prometheus text.
-// Each daemon declares its metrics once, in one *_metrics struct with help texts; logic calls verbs on that struct.
+// Each daemon declares its metrics once, in one *_metrics struct with help texts; logic calls verbs
+// on that struct.
 #include <map>
 #include <memory>
 #include <string>
@@ -16,8 +17,8 @@ namespace ems {
 
 using Labels = std::map<std::string, std::string>;
 
-// Handles are as cheap as a pointer and live as long as their registry. Add/Set/Observe: one or two relaxed atomics.
-// Threading: thread-safe.
+// Handles are as cheap as a pointer and live as long as their registry. Add/Set/Observe: one or two
+// relaxed atomics. Threading: thread-safe.
 class Counter final {
  public:
   Counter() = default;
@@ -56,7 +57,8 @@ class MetricsRegistry final {
  public:
   MetricsRegistry();
   ~MetricsRegistry();
-  // The same name and labels give the same metric. Labels must be bounded: namespace, tier, op, code; never keys.
+  // The same name and labels give the same metric. Labels must be bounded: namespace, tier, op,
+  // code; never keys.
   Counter AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
   Histogram AddHistogram(const std::string& name, const std::string& help,

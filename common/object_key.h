@@ -1,5 +1,6 @@
 #pragma once
-// The name of an object inside its namespace: 1 to 512 opaque bytes (NUL and any encoding allowed), never interpreted.
+// The name of an object inside its namespace: 1 to 512 opaque bytes (NUL and any encoding allowed),
+// never interpreted.
 #include <functional>
 #include <string>
 #include <string_view>

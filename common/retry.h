@@ -1,6 +1,6 @@
 #pragma once
-// How often and how soon to try again: exponential back-off with jitter, and a budget that keeps retries a small share of
-// the work however bad things are.
+// How often and how soon to try again: exponential back-off with jitter, and a budget that keeps
+// retries a small share of the work however bad things are.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,7 +20,8 @@ class Backoff final {
     const Duration base = next_;
     next_ = std::min(most_, next_ * 2);
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
-    return base / 2 + Duration(static_cast<int64_t>(state_ % static_cast<uint64_t>(base.count() + 1)));
+    return base / 2 +
+           Duration(static_cast<int64_t>(state_ % static_cast<uint64_t>(base.count() + 1)));
   }
   void Reset() { next_ = first_; }
 

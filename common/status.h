@@ -1,10 +1,11 @@
 #pragma once
 // The one door to absl's Status: error values, and helpers to build and pass them on.
 //
-// One meaning per code, everywhere: NotFound a miss · FailedPrecondition stale view or namespace · ResourceExhausted no
-// room, quota or queue full · Unavailable peer gone or fenced · DataLoss checksum · DeadlineExceeded · InvalidArgument ·
-// AlreadyExists · PermissionDenied / Unauthenticated · Unimplemented · OutOfRange buffer or range too small · Internal.
-// A miss carries no text, so that it allocates nothing.
+// One meaning per code, everywhere: NotFound a miss · FailedPrecondition stale view or namespace ·
+// ResourceExhausted no room, quota or queue full · Unavailable peer gone or fenced · DataLoss
+// checksum · DeadlineExceeded · InvalidArgument · AlreadyExists · PermissionDenied /
+// Unauthenticated · Unimplemented · OutOfRange buffer or range too small · Internal. A miss carries
+// no text, so that it allocates nothing.
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 #include <fmt/core.h>
@@ -29,8 +30,8 @@ inline Status Error(StatusCode code, std::string_view what) {
   return Status(code, absl::string_view(what.data(), what.size()));
 }
 template <typename... Args>
-  requires(sizeof...(Args) > 0)
-Status Error(StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
+requires(sizeof...(Args) > 0) Status
+    Error(StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
   return Error(code, std::string_view(fmt::format(format, std::forward<Args>(args)...)));
 }
 

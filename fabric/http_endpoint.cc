@@ -14,7 +14,8 @@ constexpr size_t kThreads = 2;
 constexpr size_t kQueueMax = 64;
 constexpr Duration kQueuePause = std::chrono::milliseconds(5);
 
-// httplib's own pool queues without bound; ours makes the accepting thread wait while the queue is full.
+// httplib's own pool queues without bound; ours makes the accepting thread wait while the queue is
+// full.
 class BoundedQueue final : public httplib::TaskQueue {
  public:
   BoundedQueue() : pool_(std::make_unique<ThreadPool>("ems-http", kThreads, kQueueMax)) {}
@@ -63,20 +64,23 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(const std::string& lis
   server.set_read_timeout(2);
   server.set_write_timeout(2);
   server.set_keep_alive_max_count(1);
-  server.Get("/metrics", [metrics, before_render](const httplib::Request&, httplib::Response& response) {
-    if (before_render) before_render();
-    response.set_content(metrics->Render(), "text/plain; version=0.0.4");
-  });
+  server.Get("/metrics",
+             [metrics, before_render](const httplib::Request&, httplib::Response& response) {
+               if (before_render) before_render();
+               response.set_content(metrics->Render(), "text/plain; version=0.0.4");
+             });
   server.Get("/healthz", [healthy](const httplib::Request&, httplib::Response& response) {
     Answer(healthy, &response);
   });
   server.Get("/readyz", [ready](const httplib::Request&, httplib::Response& response) {
     Answer(ready, &response);
   });
-  impl->port = address.port == 0 ? server.bind_to_any_port(address.host.c_str())
-                                 : (server.bind_to_port(address.host.c_str(), address.port) ? address.port : -1);
+  impl->port = address.port == 0
+                   ? server.bind_to_any_port(address.host.c_str())
+                   : (server.bind_to_port(address.host.c_str(), address.port) ? address.port : -1);
   if (impl->port < 0) {
-    return Error(StatusCode::kUnavailable, "cannot listen on {} (http): in use or not allowed", listen);
+    return Error(StatusCode::kUnavailable, "cannot listen on {} (http): in use or not allowed",
+                 listen);
   }
   impl->address = FormatHostPort(address.host, static_cast<uint16_t>(impl->port));
   impl->thread = Thread("ems-http", [&server] { server.listen_after_bind(); });

@@ -14,10 +14,12 @@ namespace ems::fabric {
 // Threading: thread-safe. The callbacks run on the "ems-http" threads.
 class HttpEndpoint final {
  public:
-  // Serves on `listen` (host:port, port 0: any) at once. `metrics` must outlive the endpoint. `healthy` and `ready` answer
-  // 200 for OK, 503 with the text otherwise; `before_render` (may be empty) refreshes gauges before each /metrics.
-  // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind
-  static Result<std::unique_ptr<HttpEndpoint>> Start(const std::string& listen, const MetricsRegistry* metrics,
+  // Serves on `listen` (host:port, port 0: any) at once. `metrics` must outlive the endpoint.
+  // `healthy` and `ready` answer 200 for OK, 503 with the text otherwise; `before_render` (may be
+  // empty) refreshes gauges before each /metrics. Errors: kInvalidArgument  bad address
+  // kUnavailable  cannot bind
+  static Result<std::unique_ptr<HttpEndpoint>> Start(const std::string& listen,
+                                                     const MetricsRegistry* metrics,
                                                      std::function<Status()> healthy,
                                                      std::function<Status()> ready,
                                                      std::function<void()> before_render = {});

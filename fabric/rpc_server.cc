@@ -103,7 +103,8 @@ struct RpcServer::Impl {
 Status RpcServer::Impl::BindTcp() {
   EMS_ASSIGN_OR_RETURN(const Address parsed, ParseAddress(options.listen));
   if (parsed.is_unix()) {
-    return Error(StatusCode::kInvalidArgument, "listen \"{}\": a host:port is needed", options.listen);
+    return Error(StatusCode::kInvalidArgument, "listen \"{}\": a host:port is needed",
+                 options.listen);
   }
   asio::error_code error;
   asio::ip::tcp::resolver resolver(io[0]->context);
@@ -118,7 +119,9 @@ Status RpcServer::Impl::BindTcp() {
   if (!error) tcp->set_option(asio::socket_base::reuse_address(true), error);
   if (!error) tcp->bind(endpoint, error);
   if (!error) tcp->listen(asio::socket_base::max_listen_connections, error);
-  if (error) return Error(StatusCode::kUnavailable, "cannot listen on {}: {}", options.listen, error.message());
+  if (error)
+    return Error(StatusCode::kUnavailable, "cannot listen on {}: {}", options.listen,
+                 error.message());
   address = FormatHostPort(parsed.host, tcp->local_endpoint().port());
   return OkStatus();
 }
@@ -131,8 +134,10 @@ Status RpcServer::Impl::BindUnix() {
     if (!S_ISSOCK(info.st_mode)) {
       return Error(StatusCode::kInvalidArgument, "unix_path {} exists and is not a socket", path);
     }
-    if (Connect(Address{.host = {}, .port = 0, .unix_path = path}, std::chrono::milliseconds(100)).ok()) {
-      return Error(StatusCode::kUnavailable, "unix_path {}: another process is serving there", path);
+    if (Connect(Address{.host = {}, .port = 0, .unix_path = path}, std::chrono::milliseconds(100))
+            .ok()) {
+      return Error(StatusCode::kUnavailable, "unix_path {}: another process is serving there",
+                   path);
     }
     ::unlink(path.c_str());
   }
@@ -142,13 +147,15 @@ Status RpcServer::Impl::BindUnix() {
   if (path.size() > 107) error = asio::error::name_too_long;
   if (!error) unix_acceptor->bind(asio::local::stream_protocol::endpoint(path), error);
   if (!error) unix_acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (error) return Error(StatusCode::kUnavailable, "cannot listen on {}: {}", path, error.message());
+  if (error)
+    return Error(StatusCode::kUnavailable, "cannot listen on {}: {}", path, error.message());
   return OkStatus();
 }
 
 Status RpcServer::Impl::Bind() {
   uint32_t threads = options.io_threads;
-  if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, kIoThreadsAutoMax);
+  if (threads == 0)
+    threads = std::clamp(std::thread::hardware_concurrency(), 1u, kIoThreadsAutoMax);
   for (uint32_t i = 0; i < threads; ++i) io.push_back(std::make_unique<IoThread>());
   if (!options.listen.empty()) EMS_RETURN_IF_ERROR(BindTcp());
   if (!options.unix_path.empty()) EMS_RETURN_IF_ERROR(BindUnix());
@@ -161,7 +168,8 @@ void RpcServer::Impl::Run() {
   if (unix_acceptor) asio::co_spawn(io[0]->context, Accept(&*unix_acceptor), asio::detached);
   for (size_t i = 0; i < io.size(); ++i) {
     asio::co_spawn(io[i]->context, SweepDeadlines(io[i].get()), asio::detached);
-    io[i]->thread = Thread("ems-io-" + std::to_string(i), [context = &io[i]->context] { context->run(); });
+    io[i]->thread =
+        Thread("ems-io-" + std::to_string(i), [context = &io[i]->context] { context->run(); });
   }
 }
 
@@ -169,7 +177,8 @@ template <typename Acceptor>
 void RpcServer::Impl::RefuseWithReserve(Acceptor* acceptor) {
   metrics.refused.Add();
   reserve.Close();
-  const int fd = ::accept4(acceptor->native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int fd =
+      ::accept4(acceptor->native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd >= 0) {
     RefuseConnection(fd);
     ::close(fd);
@@ -201,9 +210,10 @@ asio::awaitable<void> RpcServer::Impl::Accept(Acceptor* acceptor) {
     if constexpr (std::is_same_v<Acceptor, TcpAcceptor>) SetTcpOptions(accepted.native_handle());
     metrics.accepted.Add();
     connection_count.fetch_add(1, std::memory_order_relaxed);
-    asio::post(thread->context, [this, thread, socket = StreamSocket(std::move(accepted))]() mutable {
-      Adopt(std::move(socket), thread);
-    });
+    asio::post(thread->context,
+               [this, thread, socket = StreamSocket(std::move(accepted))]() mutable {
+                 Adopt(std::move(socket), thread);
+               });
   }
 }
 
@@ -212,11 +222,12 @@ void RpcServer::Impl::Adopt(StreamSocket socket, IoThread* thread) {
                                                     factory->NewSession(), &busy);
   thread->connections.push_front(connection);
   const auto at = thread->connections.begin();
-  asio::co_spawn(thread->context, connection->Run(), [this, thread, at](const std::exception_ptr& failure) {
-    EMS_CHECK(failure == nullptr, "a connection threw");
-    thread->connections.erase(at);
-    connection_count.fetch_sub(1, std::memory_order_relaxed);
-  });
+  asio::co_spawn(thread->context, connection->Run(),
+                 [this, thread, at](const std::exception_ptr& failure) {
+                   EMS_CHECK(failure == nullptr, "a connection threw");
+                   thread->connections.erase(at);
+                   connection_count.fetch_sub(1, std::memory_order_relaxed);
+                 });
 }
 
 void RpcServer::Impl::Stop(Duration patience) {
@@ -234,7 +245,8 @@ void RpcServer::Impl::Stop(Duration patience) {
   }
   for (const auto& thread : io) thread->context.stop();
   for (const auto& thread : io) thread->thread.Join();
-  // Coroutines die with their io_context; sessions release what they pin. Connections go first: they belong to the context.
+  // Coroutines die with their io_context; sessions release what they pin. Connections go first:
+  // they belong to the context.
   for (const auto& thread : io) thread->connections.clear();
   io.clear();
 }
@@ -244,7 +256,8 @@ RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RpcServer::~RpcServer() { impl_->Stop(Duration::zero()); }
 
 Result<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcServerOptions& options,
-                                                    SessionFactory* factory, const RpcMetrics& metrics) {
+                                                    SessionFactory* factory,
+                                                    const RpcMetrics& metrics) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->factory = factory;

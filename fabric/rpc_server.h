@@ -2,8 +2,9 @@
 // Serves the data plane's frames on TCP and a Unix socket.
 //
 // Each connection lives on one "ems-io" thread and serves its requests in the order they come.
-// Bounds: connections_max connections, each with 1 KiB of read-ahead and one request in hand; a request must bring its
-// header and key within header_timeout and pass its body and answer within transfer_timeout + 1 s for each 10 MB.
+// Bounds: connections_max connections, each with 1 KiB of read-ahead and one request in hand; a
+// request must bring its header and key within header_timeout and pass its body and answer within
+// transfer_timeout + 1 s for each 10 MB.
 #include <memory>
 #include <string>
 
@@ -25,8 +26,8 @@ struct RpcMetrics {
 };
 
 struct RpcServerOptions {
-  std::string listen;     // host:port; port 0: any; empty: no TCP
-  std::string unix_path;  // empty: none
+  std::string listen;       // host:port; port 0: any; empty: no TCP
+  std::string unix_path;    // empty: none
   uint32_t io_threads = 0;  // 0: one a core, 8 at most
   uint32_t connections_max = 1024;
   Duration header_timeout = std::chrono::seconds(5);
@@ -41,7 +42,8 @@ class RpcServer final {
   // Binds and serves at once. `factory` and `metrics` must outlive the server.
   // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind, naming the address
   static Result<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
-                                                  SessionFactory* factory, const RpcMetrics& metrics);
+                                                  SessionFactory* factory,
+                                                  const RpcMetrics& metrics);
   ~RpcServer();  // Stop() without patience
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;

@@ -1,8 +1,9 @@
 #pragma once
-// The seam between frames on a socket and what answers them. A service makes one Session for each connection.
+// The seam between frames on a socket and what answers them. A service makes one Session for each
+// connection.
 //
-// The transport reads headers, keys and tables, receives values straight into the memory a session names, checksums them on
-// the way, and sends answers straight from the memory a session lends.
+// The transport reads headers, keys and tables, receives values straight into the memory a session
+// names, checksums them on the way, and sends answers straight from the memory a session lends.
 #include <memory>
 #include <span>
 #include <string>
@@ -15,8 +16,9 @@
 
 namespace ems::fabric {
 
-// What to do with a request: answer with `status`, or ask again after `wait` (a view or room is about to come). The
-// transport stops asking when the request's deadline or 200 ms have passed, whichever is first, and answers `status`.
+// What to do with a request: answer with `status`, or ask again after `wait` (a view or room is
+// about to come). The transport stops asking when the request's deadline or 200 ms have passed,
+// whichever is first, and answers `status`.
 struct Outcome {
   wire::WireStatus status = wire::WireStatus::kOk;
   Duration wait{0};
@@ -24,10 +26,10 @@ struct Outcome {
 
 // An answer in the making; re-used by the connection, so that a steady state allocates nothing.
 struct Answer {
-  uint64_t checksum = 0;             // header.checksum / object_bytes
-  uint32_t retry_ms = 0;             // with kRetryLater
-  std::vector<std::byte> body;       // small things: results, text
-  std::vector<ConstBytes> payload;   // sent after `body`; borrowed until Session::Sent()
+  uint64_t checksum = 0;            // header.checksum / object_bytes
+  uint32_t retry_ms = 0;            // with kRetryLater
+  std::vector<std::byte> body;      // small things: results, text
+  std::vector<ConstBytes> payload;  // sent after `body`; borrowed until Session::Sent()
   void Clear() {
     checksum = 0;
     retry_ms = 0;
@@ -45,9 +47,9 @@ struct PutRequest {
 };
 
 struct PutTarget {
-  MutableBytes value;               // where the value goes, value_bytes of it; ignored when `discard`
-  std::span<uint64_t> piece_sums;   // receives the checksums of the pieces; may be empty
-  bool discard = false;             // checksum the value, keep nothing
+  MutableBytes value;  // where the value goes, value_bytes of it; ignored when `discard`
+  std::span<uint64_t> piece_sums;  // receives the checksums of the pieces; may be empty
+  bool discard = false;            // checksum the value, keep nothing
 };
 
 // Threading: one thread (the connection's "ems-io"). No call may block.
@@ -55,14 +57,16 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Any op but Put and MultiPut. `body` is the whole body after the key: a range, a checked item table.
+  // Any op but Put and MultiPut. `body` is the whole body after the key: a range, a checked item
+  // table.
   virtual Outcome Handle(const wire::FrameHeader& request, std::string_view key, ConstBytes body,
                          Answer* answer) = 0;
 
-  // A value is coming: names its target. With a status other than kOk the value is skipped and that is the answer.
-  // After kOk exactly one of EndPut and AbortPut follows before the next BeginPut.
+  // A value is coming: names its target. With a status other than kOk the value is skipped and that
+  // is the answer. After kOk exactly one of EndPut and AbortPut follows before the next BeginPut.
   virtual Outcome BeginPut(const PutRequest& put, PutTarget* target) = 0;
-  // The value is in place; `checksum` is that of the bytes received, `expected` what the sender says.
+  // The value is in place; `checksum` is that of the bytes received, `expected` what the sender
+  // says.
   virtual wire::WireStatus EndPut(uint64_t checksum, uint64_t expected) = 0;
   // The connection broke in the middle of it.
   virtual void AbortPut() = 0;

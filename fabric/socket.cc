@@ -31,11 +31,13 @@ Status FinishConnect(int fd, Duration timeout, const std::string& name) {
   int error = 0;
   socklen_t size = sizeof(error);
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return Error(StatusCode::kUnavailable, "connect to {}: {}", name, ErrnoText(error));
+  if (error != 0)
+    return Error(StatusCode::kUnavailable, "connect to {}: {}", name, ErrnoText(error));
   return OkStatus();
 }
 
-Result<Fd> ConnectTo(const sockaddr* address, socklen_t size, Duration timeout, const std::string& name) {
+Result<Fd> ConnectTo(const sockaddr* address, socklen_t size, Duration timeout,
+                     const std::string& name) {
   Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Error(StatusCode::kUnavailable, "socket: {}", ErrnoText(errno));
   if (address->sa_family != AF_UNIX) {
@@ -43,7 +45,8 @@ Result<Fd> ConnectTo(const sockaddr* address, socklen_t size, Duration timeout, 
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     const unsigned user_timeout_ms = 10'000;
-    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
+                 sizeof(user_timeout_ms));
   }
   if (::connect(fd.get(), address, size) == 0) return fd;
   // A Unix socket whose accept queue is full says EAGAIN instead of waiting.
@@ -58,8 +61,8 @@ Result<Fd> ConnectUnix(const std::string& path, Duration timeout) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return Error(StatusCode::kInvalidArgument, "Unix socket path of {} bytes: {} at most", path.size(),
-                 sizeof(address.sun_path) - 1);
+    return Error(StatusCode::kInvalidArgument, "Unix socket path of {} bytes: {} at most",
+                 path.size(), sizeof(address.sun_path) - 1);
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return ConnectTo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), timeout, path);
@@ -87,8 +90,8 @@ Result<Address> ParseAddress(std::string_view text) {
   const std::string_view port = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc() || end != port.data() + port.size() || host.empty()) {
-    return Error(StatusCode::kInvalidArgument, "address \"{}\" is not host:port with a port of 0 to 65535",
-                 Printable(text));
+    return Error(StatusCode::kInvalidArgument,
+                 "address \"{}\" is not host:port with a port of 0 to 65535", Printable(text));
   }
   address.host = host;
   return address;

@@ -36,7 +36,7 @@ class Fd final {
 };
 
 struct Address {
-  std::string host;       // without brackets; empty for a Unix socket
+  std::string host;  // without brackets; empty for a Unix socket
   uint16_t port = 0;
   std::string unix_path;  // empty for TCP
   bool is_unix() const { return !unix_path.empty(); }
@@ -45,9 +45,9 @@ struct Address {
 Result<Address> ParseAddress(std::string_view text);
 std::string FormatHostPort(std::string_view host, uint16_t port);
 
-// Connects a non-blocking stream socket (TCP: no delay, keep-alive). May block on name resolution when the host is a
-// name; otherwise no longer than `timeout`.
-// Errors: kUnavailable  refused or unreachable    kDeadlineExceeded    kInvalidArgument  bad address
+// Connects a non-blocking stream socket (TCP: no delay, keep-alive). May block on name resolution
+// when the host is a name; otherwise no longer than `timeout`. Errors: kUnavailable  refused or
+// unreachable    kDeadlineExceeded    kInvalidArgument  bad address
 Result<Fd> Connect(const Address& address, Duration timeout);
 
 // "errno text", for messages.

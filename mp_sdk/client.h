@@ -1,13 +1,15 @@
 #pragma once
 // ems::Client: Put and Get in one hop to the server that owns the key.
 //
-// Every call has a deadline. A miss is NotFound without text. When servers are unreachable, calls return Unavailable
-// quickly (a refused connection: at once; then a circuit breaker keeps further calls cheap), and the engine goes on.
+// Every call has a deadline. A miss is NotFound without text. When servers are unreachable, calls
+// return Unavailable quickly (a refused connection: at once; then a circuit breaker keeps further
+// calls cheap), and the engine goes on.
 //
 // Errors of all calls, beside those named at each:
-//   kInvalidArgument  key empty or above 512 bytes            kUnavailable       server unreachable, fenced or no owner
-//   kDeadlineExceeded the call's time is over                 kDataLoss          bytes did not match their checksum
-//   kFailedPrecondition  namespace deleted, or the view did not settle in 3 hops
+//   kInvalidArgument  key empty or above 512 bytes            kUnavailable       server
+//   unreachable, fenced or no owner kDeadlineExceeded the call's time is over kDataLoss bytes did
+//   not match their checksum kFailedPrecondition  namespace deleted, or the view did not settle in
+//   3 hops
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -28,12 +30,13 @@ struct ClientStats {
   uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
 };
 
-// Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on async_threads, callbacks
-// included. After fork() a child must connect again.
+// Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on
+// async_threads, callbacks included. After fork() a child must connect again.
 class Client final {
  public:
   // Connects to the controller, waits for a view and the namespace.
-  // Errors: kNotFound  no such namespace    kUnavailable  no controller, or no view within start_timeout
+  // Errors: kNotFound  no such namespace    kUnavailable  no controller, or no view within
+  // start_timeout
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   // Finishes the Async calls that are queued (each has its deadline), then disconnects.
   ~Client();
@@ -41,8 +44,10 @@ class Client final {
   Client& operator=(const Client&) = delete;
 
   // Stores `value` under `key`. Storing the same bytes again is a success that stores nothing.
-  // Errors: kAlreadyExists  other content, and no overwrite    kResourceExhausted  no room or quota within the deadline
-  //   kOutOfRange  above the server's largest value    kUnimplemented  the durability asked for is not offered
+  // Errors: kAlreadyExists  other content, and no overwrite    kResourceExhausted  no room or quota
+  // within the deadline
+  //   kOutOfRange  above the server's largest value    kUnimplemented  the durability asked for is
+  //   not offered
   Status Put(std::string_view key, ConstBuffers value, const PutOptions& options = {});
 
   // Copies the value of `key` into `into` and returns its length.
@@ -51,8 +56,8 @@ class Client final {
   Result<uint64_t> Get(std::string_view key, MutableBuffers into, const GetOptions& options = {});
   // The same into memory that is allocated to fit.
   Result<std::string> Get(std::string_view key, const GetOptions& options = {});
-  // Copies bytes [offset, offset + into.size_bytes()) of the value. They are verified like a whole value.
-  // Errors: kNotFound  miss    kOutOfRange  the range ends beyond the value
+  // Copies bytes [offset, offset + into.size_bytes()) of the value. They are verified like a whole
+  // value. Errors: kNotFound  miss    kOutOfRange  the range ends beyond the value
   Status GetRange(std::string_view key, uint64_t offset, MutableBuffers into,
                   const GetOptions& options = {});
   // The length of the value. Errors: kNotFound  miss
@@ -61,22 +66,28 @@ class Client final {
   // Errors: kNotFound  there was none
   Status Remove(std::string_view key, const GetOptions& options = {});
 
-  // Batches: one frame a server, all servers at once, a result an item in the order of the items. One deadline for all.
+  // Batches: one frame a server, all servers at once, a result an item in the order of the items.
+  // One deadline for all.
   std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options = {});
-  std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items, const GetOptions& options = {});
-  std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items, const GetOptions& options = {});
+  std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
+                                         const GetOptions& options = {});
+  std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items,
+                                        const GetOptions& options = {});
   std::vector<Status> MultiRemove(std::span<const KeyItem> items, const GetOptions& options = {});
 
-  // Async: submit never blocks; keys are copied, buffers must live until completion. With async_queue_max calls waiting
-  // the result is kResourceExhausted, delivered on the caller's thread. `done` runs on an "ems-sdk" thread; it must not block.
+  // Async: submit never blocks; keys are copied, buffers must live until completion. With
+  // async_queue_max calls waiting the result is kResourceExhausted, delivered on the caller's
+  // thread. `done` runs on an "ems-sdk" thread; it must not block.
   void PutAsync(std::string_view key, ConstBuffers value, const PutOptions& options,
                 std::function<void(Status)> done);
   void GetAsync(std::string_view key, MutableBuffers into, const GetOptions& options,
                 std::function<void(Result<uint64_t>)> done);
-  std::future<Status> PutAsync(std::string_view key, ConstBuffers value, const PutOptions& options = {});
+  std::future<Status> PutAsync(std::string_view key, ConstBuffers value,
+                               const PutOptions& options = {});
   std::future<Result<uint64_t>> GetAsync(std::string_view key, MutableBuffers into,
                                          const GetOptions& options = {});
-  // Runs any work that uses this client, a batch for instance, like an Async call. False when the queue is full.
+  // Runs any work that uses this client, a batch for instance, like an Async call. False when the
+  // queue is full.
   [[nodiscard]] bool Submit(std::function<void()>&& work);
 
   // JSON statistics of one server, by node name. Errors: kNotFound  no such node in the view

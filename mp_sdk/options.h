@@ -20,12 +20,14 @@ struct ClientOptions {
   std::string controller = "127.0.0.1:7400";
   std::string name_space = "default";
   TransportChoice transport = TransportChoice::kAuto;
-  // Streams to one server; a call takes one for itself, further calls wait for one within their deadline.
+  // Streams to one server; a call takes one for itself, further calls wait for one within their
+  // deadline.
   uint32_t connections_per_server_max = 8;
   uint32_t async_threads = 2;       // threads that run the Async calls
   uint32_t async_queue_max = 4096;  // Async calls waiting for one; beyond it they fail at once
   Duration connect_timeout = std::chrono::milliseconds(200);
-  // Default deadline of a call: op_timeout + its bytes at 100 MB/s, 30 s at most. A call may set its own.
+  // Default deadline of a call: op_timeout + its bytes at 100 MB/s, 30 s at most. A call may set
+  // its own.
   Duration op_timeout = std::chrono::seconds(1);
   // How long Connect waits for the controller's first view and the namespace.
   Duration start_timeout = std::chrono::seconds(5);
@@ -48,8 +50,9 @@ struct GetOptions {
 class ConstBuffers final {
  public:
   ConstBuffers() = default;
-  ConstBuffers(ConstBytes one) : one_(one) {}              // NOLINT(google-explicit-constructor)
-  ConstBuffers(std::string_view text) : one_(AsBytes(text)) {}  // NOLINT(google-explicit-constructor)
+  ConstBuffers(ConstBytes one) : one_(one) {}  // NOLINT(google-explicit-constructor)
+  ConstBuffers(std::string_view text)
+      : one_(AsBytes(text)) {}  // NOLINT(google-explicit-constructor)
   ConstBuffers(std::span<const ConstBytes> many) : many_(many), is_many_(true) {}  // NOLINT
   std::span<const ConstBytes> parts() const { return is_many_ ? many_ : std::span(&one_, 1); }
   uint64_t size_bytes() const {

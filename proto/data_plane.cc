@@ -17,7 +17,8 @@ constexpr std::array<std::string_view, 13> kOpNames = {
     "Exists", "Remove", "MultiPut", "MultiGet", "MultiExists", "MultiRemove"};
 
 uint32_t HeaderChecksum(const FrameHeader& header) {
-  return static_cast<uint32_t>(Hash64(RawBytes(header).first(offsetof(FrameHeader, header_checksum))));
+  return static_cast<uint32_t>(
+      Hash64(RawBytes(header).first(offsetof(FrameHeader, header_checksum))));
 }
 
 Status CheckMagicAndChecksum(ConstBytes bytes, FrameHeader* header) {
@@ -94,7 +95,8 @@ Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* hea
                  kVersionMax);
   }
   if (!IsKnown(header->op)) {
-    if (header->body_bytes > kBatchBytesMax) return Malformed(*header, "body bytes", header->body_bytes);
+    if (header->body_bytes > kBatchBytesMax)
+      return Malformed(*header, "body bytes", header->body_bytes);
     return Error(StatusCode::kUnimplemented, "{} is not known here", OpName(header->op));
   }
   const bool keyed = IsKeyed(header->op);
@@ -131,7 +133,8 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
   return OkStatus();
 }
 
-Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads, uint64_t value_bytes_max) {
+Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
+                                uint64_t value_bytes_max) {
   EMS_CHECK(heads.size() == header.item_count * sizeof(ItemHead));
   uint64_t table = heads.size();
   uint64_t values = 0;
@@ -212,9 +215,9 @@ Status ToStatus(WireStatus status, std::string_view text) {
 
 std::string_view StatusName(WireStatus status) {
   constexpr std::array<std::string_view, kWireStatusMax + 1> kNames = {
-      "ok",          "miss",           "already exists",    "wrong owner",   "stale namespace",
-      "retry later", "quota exceeded", "too large",         "invalid",       "fenced",
-      "checksum",    "unimplemented",  "protocol version",  "out of range",  "deadline",
+      "ok",          "miss",           "already exists",   "wrong owner",  "stale namespace",
+      "retry later", "quota exceeded", "too large",        "invalid",      "fenced",
+      "checksum",    "unimplemented",  "protocol version", "out of range", "deadline",
       "internal",    "batch full"};
   const auto index = static_cast<size_t>(status);
   return index < kNames.size() ? kNames[index] : "unknown";

@@ -6,20 +6,20 @@
 //
 // Bodies, by op (request → answer):
 //   Hello        HelloBody                       → HelloBody, the versions both sides may speak
-//   Ping         –                               → –            (the header carries the server's view)
-//   Stats        –                               → JSON text
-//   Put          value · trailer                 → –
+//   Ping         –                               → –            (the header carries the server's
+//   view) Stats        –                               → JSON text Put          value · trailer → –
 //   Get          –                               → value        header.checksum is the value's
-//   GetRange     RangeBody                       → bytes        header.checksum is that of the bytes, cut at the value's
-//                                                               64 KiB piece boundaries (common/checksum.h)
-//   Exists       –                               → –            header.object_bytes is the value's length
-//   Remove       –                               → –
-//   MultiExists  ItemHead × n · keys             → ItemResult × n
-//   MultiRemove  ItemHead × n · keys             → ItemResult × n
-//   MultiGet     ItemHead × n · keys             → ItemResult × n · values of the items with status OK, in order
-//   MultiPut     ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
-// A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes while it sends.
-// An answer with another status than OK carries its text, if any, as body.
+//   GetRange     RangeBody                       → bytes        header.checksum is that of the
+//   bytes, cut at the value's
+//                                                               64 KiB piece boundaries
+//                                                               (common/checksum.h)
+//   Exists       –                               → –            header.object_bytes is the value's
+//   length Remove       –                               → – MultiExists  ItemHead × n · keys →
+//   ItemResult × n MultiRemove  ItemHead × n · keys             → ItemResult × n MultiGet ItemHead
+//   × n · keys             → ItemResult × n · values of the items with status OK, in order MultiPut
+//   ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
+// A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes
+// while it sends. An answer with another status than OK carries its text, if any, as body.
 //
 // Bound: every length is checked against the limits below before anything is allocated.
 #include <array>
@@ -40,7 +40,8 @@ inline constexpr uint32_t kMagic = 0x31534d45;  // "EMS1" as it lies in memory
 inline constexpr uint8_t kVersionMin = 1;
 inline constexpr uint8_t kVersionMax = 1;
 
-inline constexpr uint64_t kValueBytesLimit = uint64_t{1} << 30;  // what the format allows; servers set less
+inline constexpr uint64_t kValueBytesLimit = uint64_t{1}
+                                             << 30;  // what the format allows; servers set less
 inline constexpr uint32_t kBatchItemsMax = 16384;
 inline constexpr uint64_t kBatchBytesMax = 256 * kMiB;  // values of one MultiPut or MultiGet frame
 inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
@@ -77,20 +78,20 @@ enum class WireStatus : uint16_t {
   kOk = 0,
   kMiss = 1,
   kAlreadyExists = 2,
-  kWrongOwner = 3,        // header.view is the server's; refresh to it or newer and ask the owner
-  kStaleNamespace = 4,    // unknown id or old generation
-  kRetryLater = 5,        // no room just now, or draining: header.retry_ms says when
+  kWrongOwner = 3,      // header.view is the server's; refresh to it or newer and ask the owner
+  kStaleNamespace = 4,  // unknown id or old generation
+  kRetryLater = 5,      // no room just now, or draining: header.retry_ms says when
   kQuotaExceeded = 6,
   kTooLarge = 7,
   kInvalid = 8,
-  kFenced = 9,            // the server's lease has ended: no Put or Remove
+  kFenced = 9,  // the server's lease has ended: no Put or Remove
   kChecksumMismatch = 10,
-  kUnimplemented = 11,    // op or durability
-  kVersion = 12,          // protocol version; the body names the range
-  kOutOfRange = 13,       // GetRange beyond the value's end
+  kUnimplemented = 11,  // op or durability
+  kVersion = 12,        // protocol version; the body names the range
+  kOutOfRange = 13,     // GetRange beyond the value's end
   kDeadline = 14,
   kInternal = 15,
-  kBatchFull = 16,        // MultiGet: this and later items did not fit; ask again
+  kBatchFull = 16,  // MultiGet: this and later items did not fit; ask again
 };
 inline constexpr uint16_t kWireStatusMax = 16;
 
@@ -165,22 +166,25 @@ inline constexpr uint64_t kHeaderBytes = sizeof(FrameHeader);
 // Sets header_checksum; call last.
 void Seal(FrameHeader* header);
 
-// Reads a request's header from its 64 bytes and checks everything that needs no context: magic, checksum, version and
-// that the lengths fit the op and the limits. `value_bytes_max` is the largest value the server takes.
-// Errors:
-//   kDataLoss            not an EMS frame, or damaged: nothing in it can be trusted, the connection must end
-//   kFailedPrecondition  another protocol version   } `header` is filled: an answer can be
+// Reads a request's header from its 64 bytes and checks everything that needs no context: magic,
+// checksum, version and that the lengths fit the op and the limits. `value_bytes_max` is the
+// largest value the server takes. Errors:
+//   kDataLoss            not an EMS frame, or damaged: nothing in it can be trusted, the connection
+//   must end kFailedPrecondition  another protocol version   } `header` is filled: an answer can be
 //   kInvalidArgument     lengths against the rules  } addressed, then the connection must end
 //   kOutOfRange          value too large            }
 //   kUnimplemented       unknown op: `header` is filled; skip key and body, answer, go on
 Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* header);
-// The same for an answer to a request of `op` and `request_id`. Errors: kDataLoss, always the end of the connection.
+// The same for an answer to a request of `op` and `request_id`. Errors: kDataLoss, always the end
+// of the connection.
 Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* header);
 
-// Bytes of heads and keys of a Multi request, from its heads alone (header.item_count × sizeof(ItemHead) bytes).
-// Errors: kInvalidArgument  a key length out of bounds, values where none belong, or lengths that do not add up to
+// Bytes of heads and keys of a Multi request, from its heads alone (header.item_count ×
+// sizeof(ItemHead) bytes). Errors: kInvalidArgument  a key length out of bounds, values where none
+// belong, or lengths that do not add up to
 //   header.body_bytes · kOutOfRange  a value above value_bytes_max
-Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads, uint64_t value_bytes_max);
+Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
+                                uint64_t value_bytes_max);
 
 // Walks the items of a table that ItemTableBytes has measured: heads, then keys. Borrows the bytes.
 class ItemReader final {

@@ -11,7 +11,8 @@ grpc::Status ToGrpc(const Status& status) {
 
 Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return OkStatus();
-  return Error(static_cast<StatusCode>(status.error_code()), std::string_view(status.error_message()));
+  return Error(static_cast<StatusCode>(status.error_code()),
+               std::string_view(status.error_message()));
 }
 
 }  // namespace ems

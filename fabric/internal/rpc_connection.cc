@@ -15,7 +15,8 @@ using wire::FrameHeader;
 using wire::Op;
 using wire::WireStatus;
 
-// Values are received in parts of this size, so that a part is still in the L2 cache when it is checksummed.
+// Values are received in parts of this size, so that a part is still in the L2 cache when it is
+// checksummed.
 constexpr size_t kReceivePartBytes = 256 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
@@ -28,7 +29,8 @@ constexpr std::string_view kHttpAnswer =
     "This is an EMS data port, not HTTP: metrics and health are served on http_listen.\r\n";
 
 bool LooksLikeHttp(ConstBytes bytes) {
-  constexpr std::array<std::string_view, 6> kMethods = {"GET ", "POST", "HEAD", "PUT ", "OPTI", "DELE"};
+  constexpr std::array<std::string_view, 6> kMethods = {"GET ", "POST", "HEAD",
+                                                        "PUT ", "OPTI", "DELE"};
   return bytes.size() >= 4 && std::ranges::any_of(kMethods, [&](std::string_view method) {
            return AsText(bytes.first(4)) == method;
          });
@@ -50,7 +52,9 @@ WireStatus StatusOfRefusal(const Status& why) {
 // Counts a request as in hand for as long as it lives.
 class InHand final {
  public:
-  explicit InHand(std::atomic<int>* busy) : busy_(busy) { busy_->fetch_add(1, std::memory_order_relaxed); }
+  explicit InHand(std::atomic<int>* busy) : busy_(busy) {
+    busy_->fetch_add(1, std::memory_order_relaxed);
+  }
   ~InHand() { busy_->fetch_sub(1, std::memory_order_release); }
   InHand(const InHand&) = delete;
   InHand& operator=(const InHand&) = delete;
@@ -107,7 +111,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   FrameHeader request;
   if (!co_await ReadHeaderAndKey(&request)) co_return false;
   const InHand in_hand(busy_);
-  // The key stays in the read-ahead buffer, which is only drained, never refilled, until the request is done.
+  // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
+  // request is done.
   const std::string_view key = AsText(ahead().first(request.key_bytes));
   ahead_begin_ += request.key_bytes;
   SetTransferDeadline(request.body_bytes);
@@ -154,16 +159,17 @@ asio::awaitable<bool> RpcConnection::RefuseFrame(const FrameHeader& request, con
   const uint64_t rest = request.key_bytes + request.body_bytes;
   SetTransferDeadline(rest);
   // An unknown op or version with a believable length is skipped, and the connection goes on.
-  const bool goes_on = (why.code() == StatusCode::kUnimplemented ||
-                        why.code() == StatusCode::kFailedPrecondition) &&
-                       request.body_bytes <= wire::kBatchBytesMax;
+  const bool goes_on =
+      (why.code() == StatusCode::kUnimplemented || why.code() == StatusCode::kFailedPrecondition) &&
+      request.body_bytes <= wire::kBatchBytesMax;
   if (goes_on && !co_await Skip(rest)) co_return false;
   const ConstBytes text = AsBytes(Message(why));
   answer_.Clear();
   answer_.body.assign(text.begin(), text.end());
   if (!co_await WriteAnswer(request, StatusOfRefusal(why))) co_return false;
   if (goes_on) co_return true;
-  // The peer may still be sending: closing now would reset the connection and lose the answer. So: a second to read it.
+  // The peer may still be sending: closing now would reset the connection and lose the answer. So:
+  // a second to read it.
   asio::error_code ignored;
   socket_.shutdown(StreamSocket::shutdown_send, ignored);
   SetDeadline(kLinger);
@@ -233,7 +239,8 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
   for (wire::ItemReader items(request, table_); !items.done();) {
     const auto [head, key] = items.Next();
     wire::ItemResult result;
-    if (!co_await ReceiveValue({&request, key, SlotId(head.slot), head.value_bytes}, &result.status)) {
+    if (!co_await ReceiveValue({&request, key, SlotId(head.slot), head.value_bytes},
+                               &result.status)) {
       co_return false;
     }
     const ConstBytes raw = wire::RawBytes(result);
@@ -267,14 +274,17 @@ asio::awaitable<bool> RpcConnection::ReceiveBytes(const PutTarget& target, bool 
   const MutableBytes trailer_bytes = std::as_writable_bytes(std::span(trailer, 1));
   uint64_t received = 0;
   while (received < value_bytes + wire::kTrailerBytes) {
-    // The next part of the value and, with the last part, the trailer: exactly, never a byte of the next frame.
+    // The next part of the value and, with the last part, the trailer: exactly, never a byte of the
+    // next frame.
     const uint64_t value_left = value_bytes - std::min(received, value_bytes);
-    const size_t part = std::min<uint64_t>(value_left, target.discard ? kSkipPartBytes : kReceivePartBytes);
+    const size_t part =
+        std::min<uint64_t>(value_left, target.discard ? kSkipPartBytes : kReceivePartBytes);
     const MutableBytes value = target.discard
                                    ? MutableBytes(scratch_).first(part)
                                    : target.value.subspan(value_bytes - value_left, part);
     const size_t trailer_done = received > value_bytes ? received - value_bytes : 0;
-    const MutableBytes tail = part == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
+    const MutableBytes tail =
+        part == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
     const size_t n = co_await ReadSome(value, tail);
     if (n == 0) co_return false;
     if (hash) hasher_.Update(value.first(std::min(n, value.size())));
@@ -336,7 +346,8 @@ asio::awaitable<bool> RpcConnection::ReadExact(MutableBytes into) {
 asio::awaitable<bool> RpcConnection::Skip(uint64_t bytes) {
   scratch_.resize(std::min<uint64_t>(kSkipPartBytes, bytes));
   while (bytes > 0) {
-    const size_t n = co_await ReadSome(MutableBytes(scratch_).first(std::min<uint64_t>(bytes, scratch_.size())), {});
+    const size_t n = co_await ReadSome(
+        MutableBytes(scratch_).first(std::min<uint64_t>(bytes, scratch_.size())), {});
     if (n == 0) co_return false;
     bytes -= n;
   }

@@ -1,7 +1,9 @@
 #pragma once
-// One connection of an RpcServer: reads a request, lets the session answer, writes the answer, again.
+// One connection of an RpcServer: reads a request, lets the session answer, writes the answer,
+// again.
 //
-// Private to fabric/, so Asio may show here. The whole object lives on one io_context that one thread runs.
+// Private to fabric/, so Asio may show here. The whole object lives on one io_context that one
+// thread runs.
 #include <array>
 #include <asio.hpp>
 #include <atomic>
@@ -55,7 +57,9 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<bool> WriteAnswer(const wire::FrameHeader& request, wire::WireStatus status);
   asio::awaitable<bool> WriteAll(std::span<const ConstBytes> parts);
 
-  ConstBytes ahead() const { return std::span(ahead_).subspan(ahead_begin_, ahead_end_ - ahead_begin_); }
+  ConstBytes ahead() const {
+    return std::span(ahead_).subspan(ahead_begin_, ahead_end_ - ahead_begin_);
+  }
   size_t TakeAhead(MutableBytes into);
   void SetDeadline(Duration timeout);
   void SetTransferDeadline(uint64_t bytes);
@@ -72,7 +76,8 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   std::vector<std::byte> table_;    // item table of a Multi request
   std::vector<std::byte> scratch_;  // where values go that are not kept
   std::vector<ConstBytes> parts_;   // the answer being written
-  // A header and the longest key fit; whatever of a value comes along is copied once, 1 KiB at most.
+  // A header and the longest key fit; whatever of a value comes along is copied once, 1 KiB at
+  // most.
   std::array<std::byte, 1024> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

@@ -1,0 +1,137 @@
+#pragma once
+// The asking side of one data-plane connection: one request at a time, as a state machine that
+// never blocks.
+//
+// Values go out straight from the caller's memory and come in straight to it; both are checksummed
+// part by part while they are in the CPU's cache. Several channels are driven at once by RunAll, on
+// the caller's own thread. Bound: 8 KiB of read-ahead, and a table of at most kBatchItemsMax items.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/checksum.h"
+#include "common/clock.h"
+#include "common/status.h"
+#include "fabric/socket.h"
+#include "proto/data_plane.h"
+
+namespace ems::fabric {
+
+// A request; everything it points to must live until the channel is done or closed. Re-used by its
+// channel.
+struct RpcRequest {
+  wire::FrameHeader header;     // magic, lengths and checksum are set by the channel
+  std::vector<std::byte> head;  // key, or item heads and keys, or key and range
+  uint16_t key_bytes = 0;       // how much of `head` is the frame's key
+  std::vector<std::span<const ConstBytes>>
+      values;  // Put and MultiPut; each is followed by its trailer
+};
+
+// Where an answer goes. Called from Advance().
+class AnswerSink {
+ public:
+  struct Value {
+    uint64_t bytes = 0;
+    std::span<const MutableBytes>
+        into;  // together at least `bytes`, or the value is read and dropped
+    uint64_t first_piece_bytes = kPieceBytes;
+  };
+  virtual ~AnswerSink() = default;
+  // An answer with status kOk begins. Returns how many bytes of its body come before the values.
+  virtual uint64_t OnHeader(const wire::FrameHeader& header) = 0;
+  // Those bytes. An error ends the connection.
+  virtual Status OnTable(ConstBytes table) = 0;
+  // The next value; false when there is none.
+  virtual bool NextValue(Value* value) = 0;
+  // The value is in place, or dropped; `checksum` is that of the bytes received.
+  virtual void OnValue(uint64_t checksum) = 0;
+};
+
+// Threading: one thread at a time (holder).
+class RpcChannel final {
+ public:
+  explicit RpcChannel(Fd fd);
+  RpcChannel(const RpcChannel&) = delete;
+  RpcChannel& operator=(const RpcChannel&) = delete;
+
+  // Connects and greets: the versions both sides speak are compared. Blocks up to `timeout`.
+  // Errors: those of fabric::Connect    kFailedPrecondition  no common version kResourceExhausted
+  // server full
+  static Result<std::unique_ptr<RpcChannel>> Open(const Address& address, Duration timeout);
+
+  // The request to fill in before Start; cleared.
+  RpcRequest& NewRequest();
+  // Begins it. `sink` must live until done() or the channel is destroyed.
+  void Start(AnswerSink* sink);
+  // Moves as many bytes as the socket takes or has. Errors: the connection is of no more use.
+  Status Advance();
+  bool done() const { return state_ == State::kIdle; }
+  // poll(2) events to wait for before the next Advance.
+  short wants() const;
+  int fd() const { return fd_.get(); }
+
+  // After done(): the answer's header, and its text when the status is not kOk.
+  const wire::FrameHeader& answer() const { return answer_; }
+  std::string_view text() const { return text_; }
+  // True once any byte of the present answer has come.
+  bool answer_begun() const { return answer_begun_; }
+  const wire::HelloBody& hello() const { return hello_; }
+
+ private:
+  enum class State : uint8_t { kIdle, kSend, kHeader, kTable, kText, kValues };
+
+  void FillPending();
+  Status Send();
+  Status Receive();
+  Status ReceiveSmall();
+  Status ReceiveValue();
+  Status OnAnswerHeader();
+  Status BeginNextValue();
+  Result<size_t> ReadSocket(std::span<iovec> into);
+  std::string BrokenText(std::string_view what) const;
+
+  Fd fd_;
+  State state_ = State::kIdle;
+  uint32_t next_request_id_ = 1;
+  RpcRequest request_;
+  wire::HelloBody hello_;
+  AnswerSink* sink_ = nullptr;
+  PieceHasher hasher_;
+
+  // Sending: what is checksummed and not yet handed to the kernel, and where the rest starts.
+  std::vector<iovec> pending_;
+  size_t pending_begin_ = 0;
+  uint64_t pending_bytes_ = 0;
+  std::vector<uint64_t> trailers_;
+  size_t value_ = 0;
+  size_t part_ = 0;
+  size_t part_offset_ = 0;
+  bool value_started_ = false;
+
+  // Receiving.
+  wire::FrameHeader answer_;
+  bool answer_begun_ = false;
+  std::string text_;
+  uint64_t small_bytes_ = 0;  // length of the table or text being read
+  std::vector<std::byte> table_;
+  uint64_t body_left_ = 0;  // bytes of the body after table or text
+  AnswerSink::Value incoming_;
+  uint64_t incoming_left_ = 0;
+  bool incoming_dropped_ = false;
+  size_t into_part_ = 0;
+  size_t into_offset_ = 0;
+  std::vector<std::byte> scratch_;
+  std::array<std::byte, 8192> ahead_;
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
+};
+
+// Drives the channels until each is done or has failed; `results[i]` says which. At the deadline
+// the rest fail with kDeadlineExceeded. Cost: no allocation up to 64 channels.
+void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results);
+
+}  // namespace ems::fabric

@@ -1,0 +1,162 @@
+#include "fabric/shm_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/check.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace ems::fabric {
+namespace {
+
+// What must stay free besides the segment, so that filling the pool never calls the OOM killer.
+constexpr uint64_t kFreeBytesMin = 256 * kMiB;
+
+std::string ErrnoText(int error) {
+  return std::error_code(error, std::generic_category()).message();
+}
+
+// MemAvailable, in bytes; nullopt-like 2^63 where /proc does not say.
+uint64_t AvailableBytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib = 0;
+  while (meminfo >> name >> kib) {
+    if (name == "MemAvailable:") return kib * kKiB;
+    std::getline(meminfo, unit);
+  }
+  return uint64_t{1} << 63;
+}
+
+// Whether MADV_HUGEPAGE on shared memory does anything here.
+bool TransparentHugePagesOffered() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string line;
+  std::getline(file, line);
+  return line.find("[advise]") != std::string::npos || line.find("[always]") != std::string::npos ||
+         line.find("[within_size]") != std::string::npos ||
+         line.find("[force]") != std::string::npos;
+}
+
+Status NoMemory(uint64_t bytes, PageKind kind, int error) {
+  if (kind == PageKind::kHugetlb) {
+    return Error(StatusCode::kResourceExhausted,
+                 "no {} of reserved 2 MiB pages ({}); to reserve more: sysctl -w "
+                 "vm.nr_hugepages=<pages in all>",
+                 FormatBytes(bytes), ErrnoText(error));
+  }
+  return Error(StatusCode::kResourceExhausted,
+               "no {} of memory ({}; {} available); give the pool less or the machine more",
+               FormatBytes(bytes), ErrnoText(error), FormatBytes(AvailableBytes()));
+}
+
+bool IsNoMemory(int error) {
+  return error == ENOMEM || error == ENOSPC || error == EFAULT || error == EPERM;
+}
+
+}  // namespace
+
+std::string_view PageKindName(PageKind kind) {
+  switch (kind) {
+    case PageKind::kHugetlb:
+      return "hugetlb 2 MiB";
+    case PageKind::kTransparent:
+      return "transparent 2 MiB";
+    case PageKind::kSmall:
+      return "4 KiB";
+  }
+  return "?";
+}
+
+Result<ShmSegment> ShmSegment::Create(uint64_t bytes, HugePages huge_pages) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  const uint64_t rounded = RoundUp(bytes, kHugePageBytes);
+  if (huge_pages != HugePages::kOff) {
+    Result<ShmSegment> huge = CreateWith(rounded, PageKind::kHugetlb);
+    if (huge.ok() || huge_pages == HugePages::kRequire) return huge;
+    if (TransparentHugePagesOffered()) return CreateWith(rounded, PageKind::kTransparent);
+  }
+  return CreateWith(rounded, PageKind::kSmall);
+}
+
+Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
+  if (kind != PageKind::kHugetlb && AvailableBytes() < bytes + kFreeBytesMin)
+    return NoMemory(bytes, kind, ENOMEM);
+  ShmSegment segment;
+  const unsigned huge_flags = kind == PageKind::kHugetlb ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
+  segment.fd_ = memfd_create("ems-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge_flags);
+  if (segment.fd_ < 0) {
+    return Error(StatusCode::kInternal, "memfd_create for {} of {} pages: {}", FormatBytes(bytes),
+                 PageKindName(kind), ErrnoText(errno));
+  }
+  EMS_RETURN_IF_ERROR(segment.Reserve(bytes, kind));
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (fcntl(segment.fd_, F_ADD_SEALS, kSeals) != 0)
+    return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(bytes),
+                 ErrnoText(errno));
+  return segment;
+}
+
+// Sizes, maps and touches. Small pages are touched before fallocate, which would make them small
+// for good where transparent huge pages are offered.
+Status ShmSegment::Reserve(uint64_t bytes, PageKind kind) {
+  const off_t length = static_cast<off_t>(bytes);
+  if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, length) != 0)
+    return Error(StatusCode::kInternal, "sizing a segment of {}: {}", FormatBytes(bytes),
+                 ErrnoText(errno));
+  if (kind == PageKind::kHugetlb && fallocate(fd_, 0, 0, length) != 0)
+    return NoMemory(bytes, kind, errno);
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (map == MAP_FAILED) return NoMemory(bytes, kind, errno);
+  data_ = static_cast<std::byte*>(map);
+  size_ = bytes;
+  page_kind_ = kind;
+  if (kind == PageKind::kTransparent) madvise(map, bytes, MADV_HUGEPAGE);  // advice: may be refused
+  if (madvise(map, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINVAL) {  // before Linux 5.14: touch by hand, after fallocate has made the pages
+      if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
+      std::memset(map, 0, bytes);
+      return OkStatus();
+    }
+    return IsNoMemory(errno) ? NoMemory(bytes, kind, errno)
+                             : Error(StatusCode::kInternal, "touching a segment of {}: {}",
+                                     FormatBytes(bytes), ErrnoText(errno));
+  }
+  if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
+  return OkStatus();
+}
+
+ShmSegment::ShmSegment(ShmSegment&& other) noexcept { *this = std::move(other); }
+
+ShmSegment& ShmSegment::operator=(ShmSegment&& other) noexcept {
+  if (this == &other) return *this;
+  Close();
+  fd_ = std::exchange(other.fd_, -1);
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  page_kind_ = other.page_kind_;
+  return *this;
+}
+
+ShmSegment::~ShmSegment() { Close(); }
+
+void ShmSegment::Close() {
+  if (data_ != nullptr) EMS_CHECK(munmap(data_, size_) == 0, "unmapping {} bytes", size_);
+  if (fd_ >= 0) close(fd_);
+  data_ = nullptr;
+  fd_ = -1;
+}
+
+}  // namespace ems::fabric

@@ -1,0 +1,45 @@
+#pragma once
+// A call on its way: its items, which of them are still open, and what came of the others.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/status.h"
+#include "mp_sdk/options.h"
+#include "proto/data_plane.h"
+
+namespace ems::internal {
+
+struct BatchItem {
+  std::string_view key;
+  SlotId slot;
+  ConstBuffers value;           // Put
+  MutableBuffers into;          // Get, GetRange
+  std::string* grow = nullptr;  // Get: allocate here instead of `into`
+  uint64_t offset = 0;          // GetRange
+  bool open = true;             // no result yet
+  bool retried = false;         // has gone out on a connection that broke
+  Status status;
+  uint64_t value_bytes = 0;  // Get, Exists
+};
+
+// Items of one op, in one namespace, under one deadline. Shape: `items` is [item_count]; results
+// stand in the items. Threading: one thread.
+struct Batch {
+  wire::Op op = wire::Op::kGet;  // the single form; frames of several items use the Multi form
+  uint16_t flags = 0;
+  NamespaceRef ns;
+  Deadline deadline;
+  std::vector<BatchItem> items;
+
+  void Finish(BatchItem* item, Status status) const {
+    item->open = false;
+    item->status = std::move(status);
+  }
+};
+
+}  // namespace ems::internal

@@ -1,0 +1,205 @@
+#include "mp_sdk/internal/batch_planner.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/checksum.h"
+
+namespace ems::internal {
+namespace {
+
+using wire::FrameHeader;
+using wire::ItemHead;
+using wire::ItemResult;
+using wire::Op;
+using wire::WireStatus;
+
+Op MultiForm(Op op) {
+  switch (op) {
+    case Op::kPut:
+      return Op::kMultiPut;
+    case Op::kGet:
+      return Op::kMultiGet;
+    case Op::kExists:
+      return Op::kMultiExists;
+    default:
+      EMS_CHECK(op == Op::kRemove, "{} has no Multi form", wire::OpName(op));
+      return Op::kMultiRemove;
+  }
+}
+
+void Append(ConstBytes bytes, std::vector<std::byte>* to) {
+  to->insert(to->end(), bytes.begin(), bytes.end());
+}
+
+bool StaysOpen(WireStatus status) {
+  return status == WireStatus::kWrongOwner || status == WireStatus::kStaleNamespace ||
+         status == WireStatus::kRetryLater || status == WireStatus::kBatchFull;
+}
+
+}  // namespace
+
+bool Frame::TryAdd(BatchItem* item) {
+  const uint64_t bytes =
+      batch_->op == Op::kPut ? item->value.size_bytes() : item->into.size_bytes();
+  if (!items_.empty() &&
+      (items_.size() == wire::kBatchItemsMax || value_bytes_ + bytes > wire::kBatchBytesMax ||
+       batch_->op == Op::kGetRange || item->grow != nullptr)) {
+    return false;
+  }
+  items_.push_back(item);
+  value_bytes_ += bytes;
+  return true;
+}
+
+void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
+  FrameHeader& header = request->header;
+  header.op = multi() ? MultiForm(batch_->op) : batch_->op;
+  header.flags = batch_->flags;
+  header.deadline_ms = static_cast<uint32_t>(batch_->deadline.RemainingMs());
+  header.namespace_id = batch_->ns.id.value();
+  header.namespace_generation = batch_->ns.generation;
+  header.view = view.packed();
+  if (multi()) {
+    header.item_count = static_cast<uint16_t>(items_.size());
+    for (const BatchItem* item : items_) {
+      ItemHead head;
+      head.slot = item->slot.value();
+      head.key_bytes = static_cast<uint16_t>(item->key.size());
+      if (batch_->op == Op::kPut) head.value_bytes = item->value.size_bytes();
+      Append(wire::RawBytes(head), &request->head);
+    }
+  } else {
+    header.slot = items_[0]->slot.value();
+    request->key_bytes = static_cast<uint16_t>(items_[0]->key.size());
+  }
+  for (const BatchItem* item : items_) Append(AsBytes(item->key), &request->head);
+  if (batch_->op == Op::kGetRange) {
+    const wire::RangeBody range{.offset = items_[0]->offset,
+                                .length = items_[0]->into.size_bytes()};
+    Append(wire::RawBytes(range), &request->head);
+  }
+  if (batch_->op == Op::kPut) {
+    for (const BatchItem* item : items_) request->values.push_back(item->value.parts());
+  }
+}
+
+void Frame::Fail(const Status& status) {
+  for (BatchItem* item : items_) {
+    if (item->open) batch_->Finish(item, status);
+  }
+}
+
+void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
+  if (StaysOpen(status)) {
+    if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = status;
+    item->status = wire::ToStatus(status, text);  // what the caller sees if time runs out now
+    return;
+  }
+  // A Remove that is asked again after a broken connection may find its own work done.
+  if (status == WireStatus::kMiss && batch_->op == Op::kRemove && item->retried)
+    status = WireStatus::kOk;
+  batch_->Finish(item, wire::ToStatus(status, text));
+}
+
+void Frame::SetWholeStatus(WireStatus status, std::string_view text) {
+  for (BatchItem* item : items_) {
+    if (item->open) Settle(item, status, text);
+  }
+}
+
+uint64_t Frame::OnHeader(const FrameHeader& header) {
+  next_ = 0;
+  if (multi()) return items_.size() * sizeof(ItemResult);
+  BatchItem* const item = items_[0];
+  single_checksum_ = header.checksum;
+  switch (batch_->op) {
+    case Op::kGet:
+    case Op::kGetRange:
+      item->value_bytes = header.body_bytes;
+      break;
+    case Op::kExists:
+      item->value_bytes = header.object_bytes;
+      [[fallthrough]];
+    default:
+      Settle(item, WireStatus::kOk, {});
+  }
+  return 0;
+}
+
+Status Frame::OnTable(ConstBytes table) {
+  results_.resize(items_.size());
+  for (size_t i = 0; i < items_.size(); ++i) {
+    results_[i] =
+        wire::ReadRaw<ItemResult>(table.subspan(i * sizeof(ItemResult), sizeof(ItemResult)));
+    const ItemResult& result = results_[i];
+    if (static_cast<uint16_t>(result.status) > wire::kWireStatusMax) {
+      return Error(StatusCode::kDataLoss, "item with unknown status {}",
+                   static_cast<unsigned>(result.status));
+    }
+    items_[i]->value_bytes = result.value_bytes;
+    if (batch_->op != Op::kGet || result.status != WireStatus::kOk)
+      Settle(items_[i], result.status, {});
+  }
+  return OkStatus();
+}
+
+bool Frame::NextValue(Value* value) {
+  if (batch_->op != Op::kGet && batch_->op != Op::kGetRange) return false;
+  while (multi() && next_ < items_.size() && results_[next_].status != WireStatus::kOk) ++next_;
+  if (next_ == items_.size()) return false;
+  current_ = next_++;
+  BatchItem* const item = items_[current_];
+  value->bytes = item->value_bytes;
+  value->into = item->into.parts();
+  if (item->grow != nullptr) {
+    item->grow->resize(item->value_bytes);
+    grown_ = std::as_writable_bytes(std::span(*item->grow));
+    value->into = std::span(&grown_, 1);
+  }
+  if (batch_->op == Op::kGetRange)
+    value->first_piece_bytes = kPieceBytes - item->offset % kPieceBytes;
+  return true;
+}
+
+void Frame::OnValue(uint64_t checksum) {
+  BatchItem* const item = items_[current_];
+  const uint64_t expected = multi() ? results_[current_].checksum : single_checksum_;
+  if (checksum != expected) {
+    ++mismatches_;
+    batch_->Finish(item, Error(StatusCode::kDataLoss,
+                               "value of {} bytes does not match its checksum", item->value_bytes));
+  } else if (item->grow == nullptr && item->into.size_bytes() < item->value_bytes) {
+    batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes, buffer of {}",
+                               item->value_bytes, item->into.size_bytes()));
+  } else if (batch_->op == Op::kGetRange && item->into.size_bytes() != item->value_bytes) {
+    batch_->Finish(item, Error(StatusCode::kDataLoss, "range of {} bytes, {} asked for",
+                               item->value_bytes, item->into.size_bytes()));
+  } else {
+    batch_->Finish(item, OkStatus());
+  }
+}
+
+std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view) {
+  std::vector<std::unique_ptr<Frame>> frames;
+  for (BatchItem& item : batch->items) {
+    if (!item.open) continue;
+    const NodeId owner = view.OwnerId(item.slot);
+    if (owner == kNoNode) {
+      batch->Finish(&item, Error(StatusCode::kUnavailable, "no server owns slot {} (view {}.{})",
+                                 item.slot.value(), view.version().term(), view.version().epoch()));
+      continue;
+    }
+    const auto found =
+        std::ranges::find_if(frames, [&](const auto& f) { return f->node() == owner; });
+    if (found != frames.end()) {
+      (*found)->TryAdd(&item);  // a full frame leaves the item open for the next round
+      continue;
+    }
+    frames.push_back(std::make_unique<Frame>(batch, owner));
+    frames.back()->TryAdd(&item);
+  }
+  return frames;
+}
+
+}  // namespace ems::internal

@@ -1,0 +1,62 @@
+#pragma once
+// Turns the open items of a batch into at most one frame for each server, and answers back into
+// results.
+//
+// Bound: a frame carries kBatchItemsMax items and kBatchBytesMax bytes of values; what does not fit
+// goes in a later round.
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fabric/rpc_channel.h"
+#include "mp_controller/view/dht_view.h"
+#include "mp_sdk/internal/batch.h"
+
+namespace ems::internal {
+
+// The items that go to one server in one frame. Threading: one thread.
+class Frame final : public fabric::AnswerSink {
+ public:
+  Frame(Batch* batch, NodeId node) : batch_(batch), node_(node) {}
+
+  NodeId node() const { return node_; }
+  std::span<BatchItem* const> items() const { return items_; }
+  // False when the frame is full.
+  bool TryAdd(BatchItem* item);
+  // Writes the request for `view`.
+  void Encode(ViewVersion view, fabric::RpcRequest* request);
+  // A whole-frame answer with another status than OK: every item gets it.
+  void Fail(const Status& status);
+  // Values whose checksum did not match.
+  uint64_t checksum_mismatches() const { return mismatches_; }
+  // Items answered with kWrongOwner, kStaleNamespace or kRetryLater stay open; the most telling of
+  // these.
+  wire::WireStatus unsettled() const { return unsettled_; }
+  void SetWholeStatus(wire::WireStatus status, std::string_view text);
+
+  uint64_t OnHeader(const wire::FrameHeader& header) override;
+  Status OnTable(ConstBytes table) override;
+  bool NextValue(Value* value) override;
+  void OnValue(uint64_t checksum) override;
+
+ private:
+  bool multi() const { return items_.size() > 1; }
+  void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
+
+  Batch* batch_;
+  NodeId node_;
+  std::vector<BatchItem*> items_;
+  uint64_t value_bytes_ = 0;
+  std::vector<wire::ItemResult> results_;  // of a Multi answer
+  uint64_t single_checksum_ = 0;
+  size_t next_ = 0;     // item whose value comes next
+  size_t current_ = 0;  // item whose value is coming
+  MutableBytes grown_;  // of an item that allocates
+  uint64_t mismatches_ = 0;
+  wire::WireStatus unsettled_ = wire::WireStatus::kOk;
+};
+
+// Groups the open items by owner. Items without an owner are finished with kUnavailable.
+std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view);
+
+}  // namespace ems::internal

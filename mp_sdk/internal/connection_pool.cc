@@ -1,0 +1,114 @@
+#include "mp_sdk/internal/connection_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/logging.h"
+
+namespace ems::internal {
+
+using fabric::RpcChannel;
+
+Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline) {
+  if (!breaker_.Allow(Clock::System().Now())) {
+    return Error(StatusCode::kUnavailable, "server does not answer; next try within a second");
+  }
+  std::vector<std::unique_ptr<RpcChannel>> dropped;  // closed outside the lock
+  {
+    auto state = state_.Lock();
+    if (fresh) {
+      state->open -= static_cast<uint32_t>(state->idle.size());
+      dropped.swap(state->idle);
+    }
+    const bool got = state.WaitFor(freed_, deadline.Remaining(), [&](const State& s) {
+      return !s.idle.empty() || s.open < connections_max_;
+    });
+    if (!got) {
+      return Error(StatusCode::kDeadlineExceeded, "all {} connections to the server are in use",
+                   connections_max_);
+    }
+    if (!state->idle.empty()) {
+      auto channel = std::move(state->idle.back());
+      state->idle.pop_back();
+      return channel;
+    }
+    ++state->open;
+  }
+  return OpenOne(deadline);
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
+  auto channel = RpcChannel::Open(address_, std::min(connect_timeout_, deadline.Remaining()));
+  if (channel.ok()) {
+    value_bytes_max_.store((*channel)->hello().value_bytes_max, std::memory_order_relaxed);
+    return channel;
+  }
+  Return(nullptr);
+  const StatusCode code = channel.status().code();
+  return Error(code == StatusCode::kDeadlineExceeded || code == StatusCode::kDataLoss
+                   ? StatusCode::kUnavailable
+                   : code,
+               Message(channel.status()));
+}
+
+void Peer::Return(std::unique_ptr<RpcChannel> channel) {
+  {
+    auto state = state_.Lock();
+    if (channel != nullptr) {
+      state->idle.push_back(std::move(channel));
+    } else {
+      --state->open;
+    }
+  }
+  freed_.notify_one();
+}
+
+ConnectionPool::ConnectionPool(const ClientOptions& options)
+    : options_(options), host_id_(fabric::HostId()) {}
+
+Result<fabric::Address> ConnectionPool::AddressOf(const NodeInfo& node) const {
+  const bool reachable = !node.unix_path.empty() && node.host_id == host_id_;
+  if (options_.transport == TransportChoice::kUnix && !reachable) {
+    return Error(StatusCode::kUnavailable, "server {} has no Unix socket on this machine",
+                 node.name);
+  }
+  if (options_.transport != TransportChoice::kTcp && reachable) {
+    return fabric::Address{.host = {}, .port = 0, .unix_path = node.unix_path};
+  }
+  return fabric::ParseAddress(node.data_address);
+}
+
+Result<std::shared_ptr<Peer>> ConnectionPool::PeerOf(const NodeInfo& node) {
+  {
+    auto peers = peers_.Lock();
+    const auto found = peers->find(node.id);
+    if (found != peers->end() && found->second.boot_id == node.boot_id) return found->second.peer;
+  }
+  EMS_ASSIGN_OR_RETURN(fabric::Address address, AddressOf(node));
+  auto made = std::make_shared<Peer>(std::move(address), options_.connections_per_server_max,
+                                     options_.connect_timeout);
+  std::shared_ptr<Peer> old;  // its channels close outside the lock
+  auto peers = peers_.Lock();
+  Entry& entry = (*peers)[node.id];
+  if (entry.peer != nullptr && entry.boot_id == node.boot_id) return entry.peer;
+  old = std::exchange(entry.peer, made);
+  entry.boot_id = node.boot_id;
+  peers.Unlock();
+  return made;
+}
+
+void ConnectionPool::Retain(const DhtView& view) {
+  std::vector<std::shared_ptr<Peer>> gone;
+  auto peers = peers_.Lock();
+  for (auto at = peers->begin(); at != peers->end();) {
+    if (view.Find(at->first) != nullptr) {
+      ++at;
+    } else {
+      gone.push_back(std::move(at->second.peer));
+      at = peers->erase(at);
+    }
+  }
+  peers.Unlock();
+}
+
+}  // namespace ems::internal

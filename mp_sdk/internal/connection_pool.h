@@ -1,0 +1,79 @@
+#pragma once
+// Open channels to each server, taken by one call at a time and given back.
+//
+// Bound: connections_per_server_max channels a server, idle and in use together. A call that finds
+// none free waits for one within its deadline.
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/status.h"
+#include "fabric/rpc_channel.h"
+#include "mp_controller/view/dht_view.h"
+#include "mp_sdk/internal/circuit_breaker.h"
+#include "mp_sdk/options.h"
+
+namespace ems::internal {
+
+// The channels to one server process. Threading: thread-safe.
+class Peer final {
+ public:
+  Peer(fabric::Address address, uint32_t connections_max, Duration connect_timeout)
+      : address_(std::move(address)),
+        connections_max_(connections_max),
+        connect_timeout_(connect_timeout) {}
+
+  // A channel for one call. `fresh`: not one that has been idle, which the server may have closed
+  // meanwhile. Errors: kUnavailable  refused, unreachable, or the breaker is open kDeadlineExceeded
+  // none became free
+  Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline);
+  // Gives it back; null when it broke.
+  void Return(std::unique_ptr<fabric::RpcChannel> channel);
+
+  CircuitBreaker& breaker() { return breaker_; }
+  uint64_t value_bytes_max() const { return value_bytes_max_.load(std::memory_order_relaxed); }
+
+ private:
+  struct State {
+    std::vector<std::unique_ptr<fabric::RpcChannel>> idle;
+    uint32_t open = 0;
+  };
+  Result<std::unique_ptr<fabric::RpcChannel>> OpenOne(Deadline deadline);
+
+  const fabric::Address address_;
+  const uint32_t connections_max_;
+  const Duration connect_timeout_;
+  std::atomic<uint64_t> value_bytes_max_{wire::kValueBytesLimit};  // as the server said last
+  CircuitBreaker breaker_;
+  Guarded<State> state_;
+  std::condition_variable freed_;
+};
+
+// Threading: thread-safe.
+class ConnectionPool final {
+ public:
+  explicit ConnectionPool(const ClientOptions& options);
+  // The peer behind a node of the view; a restarted server (another boot id) is another peer.
+  // Errors: kUnavailable  its address is unusable, or no Unix socket where one is demanded
+  Result<std::shared_ptr<Peer>> PeerOf(const NodeInfo& node);
+  // Forgets peers that `view` does not know.
+  void Retain(const DhtView& view);
+
+ private:
+  struct Entry {
+    uint64_t boot_id = 0;
+    std::shared_ptr<Peer> peer;
+  };
+  Result<fabric::Address> AddressOf(const NodeInfo& node) const;
+
+  const ClientOptions options_;
+  const std::string host_id_;
+  Guarded<std::map<NodeId, Entry>> peers_;
+};
+
+}  // namespace ems::internal

@@ -1,0 +1,199 @@
+#include "mp_sdk/internal/router.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/thread_pool.h"
+
+namespace ems::internal {
+namespace {
+
+using wire::WireStatus;
+
+constexpr int kHopsMax = 3;
+constexpr Duration kViewPatience = std::chrono::milliseconds(500);
+
+bool AnyOpen(const Batch& batch) {
+  return std::ranges::any_of(batch.items, [](const BatchItem& item) { return item.open; });
+}
+
+void FinishOpen(Batch* batch, const Status& fallback) {
+  for (BatchItem& item : batch->items) {
+    if (item.open) batch->Finish(&item, item.status.ok() ? fallback : item.status);
+  }
+}
+
+void Sleep(Duration time) {
+  StopFlag never;
+  never.WaitFor(time);
+}
+
+// Keeps the body of an answer without values.
+class TextSink final : public fabric::AnswerSink {
+ public:
+  uint64_t OnHeader(const wire::FrameHeader& header) override { return header.body_bytes; }
+  Status OnTable(ConstBytes table) override {
+    text_ = AsText(table);
+    return OkStatus();
+  }
+  bool NextValue(Value*) override { return false; }
+  void OnValue(uint64_t) override {}
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+Router::Router(const ClientOptions& options, ViewCache* views, Refresh refresh)
+    : options_(options), views_(views), refresh_(std::move(refresh)), pool_(options) {}
+
+void Router::Run(Batch* batch) {
+  budget_.OnRequest();
+  int hops = 0;
+  bool fresh = false;
+  while (AnyOpen(*batch)) {
+    const ViewCache::View view = views_->view();
+    if (view == nullptr || batch->deadline.Passed()) {
+      FinishOpen(batch, view == nullptr
+                            ? Error(StatusCode::kUnavailable, "no view of the cluster yet")
+                            : Error(StatusCode::kDeadlineExceeded, "the call's time is over"));
+      return;
+    }
+    if (retained_view_.exchange(view->version().packed(), std::memory_order_relaxed) !=
+        view->version().packed()) {
+      pool_.Retain(*view);
+    }
+    const RoundResult round = RunRound(batch, *view, fresh);
+    fresh = round.broken;
+    if (round.unsettled == WireStatus::kWrongOwner ||
+        round.unsettled == WireStatus::kStaleNamespace) {
+      stats_.wrong_owner.fetch_add(1, std::memory_order_relaxed);
+      if (++hops == kHopsMax) {
+        FinishOpen(batch, Error(StatusCode::kFailedPrecondition,
+                                "the view did not settle in {} hops", hops));
+        return;
+      }
+      WaitForView(view->version(), round.newest, batch->deadline);
+    } else if (round.unsettled == WireStatus::kRetryLater) {
+      const Duration pause = std::chrono::milliseconds(std::max<uint32_t>(1, round.retry_ms));
+      stats_.retries.fetch_add(1, std::memory_order_relaxed);
+      Sleep(std::min(pause, batch->deadline.Remaining()));
+    }
+  }
+}
+
+Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fresh) {
+  RoundResult round;
+  std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view);
+  std::vector<Flight> flights = TakeOff(batch, view, fresh, &frames);
+  std::vector<fabric::RpcChannel*> channels;
+  channels.reserve(flights.size());
+  for (Flight& flight : flights) channels.push_back(flight.channel.get());
+  std::vector<Status> results(flights.size());
+  fabric::RunAll(channels, batch->deadline, results);
+  for (size_t i = 0; i < flights.size(); ++i) Land(&flights[i], results[i], &round);
+  return round;
+}
+
+std::vector<Router::Flight> Router::TakeOff(Batch* batch, const DhtView& view, bool fresh,
+                                            std::vector<std::unique_ptr<Frame>>* frames) {
+  std::vector<Flight> flights;
+  flights.reserve(frames->size());
+  for (const auto& frame : *frames) {
+    const NodeInfo& node = *view.Find(frame->node());
+    auto peer = pool_.PeerOf(node);
+    if (!peer.ok()) {
+      frame->Fail(peer.status());
+      continue;
+    }
+    auto channel = (*peer)->Take(fresh, batch->deadline);
+    if (!channel.ok()) {
+      if (channel.status().code() == StatusCode::kUnavailable &&
+          (*peer)->breaker().OnFailure(Clock::System().Now())) {
+        stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
+      }
+      frame->Fail(Prefixed(channel.status(), node.name));
+      continue;
+    }
+    frame->Encode(view.version(), &(*channel)->NewRequest());
+    (*channel)->Start(frame.get());
+    flights.push_back({frame.get(), *std::move(peer), *std::move(channel)});
+  }
+  return flights;
+}
+
+void Router::Land(Flight* flight, const Status& result, RoundResult* round) {
+  fabric::RpcChannel& channel = *flight->channel;
+  if (!result.ok()) {
+    HandleBroken(flight, result, round);
+    flight->peer->Return(nullptr);
+    return;
+  }
+  flight->peer->breaker().OnSuccess();
+  if (channel.answer().status != WireStatus::kOk) {
+    // The transport on the other side closes after refusing a frame; such a channel is of no more
+    // use.
+    flight->frame->SetWholeStatus(channel.answer().status, channel.text());
+  }
+  const WireStatus unsettled = flight->frame->unsettled();
+  if (unsettled != WireStatus::kOk && round->unsettled != WireStatus::kWrongOwner) {
+    round->unsettled = unsettled;
+  }
+  round->newest = std::max(round->newest, channel.answer().view_version());
+  round->retry_ms = std::max(round->retry_ms, channel.answer().retry_ms);
+  stats_.checksum_mismatches.fetch_add(flight->frame->checksum_mismatches(),
+                                       std::memory_order_relaxed);
+  const bool refused = channel.answer().status == WireStatus::kInvalid ||
+                       channel.answer().status == WireStatus::kTooLarge;
+  flight->peer->Return(refused ? nullptr : std::move(flight->channel));
+}
+
+void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* round) {
+  const bool timed_out = result.code() == StatusCode::kDeadlineExceeded;
+  const bool again =
+      !timed_out && !flight->channel->answer_begun() &&
+      std::ranges::none_of(flight->frame->items(), [](const BatchItem* i) { return i->retried; }) &&
+      budget_.TryRetry();
+  if (!again) {
+    if (flight->peer->breaker().OnFailure(Clock::System().Now())) {
+      stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
+    }
+    flight->frame->Fail(result);
+    return;
+  }
+  stats_.retries.fetch_add(1, std::memory_order_relaxed);
+  round->broken = true;
+  for (BatchItem* item : flight->frame->items()) item->retried = true;
+}
+
+void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline) {
+  const Deadline patience(std::min(deadline.at(), Deadline::After(kViewPatience).at()));
+  // A server that is behind this client has been told so; only a newer view here can change the
+  // plan.
+  if (at_least > newer_than) {
+    if (refresh_) refresh_(patience);
+    (void)views_->WaitForView(at_least, patience);
+    return;
+  }
+  if (refresh_) refresh_(patience);
+  Sleep(std::min<Duration>(std::chrono::milliseconds(20), patience.Remaining()));
+}
+
+Result<std::string> Router::Ask(const NodeInfo& node, wire::Op op, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node));
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel, peer->Take(true, deadline));
+  channel->NewRequest().header.op = op;
+  TextSink sink;
+  channel->Start(&sink);
+  fabric::RpcChannel* const one = channel.get();
+  Status result;
+  fabric::RunAll(std::span(&one, 1), deadline, std::span(&result, 1));
+  if (result.ok()) result = wire::ToStatus(channel->answer().status, channel->text());
+  peer->Return(channel->done() ? std::move(channel) : nullptr);
+  EMS_RETURN_IF_ERROR(result);
+  return std::move(sink.text());
+}
+
+}  // namespace ems::internal

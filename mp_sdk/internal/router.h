@@ -1,0 +1,68 @@
+#pragma once
+// Sends a batch to the owners of its keys and decides every retry: the only place that does.
+//
+// A round plans one frame for each server, drives all frames at once on the caller's thread, and
+// leaves open what must be asked again: another owner (after the view has moved on, 3 hops), no
+// room just now (after the server's pause), a connection that broke before its answer (once, within
+// the retry budget). Bound: the batch's deadline.
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "common/retry.h"
+#include "mp_controller/view/controller_client.h"
+#include "mp_controller/view/view_cache.h"
+#include "mp_sdk/client.h"
+#include "mp_sdk/internal/batch.h"
+#include "mp_sdk/internal/batch_planner.h"
+#include "mp_sdk/internal/connection_pool.h"
+
+namespace ems::internal {
+
+struct RouterStats {
+  std::atomic<uint64_t> retries{0}, wrong_owner{0}, breaker_opened{0}, checksum_mismatches{0};
+};
+
+// Threading: thread-safe.
+class Router final {
+ public:
+  // `refresh` asks the controller for a newer view, within the deadline; may be empty (tests).
+  using Refresh = std::function<void(Deadline)>;
+  Router(const ClientOptions& options, ViewCache* views, Refresh refresh);
+
+  // Runs the batch until every item has a result or the deadline passes. Blocks.
+  void Run(Batch* batch);
+  // One frame of `op` without a key to one node; the body of the answer. For Stats.
+  Result<std::string> Ask(const NodeInfo& node, wire::Op op, Deadline deadline);
+  const RouterStats& stats() const { return stats_; }
+
+ private:
+  struct Flight {
+    Frame* frame;
+    std::shared_ptr<Peer> peer;
+    std::unique_ptr<fabric::RpcChannel> channel;
+  };
+  struct RoundResult {
+    wire::WireStatus unsettled = wire::WireStatus::kOk;
+    ViewVersion newest;  // the newest view that a server spoke of
+    uint32_t retry_ms = 0;
+    bool broken = false;  // a connection broke and its items are to be asked again
+  };
+
+  RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);
+  std::vector<Flight> TakeOff(Batch* batch, const DhtView& view, bool fresh,
+                              std::vector<std::unique_ptr<Frame>>* frames);
+  void Land(Flight* flight, const Status& result, RoundResult* round);
+  void HandleBroken(Flight* flight, const Status& result, RoundResult* round);
+  void WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline);
+
+  const ClientOptions options_;
+  ViewCache* views_;
+  Refresh refresh_;
+  ConnectionPool pool_;
+  RetryBudget budget_;
+  RouterStats stats_;
+  std::atomic<uint64_t> retained_view_{0};
+};
+
+}  // namespace ems::internal
