@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs those of the Debian packages in packages.txt that are missing. Says nothing when all are there.
+#   deploy/install_deps.sh [--check]     --check: only name what is missing, exit 1 if there is anything
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+fail() {
+  echo "install_deps: $*" >&2
+  exit 1
+}
+
+missing_packages() {
+  local package
+  while read -r package _; do
+    [[ -z $package || $package == \#* ]] && continue
+    # "ii": wanted and installed. A package known under an architecture suffix counts as well.
+    dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i' || echo "$package"
+  done <"$here/packages.txt"
+}
+
+check_only=0
+case "${1:-}" in
+  '') ;;
+  --check) check_only=1 ;;
+  -h | --help)
+    sed -n '2,3s/^# *//p' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  *)
+    echo "install_deps: unknown option '$1'; --help says what there is" >&2
+    exit 2
+    ;;
+esac
+
+command -v dpkg-query >/dev/null || fail "this is not a Debian system: install what deploy/packages.txt lists by hand"
+mapfile -t missing < <(missing_packages)
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+if ((check_only)); then
+  echo "missing: ${missing[*]}"
+  exit 1
+fi
+
+as_root=()
+if [[ $EUID -ne 0 ]]; then
+  command -v sudo >/dev/null ||
+    fail "missing packages, and neither root nor sudo: ask for  apt-get install ${missing[*]}"
+  as_root=(sudo)
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+echo "installing ${#missing[@]} packages: ${missing[*]}"
+run_apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
+    -o Acquire::Retries=3 "$@" </dev/null >>"$log" 2>&1
+}
+# The package lists may be too old to find a package, or absent: fetch them only then.
+if ! run_apt install -y --no-install-recommends "${missing[@]}"; then
+  if ! { run_apt update && run_apt install -y --no-install-recommends "${missing[@]}"; }; then
+    tail -n 20 "$log" >&2
+    fail "apt-get failed; EMS needs Debian 12 (this is $(. /etc/os-release && echo "$PRETTY_NAME"))"
+  fi
+fi

@@ -1,0 +1,156 @@
+"""Feeds tools/check_layers.py small trees: each bad sample must give exactly its finding, each good one none."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
+CHECKER = os.path.join(SOURCE_DIR, 'tools', 'check_layers.py')
+
+
+def check(files, only):
+    """Runs the checker on a tree of {path: text}; returns (exit code, [(path, line, rule)], output)."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, 'w', encoding='utf-8') as file:
+                file.write(text)
+        run = subprocess.run([sys.executable, '-B', CHECKER, '--root', root, '--only', only],
+                             capture_output=True, text=True, check=False)
+        found = [(path, int(line), rule) for path, line, rule in
+                 re.findall(r'^([^:\n]+):(\d+): \[([\w-]+)\]', run.stdout, flags=re.M)]
+        return run.returncode, found, run.stdout + run.stderr
+
+
+class CheckLayersTest(unittest.TestCase):
+    def expect(self, files, only, findings):
+        code, found, output = check(files, only)
+        self.assertEqual(sorted(found), sorted(findings), output)
+        self.assertEqual(code, 1 if findings else 0, output)
+        for line in output.splitlines():
+            if '[' in line:
+                self.assertIn(';', line, 'a finding says what to do instead')
+
+    def test_downward_include_is_fine(self):
+        self.expect({'mp_server/a.cc': '#include "common/status.h"\n#include "mp_controller/view/dht_view.h"\n'}, 'includes', [])
+
+    def test_upward_include(self):
+        self.expect({'common/a.cc': '\n#include "mp_server/slab_pool.h"\n'}, 'includes', [('common/a.cc', 2, 'level')])
+
+    def test_sideways_include(self):
+        self.expect({'mp_sdk/a.cc': '#include "mp_server/slab_pool.h"\n'}, 'includes', [('mp_sdk/a.cc', 1, 'level')])
+
+    def test_view_may_not_include_its_parent(self):
+        self.expect({'mp_controller/view/a.cc': '#include "mp_controller/membership.h"\n'}, 'includes',
+                    [('mp_controller/view/a.cc', 1, 'level')])
+
+    def test_fabric_may_include_proto_but_not_the_reverse(self):
+        self.expect({'fabric/a.cc': '#include "proto/data_plane.h"\n'}, 'includes', [])
+        self.expect({'proto/a.cc': '#include "fabric/rpc.h"\n'}, 'includes', [('proto/a.cc', 1, 'level')])
+
+    def test_product_may_not_include_tests(self):
+        self.expect({'mp_sdk/a.cc': '#include "tests/support/cluster.h"\n'}, 'includes', [('mp_sdk/a.cc', 1, 'level')])
+
+    def test_cycle_is_reported_once(self):
+        code, found, output = check({'bench/a.cc': '#include "tools/b.h"\n', 'tools/b.h': '#include "bench/c.h"\n'}, 'includes')
+        self.assertEqual(code, 1)
+        self.assertEqual([rule for _, _, rule in found], ['cycle'], output)
+        self.assertIn('bench → tools → bench', output)
+
+    def test_internal_is_closed_but_to_its_folder_and_tests(self):
+        include = '#include "mp_sdk/internal/router.h"\n'
+        self.expect({'bench/a.cc': include}, 'includes', [('bench/a.cc', 1, 'internal')])
+        self.expect({'mp_sdk/client.cc': include, 'tests/mp_sdk/internal/router_test.cc': include}, 'includes', [])
+
+    def test_each_library_has_one_door(self):
+        for header, door in {'spdlog/spdlog.h': 'common/logging.cc', 'xxhash.h': 'common/hash.cc',
+                             'prometheus/registry.h': 'common/metrics.cc', 'yaml-cpp/yaml.h': 'common/config.cc',
+                             'rocksdb/db.h': 'mp_controller/controller_store.cc', 'asio.hpp': 'fabric/tcp.cc',
+                             'asio/ip/tcp.hpp': 'fabric/tcp.cc', 'grpcpp/grpcpp.h': 'mp_controller/controller_service.cc',
+                             'proto/controller.grpc.pb.h': 'mp_controller/view/controller_client.cc',
+                             'CLI/CLI.hpp': 'mp_server/main.cc', 'httplib.h': 'fabric/http_endpoint.cc',
+                             'absl/status/status.h': 'common/status.h'}.items():
+            with self.subTest(header=header):
+                include = f'#include <{header}>\n'
+                self.expect({door: include}, 'includes', [])
+                self.expect({'mp_server/object_store.cc': include}, 'includes', [('mp_server/object_store.cc', 1, 'door')])
+
+    def test_heavy_header_in_a_header(self):
+        self.expect({'fabric/tcp.h': '#include <asio.hpp>\n'}, 'includes', [('fabric/tcp.h', 1, 'door'), ('fabric/tcp.h', 1, 'heavy')])
+        self.expect({'mp_sdk/a.h': '#include "proto/controller.pb.h"\n'}, 'includes', [('mp_sdk/a.h', 1, 'heavy')])
+        self.expect({'mp_controller/x_service.h': '#include "proto/controller.grpc.pb.h"\n'}, 'includes', [])
+
+    def test_banned_words(self):
+        for rule, line in {'throw': 'throw 1;', 'thread': 'std::mutex m;', 'sleep': 'std::this_thread::sleep_for(x);',
+                           'new': 'auto* p = new int(3);', 'delete': 'delete p;', 'cout': 'std::cout << 1;',
+                           'getenv': 'getenv("HOME");', 'friend-test': 'friend class PoolTest;',
+                           'for-test': 'void ResetForTest();', 'todo': '// TODO: later'}.items():
+            with self.subTest(rule=rule):
+                self.expect({'mp_server/a.cc': f'int x;\n{line}\n'}, 'words', [('mp_server/a.cc', 2, rule)])
+
+    def test_words_that_look_banned_but_are_not(self):
+        self.expect({'mp_server/a.cc': 'Pool(const Pool&) = delete;\n// a new pool, deleted by throw\nLog("throw new std::cout");\n'
+                                       'auto view = new_view;\nreturn std::unique_ptr<V>(new V(a));\nstd::shared_ptr<V> v(new V());\nlist.free(x);\nfoo->sleep(3);\nconst auto n = 1\'000\'000;\n'
+                                       'auto s = R"(throw delete p)";\n'}, 'words', [])
+
+    def test_words_that_common_may_use(self):
+        self.expect({'common/thread_pool.h': 'std::thread thread_;\n', 'tools/x.cc': 'getenv("HOME");\n'}, 'words', [])
+
+    def test_an_excuse_needs_the_rule_and_a_reason(self):
+        line = 'auto* v = new V();'
+        self.expect({'mp_server/a.cc': f'// check_layers: allow new: private constructor\n{line}\n'}, 'words', [])
+        self.expect({'mp_server/a.cc': f'{line}  // check_layers: allow new:\n'}, 'words', [('mp_server/a.cc', 1, 'new')])
+        self.expect({'mp_server/a.cc': f'{line}  // check_layers: allow throw: because\n'}, 'words', [('mp_server/a.cc', 1, 'new')])
+
+    def test_each_source_has_its_mirrored_test(self):
+        self.expect({'mp_server/pool.cc': '', 'mp_server/main.cc': ''}, 'tests', [('mp_server/pool.cc', 1, 'test')])
+        self.expect({'mp_server/pool.cc': '', 'tests/mp_server/pool_test.cc': ''}, 'tests', [])
+
+    def test_file_length(self):
+        self.expect({'common/a.cc': 'int x;\n' * 600}, 'sizes', [])
+        self.expect({'common/a.cc': 'int x;\n' * 601}, 'sizes', [('common/a.cc', 601, 'file-lines')])
+
+    def test_columns(self):
+        self.expect({'common/a.cc': '//' + 'x' * 98 + '\n'}, 'sizes', [])
+        self.expect({'common/a.cc': '\n//' + 'x' * 99 + '\n'}, 'sizes', [('common/a.cc', 2, 'columns')])
+        self.expect({'common/a.cc': '// https://example.org/' + 'x' * 99 + '\n'}, 'sizes', [])
+        self.expect({'common/a.cc': '// ' + 'é' * 97 + '\n'}, 'sizes', [])
+
+    def test_function_length(self):
+        def function(lines, head='int F(int a)'):
+            return head + ' {\n' + '  if (a) { g("}"); }  // }\n' * (lines - 2) + '}\n'
+        self.expect({'common/a.cc': 'namespace ems {\n' + function(80) + '}\n'}, 'sizes', [])
+        self.expect({'common/a.cc': 'namespace ems {\n' + function(81) + '}\n'}, 'sizes', [('common/a.cc', 2, 'function-lines')])
+        self.expect({'common/a.cc': 'class A {\n' + function(81, 'A(int a) : b_{a}, c_(2)') + '};\n'}, 'sizes',
+                    [('common/a.cc', 2, 'function-lines')])
+        self.expect({'common/a.cc': '// check_layers: allow function-lines: one table\n' + function(81)}, 'sizes', [])
+        self.expect({'common/a.cc': 'class A {\n' + 'int x;\n' * 100 + '};\nint table[] = {\n' + '1,\n' * 100 + '};\n'}, 'sizes', [])
+
+    def test_folder_readme_names_each_public_header(self):
+        files = {'fabric/tcp.h': '', 'fabric/internal/x.h': '', 'fabric/README.md': 'nothing', 'README.md': 'fabric/'}
+        self.expect(files, 'docs', [('fabric/README.md', 1, 'map')])
+        self.expect({**files, 'fabric/README.md': '`tcp.h`'}, 'docs', [])
+        del files['fabric/README.md']
+        self.expect(files, 'docs', [('fabric/README.md', 1, 'map')])
+
+    def test_readme_names_each_folder(self):
+        self.expect({'README.md': 'see docs/', 'docs/A.md': '', 'deploy/x.sh': ''}, 'docs', [('README.md', 1, 'map')])
+
+    def test_links_resolve(self):
+        files = {'README.md': 'docs/ [a](docs/A.md) [b](docs/A.md#two-words) [c](https://x.org/nowhere)\n```\n[d](e)\n```\n',
+                 'docs/A.md': '# Two words\n'}
+        self.expect(files, 'docs', [])
+        self.expect({**files, 'docs/B.md': '\n[a](C.md)\n[b](A.md#three)\n'}, 'docs',
+                    [('docs/B.md', 2, 'link'), ('docs/B.md', 3, 'link')])
+
+    def test_unknown_check_is_a_usage_error(self):
+        code, _, output = check({}, 'spelling')
+        self.assertEqual(code, 2)
+        self.assertIn('spelling', output)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# Everything that has to hold, from a fresh checkout: installs what is missing, then format, layers, builds, tests,
+# sanitizers, fuzzers, clang-tidy and a short quick start. CI runs this very script.
+#   tests/run.sh [--quick] [--tidy-all] [--only STEP[,STEP…]]
+#     --quick      format, layers, release build, unit and integration tests; a few minutes
+#     --tidy-all   clang-tidy on every source instead of those that changed
+#     --only       these steps (see below), in their order; for work on one of them
+# Steps: deps format layers release test asan tsan fuzz tidy quickstart
+# Prints the closing lines of each ctest run, and at the end `N passed, N failed`: tests, and steps without tests.
+# Exit codes: 0 all passed, 1 something failed, 2 usage. Logs stay in build/logs/. A step that fails does not stop the others.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+ALL_STEPS=(deps format layers release test asan tsan fuzz tidy quickstart)
+QUICK_STEPS=(deps format layers release test)
+FUZZ_SECONDS=15
+JOBS=$(nproc)
+LOGS=$PWD/build/logs
+
+usage() {
+  sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+}
+
+steps=("${ALL_STEPS[@]}")
+quick=0
+tidy_all=0
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --quick) quick=1 steps=("${QUICK_STEPS[@]}") ;;
+    --tidy-all) tidy_all=1 ;;
+    --only)
+      IFS=, read -ra steps <<<"${2:-}"
+      shift
+      ;;
+    -h | --help) usage && exit 0 ;;
+    *)
+      echo "run.sh: unknown option '$1'; --help says what there is" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+for step in "${steps[@]}"; do
+  [[ " ${ALL_STEPS[*]} " == *" $step "* ]] || { echo "run.sh: no step '$step'; there are ${ALL_STEPS[*]}" >&2; exit 2; }
+done
+
+mkdir -p "$LOGS"
+passed=0
+failed=0
+failures=()
+
+note_failure() {
+  failed=$((failed + 1))
+  failures+=("$1")
+}
+
+# run STEP WHAT COMMAND…: runs it quietly; one line with the result and the time; the end of its output when it failed.
+run() {
+  local step=$1 what=$2 start=$SECONDS
+  shift 2
+  local log=$LOGS/$step-${what//[^a-z0-9]/_}.log
+  if "$@" >"$log" 2>&1 </dev/null; then
+    passed=$((passed + 1))
+    printf '%-10s %-44s ok      %4d s\n' "$step" "$what" $((SECONDS - start))
+    return 0
+  fi
+  note_failure "$step: $what"
+  printf '%-10s %-44s FAILED  %4d s\n' "$step" "$what" $((SECONDS - start))
+  tail -n 40 "$log" | sed 's/^/    /'
+  return 1
+}
+
+build() {  # build STEP PRESET TARGET…
+  local step=$1 preset=$2
+  shift 2
+  run "$step" "configure $preset" cmake --preset "$preset" &&
+    run "$step" "build $preset" ninja -C "build/$preset" "$@"
+}
+
+# run_ctest STEP PRESET FLAGS…: counts tests, not the step; prints the output of tests that failed and ctest's closing lines.
+run_ctest() {
+  local step=$1 preset=$2 start=$SECONDS summary bad all
+  shift 2
+  local log=$LOGS/$step-ctest.log
+  ctest --test-dir "build/$preset" -j "$JOBS" --output-on-failure --no-tests=error "$@" >"$log" 2>&1 </dev/null
+  summary=$(sed -n '/% tests passed/,$p' "$log")
+  read -r bad all < <(sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+).*/\1 \2/p' <<<"$summary")
+  if [[ -z ${all:-} ]]; then
+    note_failure "$step: ctest did not run"
+    tail -n 20 "$log"
+    return 1
+  fi
+  ((bad)) && sed '/% tests passed/,$d' "$log" | grep -v ' Passed ' | tail -n 200
+  echo "$summary" | sed 's/^/    /'
+  passed=$((passed + all - bad))
+  failed=$((failed + bad))
+  ((bad)) && failures+=("$step: $bad of $all tests")
+  printf '%-10s %-44s %s %6d s\n' "$step" "$((all - bad)) of $all tests" "$( ((bad)) && echo FAILED || echo 'ok    ')" \
+    $((SECONDS - start))
+  return $((bad > 0))
+}
+
+tests_with_label() {  # the targets of the tests of PRESET that carry LABEL
+  ctest --test-dir "build/$1" -N -L "$2" | sed -nE 's/^ *Test +#[0-9]+: (.*)$/\1/p' | tr / _
+}
+
+cpp_files() { git ls-files -- '*.h' '*.cc'; }
+
+# Sources that differ from where this branch left the main one; on the main branch itself, those of the last commit.
+changed_sources() {
+  local base
+  base=$(git merge-base HEAD origin/HEAD 2>/dev/null) || base=
+  [[ -n $base && $base != $(git rev-parse HEAD) ]] || base=$(git rev-parse -q --verify HEAD~1) || return 0
+  git diff --name-only --diff-filter=d "$base" -- '*.cc'
+}
+
+step_deps() { run deps 'packages of deploy/packages.txt' deploy/install_deps.sh; }
+
+step_format() {
+  check_format() { cpp_files | xargs -r clang-format --dry-run -Werror; }
+  run format 'clang-format' check_format
+  check_scripts() {
+    local script
+    for script in deploy/*.sh tests/run.sh .ci/run; do bash -n "$script" || return 1; done
+  }
+  run format 'scripts parse' check_scripts
+}
+
+step_layers() { run layers 'check_layers.py' tools/check_layers.py; }
+
+step_release() { build release release; }
+
+step_test() {
+  if ((quick)); then
+    run_ctest test release -L 'unit|integration'
+  else
+    run_ctest test release
+  fi
+}
+
+step_asan() { build asan asan && run_ctest asan asan -L 'unit|integration|fault' -LE e2e; }
+
+step_tsan() {
+  run tsan 'configure tsan' cmake --preset tsan || return
+  local targets
+  mapfile -t targets < <(tests_with_label tsan concurrent)
+  run tsan 'build tsan' ninja -C build/tsan "${targets[@]}" && run_ctest tsan tsan -L concurrent
+}
+
+step_fuzz() {
+  local source name targets=()
+  for source in tests/fuzz/*_fuzzer.cc; do targets+=("$(basename "$source" .cc)"); done
+  build fuzz fuzz "${targets[@]}" || return
+  for name in "${targets[@]}"; do
+    local found=build/fuzz/found/$name corpus=()
+    mkdir -p "$found"
+    [[ -d tests/fuzz/$name ]] && corpus=("tests/fuzz/$name")
+    run fuzz "$name for $FUZZ_SECONDS s" "build/fuzz/bin/$name" -max_total_time="$FUZZ_SECONDS" -timeout=10 \
+      -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$found-" "$found" "${corpus[@]}"
+  done
+}
+
+step_tidy() {
+  # The clang build's commands; generated headers have to be there.
+  run tidy 'configure fuzz' cmake --preset fuzz &&
+    run tidy 'generated headers' ninja -C build/fuzz ems_config_options_proto ems_config_proto ems_controller_proto || return
+  local sources
+  if ((tidy_all)); then
+    mapfile -t sources < <(git ls-files -- '*.cc')
+  else
+    mapfile -t sources < <(changed_sources)
+  fi
+  tidy_files() { printf '%s\n' "$@" | xargs -r -n 1 -P "$JOBS" clang-tidy -p build/fuzz --quiet; }
+  ((${#sources[@]} == 0)) || run tidy "clang-tidy on ${#sources[@]} files" tidy_files "${sources[@]}"
+}
+
+step_quickstart() { run quickstart 'a tenth of the trace' deploy/quickstart.sh --requests 1200; }
+
+for step in "${steps[@]}"; do
+  "step_$step"
+done
+
+echo
+if ((failed)); then printf 'failed: %s\n' "${failures[@]}"; fi
+echo "took $((SECONDS / 60)) min $((SECONDS % 60)) s on $JOBS cores"
+echo "$passed passed, $failed failed"
+exit $((failed > 0))
