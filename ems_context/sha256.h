@@ -1,0 +1,30 @@
+#pragma once
+// The one door to OpenSSL's libcrypto: SHA-256, for keys that an adversary must not be able to make
+// collide.
+#include <array>
+#include <memory>
+
+#include "common/bytes.h"
+
+struct evp_md_ctx_st;
+
+namespace ems::context {
+
+using Sha256Digest = std::array<std::byte, 32>;
+
+// A SHA-256 engine that is set up once and used for many messages.
+// Threading: one thread. Cost of a digest: about 0.2 µs + its bytes at 0.5–2 GB/s; no allocation.
+class Sha256 final {
+ public:
+  Sha256();
+  // The digest of `message`, which may be empty.
+  Sha256Digest Digest(ConstBytes message);
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+}  // namespace ems::context
