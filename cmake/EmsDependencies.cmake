@@ -9,8 +9,11 @@ find_package(yaml-cpp REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED COMPONENTS core)
 find_package(RocksDB CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+# Its flags must be those that its library was built with.
+pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 
 find_path(EMS_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(ems_asio INTERFACE)
@@ -23,7 +26,6 @@ target_compile_definitions(ems_asio INTERFACE
 target_link_libraries(ems_asio INTERFACE Threads::Threads)
 
 find_path(EMS_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
-find_path(EMS_HTTPLIB_INCLUDE httplib.h REQUIRED)
 
 if(EMS_BUILD_TESTS)
   find_package(GTest REQUIRED)

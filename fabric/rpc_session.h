@@ -27,12 +27,10 @@ struct Outcome {
 // An answer in the making; re-used by the connection, so that a steady state allocates nothing.
 struct Answer {
   uint64_t checksum = 0;            // header.checksum / object_bytes
-  uint32_t retry_ms = 0;            // with kRetryLater
   std::vector<std::byte> body;      // small things: results, text
   std::vector<ConstBytes> payload;  // sent after `body`; borrowed until Session::Sent()
   void Clear() {
     checksum = 0;
-    retry_ms = 0;
     body.clear();
     payload.clear();
   }
@@ -73,6 +71,8 @@ class Session {
 
   // Text for an answer that is not kOk; empty for none. Valid until the next call.
   virtual std::string_view ErrorText() = 0;
+  // With kRetryLater, or items of it: how long the client should wait.
+  virtual uint32_t retry_ms() = 0;
   // The version for the header of the next answer.
   virtual ViewVersion view_version() = 0;
   // The last answer has been handed to the kernel, or the connection broke: pins may go.

@@ -364,7 +364,7 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   FrameHeader header;
   header.op = request.op;
   header.request_id = request.request_id;
-  header.retry_ms = answer_.retry_ms;
+  header.retry_ms = session_->retry_ms();
   header.namespace_id = request.namespace_id;
   header.namespace_generation = request.namespace_generation;
   header.view = session_->view_version().packed();

@@ -1,0 +1,142 @@
+// mp-server: one node of the pool.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/config.h"
+#include "common/logging.h"
+#include "mp_server/server.h"
+#include "proto/config.pb.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr std::chrono::seconds kStopPatience{5};
+
+constexpr const char* kAbout =
+    "mp-server: gives DRAM to the EMS pool and serves the objects that fall to it.\n\n"
+    "It registers with the controller, owns a share of the 4096 slots in proportion to dram.bytes, "
+    "and answers Put, Get,\n"
+    "Exists and Remove on TCP and, when unix_path is set, on a Unix socket.";
+
+constexpr const char* kFooter = R"(
+FILES
+  data_dir/lock   held while the server runs; a second server on the same folder exits
+  data_dir/view   the highest view ever installed
+
+SIGNALS
+  SIGTERM, SIGINT  gives up the slots, finishes requests in hand (5 s at most), exits 0
+
+EXIT STATUS
+  0 stopped in order    1 failed to start or to go on    2 usage or configuration
+
+EXAMPLES
+  mp-server --config /etc/ems/server.yaml
+  mp-server --set name=a --set data_dir=/var/lib/ems/a --set dram.bytes=8GiB
+  mp-server --help-config
+)";
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string ready_file;
+  bool help_config = false;
+  bool check_config = false;
+};
+
+// Written beside and renamed, so that a reader sees all of it or nothing.
+bool WriteReadyFile(const std::string& path, const nlohmann::json& json) {
+  const std::string next = path + ".next";
+  std::ofstream(next) << json.dump() << "\n";
+  std::error_code error;
+  std::filesystem::rename(next, path, error);
+  if (error)
+    EMS_LOG(kError, "mp_server", "cannot write ready file path={} {}", path, error.message());
+  return !error;
+}
+
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+bool StopAsked(const sigset_t& signals, int wait_ms) {
+  const timespec wait{.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1'000'000};
+  return sigtimedwait(&signals, nullptr, &wait) > 0;
+}
+
+int Run(const Arguments& arguments, const ems::config::ServerConfig& config) {
+  const sigset_t signals = BlockStopSignals();
+  EMS_LOG(kInfo, "mp_server", "starting version={} {}", EMS_VERSION, ems::config::OneLine(config));
+  auto server = ems::server::Server::Start(config);
+  if (!server.ok()) {
+    std::fprintf(stderr, "mp-server: %s\n", ems::ToString(server.status()).c_str());
+    return server.status().code() == ems::StatusCode::kInvalidArgument ? kUsage : kFailed;
+  }
+  bool announced = arguments.ready_file.empty();
+  while (!StopAsked(signals, announced ? 1000 : 10)) {
+    if (announced || !(*server)->Ready().ok()) continue;
+    announced = WriteReadyFile(arguments.ready_file, {{"pid", ::getpid()},
+                                                      {"name", config.name()},
+                                                      {"address", (*server)->data_address()},
+                                                      {"unix", (*server)->unix_path()},
+                                                      {"http", (*server)->http_address()}});
+    if (!announced) return kFailed;
+  }
+  EMS_LOG(kInfo, "mp_server", "stopping");
+  (*server)->Stop(kStopPatience);
+  server->reset();
+  EMS_LOG(kInfo, "mp_server", "stopped");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(kAbout, "mp-server");
+  app.footer(kFooter);
+  Arguments arguments;
+  app.add_option("--config", arguments.config, "YAML configuration file");
+  app.add_option("--set", arguments.overrides,
+                 "Override one option, e.g. --set dram.bytes=8GiB; may be repeated")
+      ->take_all();
+  app.add_option("--ready-file", arguments.ready_file,
+                 "File that receives one JSON line {pid, name, address, unix, http} once the "
+                 "server is serving");
+  app.add_flag("--help-config", arguments.help_config,
+               "List every option with default, unit and range, and exit");
+  app.add_flag("--check-config", arguments.check_config,
+               "Print the resulting configuration and exit");
+  app.set_version_flag("--version", std::string("mp-server ") + EMS_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  ems::config::ServerConfig config;
+  if (arguments.help_config) {
+    std::printf("%s", ems::config::Describe(config).c_str());
+    return 0;
+  }
+  const ems::Status loaded = ems::config::Load(arguments.config, arguments.overrides, &config);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "mp-server: %.*s\n", static_cast<int>(ems::Message(loaded).size()),
+                 ems::Message(loaded).data());
+    return kUsage;
+  }
+  if (arguments.check_config) {
+    std::printf("%s\n", ems::config::OneLine(config).c_str());
+    return 0;
+  }
+  if (!ems::log::Init(config.log_level()).ok()) return kUsage;
+  return Run(arguments, config);
+}

@@ -1,0 +1,365 @@
+#include "mp_server/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bitset>
+#include <condition_variable>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "common/logging.h"
+#include "common/thread_pool.h"
+#include "fabric/http_endpoint.h"
+#include "fabric/rpc_server.h"
+#include "mp_controller/view/controller_client.h"
+#include "mp_server/data_dir.h"
+#include "mp_server/data_service.h"
+#include "mp_server/evictor.h"
+#include "mp_server/heartbeat.h"
+#include "mp_server/object_store.h"
+#include "mp_server/ownership.h"
+#include "mp_server/peer_quorum.h"
+#include "mp_server/segment_pool.h"
+#include "mp_server/server_metrics.h"
+#include "proto/config.pb.h"
+
+namespace ems::server {
+namespace {
+
+constexpr Duration kControlEvery = std::chrono::milliseconds(250);
+constexpr Duration kQuorumPatience = std::chrono::milliseconds(200);
+constexpr Duration kQuorumBefore =
+    std::chrono::seconds(1);  // ask peers when the lease has less left
+constexpr Duration kRefreshPatience = std::chrono::seconds(1);
+
+uint64_t RandomBootId() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+Status ReplacedError() {
+  return Error(StatusCode::kFailedPrecondition, "another server has this name");
+}
+
+HugePages HugePagesOf(const std::string& word) {
+  if (word == "require") return HugePages::kRequire;
+  return word == "off" ? HugePages::kOff : HugePages::kTry;
+}
+
+SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
+  SegmentPool::Options options;
+  options.bytes = dram.bytes();
+  options.segment_bytes = std::min(dram.segment_bytes(), dram.bytes());
+  options.huge_pages = HugePagesOf(dram.huge_pages());
+  return options;
+}
+
+fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config) {
+  const config::NetworkConfig& network = config.network();
+  fabric::RpcServerOptions options;
+  options.listen = config.listen();
+  options.unix_path = config.unix_path();
+  options.io_threads = network.io_threads();
+  options.connections_max = network.connections_max();
+  options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
+  options.transfer_timeout = std::chrono::milliseconds(network.transfer_timeout_ms());
+  options.idle_timeout = std::chrono::milliseconds(network.idle_timeout_ms());
+  options.value_bytes_max = network.value_bytes_max();
+  return options;
+}
+
+}  // namespace
+
+struct Server::Impl {
+  explicit Impl(const config::ServerConfig& wanted, DataDir dir)
+      : config(wanted),
+        boot_id(RandomBootId()),
+        data_dir(std::move(dir)),
+        ownership(&Clock::System()),
+        pool(PoolOptions(wanted.dram())),
+        store({.pool = &pool,
+               .high_watermark = wanted.dram().high_watermark(),
+               .low_watermark = wanted.dram().low_watermark()}),
+        metrics(&registry),
+        service(&store, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
+                [this] { return StatsJson(); }),
+        controller(wanted.controller(), "server " + wanted.name()) {}
+  ~Impl();
+
+  Status Start();
+  Status StartHttp();
+  void MakeHeartbeat();
+  void ControlLoop();
+  void InstallNews();
+  void AskPeers();
+  HeartbeatUsage Usage() const;
+  std::string StatsJson();
+  Status Ready() const;
+  void Poke();
+
+  const config::ServerConfig config;
+  const uint64_t boot_id;
+  DataDir data_dir;  // touched by ems-ctl only, once that runs
+  Ownership ownership;
+  SegmentPool pool;
+  mutable ObjectStore store;
+  MetricsRegistry registry;
+  ServerMetrics metrics;
+  DataService service;
+  std::unique_ptr<Evictor> evictor;
+  std::unique_ptr<fabric::RpcServer> rpc;
+  std::unique_ptr<fabric::HttpEndpoint> http;
+  std::string http_address;
+  ViewCache views;
+  std::unique_ptr<Heartbeat> heartbeat;
+  std::atomic<bool> stopping{false};
+  std::atomic<bool> replaced{false};  // another process has taken this server's name
+  std::atomic<uint64_t> behind{0};    // a view the controller has and we do not
+  Guarded<bool> poked{std::in_place, false};
+  std::condition_variable wakeup;
+  // ems-ctl's own.
+  uint64_t namespaces_version = 0;
+  double share = -1;
+  PeerQuorum quorum;
+  bool on_quorum = false;
+  bool floor_reported = false;
+  Thread control;
+  ControllerClient controller;  // last: its watch thread pokes
+};
+
+Server::Impl::~Impl() {
+  stopping.store(true, std::memory_order_release);
+  heartbeat.reset();
+  Poke();
+  control.Join();
+  http.reset();
+  rpc.reset();
+}
+
+Status Server::Impl::Start() {
+  EMS_ASSIGN_OR_RETURN(rpc, fabric::RpcServer::Start(RpcOptions(config), &service, metrics.rpc()));
+  evictor = std::make_unique<Evictor>(&store);
+  if (!config.http_listen().empty()) EMS_RETURN_IF_ERROR(StartHttp());
+  MakeHeartbeat();
+  heartbeat->Start();
+  control = Thread("ems-ctl", [this] { ControlLoop(); });
+  controller.StartWatch(&views, [this] { Poke(); });
+  return OkStatus();
+}
+
+Status Server::Impl::StartHttp() {
+  auto healthy = [this] {
+    return replaced.load(std::memory_order_acquire) ? ReplacedError() : OkStatus();
+  };
+  EMS_ASSIGN_OR_RETURN(http,
+                       fabric::HttpEndpoint::Start(
+                           config.http_listen(), &registry, healthy, [this] { return Ready(); },
+                           [this] { metrics.Refresh(&store, &pool, ownership); }));
+  http_address = http->address();
+  return OkStatus();
+}
+
+void Server::Impl::MakeHeartbeat() {
+  NodeInfo self;
+  self.name = config.name();
+  self.boot_id = boot_id;
+  self.data_address = config.advertise().empty() ? rpc->address() : config.advertise();
+  self.unix_path = config.unix_path();
+  self.host_id = fabric::HostId();
+  self.http_address = http_address;
+  self.capacity_bytes = config.dram().bytes();
+  heartbeat = std::make_unique<Heartbeat>(Heartbeat::Options{
+      .self = self,
+      .controller = &controller,
+      .ownership = &ownership,
+      .usage = [this] { return Usage(); },
+      .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
+      .on_registered = [this] { Poke(); },
+      .on_behind =
+          [this](ViewVersion newest) {
+            behind.store(newest.packed(), std::memory_order_release);
+            Poke();
+          },
+      .on_replaced = [this] { replaced.store(true, std::memory_order_release); }});
+}
+
+void Server::Impl::Poke() {
+  {
+    auto flag = poked.Lock();
+    *flag = true;
+  }
+  wakeup.notify_one();
+}
+
+void Server::Impl::ControlLoop() {
+  while (!stopping.load(std::memory_order_acquire)) {
+    {
+      auto flag = poked.Lock();
+      flag.WaitFor(wakeup, kControlEvery, [](bool set) { return set; });
+      *flag = false;
+    }
+    if (behind.exchange(0, std::memory_order_acq_rel) > ownership.version().packed()) {
+      (void)controller.Refresh(&views,
+                               Deadline::After(kRefreshPatience));  // the next heartbeat asks again
+    }
+    InstallNews();
+    AskPeers();
+  }
+}
+
+void Server::Impl::InstallNews() {
+  const ViewCache::View view = views.view();
+  const ViewCache::Namespaces namespaces = views.namespaces();
+  if (view != nullptr && view->version() < data_dir.highest_view()) {
+    if (!std::exchange(floor_reported, true)) {
+      EMS_LOG(kError, "mp_server",
+              "the controller offers view {}.{} but {}.{} was installed here before: has it lost "
+              "its store? Restore it, or "
+              "start this server with an empty data_dir",
+              view->version().term(), view->version().epoch(), data_dir.highest_view().term(),
+              data_dir.highest_view().epoch());
+    }
+    return;
+  }
+  double new_share = share;
+  if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version()) {
+    if (const Status kept = data_dir.SetHighestView(view->version()); !kept.ok()) {
+      EMS_LOG(kError, "mp_server", "cannot keep the view number: {}", ToString(kept));
+    }
+    // The check first, the store second: a Put that passed the old check is caught when it
+    // publishes.
+    const std::bitset<kSlotCount> owned = ownership.Install(*view);
+    store.SetOwnedSlots(owned);
+    new_share = static_cast<double>(owned.count()) / kSlotCount;
+    EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
+            view->version().term(), view->version().epoch(), view->nodes().size(), owned.count(),
+            view->frozen() ? " frozen" : "");
+  }
+  if (namespaces->version != namespaces_version || new_share != share) {
+    namespaces_version = namespaces->version;
+    share = new_share;
+    store.SetNamespaces(*namespaces, std::max(share, 0.0));
+  }
+}
+
+void Server::Impl::AskPeers() {
+  const ViewCache::View view = views.view();
+  if (view == nullptr || ownership.lease_until() == TimePoint{} ||
+      replaced.load(std::memory_order_acquire))
+    return;
+  if (ownership.lease_until() - Clock::System().Now() > kQuorumBefore) {
+    if (std::exchange(on_quorum, false)) EMS_LOG(kInfo, "mp_server", "the controller is back");
+    return;
+  }
+  const TimePoint asked = Clock::System().Now();
+  const bool agreed = view->version() == ownership.version() &&
+                      quorum.Ask(*view, ownership.self(), kQuorumPatience);
+  if (agreed) ownership.RenewLease(asked + kQuorumValid);
+  if (agreed != on_quorum) {
+    on_quorum = agreed;
+    EMS_LOG(kWarn, "mp_server", "{}",
+            agreed ? "no controller: going on with a majority of the servers"
+                   : "no controller and no majority: no Put or Remove until one is back");
+  }
+}
+
+HeartbeatUsage Server::Impl::Usage() const {
+  HeartbeatUsage usage;
+  usage.dram_total_bytes = config.dram().bytes();
+  for (const NamespaceUsage& one : store.Usage()) {
+    usage.dram_used_bytes += one.value_bytes;
+    usage.objects += one.objects;
+  }
+  return usage;
+}
+
+std::string Server::Impl::StatsJson() {
+  const SegmentPool::Stats memory = pool.stats();
+  nlohmann::json json;
+  json["name"] = config.name();
+  json["boot_id"] = fmt::format("{:016x}", boot_id);
+  json["view"] = {{"term", ownership.version().term()}, {"epoch", ownership.version().epoch()}};
+  json["owned_slots"] = ownership.owned_slots();
+  json["lease_valid"] = ownership.LeaseValid();
+  json["pool"] = {{"bytes_max", memory.bytes_max},
+                  {"bytes_created", memory.bytes_created},
+                  {"bytes_ready", memory.bytes_ready},
+                  {"bytes_in_use", memory.bytes_in_use},
+                  {"page_kind", fabric::PageKindName(memory.page_kind)}};
+  json["namespaces"] = nlohmann::json::array();
+  for (const NamespaceUsage& one : store.Usage()) {
+    json["namespaces"].push_back({{"name", one.name},
+                                  {"id", one.ref.id.value()},
+                                  {"generation", one.ref.generation},
+                                  {"objects", one.objects},
+                                  {"value_bytes", one.value_bytes},
+                                  {"quota_bytes", one.quota_bytes},
+                                  {"reserved_bytes", one.reserved_bytes},
+                                  {"segment_bytes", one.segment_bytes},
+                                  {"evicted_objects", one.evicted_objects},
+                                  {"evicted_bytes", one.evicted_bytes},
+                                  {"pinned_objects", one.pinned_objects}});
+  }
+  return json.dump();
+}
+
+Status Server::Impl::Ready() const {
+  if (replaced.load(std::memory_order_acquire)) return ReplacedError();
+  if (ownership.self() == kNoNode) {
+    return Error(StatusCode::kUnavailable, "not registered: no answer from the controller at {}",
+                 config.controller());
+  }
+  if (ownership.version() == ViewVersion()) return Error(StatusCode::kUnavailable, "no view yet");
+  if (!ownership.LeaseValid())
+    return Error(StatusCode::kUnavailable, "no lease: the controller does not answer");
+  if (ownership.owned_slots() == 0)
+    return Error(StatusCode::kUnavailable, "not admitted to the view yet");
+  return OkStatus();
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config) {
+  if (config.dram().low_watermark() > config.dram().high_watermark()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "dram.low_watermark {} is above dram.high_watermark {}",
+                 config.dram().low_watermark(), config.dram().high_watermark());
+  }
+  if (config.listen().empty()) {
+    return Error(StatusCode::kInvalidArgument, "listen is empty: clients need a TCP address");
+  }
+  EMS_ASSIGN_OR_RETURN(DataDir dir, DataDir::Open(config.data_dir()));
+  auto impl = std::make_unique<Impl>(config, std::move(dir));
+  EMS_RETURN_IF_ERROR(impl->Start());
+  // The first segment: without any memory there is nothing to serve.
+  const uint64_t first = std::min(config.dram().segment_bytes(), config.dram().bytes());
+  EMS_RETURN_IF_ERROR(
+      Prefixed(impl->pool.WaitReady(first, Deadline::After(std::chrono::seconds(30))), "dram"));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+void Server::Stop(Duration patience) {
+  const Deadline deadline = Deadline::After(patience);
+  impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
+  impl_->service.Drain();
+  impl_->rpc->Stop(deadline.Remaining());
+}
+
+Status Server::Ready() const { return impl_->Ready(); }
+
+Status Server::WaitReady(Deadline deadline) const {
+  StopFlag never;
+  Status ready = impl_->Ready();
+  while (!ready.ok() && !deadline.Passed()) {
+    never.WaitFor(std::chrono::milliseconds(5));
+    ready = impl_->Ready();
+  }
+  return ready.ok() ? ready : Error(StatusCode::kDeadlineExceeded, Message(ready));
+}
+
+const std::string& Server::data_address() const { return impl_->rpc->address(); }
+const std::string& Server::unix_path() const { return impl_->config.unix_path(); }
+const std::string& Server::http_address() const { return impl_->http_address; }
+
+}  // namespace ems::server

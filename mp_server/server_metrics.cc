@@ -1,0 +1,95 @@
+#include "mp_server/server_metrics.h"
+
+namespace ems::server {
+
+ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
+  for (size_t op = 1; op <= static_cast<size_t>(wire::Op::kMultiRemove); ++op) {
+    for (size_t status = 0; status <= wire::kWireStatusMax; ++status) {
+      answers_[op][status] = registry->AddCounter(
+          "ems_server_answers_total", "Requests, or items of Multi requests, answered",
+          {{"op", wire::OpName(static_cast<wire::Op>(op))},
+           {"status", std::string(wire::StatusName(static_cast<wire::WireStatus>(status)))}});
+    }
+  }
+  read_bytes_ =
+      registry->AddCounter("ems_server_read_bytes_total", "Value bytes answered from DRAM");
+  stored_bytes_ = registry->AddCounter("ems_server_stored_bytes_total", "Value bytes stored");
+  deduplicated_bytes_ = registry->AddCounter("ems_server_deduplicated_bytes_total",
+                                             "Value bytes put again that were there already");
+  const std::string beats = "ems_server_heartbeats_total";
+  heartbeats_ok_ = registry->AddCounter(beats, "Heartbeats sent", {{"result", "ok"}});
+  heartbeats_failed_ = registry->AddCounter(beats, "Heartbeats sent", {{"result", "failed"}});
+  pool_bytes_ = registry->AddGauge("ems_server_pool_bytes", "DRAM given to the pool");
+  pool_used_bytes_ =
+      registry->AddGauge("ems_server_pool_used_bytes", "DRAM in segments held by namespaces");
+  pool_ready_bytes_ =
+      registry->AddGauge("ems_server_pool_ready_bytes", "DRAM in segments touched and free");
+  huge_page_fallback_ =
+      registry->AddGauge("ems_server_huge_page_fallback",
+                         "1 when hugetlb pages were asked for and smaller ones are used");
+  pool_refused_ =
+      registry->AddGauge("ems_server_pool_refused", "Times the machine did not give memory");
+  view_term_ = registry->AddGauge("ems_server_view_term", "Term of the installed view");
+  view_epoch_ = registry->AddGauge("ems_server_view_epoch", "Epoch of the installed view");
+  owned_slots_ = registry->AddGauge("ems_server_owned_slots", "Slots owned, of 4096");
+  lease_valid_ = registry->AddGauge("ems_server_lease_valid", "1 while Put and Remove are allowed");
+  rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
+  rpc_.accepted =
+      registry->AddCounter("ems_server_connections_accepted_total", "Data connections accepted");
+  rpc_.refused = registry->AddCounter("ems_server_connections_refused_total",
+                                      "Data connections refused: connections_max or descriptors");
+  rpc_.bad_frames = registry->AddCounter("ems_server_bad_frames_total",
+                                         "Frames refused: not EMS, damaged or against the rules");
+  rpc_.timeouts = registry->AddCounter("ems_server_connection_timeouts_total",
+                                       "Connections closed because the peer was too slow");
+  rpc_.bytes_received =
+      registry->AddCounter("ems_server_received_bytes_total", "Body bytes announced by requests");
+  rpc_.bytes_sent = registry->AddCounter("ems_server_sent_bytes_total", "Body bytes of answers");
+}
+
+ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name) {
+  const Labels labels = {{"namespace", name}};
+  return {
+      registry_->AddGauge("ems_server_objects", "Objects in DRAM", labels),
+      registry_->AddGauge("ems_server_value_bytes", "Value bytes in DRAM, as charged to the quota",
+                          labels),
+      registry_->AddGauge("ems_server_quota_bytes",
+                          "This server's share of the DRAM quota; 0: none", labels),
+      registry_->AddGauge("ems_server_segment_bytes", "DRAM in segments of the namespace", labels),
+      registry_->AddGauge("ems_server_evicted_objects", "Objects evicted since the start", labels),
+      registry_->AddGauge("ems_server_evicted_bytes", "Value bytes evicted since the start",
+                          labels)};
+}
+
+void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownership& ownership) {
+  const SegmentPool::Stats stats = pool->stats();
+  pool_bytes_.Set(static_cast<double>(stats.bytes_max));
+  pool_used_bytes_.Set(static_cast<double>(stats.bytes_in_use));
+  pool_ready_bytes_.Set(static_cast<double>(stats.bytes_ready));
+  huge_page_fallback_.Set(stats.fell_back ? 1 : 0);
+  pool_refused_.Set(static_cast<double>(stats.refused));
+  view_term_.Set(static_cast<double>(ownership.version().term()));
+  view_epoch_.Set(static_cast<double>(ownership.version().epoch()));
+  owned_slots_.Set(ownership.owned_slots());
+  lease_valid_.Set(ownership.LeaseValid() ? 1 : 0);
+  const std::vector<NamespaceUsage> usage = store->Usage();
+  auto gauges = namespaces_.Lock();
+  for (auto& [name, gauge] :
+       *gauges) {  // of a deleted namespace: zero, unless it is set again below
+    gauge.objects.Set(0);
+    gauge.value_bytes.Set(0);
+    gauge.segment_bytes.Set(0);
+  }
+  for (const NamespaceUsage& one : usage) {
+    auto at = gauges->find(one.name);
+    if (at == gauges->end()) at = gauges->emplace(one.name, MakeGauges(one.name)).first;
+    at->second.objects.Set(static_cast<double>(one.objects));
+    at->second.value_bytes.Set(static_cast<double>(one.value_bytes));
+    at->second.quota_bytes.Set(static_cast<double>(one.quota_bytes));
+    at->second.segment_bytes.Set(static_cast<double>(one.segment_bytes));
+    at->second.evicted_objects.Set(static_cast<double>(one.evicted_objects));
+    at->second.evicted_bytes.Set(static_cast<double>(one.evicted_bytes));
+  }
+}
+
+}  // namespace ems::server
