@@ -1,0 +1,45 @@
+#include "mp_server/evictor.h"
+
+namespace ems::server {
+
+Evictor::Evictor(ObjectStore* store, Duration interval) : store_(store), interval_(interval) {
+  thread_ = Thread("ems-evict", [this] { Run(); });
+}
+
+Evictor::~Evictor() {
+  {
+    auto state = state_.Lock();
+    state->stopping = true;
+  }
+  wakeup_.notify_all();
+  thread_.Join();
+}
+
+void Evictor::Poke() {
+  {
+    auto state = state_.Lock();
+    state->poked = true;
+  }
+  wakeup_.notify_all();
+}
+
+uint64_t Evictor::rounds() {
+  auto state = state_.Lock();
+  return state->rounds;
+}
+
+void Evictor::Run() {
+  while (true) {
+    {
+      auto state = state_.Lock();
+      state.WaitFor(wakeup_, interval_, [](const State& s) { return s.stopping || s.poked; });
+      if (state->stopping) return;
+      state->poked = false;
+    }
+    store_->EvictToWatermark();
+    auto state = state_.Lock();
+    ++state->rounds;
+  }
+}
+
+}  // namespace ems::server

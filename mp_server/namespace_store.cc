@@ -1,0 +1,411 @@
+#include "mp_server/namespace_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+#include "common/checksum.h"
+#include "common/object_key.h"
+#include "mp_server/lru_policy.h"
+
+namespace ems::server {
+namespace {
+
+constexpr int kSkipsMax = 1024;  // held objects that one call passes over
+constexpr int kDrainsMax = 8;    // slabs or windows that one call empties
+constexpr int kRoundsMax = 256;  // chunks of its class that one call frees and loses to others
+constexpr int kQuotaEvictionsMax = 1 << 20;
+constexpr uint64_t kTrimMax = 4096;
+constexpr size_t kCandidatesPerShard = 4;
+
+// Generations start at the seconds since 2020 shifted by 26 bits: they grow by less than 2^26 a
+// second, so that a restart never repeats one, and 56 bits last until 2054.
+uint64_t FirstGeneration() {
+  constexpr int64_t kSeconds2020 = 1'577'836'800;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(now).count() - kSeconds2020;
+  return (static_cast<uint64_t>(std::max<int64_t>(seconds, 1)) << 26) & ((uint64_t{1} << 56) - 1);
+}
+
+NamespaceStore::Options WithDefaults(NamespaceStore::Options options) {
+  if (!options.policy) options.policy = [] { return std::make_unique<LruPolicy>(); };
+  return options;
+}
+
+Status NoRoom(uint64_t value_bytes, std::string_view why) {
+  return Error(StatusCode::kResourceExhausted, "no room for a value of {}: {}; try again shortly",
+               FormatBytes(value_bytes), why);
+}
+
+}  // namespace
+
+struct NamespaceStore::Effort {
+  int skips_left = kSkipsMax;
+  int drains_left = kDrainsMax;
+  int rounds_left = kRoundsMax;
+  uint64_t pages_evicted = 0;
+};
+
+void OwnedSlots::Set(const std::bitset<kSlotCount>& owned) {
+  for (size_t word = 0; word < words_.size(); ++word) {
+    uint64_t bits = 0;
+    for (size_t bit = 0; bit < 64; ++bit) bits |= uint64_t{owned[word * 64 + bit]} << bit;
+    words_[word].store(bits, std::memory_order_release);
+  }
+}
+
+NamespaceStore::NamespaceStore(Options options)
+    : options_(WithDefaults(std::move(options))),
+      generation_(FirstGeneration()),
+      index_(options_.clock, options_.policy) {}
+
+NamespaceStore::~NamespaceStore() {
+  Close();
+  EMS_CHECK(entries_.taken() == 0, "namespace {}: {} objects are still held", options_.name,
+            entries_.taken());
+  EMS_CHECK(quota_.used() == 0, "namespace {}: {} bytes are still charged", options_.name,
+            quota_.used());
+  ReleaseEmpty(0);
+}
+
+void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes) {
+  quota_.SetLimit(quota_bytes);
+  quota_.SetReserved(reserved_bytes);
+}
+
+ObjectPin NamespaceStore::Get(std::string_view key, bool touch) {
+  const ObjectIndex::Found found = index_.Find(options_.hash(key), key, touch, true);
+  if (found.entry == nullptr) return {};
+  if (HeaderMatches(*found.entry)) [[likely]]
+    return ObjectPin(shared_from_this(), found.entry);
+  damaged_.fetch_add(1, std::memory_order_relaxed);
+  if (ObjectEntry* entry = index_.Unlink(MakeVictim(found.entry), false); entry != nullptr)
+    DropHold(entry, kLinked);
+  Unpin(found.entry);
+  return {};
+}
+
+std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch) {
+  const ObjectIndex::Found found = index_.Find(options_.hash(key), key, touch, false);
+  if (found.entry == nullptr) return std::nullopt;
+  return ObjectInfo{found.value_bytes, found.checksum};
+}
+
+// What lies in front of the value against what the process knows: a stray write must become a miss,
+// not bytes.
+bool NamespaceStore::HeaderMatches(const ObjectEntry& entry) const {
+  const ObjectHeader& header = *entry.header();
+  return header.magic == kObjectMagic && header.payload_bytes == entry.value_bytes &&
+         header.key_hash_lo == entry.hash.lo && header.key_hash_hi == entry.hash.hi &&
+         header.key_bytes == entry.key_bytes && header.checksum == entry.checksum &&
+         header.namespace_id == options_.ref.id.value() &&
+         header.state_generation.load(std::memory_order_acquire) ==
+             StateWord(entry.generation, ChunkState::kValid) &&
+         header.header_checksum == HeaderChecksum(header);
+}
+
+Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
+                                            uint64_t value_bytes) {
+  EMS_RETURN_IF_ERROR(ValidateKey(key));
+  const Footprint footprint = SizeClasses::Get().For(value_bytes, key.size());
+  const uint64_t limit = quota_.limit();
+  if ((limit != 0 && value_bytes > limit) ||
+      footprint.pages * kPageBytes > options_.pool->bytes_max()) {
+    return Error(StatusCode::kOutOfRange,
+                 "a value of {} is larger than the quota ({}) or the pool ({}) can hold",
+                 FormatBytes(value_bytes), limit == 0 ? "none" : FormatBytes(limit),
+                 FormatBytes(options_.pool->bytes_max()));
+  }
+  Effort effort;
+  EMS_RETURN_IF_ERROR(ChargeQuota(value_bytes, &effort));
+  ObjectEntry* entry = entries_.Take();
+  if (entry == nullptr) {
+    quota_.Refund(value_bytes);
+    return NoRoom(value_bytes, "no memory for its index entry");
+  }
+  entry->hash = options_.hash(key);
+  entry->generation = generation_.fetch_add(1, std::memory_order_relaxed) + 1;
+  entry->value_bytes = value_bytes;
+  entry->slot = slot.value();
+  entry->holds.store(1, std::memory_order_relaxed);
+  if (Status taken = TakeMemory(footprint, entry, &effort); !taken.ok()) {
+    entry->holds.store(0, std::memory_order_relaxed);
+    entries_.Give(entry);
+    quota_.Refund(value_bytes);
+    return taken;
+  }
+  LayOut(footprint, key, entry);
+  return Reservation(shared_from_this(), entry);
+}
+
+// Evicts first and charges then, so that use never passes the quota.
+Status NamespaceStore::ChargeQuota(uint64_t value_bytes, Effort* effort) {
+  for (int i = 0; i < kQuotaEvictionsMax; ++i) {
+    if (quota_.TryCharge(value_bytes)) return OkStatus();
+    const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &effort->skips_left);
+    if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) break;
+    Evict(taken.entry);
+  }
+  if (quota_.TryCharge(value_bytes)) return OkStatus();
+  return NoRoom(value_bytes, "what fills the quota is in use");
+}
+
+Status NamespaceStore::TakeMemory(const Footprint& footprint, ObjectEntry* entry, Effort* effort) {
+  while (true) {
+    if (slabs_.Allocate(footprint, false, entry)) return OkStatus();
+    const Status added = AddSegment(footprint);
+    if (added.ok()) continue;
+    if (!footprint.is_run() && slabs_.Allocate(footprint, true, entry)) return OkStatus();
+    if (added.code() == StatusCode::kUnavailable)
+      return NoRoom(entry->value_bytes, "memory is being prepared");
+    if (effort->rounds_left-- <= 0 || !MakeRoom(footprint, effort))
+      return NoRoom(entry->value_bytes, "everything in the way is in use");
+    if (slabs_.Allocate(footprint, true, entry)) return OkStatus();
+  }
+}
+
+Status NamespaceStore::AddSegment(const Footprint& footprint) {
+  if (closed_.load(std::memory_order_acquire))
+    return Error(StatusCode::kUnavailable, "namespace {} is gone", options_.name);
+  const uint64_t bytes_min = footprint.pages * kPageBytes;  // 0 for slabs: any will do
+  Result<std::unique_ptr<Segment>> segment =
+      options_.source->Acquire(this, std::max(bytes_min, kPageBytes));
+  if (!segment.ok()) return segment.status();
+  slabs_.Add(std::move(*segment));
+  if (closed_.load(std::memory_order_acquire)) slabs_.DrainAll();
+  return OkStatus();
+}
+
+// Frees something that helps. False: nothing can be freed now.
+bool NamespaceStore::MakeRoom(const Footprint& footprint, Effort* effort) {
+  const bool is_run = footprint.is_run();
+  // Runs of other lengths may not add up to one that fits: after twice the need, a window is
+  // emptied instead.
+  if (!is_run || effort->pages_evicted < 2 * footprint.pages) {
+    const auto taken = index_.TakeColdest(footprint.size_class, &effort->skips_left);
+    if (taken.outcome == ObjectIndex::TakeOutcome::kNone) return false;
+    if (taken.outcome == ObjectIndex::TakeOutcome::kTaken) {
+      if (is_run) {
+        effort->pages_evicted += taken.entry->value_bytes / kPageBytes + 1;
+        ++effort->rounds_left;  // bounded by the pages
+      }
+      Evict(taken.entry);
+      return true;
+    }
+  }
+  if (effort->drains_left-- <= 0) return false;
+  if (!is_run) return MakeSlabRoom(footprint.size_class);
+  std::vector<Victim> victims;
+  return slabs_.DrainWindow(footprint.pages, &victims) && Drained(victims);
+}
+
+// The coldest object is of another class. One of this class that is nearly as cold goes; otherwise
+// a whole slab of what is cold, whose pages then serve this class.
+bool NamespaceStore::MakeSlabRoom(uint8_t size_class) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(kCandidatesPerShard * ObjectIndex::kShards);
+  index_.Coldest(kCandidatesPerShard, &candidates);
+  for (const Candidate& candidate : candidates) {
+    if (candidate.size_class != size_class && candidate.size_class != kRunClass) continue;
+    if (ObjectEntry* entry = index_.Unlink(candidate.victim, true); entry != nullptr) {
+      Evict(entry);
+      return true;
+    }
+  }
+  const SizeClass& wanted = SizeClasses::Get().at(size_class);
+  std::vector<Victim> victims;
+  return (slabs_.DrainSlabOf(candidates, wanted.slab_pages_min, &victims) ||
+          slabs_.DrainSomeSlab(wanted.slab_pages_min, &victims) ||
+          slabs_.DrainWindow(wanted.slab_pages, &victims) ||
+          slabs_.DrainWindow(wanted.slab_pages_min, &victims)) &&
+         Drained(victims);
+}
+
+bool NamespaceStore::Drained(const std::vector<Victim>& victims) {
+  for (const Victim& victim : victims) {
+    if (ObjectEntry* entry = index_.Unlink(victim, true); entry != nullptr) Evict(entry);
+  }
+  return true;
+}
+
+void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
+  const bool paged = footprint.is_run() || SizeClasses::Get().at(footprint.size_class).paged;
+  const uint64_t table_bytes = TableBytes(entry->value_bytes);
+  EMS_CHECK(paged || table_bytes == 0, "a packed value of {} bytes", entry->value_bytes);
+  std::byte* after = paged ? entry->head + kObjectHeaderBytes : entry->payload + entry->value_bytes;
+  entry->key_data = after + table_bytes;
+  entry->key_bytes = static_cast<uint16_t>(key.size());
+  entry->checksum = 0;
+  std::memcpy(entry->key_data, key.data(), key.size());
+
+  ObjectHeader* header = new (entry->head) ObjectHeader;
+  header->state_generation.store(StateWord(entry->generation, ChunkState::kFilling),
+                                 std::memory_order_relaxed);
+  header->boot_id = options_.pool->boot_id();
+  header->namespace_id = options_.ref.id.value();
+  header->namespace_generation = options_.ref.generation;
+  header->key_hash_lo = entry->hash.lo;
+  header->key_hash_hi = entry->hash.hi;
+  header->payload_bytes = entry->value_bytes;
+  header->put_sequence = entry->generation;
+  header->size_class = entry->size_class;
+  header->slot = entry->slot;
+  header->key_bytes = entry->key_bytes;
+  header->key_offset = static_cast<uint32_t>(entry->key_data - entry->head);
+  header->table_offset = table_bytes > 0 ? static_cast<uint32_t>(kObjectHeaderBytes) : 0;
+  header->payload_offset = static_cast<uint64_t>(entry->payload - entry->head);
+  entry->piece_sums = table_bytes == 0 ? std::span<uint64_t>(&header->checksum, 1)
+                                       : std::span<uint64_t>(reinterpret_cast<uint64_t*>(after),
+                                                             PieceCount(entry->value_bytes));
+}
+
+bool NamespaceStore::MayPublish(const void* self, uint16_t slot) {
+  const auto* store = static_cast<const NamespaceStore*>(self);
+  return !store->closed_.load(std::memory_order_acquire) && store->options_.owned->Has(slot);
+}
+
+Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum, bool overwrite,
+                               bool* stored) {
+  EMS_CHECK(reservation.entry_ != nullptr, "publishing an empty reservation");
+  return reservation.store_->PublishEntry(std::exchange(reservation.entry_, nullptr), checksum,
+                                          overwrite, stored);
+}
+
+Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum, bool overwrite,
+                                    bool* stored) {
+  *stored = false;
+  entry->checksum = checksum;
+  ObjectHeader* header = entry->header();
+  header->checksum = checksum;
+  header->header_checksum = HeaderChecksum(*header);
+  header->state_generation.store(StateWord(entry->generation, ChunkState::kValid),
+                                 std::memory_order_release);
+  const ObjectIndex::Linked linked = index_.Link(entry, overwrite, &MayPublish, this);
+  switch (linked.outcome) {
+    case ObjectIndex::LinkOutcome::kReplaced:
+      DropHold(linked.replaced, kLinked);
+      [[fallthrough]];
+    case ObjectIndex::LinkOutcome::kInserted:
+      *stored = true;
+      return OkStatus();
+    case ObjectIndex::LinkOutcome::kDuplicate:
+      DropHold(entry, 1);
+      return OkStatus();
+    case ObjectIndex::LinkOutcome::kExists:
+      DropHold(entry, 1);
+      return Error(StatusCode::kAlreadyExists, "the key holds another value");
+    case ObjectIndex::LinkOutcome::kRefused:
+      break;
+  }
+  const uint16_t slot = entry->slot;
+  DropHold(entry, 1);
+  return Error(StatusCode::kFailedPrecondition, "slot {} or namespace {} is no longer served here",
+               slot, options_.name);
+}
+
+bool NamespaceStore::Remove(std::string_view key) {
+  ObjectEntry* entry = index_.Unlink(options_.hash(key), key);
+  if (entry == nullptr) return false;
+  DropHold(entry, kLinked);
+  return true;
+}
+
+void NamespaceStore::Evict(ObjectEntry* entry) {
+  evicted_objects_.fetch_add(1, std::memory_order_relaxed);
+  evicted_bytes_.fetch_add(entry->value_bytes, std::memory_order_relaxed);
+  DropHold(entry, kLinked);
+}
+
+void NamespaceStore::DropHold(ObjectEntry* entry, uint32_t holds) {
+  if (ObjectIndex::Drop(entry, holds)) FreeEntry(entry);
+}
+
+void NamespaceStore::Unpin(ObjectEntry* entry) {
+  if (index_.Unpin(entry)) FreeEntry(entry);
+}
+
+void NamespaceStore::Abort(ObjectEntry* entry) { DropHold(entry, 1); }
+
+void NamespaceStore::FreeEntry(ObjectEntry* entry) {
+  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kFree),
+                                          std::memory_order_release);
+  const uint64_t value_bytes = entry->value_bytes;
+  std::unique_ptr<Segment> emptied = slabs_.Free(entry);
+  entries_.Give(entry);
+  quota_.Refund(value_bytes);
+  if (emptied != nullptr) options_.pool->Release(std::move(emptied));
+}
+
+void NamespaceStore::Sweep(Admit admit) {
+  ObjectIndex::SweepCursor cursor;
+  std::vector<ObjectEntry*> dropped;
+  while (index_.Sweep(admit, this, &cursor, &dropped)) {
+    for (ObjectEntry* entry : dropped) DropHold(entry, kLinked);
+    dropped.clear();
+  }
+}
+
+void NamespaceStore::Close() {
+  closed_.store(true, std::memory_order_release);
+  Sweep(nullptr);
+  slabs_.DrainAll();
+  ReleaseEmpty(0);
+}
+
+void NamespaceStore::DropLostSlots() { Sweep(&MayPublish); }
+
+bool NamespaceStore::TrimToQuota() {
+  int skips_left = kSkipsMax;
+  for (uint64_t i = 0; i < kTrimMax && quota_.exceeded(); ++i) {
+    const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &skips_left);
+    if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return false;
+    Evict(taken.entry);
+  }
+  return quota_.exceeded();
+}
+
+uint64_t NamespaceStore::EvictColdest(uint64_t objects) {
+  int skips_left = kSkipsMax;
+  for (uint64_t i = 0; i < objects; ++i) {
+    const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &skips_left);
+    if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return i;
+    Evict(taken.entry);
+  }
+  return objects;
+}
+
+bool NamespaceStore::SurrenderSegment() {
+  std::vector<Victim> victims;
+  std::unique_ptr<Segment> empty;
+  if (!slabs_.DrainSegment(&victims, &empty)) return false;
+  if (empty != nullptr) options_.pool->Release(std::move(empty));
+  return Drained(victims);
+}
+
+uint64_t NamespaceStore::ReleaseEmpty(size_t keep) {
+  uint64_t bytes = 0;
+  for (std::unique_ptr<Segment>& segment : slabs_.TakeEmpty(keep)) {
+    bytes += segment->size_bytes();
+    options_.pool->Release(std::move(segment));
+  }
+  return bytes;
+}
+
+NamespaceUsage NamespaceStore::Usage() {
+  NamespaceUsage usage;
+  usage.ref = options_.ref;
+  usage.name = options_.name;
+  usage.objects = index_.objects();
+  usage.value_bytes = quota_.used();
+  usage.quota_bytes = quota_.limit();
+  usage.reserved_bytes = quota_.reserved();
+  usage.segment_bytes = slabs_.stats().segment_bytes;
+  usage.evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
+  usage.evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
+  usage.pinned_objects = index_.pinned_objects();
+  return usage;
+}
+
+}  // namespace ems::server

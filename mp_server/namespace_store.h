@@ -1,0 +1,136 @@
+#pragma once
+// The objects of one namespace on this server: its memory, its index, its quota, and how room is
+// made in them.
+//
+// Invariant: quota used = value bytes of all entries = those in the index + those being filled +
+// removed ones still pinned. Bound: one Reserve evicts at most what its quota or its footprint
+// need, looks at most at 1024 held objects, and drains memory at most 8 times.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/object_key.h"
+#include "mp_server/object_entry.h"
+#include "mp_server/object_index.h"
+#include "mp_server/object_store.h"
+#include "mp_server/quota.h"
+#include "mp_server/segment_pool.h"
+#include "mp_server/slab_pool.h"
+
+namespace ems::server {
+
+// Where a namespace gets more memory from; decides between namespaces. Threading: thread-safe.
+class SegmentSource {
+ public:
+  virtual ~SegmentSource() = default;
+  // Errors: kUnavailable  it is being prepared: better wait than evict    kResourceExhausted  evict
+  // your own
+  virtual Result<std::unique_ptr<Segment>> Acquire(NamespaceStore* asker, uint64_t bytes_min) = 0;
+};
+
+// The slots that may be published to: one bit each. Threading: thread-safe.
+class OwnedSlots final {
+ public:
+  void Set(const std::bitset<kSlotCount>& owned);
+  bool Has(uint16_t slot) const {
+    return (words_[slot / 64 % words_.size()].load(std::memory_order_acquire) >> (slot % 64) & 1) !=
+           0;
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, kSlotCount / 64> words_{};
+};
+
+// Threading: thread-safe; leaf locks only, none held across another part.
+class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore> {
+ public:
+  struct Options {
+    NamespaceRef ref;
+    std::string name;
+    SegmentPool* pool = nullptr;      // must outlive the store
+    SegmentSource* source = nullptr;  // likewise
+    std::shared_ptr<const OwnedSlots> owned;
+    const Clock* clock = &Clock::System();
+    EvictionPolicyFactory policy;  // default: LRU
+    Hash128 (*hash)(std::string_view key) = &KeyHash;
+  };
+  explicit NamespaceStore(Options options);
+  // No pin and no reservation may be left. Gives all segments back.
+  ~NamespaceStore();
+
+  // `quota_bytes` 0: no limit. A quota below what is used is reached by TrimToQuota and Reserve.
+  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes);
+  NamespaceRef ref() const { return options_.ref; }
+  const std::string& name() const { return options_.name; }
+
+  // As in ObjectStore.
+  ObjectPin Get(std::string_view key, bool touch);
+  std::optional<ObjectInfo> Find(std::string_view key, bool touch);
+  Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes);
+  static Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool* stored);
+  bool Remove(std::string_view key);
+
+  // Refuses what is published from now on and drops every object; memory goes as pins end.
+  void Close();
+  // Drops the objects of slots that are not owned any more.
+  void DropLostSlots();
+  // Evicts the coldest until use is within the quota, 4096 objects at most. True: there is more to
+  // do.
+  bool TrimToQuota();
+  // Evicts the coldest objects, up to `objects`; how many there were.
+  uint64_t EvictColdest(uint64_t objects);
+  // Empties the coldest segment and gives it back; with objects held in it, as soon as they are let
+  // go. False: none found.
+  bool SurrenderSegment();
+  // Gives empty segments back, but `keep`. How many bytes.
+  uint64_t ReleaseEmpty(size_t keep);
+
+  NamespaceUsage Usage();
+  uint64_t segment_bytes() { return slabs_.stats().segment_bytes; }
+  uint64_t chunk_bytes() { return slabs_.stats().chunk_bytes; }
+  bool HasSegmentOf(uint64_t bytes) { return slabs_.HasSegmentOf(bytes); }
+  uint64_t reserved_bytes() const { return quota_.reserved(); }
+  uint64_t entries() { return entries_.taken(); }
+  // Objects found damaged in memory (header against index) and dropped.
+  uint64_t damaged_objects() const { return damaged_.load(std::memory_order_relaxed); }
+
+  // For ObjectPin and Reservation.
+  void Unpin(ObjectEntry* entry);
+  void Abort(ObjectEntry* entry);
+
+ private:
+  struct Effort;  // what one Reserve has spent so far
+  static bool MayPublish(const void* self, uint16_t slot);
+  Status PublishEntry(ObjectEntry* entry, uint64_t checksum, bool overwrite, bool* stored);
+  Status ChargeQuota(uint64_t value_bytes, Effort* effort);
+  Status TakeMemory(const Footprint& footprint, ObjectEntry* entry, Effort* effort);
+  Status AddSegment(const Footprint& footprint);
+  bool MakeRoom(const Footprint& footprint, Effort* effort);
+  bool MakeSlabRoom(uint8_t size_class);
+  bool Drained(const std::vector<Victim>& victims);
+  void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
+  bool HeaderMatches(const ObjectEntry& entry) const;
+  void Evict(ObjectEntry* entry);
+  void DropHold(ObjectEntry* entry, uint32_t holds);
+  void FreeEntry(ObjectEntry* entry);
+  void Sweep(Admit admit);
+
+  const Options options_;
+  std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> generation_;
+  Quota quota_;
+  SlabPool slabs_;
+  EntryPool entries_;
+  ObjectIndex index_;
+  std::atomic<uint64_t> evicted_objects_{0};
+  std::atomic<uint64_t> evicted_bytes_{0};
+  std::atomic<uint64_t> damaged_{0};
+};
+
+}  // namespace ems::server

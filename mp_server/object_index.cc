@@ -1,0 +1,275 @@
+#include "mp_server/object_index.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "common/check.h"
+
+namespace ems::server {
+namespace {
+
+constexpr size_t kBucketsMin = 16;
+constexpr size_t kSweepBuckets = 256;
+constexpr int kShardTries = 64;
+
+ObjectEntry* EntryOf(EvictionHook* hook) { return static_cast<ObjectEntry*>(hook); }
+
+}  // namespace
+
+size_t ObjectIndex::Table::BucketOf(Hash128 hash) const {
+  const size_t mask = std::bit_floor(buckets.size()) * 2 - 1;
+  const size_t bucket = hash.lo & mask;
+  return bucket < buckets.size() ? bucket : bucket & (mask >> 1);
+}
+
+ObjectEntry* ObjectIndex::Table::Find(Hash128 hash, std::string_view key) const {
+  for (ObjectEntry* entry = buckets[BucketOf(hash)]; entry != nullptr; entry = entry->next) {
+    if (entry->hash == hash && entry->key() == key) return entry;
+  }
+  return nullptr;
+}
+
+void ObjectIndex::Table::Insert(ObjectEntry* entry) {
+  ObjectEntry*& bucket = buckets[BucketOf(entry->hash)];
+  entry->next = bucket;
+  bucket = entry;
+  ++objects;
+  value_bytes += entry->value_bytes;
+  if (objects > buckets.size()) Grow();
+}
+
+void ObjectIndex::Table::Remove(ObjectEntry* entry) {
+  ObjectEntry** at = &buckets[BucketOf(entry->hash)];
+  while (*at != entry) {
+    EMS_CHECK(*at != nullptr, "a linked object is not in its bucket");
+    at = &(*at)->next;
+  }
+  *at = entry->next;
+  entry->next = nullptr;
+  --objects;
+  value_bytes -= entry->value_bytes;
+}
+
+// Splits one bucket: its objects with the next bit of the hash move to the new last bucket.
+void ObjectIndex::Table::Grow() {
+  try {
+    buckets.push_back(nullptr);
+  } catch (const std::bad_alloc&) {
+    return;  // longer chains until there is memory again
+  }
+  const size_t added = buckets.size() - 1;
+  const size_t split = added - std::bit_floor(added);
+  ObjectEntry* entry = buckets[split];
+  buckets[split] = nullptr;
+  while (entry != nullptr) {
+    ObjectEntry* next = entry->next;
+    ObjectEntry*& bucket = buckets[BucketOf(entry->hash)];
+    entry->next = bucket;
+    bucket = entry;
+    entry = next;
+  }
+}
+
+ObjectIndex::ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy) : clock_(clock) {
+  for (Shard& shard : shards_) {
+    auto table = shard.table.Lock();
+    table->buckets.resize(kBucketsMin);
+    table->policy = policy();
+  }
+}
+
+void ObjectIndex::PublishColdest(Shard& shard, const Table& table) {
+  const EvictionHook* coldest = table.policy->Coldest();
+  shard.coldest_ns.store(
+      coldest == nullptr ? kNever : coldest->touched_ns.load(std::memory_order_relaxed),
+      std::memory_order_relaxed);
+}
+
+// Takes the object out of table and order; the index's hold is now the caller's to drop.
+ObjectEntry* ObjectIndex::Detach(Shard& shard, Table& table, ObjectEntry* entry) {
+  table.Remove(entry);
+  table.policy->OnRemove(entry);
+  PublishColdest(shard, table);
+  return entry;
+}
+
+ObjectIndex::Found ObjectIndex::Find(Hash128 hash, std::string_view key, bool touch, bool pin) {
+  Shard& shard = shards_[ShardOf(hash)];
+  auto table = shard.table.Lock();
+  ObjectEntry* entry = table->Find(hash, key);
+  if (entry == nullptr) return {};
+  if (touch) {
+    table->policy->OnTouch(entry, NowNs());
+    PublishColdest(shard, *table);
+  }
+  if (pin && entry->holds.fetch_add(1, std::memory_order_acq_rel) == kLinked)
+    shard.pinned.fetch_add(1, std::memory_order_relaxed);
+  return {entry, entry->value_bytes, entry->checksum};
+}
+
+bool ObjectIndex::Drop(ObjectEntry* entry, uint32_t holds) {
+  const uint32_t before = entry->holds.fetch_sub(holds, std::memory_order_acq_rel);
+  EMS_CHECK(
+      (before & ~kLinked) >= (holds & ~kLinked) && (before & holds & kLinked) == (holds & kLinked),
+      "dropping {:#x} of holds {:#x}", holds, before);
+  return before == holds;
+}
+
+bool ObjectIndex::Unpin(ObjectEntry* entry) {
+  // The count first: after the drop the entry may be another object's.
+  Shard& shard = shards_[ShardOf(entry->hash)];
+  const uint32_t before = entry->holds.fetch_sub(1, std::memory_order_acq_rel);
+  EMS_CHECK((before & ~kLinked) > 0, "unpinning an object that is not pinned");
+  if ((before & ~kLinked) == 1) shard.pinned.fetch_sub(1, std::memory_order_relaxed);
+  return before == 1;
+}
+
+ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, Admit admit,
+                                      const void* context) {
+  Shard& shard = shards_[ShardOf(entry->hash)];
+  auto table = shard.table.Lock();
+  if (!admit(context, entry->slot)) return {LinkOutcome::kRefused, nullptr};
+  const int64_t now = NowNs();
+  ObjectEntry* old = table->Find(entry->hash, entry->key());
+  if (old != nullptr) {
+    const bool same = old->value_bytes == entry->value_bytes && old->checksum == entry->checksum;
+    if (same || !overwrite) {
+      if (same) table->policy->OnTouch(old, now);
+      PublishColdest(shard, *table);
+      return {same ? LinkOutcome::kDuplicate : LinkOutcome::kExists, nullptr};
+    }
+    Detach(shard, *table, old);
+  }
+  table->Insert(entry);
+  table->policy->OnInsert(entry, now);
+  PublishColdest(shard, *table);
+  const uint32_t before = entry->holds.fetch_add(kLinked - 1, std::memory_order_acq_rel);
+  EMS_CHECK(before == 1, "publishing an object with holds {:#x}", before);
+  return {old != nullptr ? LinkOutcome::kReplaced : LinkOutcome::kInserted, old};
+}
+
+ObjectEntry* ObjectIndex::Unlink(Hash128 hash, std::string_view key) {
+  Shard& shard = shards_[ShardOf(hash)];
+  auto table = shard.table.Lock();
+  ObjectEntry* entry = table->Find(hash, key);
+  return entry == nullptr ? nullptr : Detach(shard, *table, entry);
+}
+
+// By walking the bucket: whatever the victim's memory is now, an entry found there is linked, so
+// its fields may be read.
+ObjectEntry* ObjectIndex::Unlink(const Victim& victim, bool idle_only) {
+  Shard& shard = shards_[ShardOf(victim.hash)];
+  auto table = shard.table.Lock();
+  ObjectEntry* entry = table->buckets[table->BucketOf(victim.hash)];
+  while (entry != nullptr && entry != victim.entry) entry = entry->next;
+  if (entry == nullptr || entry->generation != victim.generation) return nullptr;
+  if (idle_only && !entry->evictable()) return nullptr;
+  return Detach(shard, *table, entry);
+}
+
+// The shard with the coldest object, and how cold that of the second coldest is.
+size_t ObjectIndex::ColdestShard(int64_t* bound_ns) const {
+  size_t best = 0;
+  int64_t first = kNever, second = kNever;
+  for (size_t i = 0; i < kShards; ++i) {
+    const int64_t ns = shards_[i].coldest_ns.load(std::memory_order_relaxed);
+    if (ns < first) {
+      second = first;
+      first = ns;
+      best = i;
+    } else if (ns < second) {
+      second = ns;
+    }
+  }
+  *bound_ns = second;
+  return first == kNever ? kShards : best;
+}
+
+ObjectIndex::Taken ObjectIndex::TakeColdest(int size_class, int* skips_left) {
+  for (int tries = kShardTries; tries > 0;) {
+    int64_t bound_ns = kNever;
+    const size_t best = ColdestShard(&bound_ns);
+    if (best == kShards) return {};
+    Shard& shard = shards_[best];
+    auto table = shard.table.Lock();
+    EvictionHook* coldest = table->policy->Coldest();
+    if (coldest == nullptr || coldest->touched_ns.load(std::memory_order_relaxed) > bound_ns) {
+      --tries;  // somebody was here meanwhile
+      continue;
+    }
+    ObjectEntry* entry = EntryOf(coldest);
+    if (!entry->evictable()) {
+      if (--*skips_left < 0) return {};
+      table->policy->OnTouch(entry, NowNs());
+      PublishColdest(shard, *table);
+      continue;
+    }
+    if (size_class != kAnyClass && entry->size_class != size_class)
+      return {TakeOutcome::kOtherClass, nullptr};
+    return {TakeOutcome::kTaken, Detach(shard, *table, entry)};
+  }
+  return {};
+}
+
+void ObjectIndex::Coldest(size_t per_shard, std::vector<Candidate>* candidates) {
+  for (Shard& shard : shards_) {
+    if (shard.coldest_ns.load(std::memory_order_relaxed) == kNever) continue;
+    auto table = shard.table.Lock();
+    EvictionHook* hook = table->policy->Coldest();
+    for (size_t i = 0; i < per_shard && hook != nullptr; ++i, hook = table->policy->Next(hook)) {
+      ObjectEntry* entry = EntryOf(hook);
+      if (!entry->evictable()) continue;
+      candidates->push_back({MakeVictim(entry), entry->unit, entry->unit_index, entry->size_class,
+                             hook->touched_ns.load(std::memory_order_relaxed)});
+    }
+  }
+  std::sort(candidates->begin(), candidates->end(),
+            [](const Candidate& a, const Candidate& b) { return a.touched_ns < b.touched_ns; });
+}
+
+bool ObjectIndex::Sweep(Admit admit, const void* context, SweepCursor* cursor,
+                        std::vector<ObjectEntry*>* out) {
+  if (cursor->shard == kShards) return false;
+  Shard& shard = shards_[cursor->shard];
+  auto table = shard.table.Lock();
+  // Splits move objects to higher buckets only, so going upwards meets each of them.
+  const size_t end = std::min(table->buckets.size(), cursor->bucket + kSweepBuckets);
+  for (; cursor->bucket < end; ++cursor->bucket) {
+    ObjectEntry* entry = table->buckets[cursor->bucket];
+    while (entry != nullptr) {
+      ObjectEntry* next = entry->next;
+      if (admit == nullptr || !admit(context, entry->slot))
+        out->push_back(Detach(shard, *table, entry));
+      entry = next;
+    }
+  }
+  if (cursor->bucket == table->buckets.size()) *cursor = {cursor->shard + 1, 0};
+  return true;
+}
+
+uint64_t ObjectIndex::objects() {
+  uint64_t sum = 0;
+  for (Shard& shard : shards_) {
+    auto table = shard.table.Lock();
+    sum += table->objects;
+  }
+  return sum;
+}
+
+uint64_t ObjectIndex::value_bytes() {
+  uint64_t sum = 0;
+  for (Shard& shard : shards_) {
+    auto table = shard.table.Lock();
+    sum += table->value_bytes;
+  }
+  return sum;
+}
+
+uint64_t ObjectIndex::pinned_objects() const {
+  int64_t sum = 0;
+  for (const Shard& shard : shards_) sum += shard.pinned.load(std::memory_order_relaxed);
+  return static_cast<uint64_t>(std::max<int64_t>(0, sum));
+}
+
+}  // namespace ems::server

@@ -1,0 +1,121 @@
+#pragma once
+// Which objects there are, by key: 16 shards, each a hash table and an eviction order under one
+// leaf lock.
+//
+// Invariant: an entry is linked in the shard that its hash names exactly while its `holds` has
+// kLinked. The 128-bit hash only finds candidates; the full key, as it lies in the chunk, decides.
+// Bound: one bucket for each object at most; tables grow a bucket at a time, so no call ever
+// rehashes everything.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/hash.h"
+#include "mp_server/eviction_policy.h"
+#include "mp_server/object_entry.h"
+
+namespace ems::server {
+
+// What says, under the shard's lock, whether an object may still be linked. Must be cheap and take
+// no lock.
+using Admit = bool (*)(const void* context, uint16_t slot);
+
+// Threading: thread-safe. Cost: one leaf lock a call unless said; no allocation but when a table
+// grows.
+class ObjectIndex final {
+ public:
+  static constexpr size_t kShards = 16;
+
+  struct Found {
+    ObjectEntry* entry = nullptr;  // valid while pinned
+    uint64_t value_bytes = 0;
+    uint64_t checksum = 0;
+  };
+  enum class LinkOutcome { kInserted, kReplaced, kDuplicate, kExists, kRefused };
+  struct Linked {
+    LinkOutcome outcome = LinkOutcome::kRefused;
+    ObjectEntry* replaced = nullptr;  // kReplaced: unlinked; the caller drops kLinked
+  };
+  enum class TakeOutcome { kTaken, kOtherClass, kNone };
+  struct Taken {
+    TakeOutcome outcome = TakeOutcome::kNone;
+    ObjectEntry* entry = nullptr;  // kTaken: unlinked; the caller drops kLinked
+  };
+  static constexpr int kAnyClass = -1;
+
+  ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy);
+  ObjectIndex(const ObjectIndex&) = delete;
+  ObjectIndex& operator=(const ObjectIndex&) = delete;
+
+  // The object of `key`; entry is null on a miss. With `pin`, holds is one higher.
+  Found Find(Hash128 hash, std::string_view key, bool touch, bool pin);
+  // Ends a pin; true when the caller must free the entry.
+  [[nodiscard]] static bool Drop(ObjectEntry* entry, uint32_t holds);
+  [[nodiscard]] bool Unpin(ObjectEntry* entry);
+
+  // Makes `entry` visible, turning the caller's hold into the index's, if `admit` says so. The same
+  // length and checksum under the key: kDuplicate. Other content: kExists, or kReplaced with
+  // `overwrite`.
+  Linked Link(ObjectEntry* entry, bool overwrite, Admit admit, const void* context);
+  // The object, unlinked; nullptr when there is none. The caller drops kLinked.
+  ObjectEntry* Unlink(Hash128 hash, std::string_view key);
+  // The same for one object; `idle_only`: unless somebody holds it.
+  ObjectEntry* Unlink(const Victim& victim, bool idle_only);
+
+  // Unlinks the coldest object of all shards if it is of `size_class`. Held ones move to the warm
+  // end (they are in use); at most *skips_left of those, which is counted down.
+  Taken TakeColdest(int size_class, int* skips_left);
+  // Up to `per_shard` of the coldest objects of each shard that nobody holds, coldest first. Takes
+  // each shard's lock once.
+  void Coldest(size_t per_shard, std::vector<Candidate>* candidates);
+
+  // Unlinks objects of slots for which `admit` says no; all of them when `admit` is null. The
+  // caller drops kLinked of `out`. Works in steps: call with *cursor = 0 until it returns false.
+  // Bounded by 256 buckets a call.
+  struct SweepCursor {
+    size_t shard = 0;
+    size_t bucket = 0;
+  };
+  bool Sweep(Admit admit, const void* context, SweepCursor* cursor, std::vector<ObjectEntry*>* out);
+
+  uint64_t objects();
+  uint64_t value_bytes();
+  uint64_t pinned_objects() const;
+
+ private:
+  struct Table {
+    std::vector<ObjectEntry*> buckets;  // linear hashing: between 2^n and 2^(n+1) of them
+    std::unique_ptr<EvictionPolicy> policy;
+    uint64_t objects = 0;
+    uint64_t value_bytes = 0;
+
+    size_t BucketOf(Hash128 hash) const;
+    ObjectEntry* Find(Hash128 hash, std::string_view key) const;
+    void Insert(ObjectEntry* entry);
+    void Remove(ObjectEntry* entry);
+    void Grow();
+  };
+  static constexpr int64_t kNever = INT64_MAX;
+  struct alignas(64) Shard {
+    Guarded<Table> table;
+    // When its coldest object was touched; kNever: empty. Written under the lock, read by
+    // TakeColdest as a hint.
+    alignas(64) std::atomic<int64_t> coldest_ns{kNever};
+    std::atomic<int64_t> pinned{0};
+  };
+
+  static size_t ShardOf(Hash128 hash) { return hash.hi >> 60; }
+  static void PublishColdest(Shard& shard, const Table& table);
+  static ObjectEntry* Detach(Shard& shard, Table& table, ObjectEntry* entry);
+  int64_t NowNs() const { return clock_->Now().time_since_epoch().count(); }
+  size_t ColdestShard(int64_t* bound_ns) const;
+
+  const Clock* clock_;
+  std::array<Shard, kShards> shards_;
+};
+
+}  // namespace ems::server

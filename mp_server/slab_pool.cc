@@ -1,0 +1,381 @@
+#include "mp_server/slab_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace ems::server {
+namespace {
+
+constexpr size_t kSlabsLookedAt = 64;
+constexpr size_t kWindowSegments = 32;
+constexpr int kWindowTries = 8;
+constexpr size_t kSegmentsLookedAt = 256;
+constexpr int kTouchSamples = 16;
+constexpr int kSegmentSamples = 64;
+
+uint64_t ChunkBytes(uint8_t size_class) { return SizeClasses::Get().at(size_class).chunk_bytes; }
+
+int64_t TouchOf(const ObjectEntry* entry) {
+  return entry->touched_ns.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void SlabPool::Add(std::unique_ptr<Segment> segment) {
+  auto state = state_.Lock();
+  state->runs.Add(std::move(segment));
+}
+
+bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry* owner) {
+  auto state = state_.Lock();
+  owner->size_class = footprint.size_class;
+  if (footprint.is_run()) {
+    PageRuns::Page* run = state->runs.Allocate(footprint.pages, RunKind::kObject);
+    if (run == nullptr) return false;
+    run->owner = owner;
+    owner->unit = run;
+    owner->head = state->runs.Address(run);
+    owner->payload = owner->head + footprint.head_bytes;
+    state->chunk_bytes += footprint.pages * kPageBytes;
+    return true;
+  }
+  Slab* slab = state->partial[footprint.size_class];
+  if (slab == nullptr) slab = NewSlab(*state, footprint.size_class, short_slab);
+  if (slab == nullptr) return false;
+  const uint32_t index = slab->free.back();
+  slab->free.pop_back();
+  EMS_CHECK(slab->owners[index] == nullptr, "chunk {} handed out twice", index);
+  slab->owners[index] = owner;
+  if (slab->free.empty()) Unlist(*state, slab);
+  const SizeClass& size_class = SizeClasses::Get().at(footprint.size_class);
+  owner->unit = slab;
+  owner->unit_index = index;
+  owner->head = slab->base + index * (size_class.paged ? kPagedHeadBytes : size_class.chunk_bytes);
+  owner->payload = size_class.paged ? slab->values + index * size_class.value_bytes
+                                    : owner->head + kObjectHeaderBytes;
+  state->chunk_bytes += size_class.chunk_bytes;
+  return true;
+}
+
+SlabPool::Slab* SlabPool::NewSlab(State& state, uint8_t size_class, bool short_slab) {
+  const SizeClass& shape = SizeClasses::Get().at(size_class);
+  PageRuns::Page* run = state.runs.Allocate(shape.slab_pages, RunKind::kSlab);
+  if (run == nullptr && short_slab)
+    run = state.runs.AllocateLongest(shape.slab_pages, RunKind::kSlab);
+  if (run == nullptr) return nullptr;
+  if (run->run_pages < shape.slab_pages_min) {
+    state.runs.Free(run);
+    return nullptr;
+  }
+  const uint32_t chunks = SizeClasses::ChunksIn(shape, run->run_pages);
+  const uint64_t end = shape.paged ? SizeClasses::PagedValuesAt(chunks) + chunks * shape.value_bytes
+                                   : chunks * shape.chunk_bytes;
+  state.runs.Trim(run, static_cast<uint32_t>(RoundUp(end, kPageBytes) / kPageBytes));
+  if (state.spare.empty()) {
+    state.slabs.push_back(std::make_unique<Slab>());
+    state.spare.push_back(state.slabs.back().get());
+  }
+  Slab* slab = state.spare.back();
+  state.spare.pop_back();
+  slab->run = run;
+  slab->base = state.runs.Address(run);
+  slab->values = slab->base + (shape.paged ? SizeClasses::PagedValuesAt(chunks) : 0);
+  slab->size_class = size_class;
+  slab->draining = false;
+  slab->owners.assign(chunks, nullptr);
+  slab->free.resize(chunks);
+  for (uint32_t i = 0; i < chunks; ++i) slab->free[i] = chunks - 1 - i;
+  run->owner = slab;
+  List(state, slab);
+  return slab;
+}
+
+void SlabPool::List(State& state, Slab* slab) {
+  Slab*& head = state.partial[slab->size_class];
+  slab->prev = nullptr;
+  slab->next = head;
+  if (head != nullptr) head->prev = slab;
+  head = slab;
+  slab->listed = true;
+}
+
+void SlabPool::Unlist(State& state, Slab* slab) {
+  if (!slab->listed) return;
+  (slab->prev != nullptr ? slab->prev->next : state.partial[slab->size_class]) = slab->next;
+  if (slab->next != nullptr) slab->next->prev = slab->prev;
+  slab->listed = false;
+}
+
+std::unique_ptr<Segment> SlabPool::Free(ObjectEntry* owner) {
+  auto state = state_.Lock();
+  PageRuns::Page* run = nullptr;
+  if (owner->size_class == kRunClass) {
+    run = static_cast<PageRuns::Page*>(owner->unit);
+    EMS_CHECK(run->owner == owner, "a run that is somebody else's");
+    state->chunk_bytes -= run->run_pages * kPageBytes;
+  } else {
+    Slab* slab = static_cast<Slab*>(owner->unit);
+    EMS_CHECK(slab->owners[owner->unit_index] == owner, "chunk {} is somebody else's",
+              owner->unit_index);
+    slab->owners[owner->unit_index] = nullptr;
+    slab->free.push_back(owner->unit_index);
+    state->chunk_bytes -= ChunkBytes(slab->size_class);
+    if (slab->used() == 0) {
+      Unlist(*state, slab);
+      run = std::exchange(slab->run, nullptr);
+      state->spare.push_back(slab);
+    } else if (!slab->draining && !slab->listed) {
+      List(*state, slab);
+    }
+  }
+  owner->unit = nullptr;
+  if (run == nullptr) return nullptr;
+  PageRuns::SegmentPages* segment = run->segment;
+  state->runs.Free(run);
+  if (!segment->draining || !segment->empty()) return nullptr;
+  return state->runs.Take(segment);
+}
+
+// Nobody looks at anything in the slab, nor fills it.
+bool SlabPool::IsIdle(const Slab& slab) {
+  return std::all_of(slab.owners.begin(), slab.owners.end(), [](const ObjectEntry* owner) {
+    return owner == nullptr || owner->evictable();
+  });
+}
+
+// Of up to 16 objects, spread over the slab.
+int64_t SlabPool::MeanTouch(const Slab& slab) {
+  const size_t step = std::max<size_t>(1, slab.owners.size() / kTouchSamples);
+  int64_t sum = 0, count = 0;
+  for (size_t i = 0; i < slab.owners.size(); i += step) {
+    if (slab.owners[i] == nullptr) continue;
+    sum += TouchOf(slab.owners[i]);  // 16 times nanoseconds of years fit
+    ++count;
+  }
+  return count == 0 ? 0 : sum / count;
+}
+
+void SlabPool::DrainSlab(State& state, Slab* slab, std::vector<Victim>* victims) {
+  Unlist(state, slab);
+  slab->draining = true;
+  for (ObjectEntry* owner : slab->owners) {
+    if (owner != nullptr) victims->push_back(MakeVictim(owner));
+  }
+}
+
+void SlabPool::DrainRun(State& state, PageRuns::Page* run, std::vector<Victim>* victims) {
+  if (run->kind == RunKind::kSlab) DrainSlab(state, static_cast<Slab*>(run->owner), victims);
+  if (run->kind == RunKind::kObject)
+    victims->push_back(MakeVictim(static_cast<ObjectEntry*>(run->owner)));
+}
+
+bool SlabPool::DrainSlabOf(std::span<const Candidate> candidates, uint32_t pages_min,
+                           std::vector<Victim>* victims) {
+  auto state = state_.Lock();
+  Slab* coldest = nullptr;
+  int64_t coldest_touch = 0;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.size_class == kRunClass) continue;
+    // The object may be gone since: the slab's own record (slabs are recycled, never freed) tells
+    // whether it still names it.
+    Slab* slab = static_cast<Slab*>(candidate.unit);
+    if (slab->run == nullptr || slab->draining || candidate.unit_index >= slab->owners.size())
+      continue;
+    if (slab->run->run_pages < pages_min) continue;
+    const ObjectEntry* owner = slab->owners[candidate.unit_index];
+    if (owner != candidate.victim.entry || owner->generation != candidate.victim.generation)
+      continue;
+    const int64_t touch = MeanTouch(*slab);
+    if ((coldest != nullptr && touch >= coldest_touch) || !IsIdle(*slab)) continue;
+    coldest = slab;
+    coldest_touch = touch;
+  }
+  if (coldest == nullptr) return false;
+  DrainSlab(*state, coldest, victims);
+  return true;
+}
+
+bool SlabPool::DrainSomeSlab(uint32_t pages_min, std::vector<Victim>* victims) {
+  auto state = state_.Lock();
+  const size_t count = state->slabs.size();
+  for (size_t i = 0; i < std::min(count, kSlabsLookedAt); ++i) {
+    Slab* slab = state->slabs[state->slab_cursor++ % count].get();
+    if (slab->run == nullptr || slab->draining || slab->run->run_pages < pages_min ||
+        !IsIdle(*slab))
+      continue;
+    DrainSlab(*state, slab, victims);
+    return true;
+  }
+  return false;
+}
+
+bool SlabPool::IsBlocked(const PageRuns::Page* run) {
+  if (run->kind == RunKind::kFree) return false;
+  if (run->kind == RunKind::kObject)
+    return !static_cast<const ObjectEntry*>(run->owner)->evictable();
+  const auto* slab = static_cast<const Slab*>(run->owner);
+  return slab->draining || !IsIdle(*slab);
+}
+
+// Two ends move over the units; a blocked one starts the window anew.
+SlabPool::Window SlabPool::BestOfUnits(const State& state, uint32_t pages, size_t* first,
+                                       size_t* last) {
+  Window best;
+  uint64_t length = 0, cost = 0;
+  size_t from = 0;
+  for (size_t to = 0; to < state.units.size(); ++to) {
+    const Unit& unit = state.units[to];
+    if (unit.blocked) {
+      length = cost = 0;
+      from = to + 1;
+      continue;
+    }
+    length += unit.run->run_pages;
+    cost += unit.cost_bytes;
+    while (length - state.units[from].run->run_pages >= pages) {
+      length -= state.units[from].run->run_pages;
+      cost -= state.units[from].cost_bytes;
+      ++from;
+    }
+    if (length >= pages && cost < best.cost_bytes) {
+      best = {cost, state.units[from].run, unit.run};
+      *first = from;
+      *last = to;
+    }
+  }
+  return best;
+}
+
+// Looking for pins costs a look at every object, so it is done for the window that would win, and
+// again if it is blocked.
+SlabPool::Window SlabPool::CheapestWindow(State& state, PageRuns::SegmentPages* segment,
+                                          uint32_t pages) {
+  state.units.clear();
+  for (auto* run = PageRuns::FirstRun(segment); run != nullptr; run = PageRuns::NextRun(run)) {
+    Unit unit{run, 0, false};
+    if (run->kind == RunKind::kObject) unit.cost_bytes = run->run_pages * kPageBytes;
+    if (run->kind == RunKind::kSlab) {
+      const auto* slab = static_cast<const Slab*>(run->owner);
+      unit.cost_bytes = slab->used() * ChunkBytes(slab->size_class);
+    }
+    state.units.push_back(unit);
+  }
+  for (int i = 0; i < kWindowTries; ++i) {
+    size_t first = 0, last = 0;
+    const Window window = BestOfUnits(state, pages, &first, &last);
+    if (window.first == nullptr) return {};
+    bool blocked = false;
+    for (size_t at = first; at <= last; ++at) {
+      state.units[at].blocked = IsBlocked(state.units[at].run);
+      blocked |= state.units[at].blocked;
+    }
+    if (!blocked) return window;
+  }
+  return {};
+}
+
+bool SlabPool::DrainWindow(uint32_t pages, std::vector<Victim>* victims) {
+  auto state = state_.Lock();
+  const auto& segments = state->runs.segments();
+  Window best;
+  for (size_t i = 0; i < std::min(segments.size(), kWindowSegments); ++i) {
+    PageRuns::SegmentPages* segment = segments[state->segment_cursor++ % segments.size()].get();
+    if (segment->draining || segment->pages.size() < pages) continue;
+    const Window window = CheapestWindow(*state, segment, pages);
+    if (window.cost_bytes < best.cost_bytes) best = window;
+  }
+  if (best.first == nullptr) return false;
+  for (auto* run = best.first;; run = PageRuns::NextRun(run)) {
+    DrainRun(*state, run, victims);
+    if (run == best.last) return true;
+  }
+}
+
+// Mean of one object of each of up to 64 runs; false when one of them is held.
+bool SlabPool::SegmentTouch(PageRuns::SegmentPages* segment, int64_t* touched_ns) {
+  int64_t sum = 0, count = 0;
+  int looked = 0;
+  for (auto* run = PageRuns::FirstRun(segment); run != nullptr && looked < kSegmentSamples;
+       run = PageRuns::NextRun(run), ++looked) {
+    const ObjectEntry* owner = nullptr;
+    if (run->kind == RunKind::kObject) owner = static_cast<const ObjectEntry*>(run->owner);
+    if (run->kind == RunKind::kSlab) {
+      const auto& owners = static_cast<const Slab*>(run->owner)->owners;
+      const auto it = std::find_if(owners.begin(), owners.end(),
+                                   [](const ObjectEntry* o) { return o != nullptr; });
+      if (it != owners.end()) owner = *it;
+    }
+    if (owner == nullptr) continue;
+    if (!owner->evictable()) return false;
+    sum += TouchOf(owner);
+    ++count;
+  }
+  *touched_ns = count == 0 ? INT64_MIN : sum / count;  // empty: the first to go
+  return true;
+}
+
+bool SlabPool::DrainSegment(std::vector<Victim>* victims, std::unique_ptr<Segment>* empty) {
+  auto state = state_.Lock();
+  const auto& segments = state->runs.segments();
+  PageRuns::SegmentPages* coldest = nullptr;
+  int64_t coldest_touch = 0;
+  for (size_t i = 0; i < std::min(segments.size(), kSegmentsLookedAt); ++i) {
+    PageRuns::SegmentPages* segment = segments[state->segment_cursor++ % segments.size()].get();
+    int64_t touch = 0;
+    if (segment->draining || !SegmentTouch(segment, &touch)) continue;
+    if (coldest != nullptr && touch >= coldest_touch) continue;
+    coldest = segment;
+    coldest_touch = touch;
+  }
+  if (coldest == nullptr) return false;
+  state->runs.Drain(coldest);
+  for (auto* run = PageRuns::FirstRun(coldest); run != nullptr; run = PageRuns::NextRun(run)) {
+    DrainRun(*state, run, victims);
+  }
+  if (coldest->empty()) *empty = state->runs.Take(coldest);
+  return true;
+}
+
+std::vector<std::unique_ptr<Segment>> SlabPool::TakeEmpty(size_t keep) {
+  std::vector<std::unique_ptr<Segment>> taken;
+  auto state = state_.Lock();
+  std::vector<PageRuns::SegmentPages*> empty;
+  for (const auto& segment : state->runs.segments()) {
+    if (segment->empty()) empty.push_back(segment.get());
+  }
+  for (size_t i = keep; i < empty.size(); ++i) taken.push_back(state->runs.Take(empty[i]));
+  return taken;
+}
+
+void SlabPool::DrainAll() {
+  auto state = state_.Lock();
+  for (const auto& segment : state->runs.segments()) state->runs.Drain(segment.get());
+  for (const auto& slab : state->slabs) {
+    if (slab->run == nullptr) continue;
+    Unlist(*state, slab.get());
+    slab->draining = true;
+  }
+}
+
+bool SlabPool::HasSegmentOf(uint64_t bytes) {
+  auto state = state_.Lock();
+  const auto& segments = state->runs.segments();
+  return std::any_of(segments.begin(), segments.end(), [&](const auto& segment) {
+    return !segment->draining && segment->segment->size_bytes() >= bytes;
+  });
+}
+
+SlabPool::Stats SlabPool::stats() {
+  auto state = state_.Lock();
+  Stats stats;
+  for (const auto& segment : state->runs.segments())
+    stats.segment_bytes += segment->segment->size_bytes();
+  stats.segments = state->runs.segments().size();
+  stats.chunk_bytes = state->chunk_bytes;
+  stats.slabs = state->slabs.size() - state->spare.size();
+  return stats;
+}
+
+}  // namespace ems::server

@@ -1,0 +1,119 @@
+#pragma once
+// The memory of one namespace: chunks from slabs of one size class each, and page runs for what is
+// larger.
+//
+// Invariant: every chunk and run belongs to exactly one of {free, ObjectEntry that it names}. Bytes
+// of a chunk are touched by its owner alone. A draining slab or segment hands nothing out and goes
+// when its last object has. Bound: segments given by Add; the searches below look at a stated
+// number of slabs, runs and segments.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/guarded.h"
+#include "mp_server/object_entry.h"
+#include "mp_server/page_runs.h"
+#include "mp_server/size_classes.h"
+
+namespace ems::server {
+
+// Threading: thread-safe (one leaf lock).
+class SlabPool final {
+ public:
+  struct Stats {
+    uint64_t segment_bytes = 0;
+    uint64_t chunk_bytes = 0;  // of chunks and runs in use
+    uint64_t slabs = 0;
+    uint64_t segments = 0;
+  };
+
+  SlabPool() = default;
+  SlabPool(const SlabPool&) = delete;
+  SlabPool& operator=(const SlabPool&) = delete;
+
+  void Add(std::unique_ptr<Segment> segment);
+  // Takes memory for `owner` and fills in its unit, head and payload. `short_slab`: when a new slab
+  // is needed and no run of the preferred length is free, a shorter one will do. False: there is
+  // none. Cost: O(1); O(chunks of a slab) when a slab is made. No syscall.
+  [[nodiscard]] bool Allocate(const Footprint& footprint, bool short_slab, ObjectEntry* owner);
+  // Gives the owner's memory back. Returns a segment that was draining and is now empty, for the
+  // SegmentPool.
+  std::unique_ptr<Segment> Free(ObjectEntry* owner);
+
+  // The searches below choose memory to be emptied, mark it so that nothing more is allocated
+  // there, and list who is in it; the caller evicts those. They skip what is pinned or being
+  // filled. False: nothing was found.
+
+  // The coldest among the slabs of `pages_min` or more that hold `candidates` (of which those in
+  // runs are left out).
+  bool DrainSlabOf(std::span<const Candidate> candidates, uint32_t pages_min,
+                   std::vector<Victim>* victims);
+  // Any such slab; looks at 64 of them, others at each call.
+  bool DrainSomeSlab(uint32_t pages_min, std::vector<Victim>* victims);
+  // The cheapest window of `pages` neighbouring pages, in bytes to be evicted. Looks at up to 32
+  // segments.
+  bool DrainWindow(uint32_t pages, std::vector<Victim>* victims);
+  // The coldest segment; looks at up to 256. An empty one is returned in `empty` at once.
+  bool DrainSegment(std::vector<Victim>* victims, std::unique_ptr<Segment>* empty);
+
+  // Takes out empty segments but `keep` of them.
+  std::vector<std::unique_ptr<Segment>> TakeEmpty(size_t keep);
+  // From now on every segment goes as soon as it is empty.
+  void DrainAll();
+  // Whether a segment of at least `bytes` is here.
+  bool HasSegmentOf(uint64_t bytes);
+  Stats stats();
+
+ private:
+  struct Slab {
+    PageRuns::Page* run = nullptr;  // nullptr: the record is spare
+    std::byte* base = nullptr;
+    std::byte* values = nullptr;  // of a paged slab
+    uint8_t size_class = 0;
+    bool draining = false;
+    bool listed = false;  // in its class's list of slabs with free chunks
+    Slab* prev = nullptr;
+    Slab* next = nullptr;
+    std::vector<uint32_t> free;        // chunk numbers
+    std::vector<ObjectEntry*> owners;  // by chunk number
+    size_t used() const { return owners.size() - free.size(); }
+  };
+  struct Unit {  // a run as DrainWindow sees it
+    PageRuns::Page* run = nullptr;
+    uint64_t cost_bytes = 0;
+    bool blocked = false;
+  };
+  struct Window {
+    uint64_t cost_bytes = UINT64_MAX;
+    PageRuns::Page* first = nullptr;
+    PageRuns::Page* last = nullptr;
+  };
+  struct State {
+    PageRuns runs;
+    std::array<Slab*, 256> partial{};  // by class
+    std::vector<std::unique_ptr<Slab>> slabs;
+    std::vector<Slab*> spare;
+    std::vector<Unit> units;  // scratch
+    uint64_t chunk_bytes = 0;
+    size_t slab_cursor = 0;
+    size_t segment_cursor = 0;
+  };
+
+  static Slab* NewSlab(State& state, uint8_t size_class, bool short_slab);
+  static void List(State& state, Slab* slab);
+  static void Unlist(State& state, Slab* slab);
+  static bool IsIdle(const Slab& slab);
+  static int64_t MeanTouch(const Slab& slab);
+  static void DrainSlab(State& state, Slab* slab, std::vector<Victim>* victims);
+  static void DrainRun(State& state, PageRuns::Page* run, std::vector<Victim>* victims);
+  static bool IsBlocked(const PageRuns::Page* run);
+  static Window CheapestWindow(State& state, PageRuns::SegmentPages* segment, uint32_t pages);
+  static Window BestOfUnits(const State& state, uint32_t pages, size_t* first, size_t* last);
+  static bool SegmentTouch(PageRuns::SegmentPages* segment, int64_t* touched_ns);
+
+  Guarded<State> state_;
+};
+
+}  // namespace ems::server
