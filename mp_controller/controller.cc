@@ -1,0 +1,130 @@
+// Invariant: Start tears down nothing: what a failed one leaves is released by Stop.
+#include "mp_controller/controller.h"
+
+#include <atomic>
+#include <utility>
+
+#include "fabric/http_endpoint.h"
+#include "mp_controller/cluster_state.h"
+#include "mp_controller/controller_service.h"
+#include "mp_controller/event_loop.h"
+#include "mp_controller/request_check.h"
+#include "proto/config.pb.h"
+
+namespace ems::controller {
+namespace {
+
+constexpr Duration kTickMax = std::chrono::milliseconds(100);
+// The loop ticks ten times a second; one that has not for so long is stuck on its disk.
+constexpr Duration kTickAgeMax = std::chrono::seconds(5);
+
+Duration Ms(uint32_t ms) { return std::chrono::milliseconds(ms); }
+
+std::string HostOf(const std::string& listen) { return listen.substr(0, listen.rfind(':')); }
+
+}  // namespace
+
+Result<ControllerOptions> MakeOptions(const config::ControllerConfig& config) {
+  if (config.lease_ms() < 2 * config.heartbeat_ms()) {
+    return Error(
+        StatusCode::kInvalidArgument,
+        "lease_ms {} is shorter than two heartbeats of {} ms: one late heartbeat would take "
+        "a healthy server down",
+        config.lease_ms(), config.heartbeat_ms());
+  }
+  ControllerOptions options;
+  options.listen = config.listen();
+  options.http_listen = config.http_listen();
+  options.data_dir = config.data_dir();
+  options.membership = {.heartbeat = Ms(config.heartbeat_ms()),
+                        .lease = Ms(config.lease_ms()),
+                        .settle = Ms(config.settle_ms()),
+                        .damping = Ms(config.damping_ms())};
+  options.default_namespace = config.default_namespace();
+  options.watchers_max = config.watchers_max();
+  if (!options.default_namespace.empty()) {
+    EMS_RETURN_IF_ERROR(
+        Prefixed(CheckNamespaceName(options.default_namespace), "default_namespace"));
+  }
+  return options;
+}
+
+// In the order in which they are built; they go in the opposite one.
+struct Controller::Impl {
+  explicit Impl(ControllerOptions options_in)
+      : options(std::move(options_in)), metrics(&registry), publisher(options.watchers_max) {}
+
+  Status Healthy() const {
+    const Duration age = Clock::System().Now().time_since_epoch() -
+                         Duration(ticked_ns.load(std::memory_order_acquire));
+    if (age <= kTickAgeMax) return OkStatus();
+    return Error(StatusCode::kUnavailable, "the loop has stood still for {} ms",
+                 std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
+  }
+
+  void Tick() {
+    state->Tick();
+    ticked_ns.store(Clock::System().Now().time_since_epoch().count(), std::memory_order_release);
+  }
+
+  const ControllerOptions options;
+  MetricsRegistry registry;
+  ControllerMetrics metrics;
+  ViewPublisher publisher;
+  std::atomic<int64_t> ticked_ns{0};  // release by the loop, acquire by Healthy()
+  std::unique_ptr<ControllerStore> store;
+  std::unique_ptr<ClusterState> state;
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<ControllerService> service;
+  std::unique_ptr<fabric::HttpEndpoint> http;
+};
+
+Controller::Controller(ControllerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+Controller::~Controller() { Stop(); }
+
+Status Controller::Start() {
+  Impl& impl = *impl_;
+  EMS_ASSIGN_OR_RETURN(impl.store, ControllerStore::Open(impl.options.data_dir));
+  impl.state = std::make_unique<ClusterState>(impl.options.membership,
+                                              ClusterState::Parts{.clock = &Clock::System(),
+                                                                  .store = impl.store.get(),
+                                                                  .publisher = &impl.publisher,
+                                                                  .metrics = &impl.metrics});
+  EMS_RETURN_IF_ERROR(impl.state->Start(impl.options.default_namespace));
+  impl.Tick();
+  const Duration tick = std::min(kTickMax, impl.options.membership.heartbeat / 2);
+  impl.loop = std::make_unique<EventLoop>("ems-ctl", tick, [&impl] { impl.Tick(); });
+  EMS_ASSIGN_OR_RETURN(impl.service,
+                       ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
+                                                                      .state = impl.state.get(),
+                                                                      .publisher = &impl.publisher,
+                                                                      .metrics = &impl.metrics}));
+  if (impl.options.http_listen.empty()) return OkStatus();
+  EMS_ASSIGN_OR_RETURN(
+      impl.http, fabric::HttpEndpoint::Start(
+                     impl.options.http_listen, &impl.registry, [&impl] { return impl.Healthy(); },
+                     [&impl] { return impl.Healthy(); }));
+  return OkStatus();
+}
+
+void Controller::Stop() {
+  impl_->http.reset();
+  impl_->service.reset();
+  impl_->loop.reset();
+  impl_->state.reset();
+  impl_->store.reset();
+}
+
+int Controller::port() const { return impl_->service->port(); }
+
+std::string Controller::address() const {
+  return fmt::format("{}:{}", HostOf(impl_->options.listen), port());
+}
+
+std::string Controller::http_address() const {
+  return impl_->http == nullptr ? "" : impl_->http->address();
+}
+
+}  // namespace ems::controller

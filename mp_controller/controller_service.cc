@@ -1,0 +1,224 @@
+#include "mp_controller/controller_service.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/logging.h"
+#include "mp_controller/request_check.h"
+#include "proto/controller.grpc.pb.h"
+#include "proto/status_codec.h"
+
+namespace ems::controller {
+namespace {
+
+constexpr int kRequestBytesMax = 1 << 20;
+constexpr size_t kMemoryBytesMax = 256 * kMiB;  // of all connections together
+constexpr auto kDrainMax = std::chrono::seconds(5);
+
+// One watch stream. Whoever sets `busy` owns the stream until it clears it: at most one write or
+// the end is under way. Threading: thread-safe. It keeps itself alive until gRPC is done with it.
+class WatchStream final : public grpc::ServerWriteReactor<v1::ClusterUpdate>,
+                          public Subscriber,
+                          public std::enable_shared_from_this<WatchStream> {
+ public:
+  explicit WatchStream(ViewPublisher* publisher) : publisher_(publisher) {}
+
+  void Start() {
+    {
+      auto state = state_.Lock();
+      state->self = shared_from_this();
+    }
+    const Status status = publisher_->Subscribe(shared_from_this());
+    if (status.ok()) return Pump();
+    End(status);
+  }
+
+  void OnPublished() override { Pump(); }
+  void OnClosed() override { End(Error(StatusCode::kUnavailable, "the controller is stopping")); }
+  void OnCancel() override { End(Error(StatusCode::kCancelled, "the watcher is gone")); }
+  void OnWriteDone(bool ok) override {
+    {
+      auto state = state_.Lock();
+      state->busy = false;
+      if (!ok && state->end.ok()) state->end = Error(StatusCode::kCancelled, "the stream broke");
+    }
+    Pump();
+  }
+  void OnDone() override {
+    publisher_->Unsubscribe(shared_from_this());
+    std::shared_ptr<WatchStream> self;
+    auto state = state_.Lock();
+    self.swap(state->self);
+    state.Unlock();
+  }
+
+ private:
+  struct State {
+    bool busy = false;      // a write is under way or being prepared
+    bool dirty = true;      // something was published since the last look
+    bool finished = false;  // Finish has been called
+    Status end;             // not OK: finish as soon as nothing is under way
+    std::shared_ptr<WatchStream> self;
+  };
+  enum class Step { kNothing, kLook, kFinish };
+
+  void End(const Status& why) {
+    {
+      auto state = state_.Lock();
+      if (state->end.ok()) state->end = why;
+    }
+    Pump();
+  }
+
+  // What the caller has to do now; kLook makes it the owner of the stream.
+  Step NextStep(bool published, Status* end) {
+    auto state = state_.Lock();
+    if (published) state->dirty = true;
+    if (state->busy || state->finished) return Step::kNothing;
+    if (!state->end.ok()) {
+      state->finished = true;
+      *end = state->end;
+      return Step::kFinish;
+    }
+    if (!state->dirty) return Step::kNothing;
+    state->dirty = false;
+    state->busy = true;
+    return Step::kLook;
+  }
+
+  void Pump() {
+    const std::shared_ptr<WatchStream> alive = shared_from_this();
+    bool published = true;
+    while (true) {
+      Status end;
+      const Step step = NextStep(published, &end);
+      if (step == Step::kNothing) return;
+      if (step == Step::kFinish) return Finish(ToGrpc(end));
+      if (publisher_->Next(&cursor_, &update_)) return StartWrite(&update_);
+      published = false;
+      auto state = state_.Lock();
+      state->busy = false;
+    }
+  }
+
+  ViewPublisher* const publisher_;
+  Guarded<State> state_;
+  WatchCursor cursor_;        // of the owner of the stream
+  v1::ClusterUpdate update_;  // likewise
+};
+
+// Threading: thread-safe.
+class Handlers final : public v1::Controller::CallbackService {
+ public:
+  explicit Handlers(const ControllerService::Parts& parts) : parts_(parts) {}
+
+#define EMS_CONTROLLER_METHOD(name, request_type, reply_type)                            \
+  grpc::ServerUnaryReactor* name(grpc::CallbackServerContext* context,                   \
+                                 const v1::request_type* request, v1::reply_type* reply) \
+      override {                                                                         \
+    return Run(context, request, reply, &ClusterState::name);                            \
+  }
+  EMS_CONTROLLER_METHOD(Register, RegisterRequest, RegisterReply)
+  EMS_CONTROLLER_METHOD(Heartbeat, HeartbeatRequest, HeartbeatReply)
+  EMS_CONTROLLER_METHOD(Leave, LeaveRequest, LeaveReply)
+  EMS_CONTROLLER_METHOD(ListNodes, ListNodesRequest, ListNodesReply)
+  EMS_CONTROLLER_METHOD(RemoveNode, RemoveNodeRequest, RemoveNodeReply)
+  EMS_CONTROLLER_METHOD(AcceptLoss, AcceptLossRequest, AcceptLossReply)
+  EMS_CONTROLLER_METHOD(CreateNamespace, CreateNamespaceRequest, Namespace)
+  EMS_CONTROLLER_METHOD(GetNamespace, GetNamespaceRequest, Namespace)
+  EMS_CONTROLLER_METHOD(ListNamespaces, ListNamespacesRequest, ListNamespacesReply)
+  EMS_CONTROLLER_METHOD(UpdateNamespace, UpdateNamespaceRequest, Namespace)
+  EMS_CONTROLLER_METHOD(DeleteNamespace, DeleteNamespaceRequest, DeleteNamespaceReply)
+#undef EMS_CONTROLLER_METHOD
+
+  // What is published needs no turn on the loop.
+  grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
+                                       const v1::GetClusterRequest*,
+                                       v1::ClusterUpdate* reply) override {
+    WatchCursor from_nothing;
+    parts_.publisher->Next(&from_nothing, reply);
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<v1::ClusterUpdate>* Watch(grpc::CallbackServerContext*,
+                                                     const v1::WatchRequest* request) override {
+    EMS_LOG(kDebug, "mp_controller", "watch watcher={}", Printable(request->watcher()));
+    auto stream = std::make_shared<WatchStream>(parts_.publisher);
+    stream->Start();
+    return stream.get();  // OnDone comes after this returns
+  }
+
+ private:
+  template <typename Request, typename Reply>
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, const Request* request,
+                                Reply* reply,
+                                Status (ClusterState::*method)(const Request&, Reply*)) {
+    auto* reactor = context->DefaultReactor();
+    const auto answer = [this, reactor](const Status& status) {
+      if (status.code() == StatusCode::kInvalidArgument ||
+          status.code() == StatusCode::kResourceExhausted) {
+        parts_.metrics->requests_refused.Add();
+      }
+      reactor->Finish(ToGrpc(status));
+    };
+    const bool posted = parts_.loop->TryPost([this, request, reply, method, answer] {
+      answer((parts_.state->*method)(*request, reply));
+    });
+    if (!posted) answer(Error(StatusCode::kResourceExhausted, "too many calls wait: try again"));
+    return reactor;
+  }
+
+  const ControllerService::Parts parts_;
+};
+
+}  // namespace
+
+struct ControllerService::Impl {
+  explicit Impl(const Parts& parts) : publisher(parts.publisher), handlers(parts) {}
+
+  ViewPublisher* const publisher;
+  Handlers handlers;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+};
+
+ControllerService::ControllerService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ControllerService::~ControllerService() {
+  impl_->publisher->Close();
+  impl_->server->Shutdown(std::chrono::system_clock::now() + kDrainMax);
+  impl_->server->Wait();
+}
+
+int ControllerService::port() const { return impl_->port; }
+
+Result<std::unique_ptr<ControllerService>> ControllerService::Start(const std::string& listen,
+                                                                    const Parts& parts) {
+  auto impl = std::make_unique<Impl>(parts);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &impl->port);
+  builder.RegisterService(&impl->handlers);
+  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+  builder.SetResourceQuota(grpc::ResourceQuota("ems-controller").Resize(kMemoryBytesMax));
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Clients ping each 5 s on open streams; a peer that vanished is noticed within half a minute.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 5);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr || impl->port == 0) {
+    return Error(StatusCode::kUnavailable,
+                 "cannot listen on {}: is the address right and the port free?", listen);
+  }
+  return std::unique_ptr<ControllerService>(
+      new ControllerService(std::move(impl)));  // NOLINT: the constructor is private
+}
+
+}  // namespace ems::controller

@@ -1,0 +1,42 @@
+#pragma once
+// gRPC ⇄ ClusterState: unary calls run on the controller's loop, watch streams pull from the
+// publisher.
+//
+// Bound: a request has at most 1 MiB, EventLoop::kQueueMax calls wait, a watch stream has one
+// message under way.
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "mp_controller/cluster_state.h"
+#include "mp_controller/event_loop.h"
+#include "mp_controller/view_publisher.h"
+
+namespace ems::controller {
+
+// Threading: thread-safe.
+class ControllerService final {
+ public:
+  struct Parts {
+    EventLoop* loop;
+    ClusterState* state;
+    ViewPublisher* publisher;
+    ControllerMetrics* metrics;
+  };
+  // Serves on `listen` (host:port, port 0: any) at once. All parts must outlive the service.
+  // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind
+  static Result<std::unique_ptr<ControllerService>> Start(const std::string& listen,
+                                                          const Parts& parts);
+  // Ends the streams, waits at most 5 s for calls under way. The loop must still run.
+  ~ControllerService();
+  ControllerService(const ControllerService&) = delete;
+  ControllerService& operator=(const ControllerService&) = delete;
+  int port() const;
+
+ private:
+  struct Impl;
+  explicit ControllerService(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::controller

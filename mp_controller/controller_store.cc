@@ -1,0 +1,262 @@
+#include "mp_controller/controller_store.h"
+
+#include <fcntl.h>
+#include <rocksdb/db.h>
+#include <rocksdb/options.h>
+#include <rocksdb/write_batch.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "mp_controller/view/namespace_codec.h"
+#include "proto/controller.pb.h"
+
+namespace ems::controller {
+namespace {
+
+// Present once a store has been made here: from then on a missing database is damage, not a first
+// start.
+constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
+constexpr std::string_view kMarkerText = "format 1\n";
+constexpr std::string_view kDatabaseName = "store";
+
+constexpr std::string_view kTermKey = "meta/term";
+constexpr std::string_view kEpochKey = "meta/epoch";
+constexpr std::string_view kNextNodeKey = "meta/next_node_id";
+constexpr std::string_view kNextNamespaceKey = "meta/next_namespace_id";
+constexpr std::string_view kNamespacesVersionKey = "meta/namespaces_version";
+constexpr std::string_view kNodePrefix = "node/";
+constexpr std::string_view kNamespacePrefix = "namespace/";
+constexpr std::string_view kViewPrefix = "view/";
+
+rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
+
+std::string NamespaceKey(NamespaceId id) {
+  return fmt::format("{}{:08x}", kNamespacePrefix, id.value());
+}
+// Fixed width, so that views sort by version.
+std::string ViewKey(ViewVersion version) {
+  return fmt::format("{}{:016x}", kViewPrefix, version.packed());
+}
+
+Status Damaged(const std::string& folder, std::string_view what) {
+  return Error(
+      StatusCode::kDataLoss,
+      "the controller's store in {} is damaged: {}. Nothing was changed. Restore the folder "
+      "from a backup; or move it away to begin a new cluster, create the namespaces again "
+      "and restart all servers and clients with empty data folders",
+      folder, what);
+}
+
+rocksdb::Options MakeOptions(bool create) {
+  rocksdb::Options options;
+  options.create_if_missing = create;
+  options.paranoid_checks = true;
+  // A record torn by a crash was never acknowledged; damage before the end is refused.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.write_buffer_size = 4 << 20;
+  options.max_total_wal_size = 16 << 20;
+  options.max_open_files = 64;
+  options.keep_log_file_num = 2;
+  options.max_log_file_size = 1 << 20;
+  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  options.stats_dump_period_sec = 0;
+  options.stats_persist_period_sec = 0;
+  options.max_background_jobs = 2;
+  options.compression = rocksdb::kNoCompression;
+  return options;
+}
+
+// Makes `path` with kMarkerText, durable with its folder entry.
+Status WriteMarker(const std::string& folder, const std::string& path) {
+  const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  const int dir = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool done = file >= 0 && dir >= 0 &&
+                    ::write(file, kMarkerText.data(), kMarkerText.size()) ==
+                        static_cast<ssize_t>(kMarkerText.size()) &&
+                    ::fsync(file) == 0 && ::fsync(dir) == 0;
+  if (file >= 0) ::close(file);
+  if (dir >= 0) ::close(dir);
+  if (done) return OkStatus();
+  return Error(StatusCode::kUnavailable, "{}: cannot be written", path);
+}
+
+// What RocksDB says when a store does not open, as an operator needs it.
+Status OpenError(const std::string& folder, const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  if (text.find("LOCK") != std::string::npos || text.find("lock hold") != std::string::npos) {
+    return Error(StatusCode::kFailedPrecondition,
+                 "another mp-controller uses {}: stop it, or give this one another data_dir ({})",
+                 folder, text);
+  }
+  if (status.IsNoSpace()) {
+    return Error(StatusCode::kUnavailable, "no space for the store in {}: {}", folder, text);
+  }
+  return Damaged(folder, text);
+}
+
+Result<uint64_t> ParseCounter(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  return Error(StatusCode::kDataLoss, "counter \"{}\" is no number", Printable(text));
+}
+
+template <typename Proto>
+Result<Proto> Parse(std::string_view key, std::string_view value) {
+  Proto proto;
+  if (proto.ParseFromArray(value.data(), static_cast<int>(value.size()))) return proto;
+  return Error(StatusCode::kDataLoss, "record {} cannot be read", Printable(key));
+}
+
+Status TakeCounter(std::string_view key, std::string_view value, StoredState* state) {
+  EMS_ASSIGN_OR_RETURN(const uint64_t number, ParseCounter(value));
+  if (key == kTermKey) state->term = number;
+  if (key == kEpochKey) state->epoch = number;
+  if (key == kNextNodeKey) state->next_node_id = static_cast<uint32_t>(number);
+  if (key == kNextNamespaceKey) state->next_namespace_id = static_cast<uint32_t>(number);
+  if (key == kNamespacesVersionKey) state->namespaces_version = number;
+  return OkStatus();
+}
+
+// One record into `state`. Views come in order, so the last one is the newest.
+Status TakeRecord(std::string_view key, std::string_view value, StoredState* state) {
+  if (key.starts_with("meta/")) return TakeCounter(key, value, state);
+  if (key.starts_with(kNodePrefix)) {
+    EMS_ASSIGN_OR_RETURN(const v1::Node node, Parse<v1::Node>(key, value));
+    state->nodes.push_back({.id = NodeId(node.id()), .name = node.name()});
+  } else if (key.starts_with(kNamespacePrefix)) {
+    EMS_ASSIGN_OR_RETURN(const v1::Namespace ns, Parse<v1::Namespace>(key, value));
+    EMS_ASSIGN_OR_RETURN(NamespaceInfo info, FromProto(ns));
+    state->namespaces.push_back(std::move(info));
+  } else if (key.starts_with(kViewPrefix)) {
+    EMS_ASSIGN_OR_RETURN(const v1::View view, Parse<v1::View>(key, value));
+    EMS_ASSIGN_OR_RETURN(state->view, DhtView::FromProto(view));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+struct ControllerStore::Impl {
+  Status Write(rocksdb::WriteBatch* batch) {
+    rocksdb::WriteOptions options;
+    options.sync = true;
+    const rocksdb::Status status = db->Write(options, batch);
+    if (status.ok()) return OkStatus();
+    return Error(StatusCode::kUnavailable, "the controller's store in {} cannot be written: {}",
+                 folder, status.ToString());
+  }
+  static void PutCounter(rocksdb::WriteBatch* batch, std::string_view key, uint64_t value) {
+    batch->Put(ToSlice(key), std::to_string(value));
+  }
+
+  std::string folder;
+  std::unique_ptr<rocksdb::DB> db;
+  std::deque<std::string> view_keys;  // oldest first, at most kViewsKept + 1
+};
+
+ControllerStore::ControllerStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ControllerStore::~ControllerStore() = default;
+
+Result<std::unique_ptr<ControllerStore>> ControllerStore::Open(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
+    return Error(StatusCode::kUnavailable, "data_dir {} cannot be made: {}", folder,
+                 error ? error.message() : "it is a file");
+  }
+  if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return Error(StatusCode::kUnavailable, "data_dir {} is not writable for this user", folder);
+  }
+  const std::string marker = fmt::format("{}/{}", folder, kMarkerName);
+  const bool first = !std::filesystem::exists(marker, error);
+  auto impl = std::make_unique<Impl>();
+  impl->folder = folder;
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &db);
+  impl->db.reset(db);
+  if (!status.ok()) return OpenError(folder, status);
+  if (first) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
+  return std::unique_ptr<ControllerStore>(new ControllerStore(std::move(impl)));  // NOLINT: private
+}
+
+Result<StoredState> ControllerStore::Load() {
+  StoredState state;
+  impl_->view_keys.clear();
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  const std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator(options));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    const std::string_view key(it->key().data(), it->key().size());
+    const Status status =
+        TakeRecord(key, std::string_view(it->value().data(), it->value().size()), &state);
+    if (!status.ok()) return Damaged(impl_->folder, Message(status));
+    if (key.starts_with(kViewPrefix)) impl_->view_keys.emplace_back(key);
+  }
+  if (!it->status().ok()) return Damaged(impl_->folder, it->status().ToString());
+  if (state.view != nullptr &&
+      (state.view->version().term() > state.term || state.view->version().epoch() > state.epoch)) {
+    return Damaged(impl_->folder, "a view is newer than the term or epoch counter");
+  }
+  return state;
+}
+
+Status ControllerStore::PutTerm(uint64_t term) {
+  rocksdb::WriteBatch batch;
+  Impl::PutCounter(&batch, kTermKey, term);
+  return impl_->Write(&batch);
+}
+
+Status ControllerStore::PutView(const DhtView& view) {
+  v1::View proto;
+  view.ToProto(&proto);
+  const std::string key = ViewKey(view.version());
+  rocksdb::WriteBatch batch;
+  batch.Put(key, proto.SerializeAsString());
+  Impl::PutCounter(&batch, kEpochKey, view.version().epoch());
+  const bool full = impl_->view_keys.size() >= kViewsKept;
+  if (full) batch.Delete(impl_->view_keys.front());
+  EMS_RETURN_IF_ERROR(impl_->Write(&batch));
+  if (full) impl_->view_keys.pop_front();
+  impl_->view_keys.push_back(key);
+  return OkStatus();
+}
+
+Status ControllerStore::PutNode(const StoredNode& node, uint32_t next_node_id) {
+  v1::Node proto;
+  proto.set_id(node.id.value());
+  proto.set_name(node.name);
+  rocksdb::WriteBatch batch;
+  batch.Put(fmt::format("{}{}", kNodePrefix, node.name), proto.SerializeAsString());
+  Impl::PutCounter(&batch, kNextNodeKey, next_node_id);
+  return impl_->Write(&batch);
+}
+
+Status ControllerStore::DeleteNode(const std::string& name) {
+  rocksdb::WriteBatch batch;
+  batch.Delete(fmt::format("{}{}", kNodePrefix, name));
+  return impl_->Write(&batch);
+}
+
+Status ControllerStore::PutNamespace(const NamespaceChange& change) {
+  rocksdb::WriteBatch batch;
+  if (change.deleted) {
+    batch.Delete(NamespaceKey(change.info.ref.id));
+  } else {
+    v1::Namespace proto;
+    ToProto(change.info, &proto);
+    batch.Put(NamespaceKey(change.info.ref.id), proto.SerializeAsString());
+  }
+  Impl::PutCounter(&batch, kNamespacesVersionKey, change.version);
+  Impl::PutCounter(&batch, kNextNamespaceKey, change.next_id);
+  return impl_->Write(&batch);
+}
+
+}  // namespace ems::controller

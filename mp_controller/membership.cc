@@ -1,0 +1,274 @@
+#include "mp_controller/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace ems::controller {
+namespace {
+
+constexpr size_t kSupersededMax = 8;
+// The guard counts nodes lost in this time together with those being lost now.
+constexpr Duration kLossWindow = std::chrono::seconds(10);
+// Others that vanished at the same moment are seen at most this long after the first.
+constexpr Duration kLossWaitMax = std::chrono::seconds(1);
+// A node that was up for so many damping times does not count as flapping when it goes down.
+constexpr int kStableDampings = 4;
+
+}  // namespace
+
+void Membership::RestoreNode(NodeId id, const std::string& name) {
+  Member member;
+  member.info.id = id;
+  member.info.name = name;
+  EMS_CHECK(members_.emplace(id, std::move(member)).second, "node id {} twice", id.value());
+  ids_[name] = id;
+}
+
+void Membership::RestoreView(const DhtView& view, TimePoint now) {
+  for (const NodeInfo& node : view.nodes()) {
+    if (!members_.contains(node.id)) RestoreNode(node.id, node.name);
+    Member& member = members_.at(node.id);
+    member.info = node;
+    member.shown = node;
+    member.state = NodeState::kLive;
+    member.last_heard = now;
+    member.admitted_at = now;
+  }
+  frozen_ = view.frozen();
+}
+
+std::optional<NodeId> Membership::IdOf(const std::string& name) const {
+  const auto it = ids_.find(name);
+  if (it == ids_.end()) return std::nullopt;
+  return it->second;
+}
+
+Status Membership::CanAddNode() const {
+  if (members_.size() < kKnownNodesMax) return OkStatus();
+  return Error(StatusCode::kResourceExhausted,
+               "{} nodes are known already: remove those that are gone for good", kKnownNodesMax);
+}
+
+Result<NodeId> Membership::Register(NodeInfo info, TimePoint now) {
+  const std::optional<NodeId> id = IdOf(info.name);
+  if (!id.has_value()) return Error(StatusCode::kNotFound, "no node \"{}\"", info.name);
+  Member& member = members_.at(*id);
+  auto& superseded = member.superseded;
+  if (std::find(superseded.begin(), superseded.end(), info.boot_id) != superseded.end()) {
+    return Error(StatusCode::kAborted, "a newer process has registered as \"{}\"", info.name);
+  }
+  if (member.info.boot_id != 0 && member.info.boot_id != info.boot_id) {
+    if (superseded.size() == kSupersededMax) superseded.erase(superseded.begin());
+    superseded.push_back(member.info.boot_id);
+    member.usage = {};
+    member.installed = {};
+  }
+  info.id = *id;
+  member.info = std::move(info);
+  member.state = NodeState::kLive;
+  member.heard = true;
+  member.last_heard = now;
+  return *id;
+}
+
+Result<Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) {
+  const auto it = members_.find(id);
+  if (it == members_.end()) {
+    return Error(StatusCode::kNotFound, "no node with id {}: register again", id.value());
+  }
+  Member& member = it->second;
+  const auto& old = member.superseded;
+  if (std::find(old.begin(), old.end(), boot_id) != old.end()) {
+    return Error(StatusCode::kAborted, "another process has registered as \"{}\"",
+                 member.info.name);
+  }
+  if (boot_id == 0 || member.info.boot_id != boot_id || member.state == NodeState::kLeft ||
+      member.state == NodeState::kUnknown) {
+    return Error(StatusCode::kNotFound, "node \"{}\" is not registered with this boot id",
+                 member.info.name);
+  }
+  return &member;
+}
+
+Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, ViewVersion installed,
+                                   const NodeUsage& usage, TimePoint now) {
+  EMS_ASSIGN_OR_RETURN(Member * member, Find(id, boot_id));
+  member->state = NodeState::kLive;
+  member->heard = true;
+  member->last_heard = now;
+  member->installed = installed;
+  member->usage = usage;
+  return member->shown.has_value() && member->shown->boot_id == boot_id;
+}
+
+Status Membership::Leave(NodeId id, uint64_t boot_id, TimePoint now) {
+  EMS_ASSIGN_OR_RETURN(Member * member, Find(id, boot_id));
+  member->state = NodeState::kLeft;
+  member->last_heard = now;
+  return OkStatus();
+}
+
+Status Membership::CanRemove(const std::string& name) const {
+  const std::optional<NodeId> id = IdOf(name);
+  if (!id.has_value()) return Error(StatusCode::kNotFound, "no node \"{}\"", name);
+  const Member& member = members_.at(*id);
+  if (member.alive()) {
+    return Error(StatusCode::kFailedPrecondition, "node \"{}\" is alive: stop it first", name);
+  }
+  if (member.shown.has_value()) {
+    return Error(StatusCode::kFailedPrecondition, "node \"{}\" still owns slots{}", name,
+                 frozen_ ? ": the view is frozen, accept the loss first" : "; try again shortly");
+  }
+  return OkStatus();
+}
+
+void Membership::Remove(const std::string& name) {
+  const auto it = ids_.find(name);
+  if (it == ids_.end()) return;
+  lost_.erase(it->second);
+  members_.erase(it->second);
+  ids_.erase(it);
+}
+
+Status Membership::AcceptLoss() {
+  if (!frozen_) return Error(StatusCode::kFailedPrecondition, "the view is not frozen");
+  loss_accepted_ = true;
+  return OkStatus();
+}
+
+void Membership::EndLeases(TimePoint now) {
+  const Duration gap = last_propose_.has_value() ? now - *last_propose_ : Duration::zero();
+  last_propose_ = now;
+  const bool paused = gap > std::max<Duration>(options_.heartbeat, kLossWaitMax);
+  for (auto& [id, member] : members_) {
+    if (!member.alive()) continue;
+    if (paused) member.last_heard = std::min(now, member.last_heard + gap);
+    if (now - member.last_heard <= options_.lease) continue;
+    member.state = NodeState::kDown;
+    member.down_at = now;
+  }
+}
+
+// While frozen nothing is forgotten: time alone does not bring servers back.
+void Membership::ForgetOldLosses(TimePoint now) {
+  if (frozen_) return;
+  std::erase_if(lost_, [&](const auto& loss) { return now - loss.second > kLossWindow; });
+}
+
+void Membership::CountMissing(Proposal* proposal) const {
+  for (const auto& [id, member] : members_) {
+    const bool shown = member.shown.has_value();
+    if (!shown && !lost_.contains(id)) continue;
+    if (member.state == NodeState::kLeft) continue;
+    ++proposal->members;
+    // To thaw takes servers that have really been heard of; to freeze takes leases that have really
+    // ended.
+    const bool present = member.alive() && (!frozen_ || member.heard);
+    if (!present) ++proposal->missing;
+  }
+}
+
+bool Membership::LossesAreDue(TimePoint now) const {
+  std::optional<TimePoint> first;
+  for (const auto& [id, member] : members_) {
+    if (!member.shown.has_value() || member.state != NodeState::kDown) continue;
+    first = first.has_value() ? std::min(*first, member.down_at) : member.down_at;
+  }
+  return !first.has_value() || now - *first >= std::min<Duration>(options_.heartbeat, kLossWaitMax);
+}
+
+bool Membership::AnyShownIsDown() const {
+  return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
+    return entry.second.shown.has_value() && entry.second.state == NodeState::kDown;
+  });
+}
+
+std::vector<NodeInfo> Membership::NextNodes(bool drop_lost, bool admit, TimePoint now) const {
+  std::vector<NodeInfo> nodes;
+  for (const auto& [id, member] : members_) {
+    const bool may_change = member.alive() && now >= member.not_before && member.info.boot_id != 0;
+    if (!member.shown.has_value()) {
+      if (admit && may_change) nodes.push_back(member.info);
+      continue;
+    }
+    if (member.state == NodeState::kLeft && admit) continue;
+    if (member.state == NodeState::kDown && drop_lost) continue;
+    nodes.push_back(may_change ? member.info : *member.shown);
+  }
+  return nodes;
+}
+
+std::vector<NodeInfo> Membership::ShownNodes() const {
+  std::vector<NodeInfo> nodes;
+  for (const auto& [id, member] : members_) {
+    if (member.shown.has_value()) nodes.push_back(*member.shown);
+  }
+  return nodes;
+}
+
+std::optional<Proposal> Membership::Propose(TimePoint now) {
+  EndLeases(now);
+  ForgetOldLosses(now);
+  if (!LossesAreDue(now)) return std::nullopt;
+  Proposal proposal;
+  CountMissing(&proposal);
+  proposal.frozen = !loss_accepted_ && proposal.missing * 2 > proposal.members;
+  proposal.nodes = NextNodes(!proposal.frozen, !proposal.frozen, now);
+  if (proposal.nodes == ShownNodes() && proposal.frozen == frozen_) {
+    changed_at_.reset();
+    return std::nullopt;
+  }
+  if (!changed_at_.has_value()) changed_at_ = now;
+  // A dead owner is dropped at once: its slots have waited for a whole lease. Other changes are
+  // gathered.
+  const bool urgent = proposal.frozen != frozen_ || (!proposal.frozen && AnyShownIsDown());
+  if (!urgent && now - *changed_at_ < options_.settle) return std::nullopt;
+  return proposal;
+}
+
+void Membership::Commit(const Proposal& proposal, TimePoint now) {
+  std::map<NodeId, const NodeInfo*> next;
+  for (const NodeInfo& node : proposal.nodes) next[node.id] = &node;
+  for (auto& [id, member] : members_) {
+    const auto it = next.find(id);
+    if (it != next.end()) {
+      if (member.shown == *it->second) continue;
+      member.shown = *it->second;
+      member.admitted_at = now;
+      member.not_before = now + options_.damping;
+      lost_.erase(id);
+    } else if (member.shown.has_value()) {
+      member.shown.reset();
+      if (member.state == NodeState::kLeft) continue;
+      lost_[id] = now;
+      const bool stable = now - member.admitted_at >= options_.damping * kStableDampings;
+      if (!stable) member.not_before = now + options_.damping;
+    }
+  }
+  if (loss_accepted_) lost_.clear();
+  loss_accepted_ = false;
+  frozen_ = proposal.frozen;
+  changed_at_.reset();
+}
+
+std::vector<MemberStatus> Membership::List(TimePoint now) const {
+  std::vector<MemberStatus> list;
+  for (const auto& [id, member] : members_) {
+    MemberStatus& status = list.emplace_back();
+    status.info = member.info;
+    status.state = member.state == NodeState::kUnknown ? NodeState::kDown : member.state;
+    status.usage = member.usage;
+    status.installed = member.installed;
+    if (member.last_heard != TimePoint{}) status.heartbeat_age = now - member.last_heard;
+  }
+  return list;
+}
+
+size_t Membership::live_count() const {
+  return static_cast<size_t>(std::count_if(members_.begin(), members_.end(),
+                                           [](const auto& m) { return m.second.alive(); }));
+}
+
+}  // namespace ems::controller

@@ -1,0 +1,111 @@
+#include "mp_controller/request_check.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "common/bytes.h"
+#include "mp_controller/namespace_registry.h"
+#include "mp_controller/view/namespace_codec.h"
+#include "proto/controller.pb.h"
+
+namespace ems::controller {
+namespace {
+
+constexpr size_t kNameBytesMax = 128;
+constexpr size_t kAddressBytesMax = 256;
+constexpr size_t kUnixPathBytesMax = 107;  // sockaddr_un without its NUL
+constexpr uint64_t kCapacityBytesMax = uint64_t{1} << 50;
+
+bool IsVisible(char c) { return c > 0x20 && c < 0x7f; }
+
+// At most `bytes_max` visible ASCII characters without spaces.
+Status CheckWord(std::string_view field, std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max && std::all_of(text.begin(), text.end(), IsVisible)) {
+    return OkStatus();
+  }
+  return Error(StatusCode::kInvalidArgument,
+               "{} \"{}\" ({} B): at most {} visible ASCII characters are allowed", field,
+               Printable(text), text.size(), bytes_max);
+}
+
+}  // namespace
+
+Status CheckHostPort(std::string_view field, std::string_view address) {
+  EMS_RETURN_IF_ERROR(CheckWord(field, address, kAddressBytesMax));
+  const size_t colon = address.rfind(':');
+  const std::string_view host = address.substr(0, colon);
+  uint32_t port = 0;
+  bool valid = colon != std::string_view::npos && !host.empty();
+  if (valid) {
+    const std::string_view digits = address.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    valid =
+        error == std::errc() && end == digits.data() + digits.size() && port >= 1 && port <= 65535;
+  }
+  // Only IPv6 has colons in the host, and then it stands in brackets.
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (valid && (bracketed || host.find_first_of(":[]/") == std::string_view::npos)) {
+    return OkStatus();
+  }
+  return Error(StatusCode::kInvalidArgument, "{} \"{}\": host:port is wanted, port 1 to 65535",
+               field, Printable(address));
+}
+
+Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request) {
+  const v1::Node& node = request.node();
+  EMS_RETURN_IF_ERROR(CheckWord("node.name", node.name(), kNameBytesMax));
+  if (node.name().empty()) return Error(StatusCode::kInvalidArgument, "node.name is empty");
+  if (node.boot_id() == 0) return Error(StatusCode::kInvalidArgument, "node.boot_id is 0");
+  EMS_RETURN_IF_ERROR(CheckHostPort("node.data_address", node.data_address()));
+  EMS_RETURN_IF_ERROR(CheckWord("node.unix_path", node.unix_path(), kUnixPathBytesMax));
+  EMS_RETURN_IF_ERROR(CheckWord("node.host_id", node.host_id(), kAddressBytesMax));
+  if (!node.http_address().empty()) {
+    EMS_RETURN_IF_ERROR(CheckHostPort("node.http_address", node.http_address()));
+  }
+  if (node.capacity_bytes() == 0 || node.capacity_bytes() > kCapacityBytesMax) {
+    return Error(StatusCode::kInvalidArgument, "node.capacity_bytes {}: 1 to {} are allowed",
+                 node.capacity_bytes(), kCapacityBytesMax);
+  }
+  return NodeInfo{.id = kNoNode,
+                  .name = node.name(),
+                  .boot_id = node.boot_id(),
+                  .data_address = node.data_address(),
+                  .unix_path = node.unix_path(),
+                  .host_id = node.host_id(),
+                  .http_address = node.http_address(),
+                  .capacity_bytes = node.capacity_bytes()};
+}
+
+Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
+  if (request.term() > ViewVersion::kTermMax || request.epoch() > ViewVersion::kEpochMax) {
+    return Error(StatusCode::kInvalidArgument, "term {} or epoch {} is out of range",
+                 request.term(), request.epoch());
+  }
+  return HeartbeatEvent{.id = NodeId(request.node_id()),
+                        .boot_id = request.boot_id(),
+                        .installed = ViewVersion(request.term(), request.epoch()),
+                        .usage = {.dram_used_bytes = request.usage().dram_used_bytes(),
+                                  .dram_total_bytes = request.usage().dram_total_bytes(),
+                                  .objects = request.usage().objects()}};
+}
+
+Result<NamespaceInfo> CheckCreate(const v1::CreateNamespaceRequest& request) {
+  NamespaceInfo info;
+  info.name = request.name();
+  EMS_RETURN_IF_ERROR(CheckNamespaceName(info.name));
+  EMS_RETURN_IF_ERROR(FromProto(request.policy(), &info));
+  EMS_RETURN_IF_ERROR(CheckNamespacePolicy(info));
+  return info;
+}
+
+Result<NamespaceInfo> CheckUpdate(const v1::UpdateNamespaceRequest& request) {
+  NamespaceInfo info;
+  info.name = request.name();
+  EMS_RETURN_IF_ERROR(CheckNamespaceName(info.name));
+  EMS_RETURN_IF_ERROR(FromProto(request.policy(), &info));
+  EMS_RETURN_IF_ERROR(CheckNamespacePolicy(info));
+  return info;
+}
+
+}  // namespace ems::controller

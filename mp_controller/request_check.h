@@ -1,0 +1,34 @@
+#pragma once
+// Requests of the control plane as they arrive → checked values. Pure, no allocation beyond the
+// result. Bound: a name has 128 bytes, an address 256, a Unix path 107; capacity is 1 B to 2^50 B.
+#include <string_view>
+
+#include "common/status.h"
+#include "mp_controller/membership.h"
+#include "mp_controller/view/view_cache.h"
+
+namespace ems::v1 {
+class RegisterRequest;
+class HeartbeatRequest;
+class CreateNamespaceRequest;
+class UpdateNamespaceRequest;
+}  // namespace ems::v1
+
+namespace ems::controller {
+
+struct HeartbeatEvent {
+  NodeId id;
+  uint64_t boot_id = 0;
+  ViewVersion installed;
+  NodeUsage usage;
+};
+
+// All errors are kInvalidArgument and name the field, what was found and what is allowed.
+Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request);
+Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request);
+Result<NamespaceInfo> CheckCreate(const v1::CreateNamespaceRequest& request);
+Result<NamespaceInfo> CheckUpdate(const v1::UpdateNamespaceRequest& request);
+// host:port with a port of 1 to 65535; IPv6 hosts stand in brackets.
+Status CheckHostPort(std::string_view field, std::string_view address);
+
+}  // namespace ems::controller
