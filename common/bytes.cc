@@ -12,10 +12,11 @@ struct Unit {
   double bytes;
 };
 constexpr std::array kUnits = {
-    Unit{"", 1},       Unit{"B", 1},      Unit{"k", 1e3},     Unit{"K", 1e3},    Unit{"kB", 1e3},
-    Unit{"KB", 1e3},   Unit{"KiB", 0x1p10}, Unit{"Ki", 0x1p10}, Unit{"M", 1e6},    Unit{"MB", 1e6},
-    Unit{"MiB", 0x1p20}, Unit{"Mi", 0x1p20}, Unit{"G", 1e9},     Unit{"GB", 1e9},   Unit{"GiB", 0x1p30},
-    Unit{"Gi", 0x1p30},  Unit{"T", 1e12},    Unit{"TB", 1e12},   Unit{"TiB", 0x1p40}, Unit{"Ti", 0x1p40}};
+    Unit{"", 1},     Unit{"B", 1},     Unit{"k", 1e3},      Unit{"K", 1e3},
+    Unit{"kB", 1e3}, Unit{"KB", 1e3},  Unit{"KiB", 0x1p10}, Unit{"Ki", 0x1p10},
+    Unit{"M", 1e6},  Unit{"MB", 1e6},  Unit{"MiB", 0x1p20}, Unit{"Mi", 0x1p20},
+    Unit{"G", 1e9},  Unit{"GB", 1e9},  Unit{"GiB", 0x1p30}, Unit{"Gi", 0x1p30},
+    Unit{"T", 1e12}, Unit{"TB", 1e12}, Unit{"TiB", 0x1p40}, Unit{"Ti", 0x1p40}};
 
 }  // namespace
 
@@ -34,9 +35,10 @@ Result<uint64_t> ParseBytes(std::string_view text) {
     if (bytes >= 0x1p63) break;
     return static_cast<uint64_t>(std::llround(bytes));
   }
-  return Error(StatusCode::kInvalidArgument,
-               "\"{}\" is not a byte count: write a number and KiB, MiB, GiB, TiB or kB, MB, GB, TB",
-               Printable(text));
+  return Error(
+      StatusCode::kInvalidArgument,
+      "\"{}\" is not a byte count: write a number and KiB, MiB, GiB, TiB or kB, MB, GB, TB",
+      Printable(text));
 }
 
 std::string FormatBytes(uint64_t bytes) {

@@ -18,7 +18,8 @@ uint64_t Checksum(ConstBytes payload) {
   if (payload.size() <= kPieceBytes) return Hash64(payload);
   Hash64Stream combined;
   for (size_t at = 0; at < payload.size(); at += kPieceBytes) {
-    const uint64_t sum = Hash64(payload.subspan(at, std::min<size_t>(kPieceBytes, payload.size() - at)));
+    const uint64_t sum =
+        Hash64(payload.subspan(at, std::min<size_t>(kPieceBytes, payload.size() - at)));
     combined.Update(std::as_bytes(std::span(&sum, 1)));
   }
   return combined.Digest();

@@ -3,8 +3,8 @@
 #define XXH_STATIC_LINKING_ONLY  // for the size of the streaming state
 #include <xxhash.h>
 
-// On x86 the library carries SSE2, AVX2 and AVX-512 versions and picks one at run time; elsewhere (NEON) the best one is
-// compiled in.
+// On x86 the library carries SSE2, AVX2 and AVX-512 versions and picks one at run time; elsewhere
+// (NEON) the best one is compiled in.
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif
