@@ -1,0 +1,219 @@
+#include "bench/trace_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/terminal.h"
+
+namespace ems::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using terminal::Align;
+using terminal::Table;
+
+constexpr double kHitDeltaPointsMax = 0.5;
+constexpr double kServerDeviationPercentMax = 5;
+
+double Ms(Duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
+
+std::string PercentText(double percent) { return fmt::format("{:.2f} %", percent); }
+
+std::string RateTable(const ReplayTotals& totals) {
+  Table table({{"hit rate", Align::kLeft}, {"EMS, at lookup"}, {"EMS, loaded"}, {"ideal LRU"}});
+  table.AddRow({"blocks", PercentText(totals.HitPercent()), PercentText(totals.ArrivedPercent()),
+                PercentText(totals.IdealPercent())});
+  table.AddRow({"tokens", PercentText(totals.HitTokenPercent()),
+                PercentText(totals.ArrivedTokenPercent()),
+                PercentText(totals.IdealTokenPercent())});
+  return table.Render();
+}
+
+std::string CallTable(const ReplayResult& replay) {
+  Table table({{"calls", Align::kLeft},
+               {"count"},
+               {"avg ms"},
+               {"p50 ms"},
+               {"p99 ms"},
+               {"max ms"},
+               {"bytes"},
+               {"GB/s"}});
+  const auto row = [&](const char* name, const LatencyRecorder& calls, uint64_t bytes,
+                       Duration time) {
+    table.AddRow({name, fmt::format("{}", calls.count()), FormatMs(calls.avg_ms()),
+                  FormatMs(calls.p50_ms()), FormatMs(calls.p99_ms()), FormatMs(calls.max_ms()),
+                  bytes == 0 ? "-" : FormatBytes(bytes),
+                  bytes == 0 ? "-" : fmt::format("{:.3f}", GbPerSecond(bytes, time))});
+  };
+  const ReplayTotals& totals = replay.totals;
+  row("Lookup", replay.latencies.lookup, 0, {});
+  row("Load", replay.latencies.load, totals.loaded_bytes, totals.load_time);
+  row("Save", replay.latencies.save, totals.saved_bytes, totals.save_time);
+  return table.Render();
+}
+
+std::string TtftTable(const ReplayLatencies& latencies, double rate) {
+  Table table({{"modelled TTFT", Align::kLeft}, {"mean ms"}, {"p50 ms"}, {"p99 ms"}});
+  const auto row = [&](const char* name, const LatencyRecorder& ttft) {
+    table.AddRow({name, FormatMs(ttft.avg_ms()), FormatMs(ttft.p50_ms()), FormatMs(ttft.p99_ms())});
+  };
+  row("with EMS", latencies.ttft_cached);
+  row("without", latencies.ttft_uncached);
+  return table.Render() +
+         fmt::format(
+             "TTFT = measured look-up and load of these blocks + missed tokens at {:g} "
+             "tokens/s; no queueing.\n",
+             rate);
+}
+
+std::string ServerTable(const std::vector<ServerBytes>& servers) {
+  Table table({{"server", Align::kLeft}, {"bytes"}, {"", Align::kLeft}});
+  for (const ServerBytes& server : servers)
+    table.AddRow(
+        {server.name, server.live ? FormatBytes(server.bytes) : "-", server.live ? "" : "down"});
+  return table.Render() +
+         fmt::format("largest deviation from their mean: {:.2f} %\n", MaxDeviationPercent(servers));
+}
+
+std::string Outcome(const TraceFigures& figures) {
+  const ReplayTotals& totals = figures.replay.totals;
+  std::string text = fmt::format(
+      "{} requests, {} block references in {:.1f} s\n"
+      "wrong bytes: {}{}\n"
+      "slowest call: {}, {} ms of {} ms; calls above their deadline (+ {} ms grace): {} of {}\n",
+      totals.requests, totals.blocks, Ms(totals.elapsed) / 1e3, totals.wrong_bytes,
+      figures.settings.verify ? "" : " (verification is OFF)", totals.slowest.operation,
+      FormatMs(Ms(totals.slowest.took)), FormatMs(Ms(totals.slowest.deadline)),
+      FormatMs(Ms(kDeadlineGrace)), totals.late_calls, totals.calls);
+  if (figures.settings.speedup > 0)
+    text += fmt::format("most behind the trace's times: {:.3f} s\n", Ms(totals.lag_max) / 1e3);
+  if (totals.errors.empty()) return text + "no errors\n";
+  text += "errors, blocks by call and code (each was treated as a miss):\n";
+  for (const auto& [kind, count] : totals.errors) text += fmt::format("  {}: {}\n", kind, count);
+  return text;
+}
+
+Json RateJson(const ReplayTotals& totals) {
+  return {{"lookup_blocks_percent", totals.HitPercent()},
+          {"lookup_tokens_percent", totals.HitTokenPercent()},
+          {"loaded_blocks_percent", totals.ArrivedPercent()},
+          {"loaded_tokens_percent", totals.ArrivedTokenPercent()},
+          {"ideal_lru_blocks_percent", totals.IdealPercent()},
+          {"ideal_lru_tokens_percent", totals.IdealTokenPercent()},
+          {"delta_points", totals.DeltaPoints()}};
+}
+
+Json ServersJson(const std::vector<ServerBytes>& servers) {
+  Json list = Json::array();
+  for (const ServerBytes& server : servers)
+    list.push_back({{"name", server.name}, {"live", server.live}, {"bytes", server.bytes}});
+  return list;
+}
+
+void WriteJson(const TraceFigures& figures, Json* json) {
+  const ReplayTotals& totals = figures.replay.totals;
+  const ReplayLatencies& latencies = figures.replay.latencies;
+  Json& out = *json;
+  out["settings"] = {{"block_bytes", figures.settings.block_bytes},
+                     {"capacity_bytes", figures.capacity_bytes},
+                     {"concurrency", figures.settings.concurrency},
+                     {"speedup", figures.settings.speedup},
+                     {"prefill_tokens_per_s", figures.settings.prefill_tokens_per_s},
+                     {"verify", figures.settings.verify}};
+  out["requests"] = totals.requests;
+  out["block_references"] = totals.blocks;
+  out["unique_blocks"] = figures.trace->unique_blocks;
+  out["input_tokens"] = totals.tokens;
+  out["elapsed_s"] = Ms(totals.elapsed) / 1e3;
+  out["hit_rate"] = RateJson(totals);
+  out["wrong_bytes"] = totals.wrong_bytes;
+  out["wrong_blocks"] = totals.wrong_blocks;
+  out["loaded_bytes"] = totals.loaded_bytes;
+  out["saved_bytes"] = totals.saved_bytes;
+  out["load_gb_per_second"] = GbPerSecond(totals.loaded_bytes, totals.load_time);
+  out["save_gb_per_second"] = GbPerSecond(totals.saved_bytes, totals.save_time);
+  out["lookup"] = LatencyJson(latencies.lookup);
+  out["load"] = LatencyJson(latencies.load);
+  out["save"] = LatencyJson(latencies.save);
+  out["ttft_modelled"] = {{"with_ems", LatencyJson(latencies.ttft_cached)},
+                          {"without", LatencyJson(latencies.ttft_uncached)}};
+  out["slowest_call"] = {{"operation", totals.slowest.operation},
+                         {"took_ms", Ms(totals.slowest.took)},
+                         {"deadline_ms", Ms(totals.slowest.deadline)}};
+  out["calls"] = totals.calls;
+  out["calls_above_deadline"] = totals.late_calls;
+  out["errors"] = totals.errors;
+  out["servers"] = ServersJson(figures.servers);
+  out["server_bytes_deviation_percent"] = MaxDeviationPercent(figures.servers);
+}
+
+void Judge(const TraceFigures& figures, const TraceExpectations& expect, Report* report) {
+  const ReplayTotals& totals = figures.replay.totals;
+  if (totals.wrong_bytes > 0)
+    report->Fail(fmt::format("{} bytes of {} blocks came back wrong; a cache must never do this",
+                             totals.wrong_bytes, totals.wrong_blocks));
+  if (totals.interrupted)
+    report->Fail(fmt::format("interrupted after {} requests", totals.requests));
+  if (expect.hit_rate_percent)
+    report->Gate("hit_rate_percent", totals.ArrivedPercent(), GateOp::kAtLeast,
+                 *expect.hit_rate_percent);
+  if (expect.hit_delta_points)
+    report->Gate("hit_rate_delta_points", totals.DeltaPoints(), GateOp::kAtMost,
+                 *expect.hit_delta_points);
+  if (!expect.gate) return;
+  const double wrong = figures.settings.verify ? static_cast<double>(totals.wrong_bytes)
+                                               : std::nan("");  // not known is not a pass
+  report->Gate("hit_rate_vs_ideal_lru_points", totals.DeltaPoints(), GateOp::kAtMost,
+               kHitDeltaPointsMax);
+  report->Gate("wrong_bytes", wrong, GateOp::kAtMost, 0);
+  report->Gate("server_bytes_deviation_percent", MaxDeviationPercent(figures.servers),
+               GateOp::kAtMost, kServerDeviationPercentMax);
+  report->Gate("calls_above_deadline", static_cast<double>(totals.late_calls), GateOp::kAtMost, 0);
+}
+
+}  // namespace
+
+double MaxDeviationPercent(const std::vector<ServerBytes>& servers) {
+  double sum = 0;
+  double live = 0;
+  for (const ServerBytes& server : servers) {
+    if (!server.live) continue;
+    sum += static_cast<double>(server.bytes);
+    ++live;
+  }
+  if (sum == 0) return 0;
+  const double mean = sum / live;
+  double worst = 0;
+  for (const ServerBytes& server : servers)
+    if (server.live) worst = std::max(worst, std::abs(static_cast<double>(server.bytes) - mean));
+  return 100 * worst / mean;
+}
+
+std::string MarkTitle() {
+  return "  done  requests  blocks hit   ideal LRU  tokens hit   ideal LRU      loaded       "
+         "saved\n";
+}
+
+std::string MarkLine(const ReplayTotals& totals, uint64_t requests_in_all) {
+  const uint64_t done = requests_in_all == 0 ? 0 : 100 * totals.requests / requests_in_all;
+  return fmt::format("{:4} %  {:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n", done,
+                     totals.requests, PercentText(totals.HitPercent()),
+                     PercentText(totals.IdealPercent()), PercentText(totals.HitTokenPercent()),
+                     PercentText(totals.IdealTokenPercent()), FormatBytes(totals.loaded_bytes),
+                     FormatBytes(totals.saved_bytes));
+}
+
+void ReportTrace(const TraceFigures& figures, const TraceExpectations& expect, Report* report) {
+  report->Print("\n" + Outcome(figures));
+  report->Print("\n" + RateTable(figures.replay.totals));
+  report->Print("\n" + CallTable(figures.replay));
+  report->Print("\n" + TtftTable(figures.replay.latencies, figures.settings.prefill_tokens_per_s));
+  report->Print("\n" + ServerTable(figures.servers) + "\n");
+  WriteJson(figures, &report->json());
+  Judge(figures, expect, report);
+}
+
+}  // namespace ems::bench

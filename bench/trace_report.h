@@ -1,0 +1,45 @@
+#pragma once
+// What a replay found, as text, JSON and gates.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+#include "bench/trace_replay.h"
+
+namespace ems::bench {
+
+// Payload bytes that the replay left on one server.
+struct ServerBytes {
+  std::string name;
+  bool live = true;
+  uint64_t bytes = 0;
+};
+
+// The largest distance of a live server from the mean of the live ones, in percent of that mean;
+// 0 without bytes. Meant for servers of equal capacity.
+double MaxDeviationPercent(const std::vector<ServerBytes>& servers);
+
+struct TraceFigures {
+  const Trace* trace = nullptr;
+  ReplaySettings settings;
+  uint64_t capacity_bytes = 0;
+  ReplayResult replay;
+  std::vector<ServerBytes> servers;
+};
+
+struct TraceExpectations {
+  bool gate = false;                       // the promised figures
+  std::optional<double> hit_rate_percent{};  // at least
+  std::optional<double> hit_delta_points{};  // at most, from the ideal LRU
+};
+
+// The title line over the marks, and one mark: hit rates so far beside the ideal's.
+std::string MarkTitle();
+std::string MarkLine(const ReplayTotals& totals, uint64_t requests_in_all);
+
+// Prints and writes everything; fails the report on a wrong byte or an interruption.
+void ReportTrace(const TraceFigures& figures, const TraceExpectations& expect, Report* report);
+
+}  // namespace ems::bench
