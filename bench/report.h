@@ -78,6 +78,7 @@ class CpuMeter final {
   static Result<CpuMeter> Make(std::vector<pid_t> server_pids);
   void Start();
   void Stop();
+  void Reset() { client_ = servers_ = Duration{0}; }
   Duration client() const { return client_; }
   // Zero when no pids are known. Resolution 10 ms (/proc/PID/stat).
   Duration servers() const { return servers_; }

@@ -76,6 +76,7 @@ std::string BarText(std::string_view label, uint64_t done, uint64_t total, std::
   const double per_second = static_cast<double>(done) / seconds;
   std::string text(label);
   if (!text.empty()) text += ' ';
+  if (total == 0 && done == 0) return text + fmt::format("{:.0f} s", seconds);
   if (total == 0) {
     return text + fmt::format("{}  {}", Amount(done, unit), Speed(per_second, unit));
   }

@@ -41,12 +41,13 @@ class Table final {
 size_t Width(std::string_view text);
 
 // "[#####-----]  50 %  32 MiB of 64 MiB  1.2 GB/s  27 s left", without a line end. `total` 0:
-// unknown, no bar and no rest.
+// unknown, no bar and no rest;
+// with nothing done either, only the time.
 std::string BarText(std::string_view label, uint64_t done, uint64_t total, std::string_view unit,
                     Duration elapsed);
 
 struct ProgressOptions {
-  std::string label;
+  std::string label{};
   uint64_t total = 0;          // 0: unknown
   std::string unit = "bytes";  // "bytes" is shown as 1.5 MiB and GB/s, others as a plain count
   Duration delay = std::chrono::seconds(1);  // nothing is drawn before

@@ -1,0 +1,40 @@
+#pragma once
+// What a bench needs of the cluster it measures: a namespace of its own, and the processes behind
+// it.
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "mp_controller/view/controller_client.h"
+#include "mp_controller/view/dht_view.h"
+
+namespace ems::bench {
+
+// A namespace that is deleted, with all its objects, when this goes. Threading: one thread.
+class TemporaryNamespace final {
+  struct Passkey {};  // only Create constructs
+
+ public:
+  TemporaryNamespace(Passkey, const std::string& controller);
+  // Named "bench-<pid>-<time>". Errors: as ControllerClient::CreateNamespace
+  static Result<std::unique_ptr<TemporaryNamespace>> Create(const std::string& controller);
+  ~TemporaryNamespace();
+  TemporaryNamespace(const TemporaryNamespace&) = delete;
+  TemporaryNamespace& operator=(const TemporaryNamespace&) = delete;
+  const std::string& name() const { return name_; }
+
+ private:
+  ControllerClient controller_;
+  const std::string name_;
+  bool created_ = false;
+};
+
+// Process ids of the servers of `view` on this machine, found by asking the kernel who listens on
+// their Unix sockets. Servers without one, or on other machines, are left out. Cost: one connect a
+// server.
+std::vector<pid_t> LocalServerPids(const DhtView& view);
+
+}  // namespace ems::bench

@@ -1,0 +1,475 @@
+#include "bench/store_command.h"
+
+#include <sys/types.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_cluster.h"
+#include "bench/interrupt.h"
+#include "bench/report.h"
+#include "bench/store_bench.h"
+#include "tools/terminal.h"
+
+namespace ems::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using terminal::Align;
+using terminal::Table;
+
+constexpr uint64_t kMemoryMax = 8 * kGiB;  // values and room for them
+constexpr uint64_t kExistsKeys = 1000;
+constexpr uint64_t kExistsRounds = 21;
+constexpr size_t kMeantServers = 3;  // for which the MultiExists figure is stated
+
+constexpr double kGet1MiBMin = 0.85;
+constexpr double kPut1MiBMin = 0.75;
+constexpr double kGet64KiBMax = 1.5;
+constexpr double kGet4KiBMax = 2.5;
+
+struct Flags {
+  std::string controller = "127.0.0.1:7400";
+  std::string name_space;
+  std::vector<std::string> sizes = {"4KiB", "64KiB", "1MiB"};
+  StoreSettings settings;
+  std::string transport = "auto";
+  std::string only;
+  std::string json_path;
+  std::vector<pid_t> server_pids;
+  bool no_verify = false;
+  bool no_raw = false;
+  bool quick = false;
+  bool gate = false;
+  std::optional<double> expect_get_gbps, expect_put_gbps;
+};
+
+// Flags as the run needs them.
+struct Plan {
+  Flags flags;
+  std::vector<uint64_t> sizes;
+  std::vector<Section> sections;
+  TransportChoice transport = TransportChoice::kAuto;
+};
+
+TransportChoice ParseTransport(const std::string& name) {
+  if (name == "tcp") return TransportChoice::kTcp;
+  return name == "unix" ? TransportChoice::kUnix : TransportChoice::kAuto;
+}
+
+// Errors: kInvalidArgument  what the user has to change
+Status CheckGate(const Flags& flags, std::vector<uint64_t>* sizes) {
+  if (flags.settings.batch != 1 || flags.settings.threads != 1 || flags.no_raw ||
+      flags.transport == "unix" || !flags.only.empty()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "--gate is stated for TCP, one thread, single calls and all sections: leave out "
+                 "--batch, --threads, --no-raw, --only and --transport unix");
+  }
+  for (const uint64_t needed : {4 * kKiB, 64 * kKiB, kMiB}) {
+    if (std::find(sizes->begin(), sizes->end(), needed) == sizes->end()) sizes->push_back(needed);
+  }
+  return OkStatus();
+}
+
+Result<Plan> MakePlan(Flags flags) {
+  if (flags.quick) {
+    flags.settings.keys = std::min<uint64_t>(flags.settings.keys, 16);
+    flags.settings.rounds = std::min<uint64_t>(flags.settings.rounds, 5);
+    flags.settings.warmup_rounds = 1;
+  }
+  flags.settings.verify = !flags.no_verify;
+  Plan plan;
+  for (const std::string& text : flags.sizes) {
+    EMS_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+    if (bytes == 0) return Error(StatusCode::kInvalidArgument, "--sizes: {} is empty", text);
+    plan.sizes.push_back(bytes);
+  }
+  if (flags.gate) {
+    EMS_RETURN_IF_ERROR(CheckGate(flags, &plan.sizes));
+    flags.transport = "tcp";
+  }
+  const uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
+  if (largest > kMemoryMax / 2 / flags.settings.keys) {
+    return Error(StatusCode::kInvalidArgument,
+                 "--keys {} of {} need more than {} of memory: take fewer keys or smaller sizes",
+                 flags.settings.keys, FormatBytes(largest), FormatBytes(kMemoryMax));
+  }
+  for (const Section section : {Section::kStore, Section::kLookup, Section::kLoad}) {
+    std::string name(SectionName(section));
+    name[0] = static_cast<char>(name[0] + ('a' - 'A'));
+    if (flags.only.empty() || flags.only == name) plan.sections.push_back(section);
+  }
+  plan.transport = ParseTransport(flags.transport);
+  plan.flags = std::move(flags);
+  return plan;
+}
+
+// The raw sockets that this run may compare with. Forks, so it comes before anything that makes
+// threads.
+struct RawSockets {
+  std::unique_ptr<RawSocket> tcp, local;
+  RawSocket* For(bool local_transport) const { return local_transport ? local.get() : tcp.get(); }
+};
+
+Result<RawSockets> StartRawSockets(const Plan& plan) {
+  RawSockets sockets;
+  if (plan.flags.no_raw) return sockets;
+  if (plan.transport != TransportChoice::kUnix) {
+    EMS_ASSIGN_OR_RETURN(sockets.tcp, RawSocket::Start(RawTransport::kTcp));
+  }
+  if (plan.transport != TransportChoice::kTcp) {
+    EMS_ASSIGN_OR_RETURN(sockets.local, RawSocket::Start(RawTransport::kUnix));
+  }
+  return sockets;
+}
+
+std::string Number(double value, int decimals) {
+  return value == 0 ? "-" : fmt::format("{:.{}f}", value, decimals);
+}
+
+std::string HitRate(uint64_t hits, uint64_t keys) {
+  return keys == 0
+             ? "-"
+             : fmt::format("{:.2f} %", 100 * static_cast<double>(hits) / static_cast<double>(keys));
+}
+
+std::vector<terminal::Column> Columns(Section section, bool with_raw) {
+  std::vector<terminal::Column> columns;
+  for (const char* title : {"size", "rounds", "keys/round", "success", "avg ms", "min ms", "max ms",
+                            "p50 ms", "p99 ms", "ops/s", "ms/key"}) {
+    columns.push_back({title});
+  }
+  if (section == Section::kLookup) {
+    columns.insert(columns.end(), {{"expected hits"}, {"actual hits"}});
+    return columns;
+  }
+  columns.insert(columns.end(), {{"GB/s"}, {"CPU s/GB"}});
+  if (with_raw) {
+    columns.insert(columns.end(), {{"raw GB/s"}, {"raw p50 ms"}, {"GB/s vs raw"}, {"p50 vs raw"}});
+  }
+  return columns;
+}
+
+double RawGbps(const SectionResult& result) {
+  const double ms = Median(result.raw.wall_ms);
+  return ms <= 0 ? 0 : static_cast<double>(result.keys * result.value_bytes) / 1e6 / ms;
+}
+
+std::vector<std::string> Row(const SectionResult& r, uint64_t rounds) {
+  const LatencyRecorder& calls = r.ems.calls;
+  std::vector<std::string> row = {
+      FormatBytes(r.value_bytes), fmt::format("{}", rounds),
+      fmt::format("{}", r.keys),  fmt::format("{}/{}", r.succeeded, r.attempted),
+      FormatMs(calls.avg_ms()),   FormatMs(calls.min_ms()),
+      FormatMs(calls.max_ms()),   FormatMs(calls.p50_ms()),
+      FormatMs(calls.p99_ms()),   fmt::format("{:.0f}", r.ops_per_second()),
+      FormatMs(r.ms_per_key())};
+  if (r.section == Section::kLookup) {
+    row.push_back(HitRate(r.expected_hits, r.looked_up));
+    row.push_back(HitRate(r.hits, r.looked_up));
+    return row;
+  }
+  row.push_back(Number(r.gb_per_second(), 3));
+  row.push_back(Number(r.cpu_seconds_per_gb, 3));
+  row.push_back(Number(RawGbps(r), 3));
+  row.push_back(r.raw.calls.count() == 0 ? "-" : FormatMs(r.raw.calls.p50_ms()));
+  row.push_back(Number(r.throughput_vs_raw(), 3));
+  row.push_back(Number(r.p50_vs_raw(), 2));
+  return row;
+}
+
+Json ResultJson(const SectionResult& r, uint64_t rounds) {
+  Json json = {{"section", SectionName(r.section)},
+               {"value_bytes", r.value_bytes},
+               {"rounds", rounds},
+               {"keys_per_round", r.keys},
+               {"keys_attempted", r.attempted},
+               {"keys_succeeded", r.succeeded},
+               {"call_latency", LatencyJson(r.ems.calls)},
+               {"ops_per_second", r.ops_per_second()},
+               {"ms_per_key", r.ms_per_key()},
+               {"wrong_bytes", r.wrong_bytes},
+               {"errors", r.errors}};
+  if (r.section != Section::kStore) {
+    json["expected_hits"] = r.expected_hits;
+    json["hits"] = r.hits;
+    json["looked_up"] = r.looked_up;
+  }
+  if (r.section == Section::kLookup) return json;
+  json["gb_per_second"] = r.gb_per_second();
+  json["cpu_seconds_per_gb"] = r.cpu_seconds_per_gb;
+  json["cpu_client_seconds"] = r.cpu_client_seconds;
+  json["cpu_server_seconds"] = r.cpu_server_seconds;
+  if (r.raw.calls.count() == 0) return json;
+  json["raw"] = {{"call_latency", LatencyJson(r.raw.calls)},
+                 {"gb_per_second", RawGbps(r)},
+                 {"throughput_vs_raw", r.throughput_vs_raw()},
+                 {"p50_vs_raw", r.p50_vs_raw()}};
+  return json;
+}
+
+void PrintSection(Section section, const std::vector<SectionResult>& results, const Plan& plan,
+                  Report* report) {
+  Table table(Columns(section, !plan.flags.no_raw));
+  for (const SectionResult& result : results) {
+    if (result.section == section) table.AddRow(Row(result, plan.flags.settings.rounds));
+  }
+  report->Print(fmt::format("\n{}\n{}", SectionName(section), table.Render()));
+}
+
+// Anything that must make the command fail.
+void JudgeResult(const SectionResult& r, Report* report) {
+  const std::string what =
+      fmt::format("{} of {}", SectionName(r.section), FormatBytes(r.value_bytes));
+  if (r.wrong_bytes > 0) {
+    report->Fail(fmt::format("{}: {} keys came back wrong; a cache must never do this", what,
+                             r.wrong_bytes));
+  }
+  for (const auto& [text, count] : r.errors) {
+    report->Fail(fmt::format("{}: {} × {}", what, count, text));
+  }
+  if (r.hits < r.expected_hits) {
+    report->Fail(fmt::format("{}: {} of {} stored keys were missing; do keys × size fit the pool?",
+                             what, r.expected_hits - r.hits, r.expected_hits));
+  }
+}
+
+const SectionResult* Find(const std::vector<SectionResult>& results, Section section,
+                          uint64_t bytes) {
+  const auto found = std::find_if(results.begin(), results.end(), [&](const SectionResult& r) {
+    return r.section == section && r.value_bytes == bytes;
+  });
+  return found == results.end() ? nullptr : &*found;
+}
+
+// The figures that EMS promises over TCP on one connection.
+void JudgeGates(const std::vector<SectionResult>& results, Report* report) {
+  const auto ratio = [&](Section section, uint64_t bytes, bool throughput) {
+    const SectionResult* r = Find(results, section, bytes);
+    if (r == nullptr) return std::nan("");
+    return throughput ? r->throughput_vs_raw() : r->p50_vs_raw();
+  };
+  report->Gate("get_1MiB_vs_raw", ratio(Section::kLoad, kMiB, true), GateOp::kAtLeast, kGet1MiBMin);
+  report->Gate("put_1MiB_vs_raw", ratio(Section::kStore, kMiB, true), GateOp::kAtLeast,
+               kPut1MiBMin);
+  report->Gate("get_64KiB_p50_vs_raw", ratio(Section::kLoad, 64 * kKiB, false), GateOp::kAtMost,
+               kGet64KiBMax);
+  report->Gate("get_4KiB_p50_vs_raw", ratio(Section::kLoad, 4 * kKiB, false), GateOp::kAtMost,
+               kGet4KiBMax);
+}
+
+void JudgeExists(const StoreBench::ExistsTimes& times, size_t servers, Report* report) {
+  report->Print(fmt::format("MultiExists of {} keys over {} servers: {} ms; one Exists: {} ms\n",
+                            kExistsKeys, servers, FormatMs(times.multi_ms),
+                            FormatMs(times.single_ms)));
+  if (servers < kMeantServers) {
+    report->Print(
+        fmt::format("note: the MultiExists figure is stated for {} servers, here are {}\n",
+                    kMeantServers, servers));
+  }
+  if (times.found < kExistsKeys) {
+    report->Fail(fmt::format("MultiExists found {} of {} stored keys", times.found, kExistsKeys));
+  }
+  report->json()["multi_exists"] = {{"keys", kExistsKeys},
+                                    {"servers", servers},
+                                    {"multi_ms", times.multi_ms},
+                                    {"single_ms", times.single_ms}};
+  report->Gate("multi_exists_1000_keys_ms", times.multi_ms, GateOp::kAtMost,
+               3 * times.single_ms + 1);
+}
+
+void JudgeExpectations(const std::vector<SectionResult>& results, const Plan& plan,
+                       Report* report) {
+  const uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
+  const auto expect = [&](const char* name, Section section, std::optional<double> bound) {
+    if (!bound) return;
+    const SectionResult* r = Find(results, section, largest);
+    report->Gate(name, r == nullptr ? std::nan("") : r->gb_per_second(), GateOp::kAtLeast, *bound);
+  };
+  expect("get_gbps", Section::kLoad, plan.flags.expect_get_gbps);
+  expect("put_gbps", Section::kStore, plan.flags.expect_put_gbps);
+}
+
+Status Measure(const Plan& plan, StoreBench* bench, std::vector<SectionResult>* results) {
+  for (const uint64_t bytes : plan.sizes) {
+    EMS_RETURN_IF_ERROR(bench->Prepare(bytes));
+    for (const Section section : plan.sections) {
+      EMS_ASSIGN_OR_RETURN(SectionResult result, bench->Run(section));
+      results->push_back(std::move(result));
+    }
+  }
+  return OkStatus();
+}
+
+bool UsesUnix(const Plan& plan, const DhtView& view) {
+  if (plan.transport != TransportChoice::kAuto) return plan.transport == TransportChoice::kUnix;
+  return LocalServerPids(view).size() == view.nodes().size();
+}
+
+void Announce(const Plan& plan, const std::string& name_space, const DhtView& view, bool unix_used,
+              const CpuMeter& cpu, Report* report) {
+  const StoreSettings& s = plan.flags.settings;
+  const char* transport = unix_used ? "unix" : "tcp";
+  report->Print(fmt::format(
+      "ems-bench store: {} servers, {}, {} thread{}, {}, namespace {}, verification {}\n"
+      "Latencies are of one call. GB/s and ops/s are of the median round. CPU is that of this "
+      "process{}.\n",
+      view.nodes().size(), transport, s.threads, s.threads == 1 ? "" : "s",
+      s.batch == 1 ? "single calls" : fmt::format("{} keys a call", s.batch), name_space,
+      s.verify ? "on" : "OFF", cpu.knows_servers() ? " and the servers" : " alone"));
+  if (!plan.flags.no_raw) {
+    report->Print(
+        "raw: a plain request/response socket, one connection, no checksum; ratios are medians of "
+        "paired rounds.\n");
+  }
+  report->json()["settings"] = {{"servers", view.nodes().size()},
+                                {"transport", transport},
+                                {"threads", s.threads},
+                                {"batch", s.batch},
+                                {"namespace", name_space},
+                                {"verify", s.verify},
+                                {"warmup_rounds", s.warmup_rounds},
+                                {"cpu_of_servers_known", cpu.knows_servers()}};
+}
+
+Result<std::unique_ptr<Client>> ConnectClient(const Plan& plan, const std::string& name_space) {
+  ClientOptions options;
+  options.controller = plan.flags.controller;
+  options.name_space = name_space;
+  options.transport = plan.transport;
+  options.connections_per_server_max = static_cast<uint32_t>(plan.flags.settings.threads);
+  return Client::Connect(options);
+}
+
+Status MeasureAndReport(const Plan& plan, const RawSockets& raw, const std::string& name_space,
+                        Report* report) {
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, ConnectClient(plan, name_space));
+  const ViewCache::View view = client->views().view();
+  EMS_ASSIGN_OR_RETURN(const CpuMeter cpu,
+                       CpuMeter::Make(plan.flags.server_pids.empty() ? LocalServerPids(*view)
+                                                                     : plan.flags.server_pids));
+  const bool unix_used = UsesUnix(plan, *view);
+  Announce(plan, name_space, *view, unix_used, cpu, report);
+
+  const StoreSettings& settings = plan.flags.settings;
+  const uint64_t rounds = settings.rounds + settings.warmup_rounds;
+  terminal::ProgressBar bar({.label = "measuring",
+                             .total = rounds * plan.sizes.size() * plan.sections.size(),
+                             .unit = "rounds"});
+  uint64_t done = 0;
+  StoreBench bench(client.get(), name_space, settings, raw.For(unix_used), cpu,
+                   [&] { bar.Update(++done); });
+  std::vector<SectionResult> results;
+  const Status measured = Measure(plan, &bench, &results);
+  bar.Clear();
+  EMS_RETURN_IF_ERROR(measured);
+
+  for (const Section section : plan.sections) PrintSection(section, results, plan, report);
+  report->Print("\n");
+  for (const SectionResult& result : results) {
+    report->json()["results"].push_back(ResultJson(result, settings.rounds));
+    JudgeResult(result, report);
+  }
+  JudgeExpectations(results, plan, report);
+  if (!plan.flags.gate) return OkStatus();
+  JudgeGates(results, report);
+  EMS_ASSIGN_OR_RETURN(const StoreBench::ExistsTimes exists,
+                       bench.MeasureMultiExists(kExistsKeys, kExistsRounds));
+  JudgeExists(exists, view->nodes().size(), report);
+  return OkStatus();
+}
+
+int RunStore(const Flags& flags) {
+  const Result<Plan> plan = MakePlan(flags);
+  if (!plan.ok()) {
+    fmt::print(stderr, "ems-bench store: {}\n", Message(plan.status()));
+    return kExitUsage;
+  }
+  Report report("store", flags.json_path);
+  const Status status = [&]() -> Status {
+    EMS_ASSIGN_OR_RETURN(const RawSockets raw, StartRawSockets(*plan));
+    CatchInterrupts();
+    if (!flags.name_space.empty()) {
+      return MeasureAndReport(*plan, raw, flags.name_space, &report);
+    }
+    EMS_ASSIGN_OR_RETURN(const auto temporary, TemporaryNamespace::Create(flags.controller));
+    return MeasureAndReport(*plan, raw, temporary->name(), &report);
+  }();
+  if (!status.ok()) report.Fail(ToString(status));
+  return report.Finish();
+}
+
+void AddWorkloadFlags(CLI::App* app, Flags* flags) {
+  StoreSettings& s = flags->settings;
+  app->add_option("--sizes", flags->sizes, "Value sizes, e.g. 4KiB,64KiB,1MiB")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--keys", s.keys, "Keys in a round")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--rounds", s.rounds, "Measured rounds")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--warmup-rounds", s.warmup_rounds, "Rounds before, not measured")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--batch", s.batch, "Keys in a call; above 1 the Multi calls are measured")
+      ->check(CLI::Range(1, 16384))
+      ->capture_default_str();
+  app->add_option("--threads", s.threads, "Callers at once; they share the keys of a round")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app->add_option("--hit-rate", s.hit_rate, "Share of the keys of a Lookup that were stored")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--only", flags->only, "Measure one section (what it needs is stored before)")
+      ->check(CLI::IsMember({"store", "lookup", "load"}));
+}
+
+}  // namespace
+
+void AddStoreCommand(CLI::App* app, std::function<int()>* run) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* store = app->add_subcommand(
+      "store", "Measure Put, Exists and Get beside the raw socket of the same run");
+  store->add_option("--controller", flags->controller, "host:port of the controller")
+      ->envname("EMS_CONTROLLER")
+      ->capture_default_str();
+  store->add_option("--namespace", flags->name_space,
+                    "Namespace to use; without it one is made and deleted at the end");
+  AddWorkloadFlags(store, flags.get());
+  store->add_option("--transport", flags->transport, "How to reach the servers")
+      ->check(CLI::IsMember({"auto", "tcp", "unix"}))
+      ->capture_default_str();
+  store
+      ->add_option("--server-pids", flags->server_pids,
+                   "Server processes whose CPU counts; found by itself for Unix sockets")
+      ->delimiter(',');
+  store->add_flag("--no-verify", flags->no_verify, "Do not compare what comes back");
+  store->add_flag("--no-raw", flags->no_raw, "Do not measure the raw socket");
+  store->add_option("--json", flags->json_path, "Write the figures to this file");
+  store->add_flag("--quick", flags->quick, "A few seconds at most: 16 keys, 5 rounds");
+  store->add_flag("--gate", flags->gate,
+                  "Check the promised figures over TCP; exit 1 if one fails");
+  store->add_option("--expect-get-gbps", flags->expect_get_gbps,
+                    "Fail when Get of the largest size is slower");
+  store->add_option("--expect-put-gbps", flags->expect_put_gbps,
+                    "Fail when Put of the largest size is slower");
+  store->footer(
+      "Exit codes: 0 all went well; 1 an error, a wrong byte, a missing key or a failed gate; 2 "
+      "usage.\n"
+      "Examples:\n"
+      "  ems-bench store\n"
+      "  ems-bench store --transport tcp --gate --json store.json\n"
+      "  ems-bench store --sizes 128KiB --keys 512 --batch 64 --threads 4");
+  store->callback([flags, run] { *run = [flags] { return RunStore(*flags); }; });
+}
+
+}  // namespace ems::bench

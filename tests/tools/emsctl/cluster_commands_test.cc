@@ -1,0 +1,62 @@
+// What must hold: emsctl shows the cluster as it is, refuses what would do harm, and says plainly
+// when nobody answers.
+#include "tests/tools/emsctl/emsctl_test.h"
+
+namespace ems::emsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ClusterCommandsTest = EmsctlTest;
+
+TEST_F(ClusterCommandsTest, HelpAndVersionExitWithZeroUsageErrorsWithTwo) {
+  EXPECT_EQ(RunBare({"--help"}).exit_code, 0);
+  EXPECT_THAT(RunBare({"--help"}).out, HasSubstr("Exit codes"));
+  EXPECT_EQ(RunBare({"--version"}).exit_code, 0);
+  EXPECT_THAT(RunBare({"--version"}).out, HasSubstr("emsctl "));
+  EXPECT_EQ(RunBare({}).exit_code, 2);
+  EXPECT_EQ(RunBare({"frobnicate"}).exit_code, 2);
+  EXPECT_EQ(RunBare({"status", "--timeout", "never"}).exit_code, 2);
+}
+
+TEST_F(ClusterCommandsTest, UnreachableControllerIsNamedWithTheWayOut) {
+  const auto ran = RunBare({"--controller", "127.0.0.1:1", "--timeout", "1", "status"});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("controller 127.0.0.1:1"));
+  EXPECT_THAT(ran.out, HasSubstr("is the controller running"));
+}
+
+TEST_F(ClusterCommandsTest, StatusOfAHealthyClusterIsOk) {
+  const auto json = RunJson({"status"});
+  EXPECT_EQ(json["health"], "OK");
+  EXPECT_EQ(json["servers"]["up"], 1);
+  EXPECT_EQ(Run({"status", "--check"}).exit_code, 0);
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("1 up, 0 down"));
+}
+
+TEST_F(ClusterCommandsTest, NodesAndViewNameTheServerAndItsSlots) {
+  const auto nodes = RunJson({"nodes"});
+  ASSERT_EQ(nodes.size(), 1U);
+  EXPECT_EQ(nodes[0]["name"], testing::Cluster::ServerName(0));
+  EXPECT_EQ(nodes[0]["slots"], 4096);
+  const auto view = RunJson({"view", "--slots"});
+  EXPECT_EQ(view["owners"].size(), 4096U);
+  EXPECT_THAT(Run({"view", "--slots"}).out, HasSubstr("0-4095"));
+}
+
+TEST_F(ClusterCommandsTest, LiveServerIsNotForgotten) {
+  const auto ran = Run({"node", "rm", testing::Cluster::ServerName(0)});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("alive"));
+  EXPECT_EQ(RunJson({"nodes"}).size(), 1U);
+  EXPECT_EQ(Run({"node", "rm", "nobody"}).exit_code, 1);
+}
+
+TEST_F(ClusterCommandsTest, ServerStatsAreJsonAndUnknownServersAreNamed) {
+  EXPECT_TRUE(RunJson({"server-stats", testing::Cluster::ServerName(0)}).is_object());
+  const auto ran = Run({"server-stats", "nobody"});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("emsctl nodes"));
+}
+
+}  // namespace
+}  // namespace ems::emsctl

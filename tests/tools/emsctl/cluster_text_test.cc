@@ -1,0 +1,168 @@
+// What must hold: status tells healthy from degraded, frozen and empty, and says what to do; tables
+// and JSON carry the figures.
+#include "tools/emsctl/cluster_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/bytes.h"
+#include "proto/controller.pb.h"
+
+namespace ems::emsctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two servers that own half of the slots each.
+class ClusterTextTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    AddNode(1, "alpha", v1::NODE_LIVE);
+    AddNode(2, "beta", v1::NODE_LIVE);
+    namespaces_.by_id[NamespaceId(1)].name = "default";
+    MakeView(false);
+  }
+  void AddNode(uint32_t id, const std::string& name, v1::NodeState state) {
+    v1::NodeStatus* status = nodes_.add_nodes();
+    status->mutable_node()->set_id(id);
+    status->mutable_node()->set_name(name);
+    status->mutable_node()->set_state(state);
+    status->mutable_node()->set_data_address("127.0.0.1:750" + std::to_string(id));
+    status->mutable_usage()->set_dram_used_bytes(256 * kMiB);
+    status->mutable_usage()->set_dram_total_bytes(kGiB);
+    status->mutable_usage()->set_objects(10);
+    status->set_heartbeat_age_ms(300);
+    status->set_slots(2048);
+    status->set_term(3);
+    status->set_epoch(7);
+  }
+  void MakeView(bool frozen) {
+    SlotTable slots;
+    for (uint16_t slot = 0; slot < kSlotCount; ++slot) {
+      slots.set_owner(SlotId(slot), NodeId(slot < 2048 ? 1 : 2));
+    }
+    std::vector<NodeInfo> infos(2);
+    infos[0].id = NodeId(1);
+    infos[0].name = "alpha";
+    infos[1].id = NodeId(2);
+    infos[1].name = "beta";
+    auto made = DhtView::Make(ViewVersion(3, 7), infos, slots, frozen);
+    ASSERT_TRUE(made.ok()) << ToString(made.status());
+    view_ = *made;
+  }
+  ClusterSnapshot Snapshot() const {
+    return {.view = view_.get(), .nodes = &nodes_, .namespaces = &namespaces_};
+  }
+  v1::ListNodesReply nodes_;
+  NamespaceTable namespaces_;
+  std::shared_ptr<const DhtView> view_;
+};
+
+TEST_F(ClusterTextTest, HealthyClusterShowsItsFiguresAndNoAdvice) {
+  const ClusterSnapshot snapshot = Snapshot();
+  EXPECT_EQ(HealthOf(snapshot), Health::kOk);
+  EXPECT_TRUE(AdviceFor(snapshot).empty());
+  const std::string text = StatusText(snapshot);
+  EXPECT_THAT(text, HasSubstr("OK"));
+  EXPECT_THAT(text, HasSubstr("term 3 epoch 7"));
+  EXPECT_THAT(text, HasSubstr("2 up, 0 down, 0 left"));
+  EXPECT_THAT(text, HasSubstr("512 MiB of 2 GiB used (25.0 %)"));
+  EXPECT_THAT(text, Not(HasSubstr("hit rate")));
+  EXPECT_THAT(text, Not(HasSubstr("!")));
+}
+
+TEST_F(ClusterTextTest, DownServerDegradesAndIsNamedWithTheWayOut) {
+  AddNode(3, "gamma", v1::NODE_DOWN);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl node rm gamma"));
+  EXPECT_THAT(StatusText(Snapshot()),
+              HasSubstr("512 MiB of 2 GiB"));  // what is down does not count
+}
+
+TEST_F(ClusterTextTest, ServerThatLeftInOrderIsNoFault) {
+  AddNode(3, "gamma", v1::NODE_LEFT);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
+}
+
+TEST_F(ClusterTextTest, FrozenViewPointsToAcceptLoss) {
+  MakeView(true);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kFrozen);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl view accept-loss"));
+  EXPECT_TRUE(StatusJson(Snapshot())["view"]["frozen"]);
+}
+
+TEST_F(ClusterTextTest, NoServersAndNoNamespacesAreSaid) {
+  nodes_.Clear();
+  namespaces_.by_id.clear();
+  ClusterSnapshot snapshot = Snapshot();
+  snapshot.view = nullptr;
+  EXPECT_EQ(HealthOf(snapshot), Health::kNoServers);
+  EXPECT_EQ(AdviceFor(snapshot).size(), 2U);
+  EXPECT_THAT(StatusText(snapshot), HasSubstr("none yet"));
+  EXPECT_TRUE(StatusJson(snapshot)["view"].is_null());
+}
+
+TEST_F(ClusterTextTest, HitRateIsShownWhenKnown) {
+  const HitCounts hits{.gets = 200, .hits = 50};
+  ClusterSnapshot snapshot = Snapshot();
+  snapshot.hits = &hits;
+  EXPECT_THAT(StatusText(snapshot), HasSubstr("25.0 % of 200 look-ups"));
+  EXPECT_EQ(StatusJson(snapshot)["hits"], 50);
+}
+
+TEST_F(ClusterTextTest, HitsAreReadFromStatisticsOrNotAtAll) {
+  EXPECT_EQ(HitsOf(R"({"gets": 7, "hits": 3, "more": {}})"), (HitCounts{7, 3}));
+  EXPECT_EQ(HitsOf(R"({"gets": 7})"), std::nullopt);
+  EXPECT_EQ(HitsOf(R"({"gets": "7", "hits": -3})"), std::nullopt);
+  EXPECT_EQ(HitsOf("not json"), std::nullopt);
+  EXPECT_EQ(HitsOf(""), std::nullopt);
+}
+
+TEST_F(ClusterTextTest, NodesTableAndJsonHaveOneEntryAServer) {
+  const std::string text = NodesText(nodes_);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text, HasSubstr("127.0.0.1:7502"));
+  const auto json = NodesJson(nodes_);
+  ASSERT_EQ(json.size(), 2U);
+  EXPECT_EQ(json[0]["name"], "alpha");
+  EXPECT_EQ(json[0]["state"], "up");
+  EXPECT_EQ(json[1]["slots"], 2048);
+}
+
+TEST_F(ClusterTextTest, SlotRangesAreMaximalRuns) {
+  SlotTable slots;
+  for (const SlotId slot : {SlotId(0), SlotId(1), SlotId(2), SlotId(7), SlotId(4094), SlotId(4095)})
+    slots.set_owner(slot, NodeId(5));
+  EXPECT_EQ(SlotRanges(slots, NodeId(5)), "0-2,7,4094-4095");
+  EXPECT_EQ(SlotRanges(slots, NodeId(6)), "");
+}
+
+TEST_F(ClusterTextTest, ViewShowsSharesAndSlotsOnRequest) {
+  EXPECT_THAT(ViewText(*view_, false), HasSubstr("50.0 %"));
+  EXPECT_THAT(ViewText(*view_, false), Not(HasSubstr("0-2047")));
+  EXPECT_THAT(ViewText(*view_, true), HasSubstr("beta: 2048-4095"));
+  EXPECT_FALSE(ViewJson(*view_, false).contains("owners"));
+  const auto owners = ViewJson(*view_, true)["owners"];
+  ASSERT_EQ(owners.size(), kSlotCount);
+  EXPECT_EQ(owners[2047], 1);
+  EXPECT_EQ(owners[2048], 2);
+}
+
+TEST_F(ClusterTextTest, NamespacesShowQuotasAndWords) {
+  NamespaceInfo info;
+  info.name = "chat";
+  info.ref = {NamespaceId(4), 2};
+  info.dram_quota_bytes = 64 * kGiB;
+  info.checksum = ChecksumPolicy::kSampled;
+  EXPECT_THAT(NamespacesText({info}), HasSubstr("64 GiB"));
+  EXPECT_THAT(NamespacesText({info}), HasSubstr("sampled"));
+  EXPECT_THAT(NamespacesText({}), HasSubstr("emsctl namespace create"));
+  EXPECT_EQ(NamespaceJson(info)["generation"], 2);
+  EXPECT_EQ(NamespaceJson(info)["durability"], "dram");
+}
+
+}  // namespace
+}  // namespace ems::emsctl

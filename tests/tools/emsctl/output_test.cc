@@ -1,0 +1,37 @@
+// What must hold: JSON is always valid, complaints name what failed and what to do.
+#include "tools/emsctl/output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ems::emsctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(OutputTest, JsonOfTextThatIsNotUtf8IsStillJson) {
+  const std::string text = JsonText({{"key", "a\xff"}});
+  const auto parsed = nlohmann::json::parse(text, nullptr, false);
+  ASSERT_TRUE(parsed.is_object()) << text;
+  EXPECT_EQ(parsed["key"], "a\xef\xbf\xbd");
+}
+
+TEST(OutputTest, ComplaintNamesTheThingTheCodeAndTheWayOut) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Complain("controller x:1", Error(StatusCode::kUnavailable, "refused")), 1);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("emsctl: controller x:1: UNAVAILABLE: refused\n"));
+  EXPECT_THAT(text, HasSubstr("EMS_CONTROLLER"));
+}
+
+TEST(OutputTest, AdviceIsGivenOnlyWhereThereIsSome) {
+  EXPECT_FALSE(Advice(Error(StatusCode::kResourceExhausted, "full")).empty());
+  EXPECT_FALSE(Advice(Error(StatusCode::kOutOfRange, "large")).empty());
+  EXPECT_TRUE(Advice(Error(StatusCode::kInternal, "bug")).empty());
+  EXPECT_TRUE(Advice(OkStatus()).empty());
+}
+
+}  // namespace
+}  // namespace ems::emsctl

@@ -1,0 +1,330 @@
+#include "tools/emsctl/cluster_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "proto/controller.pb.h"
+#include "tools/emsctl/policy_words.h"
+#include "tools/terminal.h"
+
+namespace ems::emsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using terminal::Align;
+using terminal::Table;
+
+std::string_view StateWord(v1::NodeState state) {
+  switch (state) {
+    case v1::NODE_LIVE:
+      return "up";
+    case v1::NODE_DOWN:
+      return "DOWN";
+    case v1::NODE_LEFT:
+      return "left";
+    default:
+      return "unknown";
+  }
+}
+
+std::string_view HealthWord(Health health) {
+  switch (health) {
+    case Health::kOk:
+      return "OK";
+    case Health::kDegraded:
+      return "DEGRADED";
+    case Health::kFrozen:
+      return "FROZEN";
+    case Health::kNoServers:
+      return "NO SERVERS";
+  }
+  return "?";
+}
+
+std::string VersionText(ViewVersion version) {
+  return fmt::format("term {} epoch {}", version.term(), version.epoch());
+}
+
+int CountState(const v1::ListNodesReply& nodes, v1::NodeState state) {
+  return static_cast<int>(
+      std::count_if(nodes.nodes().begin(), nodes.nodes().end(),
+                    [&](const v1::NodeStatus& n) { return n.node().state() == state; }));
+}
+
+// "12.3 %"
+std::string Share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? "-"
+                    : fmt::format("{:.1f} %",
+                                  100 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+struct Totals {
+  uint64_t used_bytes = 0, total_bytes = 0, objects = 0;
+};
+
+Totals LiveTotals(const v1::ListNodesReply& nodes) {
+  Totals totals;
+  for (const v1::NodeStatus& n : nodes.nodes()) {
+    if (n.node().state() != v1::NODE_LIVE) continue;
+    totals.used_bytes += n.usage().dram_used_bytes();
+    totals.total_bytes += n.usage().dram_total_bytes();
+    totals.objects += n.usage().objects();
+  }
+  return totals;
+}
+
+std::string Limit(uint64_t bytes) { return bytes == 0 ? "-" : FormatBytes(bytes); }
+
+}  // namespace
+
+std::optional<HitCounts> HitsOf(std::string_view server_stats) {
+  const Json stats = Json::parse(server_stats, nullptr, /*allow_exceptions=*/false);
+  if (!stats.is_object()) return std::nullopt;
+  const auto gets = stats.find("gets"), hits = stats.find("hits");
+  if (gets == stats.end() || hits == stats.end()) return std::nullopt;
+  if (!gets->is_number_unsigned() || !hits->is_number_unsigned()) return std::nullopt;
+  return HitCounts{gets->get<uint64_t>(), hits->get<uint64_t>()};
+}
+
+Health HealthOf(const ClusterSnapshot& snapshot) {
+  if (snapshot.view != nullptr && snapshot.view->frozen()) return Health::kFrozen;
+  if (CountState(*snapshot.nodes, v1::NODE_LIVE) == 0 || snapshot.view == nullptr ||
+      snapshot.view->nodes().empty()) {
+    return Health::kNoServers;
+  }
+  return CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
+}
+
+std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
+  std::vector<std::string> advice;
+  const Health health = HealthOf(snapshot);
+  if (health == Health::kFrozen) {
+    advice.push_back(
+        "More than half of the servers vanished at once, so the view is frozen and their keys "
+        "miss. Bring them back, or give them up with `emsctl view accept-loss`.");
+  } else if (health == Health::kNoServers) {
+    advice.push_back(
+        "No server owns any key, so every Get misses and every Put fails. Start mp-server with "
+        "this controller's address.");
+  }
+  for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
+    if (n.node().state() != v1::NODE_DOWN) continue;
+    advice.push_back(fmt::format(
+        "Server {} ({}) has not been heard of for {:.0f} s. Restart it, or forget it with `emsctl "
+        "node rm {}`.",
+        n.node().name(), n.node().data_address(), static_cast<double>(n.heartbeat_age_ms()) / 1e3,
+        n.node().name()));
+  }
+  if (snapshot.namespaces->by_id.empty()) {
+    advice.push_back("There is no namespace. Make one with `emsctl namespace create NAME`.");
+  }
+  return advice;
+}
+
+std::string StatusText(const ClusterSnapshot& snapshot) {
+  const v1::ListNodesReply& nodes = *snapshot.nodes;
+  const Totals totals = LiveTotals(nodes);
+  Table table(
+      {{"health", Align::kLeft}, {std::string(HealthWord(HealthOf(snapshot))), Align::kLeft}});
+  table.AddRow({"view", snapshot.view == nullptr
+                            ? "none yet"
+                            : VersionText(snapshot.view->version()) +
+                                  (snapshot.view->frozen() ? ", FROZEN" : "")});
+  table.AddRow(
+      {"servers", fmt::format("{} up, {} down, {} left", CountState(nodes, v1::NODE_LIVE),
+                              CountState(nodes, v1::NODE_DOWN), CountState(nodes, v1::NODE_LEFT))});
+  table.AddRow({"DRAM", fmt::format("{} of {} used ({})", FormatBytes(totals.used_bytes),
+                                    FormatBytes(totals.total_bytes),
+                                    Share(totals.used_bytes, totals.total_bytes))});
+  table.AddRow({"objects", fmt::format("{}", totals.objects)});
+  if (snapshot.hits != nullptr) {
+    table.AddRow({"hit rate", fmt::format("{} of {} look-ups since the servers started",
+                                          Share(snapshot.hits->hits, snapshot.hits->gets),
+                                          snapshot.hits->gets)});
+  }
+  table.AddRow({"namespaces", fmt::format("{}", snapshot.namespaces->by_id.size())});
+  std::string text = table.Render();
+  for (const std::string& line : AdviceFor(snapshot)) text += "\n! " + line + "\n";
+  return text;
+}
+
+Json StatusJson(const ClusterSnapshot& snapshot) {
+  const v1::ListNodesReply& nodes = *snapshot.nodes;
+  const Totals totals = LiveTotals(nodes);
+  Json json;
+  json["health"] = HealthWord(HealthOf(snapshot));
+  json["view"] = nullptr;
+  if (snapshot.view != nullptr) {
+    json["view"] = Json::object({{"term", snapshot.view->version().term()},
+                                 {"epoch", snapshot.view->version().epoch()},
+                                 {"frozen", snapshot.view->frozen()}});
+  }
+  json["servers"] = Json::object({{"up", CountState(nodes, v1::NODE_LIVE)},
+                                  {"down", CountState(nodes, v1::NODE_DOWN)},
+                                  {"left", CountState(nodes, v1::NODE_LEFT)}});
+  json["dram_used_bytes"] = totals.used_bytes;
+  json["dram_total_bytes"] = totals.total_bytes;
+  json["objects"] = totals.objects;
+  if (snapshot.hits != nullptr) {
+    json["gets"] = snapshot.hits->gets;
+    json["hits"] = snapshot.hits->hits;
+  }
+  json["namespaces"] = snapshot.namespaces->by_id.size();
+  json["advice"] = AdviceFor(snapshot);
+  return json;
+}
+
+std::string NodesText(const v1::ListNodesReply& nodes) {
+  if (nodes.nodes().empty()) return "no server has registered yet\n";
+  Table table({{"name", Align::kLeft},
+               {"id"},
+               {"state", Align::kLeft},
+               {"data address", Align::kLeft},
+               {"slots"},
+               {"used"},
+               {"of"},
+               {""},
+               {"objects"},
+               {"heartbeat"},
+               {"view", Align::kLeft}});
+  for (const v1::NodeStatus& n : nodes.nodes()) {
+    const v1::NodeUsage& usage = n.usage();
+    table.AddRow({n.node().name(), fmt::format("{}", n.node().id()),
+                  std::string(StateWord(n.node().state())), n.node().data_address(),
+                  fmt::format("{}", n.slots()), FormatBytes(usage.dram_used_bytes()),
+                  FormatBytes(usage.dram_total_bytes()),
+                  Share(usage.dram_used_bytes(), usage.dram_total_bytes()),
+                  fmt::format("{}", usage.objects()),
+                  fmt::format("{:.1f} s ago", static_cast<double>(n.heartbeat_age_ms()) / 1e3),
+                  VersionText(ViewVersion(n.term(), n.epoch()))});
+  }
+  return table.Render();
+}
+
+Json NodesJson(const v1::ListNodesReply& nodes) {
+  Json list = Json::array();
+  for (const v1::NodeStatus& n : nodes.nodes()) {
+    Json node;
+    node["name"] = n.node().name();
+    node["id"] = n.node().id();
+    node["state"] = StateWord(n.node().state());
+    node["data_address"] = n.node().data_address();
+    node["unix_path"] = n.node().unix_path();
+    node["http_address"] = n.node().http_address();
+    node["host_id"] = n.node().host_id();
+    node["capacity_bytes"] = n.node().capacity_bytes();
+    node["slots"] = n.slots();
+    node["dram_used_bytes"] = n.usage().dram_used_bytes();
+    node["dram_total_bytes"] = n.usage().dram_total_bytes();
+    node["objects"] = n.usage().objects();
+    node["heartbeat_age_ms"] = n.heartbeat_age_ms();
+    node["term"] = n.term();
+    node["epoch"] = n.epoch();
+    list.push_back(std::move(node));
+  }
+  return list;
+}
+
+std::string SlotRanges(const SlotTable& slots, NodeId node) {
+  std::string text;
+  const auto owner = [&](uint32_t slot) {
+    return slots.owner(SlotId(static_cast<uint16_t>(slot)));
+  };
+  for (uint32_t first = 0; first < kSlotCount; ++first) {
+    if (owner(first) != node) continue;
+    uint32_t last = first;
+    while (last + 1 < kSlotCount && owner(last + 1) == node) ++last;
+    text += text.empty() ? "" : ",";
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    first = last;
+  }
+  return text;
+}
+
+std::string ViewText(const DhtView& view, bool with_slots) {
+  std::string text = VersionText(view.version()) + (view.frozen() ? ", FROZEN" : "") + "\n\n";
+  Table table({{"id"},
+               {"name", Align::kLeft},
+               {"slots"},
+               {"share"},
+               {"capacity"},
+               {"data address", Align::kLeft},
+               {"unix path", Align::kLeft}});
+  for (const NodeInfo& node : view.nodes()) {
+    const uint32_t slots = view.slots().CountOf(node.id);
+    table.AddRow({fmt::format("{}", node.id.value()), node.name, fmt::format("{}", slots),
+                  Share(slots, kSlotCount), FormatBytes(node.capacity_bytes), node.data_address,
+                  node.unix_path});
+  }
+  text += table.Render();
+  if (!with_slots) return text;
+  for (const NodeInfo& node : view.nodes()) {
+    text += fmt::format("\n{}: {}\n", node.name, SlotRanges(view.slots(), node.id));
+  }
+  const std::string orphans = SlotRanges(view.slots(), kNoNode);
+  if (!orphans.empty()) text += fmt::format("\nwithout an owner: {}\n", orphans);
+  return text;
+}
+
+Json ViewJson(const DhtView& view, bool with_slots) {
+  Json json;
+  json["term"] = view.version().term();
+  json["epoch"] = view.version().epoch();
+  json["frozen"] = view.frozen();
+  json["nodes"] = Json::array();
+  for (const NodeInfo& node : view.nodes()) {
+    Json entry;
+    entry["id"] = node.id.value();
+    entry["name"] = node.name;
+    entry["slots"] = view.slots().CountOf(node.id);
+    entry["capacity_bytes"] = node.capacity_bytes;
+    entry["data_address"] = node.data_address;
+    entry["unix_path"] = node.unix_path;
+    json["nodes"].push_back(std::move(entry));
+  }
+  if (!with_slots) return json;
+  std::vector<uint32_t> owners;
+  for (uint32_t slot = 0; slot < kSlotCount; ++slot) {
+    owners.push_back(view.slots().owner(SlotId(static_cast<uint16_t>(slot))).value());
+  }
+  json["owners"] = owners;
+  return json;
+}
+
+std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
+  if (namespaces.empty()) return "no namespace; make one with `emsctl namespace create NAME`\n";
+  Table table({{"name", Align::kLeft},
+               {"id"},
+               {"generation"},
+               {"DRAM quota"},
+               {"DRAM reserved"},
+               {"SSD quota"},
+               {"SSD reserved"},
+               {"durability", Align::kLeft},
+               {"checksum", Align::kLeft}});
+  for (const NamespaceInfo& info : namespaces) {
+    table.AddRow({info.name, fmt::format("{}", info.ref.id.value()),
+                  fmt::format("{}", info.ref.generation), Limit(info.dram_quota_bytes),
+                  Limit(info.dram_reserved_bytes), Limit(info.ssd_quota_bytes),
+                  Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info.durability)),
+                  std::string(ChecksumWord(info.checksum))});
+  }
+  return table.Render();
+}
+
+Json NamespaceJson(const NamespaceInfo& info) {
+  Json json;
+  json["name"] = info.name;
+  json["id"] = info.ref.id.value();
+  json["generation"] = info.ref.generation;
+  json["dram_quota_bytes"] = info.dram_quota_bytes;
+  json["dram_reserved_bytes"] = info.dram_reserved_bytes;
+  json["ssd_quota_bytes"] = info.ssd_quota_bytes;
+  json["ssd_reserved_bytes"] = info.ssd_reserved_bytes;
+  json["durability"] = DurabilityWord(info.durability);
+  json["checksum"] = ChecksumWord(info.checksum);
+  return json;
+}
+
+}  // namespace ems::emsctl

@@ -1,0 +1,59 @@
+#pragma once
+// The cluster as people and scripts read it. Pure: what the controller said goes in, text or JSON
+// comes out.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mp_controller/view/dht_view.h"
+#include "mp_controller/view/view_cache.h"
+
+namespace ems::v1 {
+class ListNodesReply;
+}
+
+namespace ems::emsctl {
+
+// Key look-ups that servers have answered; nothing when none could be asked.
+struct HitCounts {
+  uint64_t gets = 0;
+  uint64_t hits = 0;
+  friend bool operator==(const HitCounts&, const HitCounts&) = default;
+};
+
+// The "gets" and "hits" of one server's statistics (JSON); nothing when they are not there or not
+// numbers.
+std::optional<HitCounts> HitsOf(std::string_view server_stats);
+
+enum class Health { kOk, kDegraded, kFrozen, kNoServers };
+
+// Everything `emsctl status` shows. Borrows; `view` may be null before the first view.
+struct ClusterSnapshot {
+  const DhtView* view = nullptr;
+  const v1::ListNodesReply* nodes = nullptr;
+  const NamespaceTable* namespaces = nullptr;
+  const HitCounts* hits = nullptr;  // null: not known
+};
+
+Health HealthOf(const ClusterSnapshot& snapshot);
+// What is wrong and what to do about it, one sentence each; empty when all is well.
+std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot);
+
+std::string StatusText(const ClusterSnapshot& snapshot);
+nlohmann::ordered_json StatusJson(const ClusterSnapshot& snapshot);
+
+std::string NodesText(const v1::ListNodesReply& nodes);
+nlohmann::ordered_json NodesJson(const v1::ListNodesReply& nodes);
+
+// `with_slots` adds the ranges of slots that each node owns.
+std::string ViewText(const DhtView& view, bool with_slots);
+nlohmann::ordered_json ViewJson(const DhtView& view, bool with_slots);
+// "0-12,15,20-4095": the slots that `node` owns; empty when there are none.
+std::string SlotRanges(const SlotTable& slots, NodeId node);
+
+std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces);
+nlohmann::ordered_json NamespaceJson(const NamespaceInfo& info);
+
+}  // namespace ems::emsctl

@@ -1,0 +1,63 @@
+// emsctl: watches and changes an EMS cluster, and moves single objects. Commands are in
+// *_commands.cc; this file has the global options and the exit codes.
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "common/logging.h"
+#include "tools/emsctl/context.h"
+
+namespace {
+
+constexpr const char* kHelp =
+    "emsctl watches and changes an EMS cluster, and stores and loads single objects.\n"
+    "\n"
+    "Results go to standard output, as tables or with --json as one JSON document; complaints go\n"
+    "to standard error and say what to do. Global options may stand before or behind the command.";
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 1 failed, or what was asked for is not there; 2 usage.\n"
+    "\n"
+    "Examples:\n"
+    "  emsctl status                                   is all well, and if not, what to do\n"
+    "  emsctl --controller 10.0.0.1:7400 nodes         the servers and their memory\n"
+    "  emsctl namespace create chat --dram-quota 64GiB\n"
+    "  emsctl --namespace chat put greeting hello.txt  store a file\n"
+    "  echo hello | emsctl put greeting -              store standard input\n"
+    "  emsctl get greeting copy.txt                    written whole or not at all\n"
+    "  emsctl rm -- -odd-key                           a key that starts with a dash\n"
+    "  emsctl view accept-loss                         give up servers that will not come back\n"
+    "\n"
+    "`emsctl COMMAND --help` tells more.";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ems::emsctl::Context context;
+  std::function<int()> run;
+  CLI::App app{kHelp, "emsctl"};
+  app.set_version_flag("--version", std::string("emsctl ") + EMS_VERSION);
+  app.add_option("--controller", context.controller, "host:port of the controller")
+      ->envname("EMS_CONTROLLER")
+      ->capture_default_str();
+  app.add_option("--namespace", context.name_space, "Namespace of put, get, exists, rm and stat")
+      ->envname("EMS_NAMESPACE")
+      ->capture_default_str();
+  app.add_option("--timeout", context.timeout_seconds, "Seconds that each call may take")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  app.add_flag("--json", context.json, "One JSON document instead of tables");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.footer(kFooter);
+  ems::emsctl::AddClusterCommands(&app, &context, &run);
+  ems::emsctl::AddNamespaceCommands(&app, &context, &run);
+  ems::emsctl::AddObjectCommands(&app, &context, &run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ems::emsctl::kExitOk : ems::emsctl::kExitUsage;
+  }
+  if (!ems::log::Init("error").ok()) return ems::emsctl::kExitFailed;
+  return run();
+}

@@ -1,0 +1,51 @@
+#include "tools/emsctl/output.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tools/emsctl/context.h"
+
+namespace ems::emsctl {
+
+bool Print(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+std::string JsonText(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+bool PrintJson(const nlohmann::ordered_json& json) { return Print(JsonText(json)); }
+
+int Complain(std::string_view what) {
+  std::fprintf(stderr, "emsctl: %.*s\n", static_cast<int>(what.size()), what.data());
+  return kExitFailed;
+}
+
+int Complain(std::string_view what, const Status& status) {
+  Complain(fmt::format("{}: {}", what, ToString(status)));
+  const std::string_view advice = Advice(status);
+  if (!advice.empty()) Complain(advice);
+  return kExitFailed;
+}
+
+std::string_view Advice(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return "is the controller running, and is --controller (or EMS_CONTROLLER) its address? "
+             "`emsctl status` shows the servers; --timeout gives more time";
+    case StatusCode::kResourceExhausted:
+      return "the pool or the namespace's quota is full and nothing can be evicted: see `emsctl "
+             "nodes` and `emsctl namespace list`";
+    case StatusCode::kOutOfRange:
+      return "servers take values up to network.value_bytes_max of their configuration";
+    case StatusCode::kAlreadyExists:
+      return "it exists already with other content";
+    default:
+      return {};
+  }
+}
+
+}  // namespace ems::emsctl
