@@ -99,8 +99,7 @@ Result<Plan> MakePlan(Flags flags) {
   const double blocks =
       std::floor(static_cast<double>(plan.trace.unique_blocks) * flags.capacity_percent / 100);
   plan.capacity_bytes = static_cast<uint64_t>(std::max(blocks, 1.0)) * flags.settings.block_bytes;
-  flags.settings.mark_every_requests =
-      std::max<uint64_t>(1, plan.trace.requests.size() * flags.mark_percent / 100);
+  flags.settings.mark_every_requests = (plan.trace.requests.size() * flags.mark_percent + 99) / 100;
   plan.flags = std::move(flags);
   return plan;
 }
@@ -266,7 +265,9 @@ ReplayResult Replay(const Plan& plan, const Target& target, Client* client, Repo
 
 Status ReplayAndReport(const Plan& plan, Report* report) {
   ControllerClient controller(plan.flags.controller, "ems-bench");
-  EMS_ASSIGN_OR_RETURN(v1::ListNodesReply before, ListNodes(&controller));
+  // Fresh, so that what an earlier run has left and given back since is not counted.
+  EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply before,
+                       UsageSince(Clock::System().Now(), &controller));
   EMS_ASSIGN_OR_RETURN(const Target target, OpenTarget(plan, PoolBytes(before), &controller));
   EMS_ASSIGN_OR_RETURN(const auto client, ConnectClient(plan.flags, target.name));
   EMS_RETURN_IF_ERROR(WaitUntilReady(client.get()));

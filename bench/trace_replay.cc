@@ -231,7 +231,9 @@ void TraceReplay::Commit(size_t index, const Worker& worker) {
   totals.load_time += worker.load;
   totals.save_time += worker.save;
   totals.elapsed = Clock::System().Now() - start_;
-  if (settings_.mark_every_requests > 0 && totals.requests % settings_.mark_every_requests == 0)
+  if (settings_.mark_every_requests == 0) return;
+  if (totals.requests % settings_.mark_every_requests == 0 ||
+      totals.requests == trace_->requests.size())
     shared->marks.push_back(totals);
 }
 

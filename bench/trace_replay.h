@@ -29,7 +29,7 @@ struct ReplaySettings {
   double speedup = 0;                // timestamps divided by this; 0: as fast as possible
   double prefill_tokens_per_s = 6688;
   bool verify = true;
-  uint64_t mark_every_requests = 0;  // 0: no marks
+  uint64_t mark_every_requests = 0;  // and at the last one; 0: no marks
 };
 
 // A call may end this much after its deadline: threads on a busy machine wake up late.

@@ -87,7 +87,7 @@ std::string Outcome(const TraceFigures& figures) {
       totals.requests, totals.blocks, Ms(totals.elapsed) / 1e3, totals.wrong_bytes,
       figures.settings.verify ? "" : " (verification is OFF)", totals.slowest.operation,
       FormatMs(Ms(totals.slowest.took)), FormatMs(Ms(totals.slowest.deadline)),
-      FormatMs(Ms(kDeadlineGrace)), totals.late_calls, totals.calls);
+      fmt::format("{:g}", Ms(kDeadlineGrace)), totals.late_calls, totals.calls);
   if (figures.settings.speedup > 0)
     text += fmt::format("most behind the trace's times: {:.3f} s\n", Ms(totals.lag_max) / 1e3);
   if (totals.errors.empty()) return text + "no errors\n";
@@ -198,8 +198,9 @@ std::string MarkTitle() {
 }
 
 std::string MarkLine(const ReplayTotals& totals, uint64_t requests_in_all) {
-  const uint64_t done = requests_in_all == 0 ? 0 : 100 * totals.requests / requests_in_all;
-  return fmt::format("{:4} %  {:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n", done,
+  const double done = 100.0 * static_cast<double>(totals.requests) /
+                      static_cast<double>(std::max<uint64_t>(requests_in_all, 1));
+  return fmt::format("{:4.0f} %  {:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n", done,
                      totals.requests, PercentText(totals.HitPercent()),
                      PercentText(totals.IdealPercent()), PercentText(totals.HitTokenPercent()),
                      PercentText(totals.IdealTokenPercent()), FormatBytes(totals.loaded_bytes),

@@ -30,7 +30,7 @@ struct TraceFigures {
 };
 
 struct TraceExpectations {
-  bool gate = false;                       // the promised figures
+  bool gate = false;                         // the promised figures
   std::optional<double> hit_rate_percent{};  // at least
   std::optional<double> hit_delta_points{};  // at most, from the ideal LRU
 };

@@ -142,8 +142,8 @@ TEST(TraceReplayTest, MarksCarryTheSumsSoFar) {
         hits.push_back(totals.hit_blocks);
       },
       [&](uint64_t done) { progress = done; }, [] { return false; });
-  EXPECT_EQ(marks, (std::vector<uint64_t>{3, 6, 9}));
-  EXPECT_EQ(hits, (std::vector<uint64_t>{2, 5, 8}));
+  EXPECT_EQ(marks, (std::vector<uint64_t>{3, 6, 9, 10}));
+  EXPECT_EQ(hits, (std::vector<uint64_t>{2, 5, 8, 9}));
   EXPECT_EQ(progress, 10u);
 }
 
