@@ -93,7 +93,7 @@ class CheckLayersTest(unittest.TestCase):
 
     def test_words_that_look_banned_but_are_not(self):
         self.expect({'mp_server/a.cc': 'Pool(const Pool&) = delete;\n// a new pool, deleted by throw\nLog("throw new std::cout");\n'
-                                       'auto view = new_view;\nreturn std::unique_ptr<V>(new V(a));\nstd::shared_ptr<V> v(new V());\nlist.free(x);\nfoo->sleep(3);\nconst auto n = 1\'000\'000;\n'
+                                       'auto view = new_view;\nreturn std::unique_ptr<V>(new V(a));\nstd::shared_ptr<V> v(new V());\nstd::unique_ptr<V>(\n    new V(a));\nnew (place) V;\nlist.free(x);\nfoo->sleep(3);\nconst auto n = 1\'000\'000;\n'
                                        'auto s = R"(throw delete p)";\n'}, 'words', [])
 
     def test_words_that_common_may_use(self):
@@ -145,6 +145,10 @@ class CheckLayersTest(unittest.TestCase):
         self.expect(files, 'docs', [])
         self.expect({**files, 'docs/B.md': '\n[a](C.md)\n[b](A.md#three)\n'}, 'docs',
                     [('docs/B.md', 2, 'link'), ('docs/B.md', 3, 'link')])
+
+    def test_sources_named_in_documents_exist(self):
+        files = {'README.md': 'docs/ fabric/ `fabric/tcp.cc` then\n`fabric/udp.cc`\n', 'fabric/tcp.cc': '', 'docs/x': ''}
+        self.expect(files, 'docs', [('README.md', 2, 'link')])
 
     def test_unknown_check_is_a_usage_error(self):
         code, _, output = check({}, 'spelling')

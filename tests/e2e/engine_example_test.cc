@@ -1,0 +1,92 @@
+// The code of docs/ENGINE_DEVELOPERS.md, run against real daemons; tests/house/docs_test.py
+// compares the two.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ems_context/block_hash.h"
+#include "ems_context/block_store.h"
+#include "ems_context/context_cache.h"
+#include "mp_sdk/client.h"
+#include "tests/support/cluster.h"
+
+namespace {
+
+constexpr size_t kBlockTokens = 128;
+
+// Stands for prefill: the bytes of block i follow from its tokens.
+void Compute(std::span<const int32_t> tokens, size_t i, std::string* block) {
+  for (size_t at = 0; at < block->size(); ++at) {
+    (*block)[at] = static_cast<char>(tokens[i * kBlockTokens + at % kBlockTokens]);
+  }
+}
+
+struct Figures {
+  size_t found = 0, loaded = 0, stored = 0;
+  std::vector<std::string> blocks;
+};
+
+ems::Status Example(const std::string& controller_address, std::span<const int32_t> tokens,
+                    size_t block_bytes, Figures* figures) {
+  // [example]
+  ems::ClientOptions options;
+  options.controller = controller_address;  // host:port
+  options.name_space = "default";
+  ems::Result<std::unique_ptr<ems::Client>> client = ems::Client::Connect(options);
+  if (!client.ok()) return client.status();  // no controller, or no such namespace
+
+  EMS_RETURN_IF_ERROR((*client)->Put("greeting", std::string_view("hello")));
+  ems::Result<std::string> value = (*client)->Get("greeting");
+  if (!value.ok() && value.status().code() != ems::StatusCode::kNotFound) return value.status();
+
+  std::vector<ems::PutItem> items{{.key = "a", .value = std::string_view("1")},
+                                  {.key = "b", .value = std::string_view("2")}};
+  for (const ems::Status& status : (*client)->MultiPut(items)) EMS_RETURN_IF_ERROR(status);
+
+  ems::context::ClientBlockStore store(client->get());
+  ems::context::ContextCache cache(&store);
+  // Everything that makes two blocks with equal tokens different belongs into the domain.
+  EMS_ASSIGN_OR_RETURN(
+      const ems::context::BlockHasher hasher,
+      ems::context::BlockHasher::Make(
+          {.model = "fingerprint of the weights", .dtype = "bf16", .kv_layout = "NHD/2x8x128"}));
+
+  const ems::context::LookupResult found = cache.Lookup(hasher, tokens);
+  const std::span<const std::string> keys = found.keys;  // of all full blocks
+  std::vector<std::string> blocks(keys.size(), std::string(block_bytes, '\0'));
+  std::vector<ems::MutableBuffers> into;
+  for (std::string& block : blocks) {
+    into.emplace_back(ems::MutableBytes(std::as_writable_bytes(std::span(block))));
+  }
+  const ems::context::LoadResult loaded =
+      cache.Load(keys.first(found.leading_blocks), std::span(into).first(found.leading_blocks));
+
+  const size_t have = loaded.leading_blocks;  // compute everything behind these
+  for (size_t i = have; i < blocks.size(); ++i) Compute(tokens, i, &blocks[i]);
+
+  std::vector<ems::ConstBuffers> values;
+  for (size_t i = have; i < blocks.size(); ++i) values.emplace_back(std::string_view(blocks[i]));
+  const ems::context::SaveResult saved = cache.Save(keys.subspan(have), values);
+  // [example]
+  *figures = {found.leading_blocks, loaded.leading_blocks, saved.stored_blocks, std::move(blocks)};
+  return ems::OkStatus();
+}
+
+TEST(EngineExampleTest, TheSecondRunLoadsWhatTheFirstSaved) {
+  auto cluster = ems::testing::Cluster::Start({.controller_flags = {}, .server_flags = {}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 1000; ++i) tokens.push_back(i * 7);
+  Figures first, second;
+  ASSERT_EQ(Example((*cluster)->controller_address(), tokens, 50'000, &first), ems::OkStatus());
+  EXPECT_EQ(first.found, 0u);
+  EXPECT_EQ(first.stored, 7u);  // 1000 tokens are 7 full blocks of 128
+  ASSERT_EQ(Example((*cluster)->controller_address(), tokens, 50'000, &second), ems::OkStatus());
+  EXPECT_EQ(second.loaded, 7u);
+  EXPECT_EQ(second.stored, 0u);
+  EXPECT_EQ(second.blocks, first.blocks);
+}
+
+}  // namespace

@@ -1,0 +1,70 @@
+// What must hold: each daemon answers /healthz, /readyz and /metrics, and the metrics move with the
+// work.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/thread_pool.h"
+#include "tests/support/cluster.h"
+#include "tests/support/raw_connection.h"
+
+namespace ems::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(StatusPagesTest, EachDaemonIsHealthyReadyAndCounts) {
+  Result<std::unique_ptr<Cluster>> started =
+      Cluster::Start({.controller_flags = {}, .server_flags = {}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  Result<std::unique_ptr<Client>> client = cluster.Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_EQ((*client)->Put("key-" + std::to_string(i), std::string_view("value")), OkStatus());
+  }
+
+  std::vector<Daemon*> daemons{&cluster.controller()};
+  for (int i = 0; i < cluster.server_count(); ++i) daemons.push_back(&cluster.server(i));
+  for (Daemon* daemon : daemons) {
+    SCOPED_TRACE(daemon->options().name);
+    const std::string http = daemon->ready().http_address;
+    for (const char* page : {"/healthz", "/readyz"}) {
+      const Result<std::string> answer = HttpGet(http, page);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      EXPECT_THAT(*answer, StartsWith("200")) << page;
+    }
+    const Result<std::string> metrics = HttpGet(http, "/metrics");
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    EXPECT_THAT(*metrics, StartsWith("200"));
+    EXPECT_THAT(*metrics, HasSubstr("# HELP ems_"));
+    EXPECT_THAT(*metrics, HasSubstr("# TYPE ems_"));
+    EXPECT_THAT(*HttpGet(http, "/nowhere"), StartsWith("404"));
+  }
+}
+
+TEST(StatusPagesTest, AServerWithoutControllerAndMajorityIsHealthyButNotReady) {
+  Result<std::unique_ptr<Cluster>> started =
+      Cluster::Start({.controller_flags = {"--set", "lease_ms=600", "--set", "heartbeat_ms=100"},
+                      .server_flags = {}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  cluster.controller().Kill();
+  cluster.server(1).Kill();
+  cluster.server(2).Kill();
+  const std::string http = cluster.server(0).ready().http_address;
+  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+  Result<std::string> ready = HttpGet(http, "/readyz");
+  StopFlag never_set;
+  while (ready.ok() && ready->starts_with("200") && !deadline.Passed()) {
+    never_set.WaitFor(std::chrono::milliseconds(20));
+    ready = HttpGet(http, "/readyz");
+  }
+  EXPECT_THAT(*ready, StartsWith("503"));
+  EXPECT_THAT(*HttpGet(http, "/healthz"), StartsWith("200"));
+}
+
+}  // namespace
+}  // namespace ems::testing

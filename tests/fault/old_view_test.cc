@@ -1,0 +1,94 @@
+// What must hold for a client that has seen nothing of the last ten views: no wrong byte, no loop,
+// every call within its deadline; and service as before once it hears of the controller again.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/cluster.h"
+#include "tests/support/self_verifying.h"
+#include "tests/support/tcp_proxy.h"
+
+namespace ems::testing {
+namespace {
+
+constexpr Duration kCallTimeout = std::chrono::seconds(1);
+constexpr Duration kSlack = std::chrono::milliseconds(500);
+
+struct Outcome {
+  uint64_t hits = 0, misses = 0, errors = 0;
+};
+
+Outcome GetAll(Client* client, const std::vector<std::string>& keys) {
+  Outcome outcome;
+  for (const std::string& key : keys) {
+    const TimePoint start = Clock::System().Now();
+    const Result<std::string> value = client->Get(key, {.timeout = kCallTimeout});
+    EXPECT_LE(Clock::System().Now() - start, kCallTimeout + kSlack) << value.status();
+    if (value.ok()) {
+      EXPECT_TRUE(VerifyValue("default", key, *value).has_value()) << "wrong bytes for " << key;
+      ++outcome.hits;
+    } else {
+      ++(value.status().code() == StatusCode::kNotFound ? outcome.misses : outcome.errors);
+    }
+  }
+  return outcome;
+}
+
+TEST(OldViewTest, TenViewsBehindThenOneRefresh) {
+  Result<std::unique_ptr<Cluster>> started = Cluster::Start(
+      {.controller_flags = {"--set", "damping_ms=0", "--set", "settle_ms=0"}, .server_flags = {}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  TcpProxy proxy(cluster.controller_address());
+  Result<std::unique_ptr<Client>> behind =
+      cluster.Connect(TransportChoice::kTcp, kCallTimeout, proxy.address());
+  ASSERT_TRUE(behind.ok()) << behind.status();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 60; ++i) {
+    keys.push_back("key-" + std::to_string(i));
+    ASSERT_EQ(
+        (*behind)->Put(keys.back(), std::string_view(MakeValue("default", keys.back(), 1, 5000))),
+        OkStatus());
+  }
+  const ViewVersion old_view = (*behind)->views().view()->version();
+
+  proxy.Cut();
+  for (int round = 0; round < 5; ++round) {  // a leave and a return: two views each
+    cluster.server(0).Signal(SIGTERM);
+    ASSERT_TRUE(cluster.server(0).WaitExit(std::chrono::seconds(10)).ok());
+    ASSERT_EQ(cluster.WaitForServers(2, std::chrono::seconds(10)), OkStatus());
+    ASSERT_EQ(cluster.RestartServer(0), OkStatus());
+    ASSERT_EQ(cluster.WaitForServers(3, std::chrono::seconds(10)), OkStatus());
+  }
+  // One server more gone, so that the old view is wrong about a third of the slots.
+  cluster.server(2).Signal(SIGTERM);
+  ASSERT_TRUE(cluster.server(2).WaitExit(std::chrono::seconds(10)).ok());
+  ASSERT_EQ(cluster.WaitForServers(2, std::chrono::seconds(10)), OkStatus());
+  Result<std::unique_ptr<Client>> fresh = cluster.Connect(TransportChoice::kTcp, kCallTimeout);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_GE((*fresh)->views().view()->version().epoch(), old_view.epoch() + 10);
+
+  const Outcome blind = GetAll(behind->get(), keys);
+  EXPECT_EQ((*behind)->views().view()->version(), old_view);
+  EXPECT_GT(blind.hits, 0u) << "server-1 was there all the time";
+
+  // Slots taken over a moment ago take no Put for a second.
+  const PutOptions patient{.overwrite = true, .timeout = std::chrono::seconds(5)};
+  for (const std::string& key : keys) {
+    ASSERT_EQ((*fresh)->Put(key, std::string_view(MakeValue("default", key, 2, 6000)), patient),
+              OkStatus());
+  }
+  proxy.Mend();
+  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+  Outcome seeing;
+  do {
+    seeing = GetAll(behind->get(), keys);
+  } while (seeing.hits < keys.size() && !deadline.Passed());
+  EXPECT_EQ(seeing.hits, keys.size());
+  EXPECT_GE((*behind)->views().view()->version(), (*fresh)->views().view()->version());
+}
+
+}  // namespace
+}  // namespace ems::testing

@@ -1,0 +1,85 @@
+// What must hold when a server is asked to stop, or sleeps and wakes up: it leaves in order and in
+// time, and never answers for slots that others own by then.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/verified_load.h"
+
+namespace ems::testing {
+namespace {
+
+constexpr Duration kCallTimeout = std::chrono::seconds(1);
+constexpr Duration kSlack = std::chrono::milliseconds(500);
+
+TEST(ServerStopTest, SigtermUnderLoadExitsCleanlyWithinTenSeconds) {
+  Result<std::unique_ptr<Cluster>> cluster =
+      Cluster::Start({.controller_flags = {}, .server_flags = {}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  Result<std::unique_ptr<Client>> client = (*cluster)->Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  VerifiedLoad load(client->get(), {.value_bytes_max = kMiB, .timeout = kCallTimeout});
+  ASSERT_TRUE(load.WaitForCalls(200, std::chrono::seconds(30)));
+
+  (*cluster)->server(2).Signal(SIGTERM);
+  const Result<int> code = (*cluster)->server(2).WaitExit(std::chrono::seconds(10));
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(*code, 0);
+  // It gave up its slots itself: nobody waits for a lease to end.
+  EXPECT_EQ((*cluster)->WaitForServers(2, std::chrono::seconds(3)), OkStatus());
+  ASSERT_TRUE(load.WaitForCalls(100, std::chrono::seconds(10)));
+  LoadCounts counts = load.Take();
+  EXPECT_EQ(counts.wrong_bytes, 0u);
+  EXPECT_LE(counts.slowest, kCallTimeout + kSlack) << counts.ToText();
+  ASSERT_TRUE(load.WaitForCalls(200, std::chrono::seconds(10)));
+  load.Stop();
+  counts = load.Take();
+  EXPECT_EQ(counts.wrong_bytes, 0u);
+  EXPECT_TRUE(counts.errors.empty()) << counts.ToText();
+}
+
+TEST(ServerStopTest, ControllerStopsOnSigtermToo) {
+  Result<std::unique_ptr<Cluster>> cluster =
+      Cluster::Start({.servers = 1, .controller_flags = {}, .server_flags = {}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  (*cluster)->controller().Signal(SIGTERM);
+  const Result<int> code = (*cluster)->controller().WaitExit(std::chrono::seconds(10));
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(*code, 0);
+}
+
+TEST(ServerStopTest, AServerThatSleptBeyondItsLeaseServesNothingOldWhenItWakes) {
+  Result<std::unique_ptr<Cluster>> started =
+      Cluster::Start({.controller_flags = {"--set", "lease_ms=1000", "--set", "heartbeat_ms=100"},
+                      .server_flags = {}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  Result<std::unique_ptr<Client>> client = cluster.Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 60; ++i) keys.push_back("key-" + std::to_string(i));
+  for (const std::string& key : keys)
+    ASSERT_EQ((*client)->Put(key, std::string_view("old")), OkStatus());
+
+  cluster.server(0).Signal(SIGSTOP);
+  ASSERT_EQ(cluster.WaitForServers(2, std::chrono::seconds(10)), OkStatus());
+  for (const std::string& key : keys) {
+    Status status;
+    const Deadline deadline = Deadline::After(std::chrono::seconds(5));
+    do {
+      status = (*client)->Put(key, std::string_view("new"), {.overwrite = true});
+    } while (!status.ok() && !deadline.Passed());
+    ASSERT_EQ(status, OkStatus());
+  }
+  cluster.server(0).Signal(SIGCONT);
+  ASSERT_EQ(cluster.WaitForServers(3, std::chrono::seconds(15)), OkStatus());
+  for (const std::string& key : keys) {
+    const Result<std::string> value = (*client)->Get(key);
+    if (value.ok()) {
+      EXPECT_EQ(*value, "new") << key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ems::testing

@@ -1,0 +1,59 @@
+"""Documentation that cannot lie: its option tables are what the daemons print, its example is code that runs, its scripts' help works.
+With --update the option tables of docs/OPERATIONS.md are written anew."""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
+BIN = os.environ.get('EMS_BIN', os.path.join(SOURCE_DIR, 'build', 'release', 'bin'))
+OPERATIONS = os.path.join(SOURCE_DIR, 'docs', 'OPERATIONS.md')
+
+
+def read(*path):
+    with open(os.path.join(SOURCE_DIR, *path), encoding='utf-8') as file:
+        return file.read()
+
+
+def table_pattern(daemon):
+    return re.compile(r'(`%s --help-config`:\n\n```text\n)(.*?)(```)' % daemon, re.S)
+
+
+def help_config(daemon):
+    return subprocess.run([os.path.join(BIN, daemon), '--help-config'], capture_output=True, text=True, check=True).stdout
+
+
+class DocsTest(unittest.TestCase):
+    def test_option_tables_are_what_the_daemons_print(self):
+        for daemon in ('mp-controller', 'mp-server'):
+            shown = table_pattern(daemon).search(read('docs', 'OPERATIONS.md')).group(2)
+            self.assertEqual(shown, help_config(daemon), f'run tests/house/docs_test.py --update ({daemon})')
+
+    def test_the_example_is_the_code_that_runs(self):
+        blocks = re.findall(r'```cpp\n(.*?)```', read('docs', 'ENGINE_DEVELOPERS.md'), flags=re.S)
+        code = re.search(r'  // \[example\]\n(.*?)  // \[example\]\n', read('tests', 'e2e', 'engine_example_test.cc'), re.S)
+        # The formatter indents and wraps the test's lines; all else is the same.
+        self.assertEqual(''.join(''.join(blocks).split()), ''.join(code.group(1).split()))
+
+    def test_scripts_explain_themselves_and_refuse_nonsense(self):
+        for script in ('deploy/quickstart.sh', 'deploy/cluster.sh', 'deploy/install_deps.sh', 'tests/run.sh'):
+            path = os.path.join(SOURCE_DIR, script)
+            shown = subprocess.run([path, '--help'], capture_output=True, text=True, check=False)
+            self.assertEqual(shown.returncode, 0, script)
+            self.assertIn(os.path.basename(script), shown.stdout)
+        for command in (['deploy/quickstart.sh', '--servers', 'many'], ['deploy/cluster.sh', 'dance'],
+                        ['deploy/install_deps.sh', '--dance'], ['tests/run.sh', '--dance']):
+            run = subprocess.run([os.path.join(SOURCE_DIR, command[0])] + command[1:], capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 2, f'{command}: {run.stdout}{run.stderr}')
+
+
+if __name__ == '__main__':
+    if sys.argv[1:] == ['--update']:
+        operations = read('docs', 'OPERATIONS.md')
+        for program in ('mp-controller', 'mp-server'):
+            operations = table_pattern(program).sub(lambda m, p=program: m.group(1) + help_config(p) + m.group(3), operations)
+        with open(OPERATIONS, 'w', encoding='utf-8') as out:
+            out.write(operations)
+    else:
+        unittest.main()

@@ -1,0 +1,137 @@
+#include "tests/support/cluster.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/check.h"
+#include "common/thread_pool.h"
+#include "mp_controller/view/controller_client.h"
+
+namespace ems::testing {
+namespace {
+
+constexpr Duration kReadyTimeout = std::chrono::seconds(30);
+constexpr Duration kPollInterval = std::chrono::milliseconds(20);
+constexpr size_t kLogTailBytes = 4000;
+
+std::string MakeFolder() {
+  char path[] = "/tmp/ems-test-XXXXXX";  // short: socket paths have 107 characters
+  EMS_CHECK(mkdtemp(path) != nullptr, "mkdtemp failed");
+  return path;
+}
+
+void PrintLogTail(const Daemon& daemon) {
+  const std::string log = daemon.ReadLog();
+  const size_t from = log.size() > kLogTailBytes ? log.size() - kLogTailBytes : 0;
+  std::fprintf(stderr, "---- log of %s\n%s\n", daemon.options().name.c_str(), log.c_str() + from);
+}
+
+}  // namespace
+
+Daemon::Options Cluster::ControllerOptions(const Options& options) const {
+  Daemon::Options daemon{.program = "mp-controller",
+                         .folder = folder_,
+                         .name = "controller",
+                         .flags = {},
+                         .fd_limit = {}};
+  daemon.flags = {"--set", "data_dir=" + folder_ + "/controller",
+                  "--set", "listen=127.0.0.1:0",
+                  "--set", "http_listen=127.0.0.1:0"};
+  daemon.flags.insert(daemon.flags.end(), options.controller_flags.begin(),
+                      options.controller_flags.end());
+  return daemon;
+}
+
+Daemon::Options Cluster::ServerOptions(const Options& options, int index) const {
+  const std::string name = ServerName(index);
+  Daemon::Options daemon{
+      .program = "mp-server", .folder = folder_, .name = name, .flags = {}, .fd_limit = {}};
+  daemon.flags = {"--set", "name=" + name,
+                  "--set", "controller=" + controller_address_,
+                  "--set", "data_dir=" + folder_ + "/" + name,
+                  "--set", "unix_path=" + folder_ + "/" + name + ".sock",
+                  "--set", "listen=127.0.0.1:0",
+                  "--set", "http_listen=127.0.0.1:0",
+                  "--set", "dram.bytes=256MiB"};
+  daemon.flags.insert(daemon.flags.end(), options.server_flags.begin(), options.server_flags.end());
+  return daemon;
+}
+
+Result<std::unique_ptr<Cluster>> Cluster::Start(const Options& options) {
+  std::unique_ptr<Cluster> cluster(new Cluster(MakeFolder()));
+  cluster->daemons_.reserve(static_cast<size_t>(options.servers) + 1);
+  EMS_ASSIGN_OR_RETURN(Daemon controller, Daemon::Start(cluster->ControllerOptions(options)));
+  cluster->daemons_.push_back(std::move(controller));
+  EMS_RETURN_IF_ERROR(cluster->controller().WaitReady(kReadyTimeout));
+  cluster->controller_address_ = cluster->controller().ready().address;
+  for (int i = 0; i < options.servers; ++i) {
+    EMS_ASSIGN_OR_RETURN(Daemon server, Daemon::Start(cluster->ServerOptions(options, i)));
+    cluster->daemons_.push_back(std::move(server));
+  }
+  for (int i = 0; i < options.servers; ++i) {
+    EMS_RETURN_IF_ERROR(cluster->server(i).WaitReady(kReadyTimeout));
+  }
+  EMS_RETURN_IF_ERROR(cluster->WaitForServers(options.servers, kReadyTimeout));
+  return cluster;
+}
+
+Cluster::~Cluster() {
+  for (Daemon& daemon : daemons_) {
+    if (::testing::Test::HasFailure()) PrintLogTail(daemon);
+    daemon.Kill();
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+Status Cluster::RestartController() {
+  Daemon::Options options = controller().options();
+  controller().Kill();
+  options.flags.insert(options.flags.end(), {"--set", "listen=" + controller_address_});
+  EMS_ASSIGN_OR_RETURN(controller(), Daemon::Start(std::move(options)));
+  return controller().WaitReady(kReadyTimeout);
+}
+
+Status Cluster::RespawnServer(int index) {
+  Daemon::Options options = server(index).options();
+  server(index).Kill();
+  EMS_ASSIGN_OR_RETURN(server(index), Daemon::Start(std::move(options)));
+  return OkStatus();
+}
+
+Status Cluster::RestartServer(int index) {
+  EMS_RETURN_IF_ERROR(RespawnServer(index));
+  return server(index).WaitReady(kReadyTimeout);
+}
+
+Status Cluster::WaitForServers(int servers, Duration timeout) {
+  ControllerClient controller(controller_address_, "test");
+  const Deadline deadline = Deadline::After(timeout);
+  StopFlag never_set;
+  size_t seen = 0;
+  while (!deadline.Passed()) {
+    ViewCache cache;
+    const Status status = controller.Refresh(&cache, Deadline::After(std::chrono::seconds(1)));
+    if (const ViewCache::View view = cache.view(); status.ok() && view != nullptr) {
+      seen = view->nodes().size();
+      if (seen == static_cast<size_t>(servers) && !view->frozen()) return OkStatus();
+    }
+    never_set.WaitFor(kPollInterval);
+  }
+  return Error(StatusCode::kDeadlineExceeded, "the view has {} servers, {} were expected", seen,
+               servers);
+}
+
+Result<std::unique_ptr<Client>> Cluster::Connect(TransportChoice transport, Duration op_timeout,
+                                                 const std::string& controller) const {
+  ClientOptions options;
+  options.controller = controller.empty() ? controller_address_ : controller;
+  options.transport = transport;
+  options.op_timeout = op_timeout;
+  return Client::Connect(options);
+}
+
+}  // namespace ems::testing

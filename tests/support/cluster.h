@@ -1,0 +1,65 @@
+#pragma once
+// One controller and some servers as real processes, in a temporary folder, on free loopback ports.
+//
+// Invariant: processes and folder are gone when the Cluster is. After a test failure the ends of
+// the logs are printed. Bound: start, restart and every wait have a timeout.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "mp_sdk/client.h"
+#include "tests/support/daemon.h"
+
+namespace ems::testing {
+
+// Threading: one thread (the one that made it), as Daemon.
+class Cluster final {
+ public:
+  struct Options {
+    int servers = 3;
+    std::vector<std::string> controller_flags;  // e.g. "--set", "lease_ms=1000"
+    std::vector<std::string> server_flags;      // for each server
+  };
+
+  // All daemons ready and all servers in the view.
+  static Result<std::unique_ptr<Cluster>> Start(const Options& options);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  const std::string& folder() const { return folder_; }
+  const std::string& controller_address() const { return controller_address_; }
+  Daemon& controller() { return daemons_.front(); }
+  Daemon& server(int index) { return daemons_.at(static_cast<size_t>(index) + 1); }  // from 0
+  int server_count() const { return static_cast<int>(daemons_.size()) - 1; }
+  static std::string ServerName(int index) { return "server-" + std::to_string(index); }
+
+  // Starts the daemon again, in its folder; the controller on its old address, a server on a new
+  // one.
+  Status RestartController();
+  Status RestartServer(int index);
+  // The same without waiting until it is ready.
+  Status RespawnServer(int index);
+
+  // Waits until the controller's view has exactly `servers` nodes and is not frozen.
+  Status WaitForServers(int servers, Duration timeout);
+
+  // A client of this cluster. `controller` (empty: the controller's own) may be the address of a
+  // proxy.
+  Result<std::unique_ptr<Client>> Connect(TransportChoice transport = TransportChoice::kAuto,
+                                          Duration op_timeout = std::chrono::seconds(1),
+                                          const std::string& controller = "") const;
+
+ private:
+  explicit Cluster(std::string folder) : folder_(std::move(folder)) {}
+  Daemon::Options ControllerOptions(const Options& options) const;
+  Daemon::Options ServerOptions(const Options& options, int index) const;
+
+  std::string folder_;
+  std::string controller_address_;
+  std::vector<Daemon> daemons_;  // controller, then servers
+};
+
+}  // namespace ems::testing

@@ -1,0 +1,192 @@
+#pragma once
+// A peer that speaks the data plane byte by byte: frames made by hand, sent in any pieces, cut
+// anywhere.
+//
+// Bound: every wait has a timeout, 5 s unless told.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/checksum.h"
+#include "common/clock.h"
+#include "fabric/socket.h"
+#include "proto/data_plane.h"
+
+namespace ems::testing {
+
+inline constexpr Duration kPeerPatience = std::chrono::seconds(5);
+
+// One end of a stream socket. Threading: one thread.
+class WirePeer final {
+ public:
+  explicit WirePeer(fabric::Fd fd) : fd_(std::move(fd)) {}
+  // "host:port" or "unix:/path".
+  static WirePeer Connect(const std::string& address) {
+    Result<fabric::Address> parsed = fabric::ParseAddress(address);
+    EMS_CHECK(parsed.ok());
+    Result<fabric::Fd> fd = fabric::Connect(*parsed, kPeerPatience);
+    return WirePeer(fd.ok() ? std::move(*fd) : fabric::Fd());
+  }
+  bool connected() const { return fd_.valid(); }
+  int fd() const { return fd_.get(); }
+
+  // False when the peer has closed or took not all in time.
+  bool Send(std::string_view bytes, Duration timeout = kPeerPatience) {
+    const Deadline deadline = Deadline::After(timeout);
+    while (!bytes.empty()) {
+      const ssize_t sent =
+          ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) {
+        bytes.remove_prefix(static_cast<size_t>(sent));
+      } else if (!Retry() || !Wait(POLLOUT, deadline)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // Exactly `count` bytes; nullopt when the peer closed or was too slow.
+  std::optional<std::string> Receive(size_t count, Duration timeout = kPeerPatience) {
+    const Deadline deadline = Deadline::After(timeout);
+    std::string bytes(count, '\0');
+    size_t have = 0;
+    while (have < count) {
+      const ssize_t got = ::recv(fd_.get(), bytes.data() + have, count - have, MSG_DONTWAIT);
+      if (got == 0) return std::nullopt;
+      if (got > 0) {
+        have += static_cast<size_t>(got);
+      } else if (!Retry() || !Wait(POLLIN, deadline)) {
+        return std::nullopt;
+      }
+    }
+    return bytes;
+  }
+  // What comes until the peer closes; nullopt when it does not within `timeout`.
+  std::optional<std::string> ReceiveAll(Duration timeout = kPeerPatience) {
+    const Deadline deadline = Deadline::After(timeout);
+    std::string bytes;
+    std::vector<char> buffer(64 * kKiB);
+    while (true) {
+      const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (got > 0) {
+        bytes.append(buffer.data(), static_cast<size_t>(got));
+      } else if (got == 0 || !Retry()) {
+        return bytes;
+      } else if (!Wait(POLLIN, deadline)) {
+        return std::nullopt;
+      }
+    }
+  }
+  bool WaitClosed(Duration timeout = kPeerPatience) { return ReceiveAll(timeout).has_value(); }
+  // No more bytes will be sent; receiving goes on.
+  void HalfClose() { ::shutdown(fd_.get(), SHUT_WR); }
+  // Ends the connection with RST.
+  void Reset() {
+    const linger hard{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+    fd_.Close();
+  }
+  void Close() { fd_.Close(); }
+
+ private:
+  static bool Retry() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+  bool Wait(short events, const Deadline& deadline) {
+    pollfd poll{.fd = fd_.get(), .events = events, .revents = 0};
+    return !deadline.Passed() && ::poll(&poll, 1, deadline.RemainingMs()) > 0;
+  }
+  fabric::Fd fd_;
+};
+
+inline void AppendRaw(std::string* to, ConstBytes bytes) { to->append(AsText(bytes)); }
+
+// A whole frame: lengths and checksum are filled in.
+inline std::string MakeFrame(wire::FrameHeader header, std::string_view key,
+                             std::string_view body) {
+  header.key_bytes = static_cast<uint16_t>(key.size());
+  header.body_bytes = body.size();
+  wire::Seal(&header);
+  std::string frame;
+  AppendRaw(&frame, wire::RawBytes(header));
+  return frame.append(key).append(body);
+}
+
+inline wire::FrameHeader MakeHeader(wire::Op op, uint32_t request_id) {
+  wire::FrameHeader header;
+  header.op = op;
+  header.request_id = request_id;
+  header.namespace_id = 1;
+  header.namespace_generation = 1;
+  header.deadline_ms = 2000;
+  return header;
+}
+
+// Value and trailer.
+inline std::string WithTrailer(std::string_view value) {
+  std::string body(value);
+  const uint64_t checksum = Checksum(AsBytes(value));
+  AppendRaw(&body, wire::RawBytes(checksum));
+  return body;
+}
+
+inline std::string PutFrame(uint32_t id, std::string_view key, std::string_view value,
+                            uint16_t flags = 0) {
+  wire::FrameHeader header = MakeHeader(wire::Op::kPut, id);
+  header.flags = flags;
+  return MakeFrame(header, key, WithTrailer(value));
+}
+
+inline std::string KeyFrame(wire::Op op, uint32_t id, std::string_view key) {
+  return MakeFrame(MakeHeader(op, id), key, {});
+}
+
+inline std::string RangeFrame(uint32_t id, std::string_view key, uint64_t offset, uint64_t length) {
+  const wire::RangeBody range{.offset = offset, .length = length};
+  return MakeFrame(MakeHeader(wire::Op::kGetRange, id), key, AsText(wire::RawBytes(range)));
+}
+
+// `values` is empty, or one for each key (MultiPut).
+inline std::string MultiFrame(wire::Op op, uint32_t id, const std::vector<std::string>& keys,
+                              const std::vector<std::string>& values = {}) {
+  wire::FrameHeader header = MakeHeader(op, id);
+  header.item_count = static_cast<uint16_t>(keys.size());
+  std::string body;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    wire::ItemHead head;
+    head.key_bytes = static_cast<uint16_t>(keys[i].size());
+    head.value_bytes = values.empty() ? 0 : values[i].size();
+    AppendRaw(&body, wire::RawBytes(head));
+  }
+  for (const std::string& key : keys) body += key;
+  for (const std::string& value : values) body += WithTrailer(value);
+  return MakeFrame(header, {}, body);
+}
+
+struct WireReply {
+  wire::FrameHeader header;
+  std::string body;
+  wire::ItemResult item(size_t i) const {
+    return wire::ReadRaw<wire::ItemResult>(AsBytes(body).subspan(i * sizeof(wire::ItemResult)));
+  }
+};
+
+// The next answer, its header checked; nullopt when none came or it was damaged.
+inline std::optional<WireReply> ReadReply(WirePeer* peer, Duration timeout = kPeerPatience) {
+  std::optional<std::string> head = peer->Receive(wire::kHeaderBytes, timeout);
+  if (!head) return std::nullopt;
+  WireReply reply;
+  const auto raw = wire::ReadRaw<wire::FrameHeader>(AsBytes(*head));
+  if (!wire::ParseAnswer(AsBytes(*head), raw.op, raw.request_id, &reply.header).ok()) {
+    return std::nullopt;
+  }
+  std::optional<std::string> body = peer->Receive(reply.header.body_bytes, timeout);
+  if (!body) return std::nullopt;
+  reply.body = std::move(*body);
+  return reply;
+}
+
+}  // namespace ems::testing
