@@ -103,9 +103,9 @@ Status StoreBench::Prepare(uint64_t value_bytes) {
   }
   put_items_.clear(), get_items_.clear(), lookup_items_.clear();
   for (uint64_t i = 0; i < keys; ++i) {
-    put_items_.push_back({.key = keys_[i], .value = ConstBytes(Value(i))});
-    get_items_.push_back({.key = keys_[i], .into = Into(i)});
-    lookup_items_.push_back({.key = lookup_keys_[i]});
+    put_items_.push_back({.key = keys_[i], .value = ConstBytes(Value(i)), .route_key = RouteKey()});
+    get_items_.push_back({.key = keys_[i], .into = Into(i), .route_key = RouteKey()});
+    lookup_items_.push_back({.key = lookup_keys_[i], .route_key = RouteKey()});
   }
   outcomes_.assign(keys, Outcome::kFailed);
   failures_.assign(keys, OkStatus());
@@ -269,7 +269,7 @@ bool StoreBench::Count(uint64_t key, const Status& status) {
 }
 
 uint64_t StoreBench::CallStore(uint64_t first, uint64_t count) {
-  const PutOptions options{.overwrite = true};
+  const PutOptions options{.overwrite = true, .route_key = RouteKey()};
   if (count == 1) {
     return Count(first, client_->Put(keys_[first], put_items_[first].value, options)) ? 1 : 0;
   }
@@ -286,7 +286,8 @@ uint64_t StoreBench::CallLookup(uint64_t first, uint64_t count) {
     Count(key, found.ok() && !*found ? Miss() : found.status());
     return found.ok() ? 1 : 0;
   };
-  if (count == 1) return count_answer(first, client_->Exists(lookup_keys_[first]));
+  if (count == 1)
+    return count_answer(first, client_->Exists(lookup_keys_[first], {.route_key = RouteKey()}));
   uint64_t answered = 0;
   const auto found = client_->MultiExists(std::span(lookup_items_).subspan(first, count));
   for (uint64_t i = 0; i < count; ++i) answered += count_answer(first + i, found[i]);
@@ -302,7 +303,9 @@ uint64_t StoreBench::CallLoad(uint64_t first, uint64_t count) {
     }
     return Count(key, bytes.status()) ? 1 : 0;
   };
-  if (count == 1) return count_value(first, client_->Get(keys_[first], get_items_[first].into));
+  if (count == 1)
+    return count_value(
+        first, client_->Get(keys_[first], get_items_[first].into, {.route_key = RouteKey()}));
   uint64_t loaded = 0;
   const auto bytes = client_->MultiGet(std::span(get_items_).subspan(first, count));
   for (uint64_t i = 0; i < count; ++i) loaded += count_value(first + i, bytes[i]);

@@ -30,6 +30,8 @@ struct StoreSettings {
   uint64_t threads = 1;        // callers at once
   double hit_rate = 0.75;      // share of the keys of a Lookup that were stored
   bool verify = true;
+  // All keys go to one server, so that one caller uses one connection, as the raw socket does.
+  bool one_server = false;
 };
 
 // Rounds of one kind.
@@ -107,6 +109,7 @@ class StoreBench final {
   bool Count(uint64_t key, const Status& status);
 
   uint64_t ValueId(std::string_view key, uint64_t put_id) const;
+  std::string_view RouteKey() const { return settings_.one_server ? "bench" : ""; }
   void FillValues();
   void PoisonInto();
   void CheckLookup(SectionResult* result) const;

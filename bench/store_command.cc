@@ -94,6 +94,7 @@ Result<Plan> MakePlan(Flags flags) {
   if (flags.gate) {
     EMS_RETURN_IF_ERROR(CheckGate(flags, &plan.sizes));
     flags.transport = "tcp";
+    flags.settings.one_server = true;
   }
   const uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
   if (largest > kMemoryMax / 2 / flags.settings.keys) {
@@ -318,10 +319,11 @@ void Announce(const Plan& plan, const std::string& name_space, const DhtView& vi
   const StoreSettings& s = plan.flags.settings;
   const char* transport = unix_used ? "unix" : "tcp";
   report->Print(fmt::format(
-      "ems-bench store: {} servers, {}, {} thread{}, {}, namespace {}, verification {}\n"
+      "ems-bench store: {}{} servers, {}, {} thread{}, {}, namespace {}, verification {}\n"
       "Latencies are of one call. GB/s and ops/s are of the median round. CPU is that of this "
       "process{}.\n",
-      view.nodes().size(), transport, s.threads, s.threads == 1 ? "" : "s",
+      s.one_server ? "one of " : "", view.nodes().size(), transport, s.threads,
+      s.threads == 1 ? "" : "s",
       s.batch == 1 ? "single calls" : fmt::format("{} keys a call", s.batch), name_space,
       s.verify ? "on" : "OFF", cpu.knows_servers() ? " and the servers" : " alone"));
   if (!plan.flags.no_raw) {
@@ -330,6 +332,7 @@ void Announce(const Plan& plan, const std::string& name_space, const DhtView& vi
         "paired rounds.\n");
   }
   report->json()["settings"] = {{"servers", view.nodes().size()},
+                                {"one_server", s.one_server},
                                 {"transport", transport},
                                 {"threads", s.threads},
                                 {"batch", s.batch},
