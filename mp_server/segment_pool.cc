@@ -48,6 +48,7 @@ Result<std::unique_ptr<Segment>> SegmentPool::Acquire(uint64_t bytes_min) {
                  FormatBytes(bytes_min), FormatBytes(options_.bytes));
   }
   std::unique_ptr<Segment> found;
+  bool wanted = false;
   {
     auto state = state_.Lock();
     const bool large = bytes_min > options_.segment_bytes;
@@ -66,12 +67,14 @@ Result<std::unique_ptr<Segment>> SegmentPool::Acquire(uint64_t bytes_min) {
       std::erase_if(state->wanted, [&](const Wanted& w) { return w.bytes == found->size_bytes(); });
     } else if (large &&
                options_.bytes - state->in_use_bytes >= RoundUp(bytes_min, fabric::kHugePageBytes)) {
+      wanted = true;
       Want(*state, RoundUp(bytes_min, fabric::kHugePageBytes));
     }
   }
-  wakeup_.notify_all();
+  if (wanted) wakeup_.notify_all();
   if (found != nullptr) return found;
-  return Error(StatusCode::kResourceExhausted, "no segment of {} is ready", FormatBytes(bytes_min));
+  return Error(StatusCode::kResourceExhausted,
+               wanted ? "a segment of this size is being prepared" : "no segment is ready");
 }
 
 void SegmentPool::Want(State& state, uint64_t bytes) const {
@@ -149,7 +152,8 @@ void SegmentPool::Run() {
       if (bytes > 0) {
         state->created_bytes += bytes;
       } else if (closing.empty()) {
-        state.WaitFor(wakeup_, kIdle, [](const State& s) { return s.stopping || s.poked; });
+        state.WaitFor(wakeup_, std::min(kIdle, options_.retry_after),
+                      [](const State& s) { return s.stopping || s.poked; });
         continue;
       }
     }

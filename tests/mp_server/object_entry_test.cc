@@ -1,0 +1,32 @@
+#include "mp_server/object_entry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace ems::server {
+namespace {
+
+TEST(EntryPoolTest, HandsOutDistinctEntriesAndRecyclesThem) {
+  EntryPool pool;
+  std::set<ObjectEntry*> first;
+  for (int i = 0; i < 2000; ++i) EXPECT_TRUE(first.insert(pool.Take()).second);
+  EXPECT_EQ(pool.taken(), 2000u);
+  for (ObjectEntry* entry : first) pool.Give(entry);
+  EXPECT_EQ(pool.taken(), 0u);
+  std::vector<ObjectEntry*> again;
+  for (int i = 0; i < 2000; ++i) again.push_back(pool.Take());
+  for (ObjectEntry* entry : again)
+    EXPECT_TRUE(first.contains(entry)) << "a new block though old entries were free";
+}
+
+TEST(EntryPoolDeathTest, GivingBackAHeldEntryIsABug) {
+  EntryPool pool;
+  ObjectEntry* entry = pool.Take();
+  entry->holds.store(1);
+  EXPECT_DEATH(pool.Give(entry), "holds 1");
+}
+
+}  // namespace
+}  // namespace ems::server
