@@ -188,7 +188,11 @@ bool Membership::AnyShownIsDown() const {
 std::vector<NodeInfo> Membership::NextNodes(bool drop_lost, bool admit, TimePoint now) const {
   std::vector<NodeInfo> nodes;
   for (const auto& [id, member] : members_) {
-    const bool may_change = member.alive() && now >= member.not_before && member.info.boot_id != 0;
+    // Heard of just now: one that died while it was damped is not admitted only to be dropped
+    // again.
+    const bool fresh = now - member.last_heard <= options_.heartbeat * 3 / 2;
+    const bool may_change =
+        member.alive() && fresh && now >= member.not_before && member.info.boot_id != 0;
     if (!member.shown.has_value()) {
       if (admit && may_change) nodes.push_back(member.info);
       continue;

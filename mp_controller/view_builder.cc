@@ -66,8 +66,8 @@ std::vector<SlotId> Seize(const SlotTable& previous, std::vector<Seat>* seats) {
   return orphans;
 }
 
-// Largest remainder, but a seat that already holds the extra slot comes first, so that rounding
-// moves nothing; and a seat that one more slot would push above kLoadMax comes last.
+// Largest remainder, but what a seat already holds comes first, so that rounding moves nothing, and
+// what would push a seat above kLoadMax comes last.
 void SetTargets(std::vector<Seat>* seats) {
   size_t given = 0;
   for (Seat& seat : *seats) {
@@ -79,8 +79,9 @@ void SetTargets(std::vector<Seat>* seats) {
     const auto rank = [](const Seat& s) {
       const double next = static_cast<double>(s.target + 1);
       const bool fits = next <= s.share * kLoadMax;
-      const bool holds = s.held.size() > s.target && next < s.share + 1;
-      return std::tuple(fits, holds, s.share - static_cast<double>(s.target));
+      const bool holds = s.held.size() > s.target;
+      const bool first = next < s.share + 1;
+      return std::tuple(fits, holds && first, holds, s.share - static_cast<double>(s.target));
     };
     for (Seat& seat : *seats) {
       if (best == nullptr || rank(seat) > rank(*best)) best = &seat;

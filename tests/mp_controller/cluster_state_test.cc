@@ -1,0 +1,133 @@
+#include "mp_controller/cluster_state.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/controller.pb.h"
+#include "tests/mp_controller/temp_dir.h"
+
+namespace ems::controller {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One life of a controller on a folder, without threads or sockets.
+struct Life {
+  explicit Life(const std::string& folder, ManualClock* clock_in) : clock(clock_in) {
+    auto opened = ControllerStore::Open(folder);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    store = std::move(*opened);
+    state = std::make_unique<ClusterState>(
+        MembershipOptions{}, ClusterState::Parts{clock, store.get(), &publisher, &metrics});
+    EXPECT_TRUE(state->Start("default").ok());
+  }
+  uint32_t Register(const std::string& name, uint64_t boot) {
+    v1::RegisterRequest request;
+    request.mutable_node()->set_name(name);
+    request.mutable_node()->set_boot_id(boot);
+    request.mutable_node()->set_data_address("h:1");
+    request.mutable_node()->set_capacity_bytes(1 << 30);
+    v1::RegisterReply reply;
+    EXPECT_TRUE(state->Register(request, &reply).ok());
+    return reply.node_id();
+  }
+  void Run(Duration time) {
+    for (Duration past{}; past < time; past += milliseconds(100)) {
+      clock->Advance(milliseconds(100));
+      state->Tick();
+    }
+  }
+
+  ManualClock* clock;
+  MetricsRegistry registry;
+  ControllerMetrics metrics{&registry};
+  ViewPublisher publisher{16};
+  std::unique_ptr<ControllerStore> store;
+  std::unique_ptr<ClusterState> state;
+};
+
+TEST(ClusterStateTest, RestartRepublishesTheSameOwnersUnderANewTerm) {
+  TempDir dir;
+  ManualClock clock;
+  ViewCache::View before;
+  uint32_t id_b = 0;
+  {
+    Life life(dir.path(), &clock);
+    life.Register("a", 1);
+    id_b = life.Register("b", 1);
+    life.Run(milliseconds(500));
+    before = life.publisher.view();
+    EXPECT_EQ(before->nodes().size(), 2u);
+  }
+  Life life(dir.path(), &clock);
+  const auto after = life.publisher.view();
+  EXPECT_EQ(after->version(),
+            ViewVersion(before->version().term() + 1, before->version().epoch() + 1));
+  EXPECT_EQ(after->slots(), before->slots());
+  EXPECT_EQ(life.Register("b", 2), id_b) << "a name keeps its id";
+  EXPECT_GT(life.Register("c", 1), id_b);
+}
+
+TEST(ClusterStateTest, DefaultNamespaceIsMadeOnceOnly) {
+  TempDir dir;
+  ManualClock clock;
+  v1::Namespace ns;
+  v1::GetNamespaceRequest get;
+  get.set_name("default");
+  {
+    Life life(dir.path(), &clock);
+    ASSERT_TRUE(life.state->GetNamespace(get, &ns).ok());
+    v1::DeleteNamespaceRequest request;
+    request.set_name("default");
+    v1::DeleteNamespaceReply reply;
+    ASSERT_TRUE(life.state->DeleteNamespace(request, &reply).ok());
+  }
+  Life life(dir.path(), &clock);
+  EXPECT_EQ(life.state->GetNamespace(get, &ns).code(), StatusCode::kNotFound)
+      << "what an operator deleted stays deleted";
+}
+
+TEST(ClusterStateTest, RemovedNameGetsAnIdOfItsOwnLater) {
+  TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  const uint32_t id = life.Register("a", 1);
+  life.Register("b", 1);
+  life.Run(milliseconds(500));
+  v1::LeaveRequest leave;
+  leave.set_node_id(id);
+  leave.set_boot_id(1);
+  v1::LeaveReply left;
+  ASSERT_TRUE(life.state->Leave(leave, &left).ok());
+  life.Run(milliseconds(500));
+  v1::RemoveNodeRequest remove;
+  remove.set_name("a");
+  v1::RemoveNodeReply removed;
+  ASSERT_TRUE(life.state->RemoveNode(remove, &removed).ok());
+  EXPECT_GT(life.Register("a", 2), id);
+}
+
+TEST(ClusterStateTest, ListNodesShowsSlotsStateAndUsage) {
+  TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  const uint32_t id = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  v1::HeartbeatRequest beat;
+  beat.set_node_id(id);
+  beat.set_boot_id(1);
+  beat.mutable_usage()->set_objects(42);
+  v1::HeartbeatReply reply;
+  ASSERT_TRUE(life.state->Heartbeat(beat, &reply).ok());
+  EXPECT_TRUE(reply.admitted());
+  clock.Advance(milliseconds(700));
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  ASSERT_EQ(list.nodes_size(), 1);
+  EXPECT_EQ(list.nodes(0).slots(), kSlotCount);
+  EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LIVE);
+  EXPECT_EQ(list.nodes(0).usage().objects(), 42u);
+  EXPECT_EQ(list.nodes(0).heartbeat_age_ms(), 700u);
+}
+
+}  // namespace
+}  // namespace ems::controller

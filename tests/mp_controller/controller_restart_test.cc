@@ -1,0 +1,140 @@
+// The real mp-controller, killed with -9 at random moments: what it acknowledged is there, (term,
+// epoch) only grows.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "common/thread_pool.h"
+#include "mp_controller/view/controller_client.h"
+#include "tests/mp_controller/temp_dir.h"
+
+extern char** environ;
+
+namespace ems::controller {
+namespace {
+
+Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
+
+// One run of the binary.
+class Process final {
+ public:
+  explicit Process(std::vector<std::string> args) {
+    args.insert(args.begin(), std::string(EMS_BIN_DIR) + "/mp-controller");
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+  }
+  ~Process() { Kill(SIGKILL); }
+  // The exit code, or minus the signal.
+  int Kill(int signal) {
+    if (pid_ > 0) ::kill(pid_, signal);
+    return Wait();
+  }
+  int Wait() {
+    if (pid_ <= 0) return 0;
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+std::vector<std::string> Args(const std::string& dir) {
+  return {"--set",        "data_dir=" + dir + "/data",
+          "--set",        "listen=127.0.0.1:0",
+          "--set",        "http_listen=127.0.0.1:0",
+          "--set",        "log_level=error",
+          "--ready-file", dir + "/ready"};
+}
+
+// Waits for the ready file and gives the address in it.
+std::string AddressOf(const std::string& dir) {
+  const Deadline deadline = Soon();
+  StopFlag never;
+  while (!deadline.Passed()) {
+    std::stringstream text;
+    text << std::ifstream(dir + "/ready").rdbuf();
+    const std::string line = text.str();
+    const std::string mark = "\"address\":\"";
+    if (const size_t at = line.find(mark); at != std::string::npos) {
+      const size_t begin = at + mark.size();
+      return line.substr(begin, line.find('"', begin) - begin);
+    }
+    never.WaitFor(std::chrono::milliseconds(5));
+  }
+  return "";
+}
+
+TEST(ControllerRestartTest, KillAtRandomMomentsLosesNothingAcknowledged) {
+  const auto seed = static_cast<uint32_t>(Clock::System().Now().time_since_epoch().count());
+  RecordProperty("seed", std::to_string(seed));
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  TempDir dir;
+  std::set<std::string> acknowledged;
+  std::set<uint32_t> ids;
+  ViewVersion last;
+  for (int round = 0; round < 10; ++round) {
+    ::unlink((dir.path() + "/ready").c_str());
+    Process process(Args(dir.path()));
+    const std::string address = AddressOf(dir.path());
+    ASSERT_FALSE(address.empty()) << "round " << round;
+    ControllerClient client(address, "restart test");
+    ViewCache cache;
+    ASSERT_TRUE(client.Refresh(&cache, Soon()).ok());
+    ASSERT_GT(cache.view()->version(), last) << "round " << round;
+    last = cache.view()->version();
+    for (const std::string& name : acknowledged) {
+      ASSERT_NE(cache.namespaces()->Find(name), nullptr) << name << ", round " << round;
+    }
+    const auto moment = std::chrono::microseconds(random() % 200'000);
+    StopFlag killed;
+    Thread killer("killer", [&] {
+      killed.WaitFor(moment);
+      ::kill(process.pid(), SIGKILL);
+    });
+    for (int i = 0;; ++i) {
+      NamespaceInfo wanted;
+      wanted.name = fmt::format("r{}-{}", round, i);
+      const auto made = client.CreateNamespace(wanted, Soon());
+      if (!made.ok()) break;
+      acknowledged.insert(wanted.name);
+      EXPECT_TRUE(ids.insert(made->ref.id.value()).second) << "an id twice";
+    }
+    killer.Join();
+    EXPECT_EQ(process.Wait(), -SIGKILL);
+  }
+  EXPECT_GT(acknowledged.size(), 10u);
+}
+
+TEST(ControllerRestartTest, SigtermStopsInOrderAndExitCodesTell) {
+  TempDir dir;
+  Process process(Args(dir.path()));
+  ASSERT_FALSE(AddressOf(dir.path()).empty());
+  EXPECT_EQ(Process(Args(dir.path())).Wait(), 1) << "the folder is in use";
+  const TimePoint begin = Clock::System().Now();
+  EXPECT_EQ(process.Kill(SIGTERM), 0);
+  EXPECT_LT(Clock::System().Now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(Process({"--set", "data_dir=/x", "--set", "lease=1"}).Wait(), 2);
+  EXPECT_EQ(Process({"--no-such-flag"}).Wait(), 2);
+  EXPECT_EQ(Process({}).Wait(), 2) << "data_dir is required";
+  EXPECT_EQ(Process({"--help"}).Wait(), 0);
+  EXPECT_EQ(Process({"--version"}).Wait(), 0);
+  EXPECT_EQ(Process({"--help-config"}).Wait(), 0);
+}
+
+}  // namespace
+}  // namespace ems::controller

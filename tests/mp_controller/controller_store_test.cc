@@ -1,0 +1,116 @@
+#include "mp_controller/controller_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/mp_controller/temp_dir.h"
+
+namespace ems::controller {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<ControllerStore> Open(const std::string& path) {
+  auto store = ControllerStore::Open(path);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return std::move(*store);
+}
+
+std::shared_ptr<const DhtView> View(uint64_t epoch) {
+  NodeInfo node;
+  node.id = NodeId(1);
+  node.name = "a";
+  SlotTable slots;
+  slots.set_owner(SlotId(static_cast<uint16_t>(epoch)), NodeId(1));
+  return *DhtView::Make(ViewVersion(1, epoch), {node}, slots, false);
+}
+
+NamespaceChange Change(uint32_t id, const std::string& name, bool deleted, uint64_t version) {
+  NamespaceInfo info;
+  info.ref = {NamespaceId(id), 1};
+  info.name = name;
+  return {.info = info, .deleted = deleted, .version = version, .next_id = id + 1};
+}
+
+TEST(ControllerStoreTest, FirstStartFindsNothing) {
+  TempDir dir;
+  const auto state = Open(dir.path())->Load();
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->term, 0u);
+  EXPECT_EQ(state->view, nullptr);
+}
+
+TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
+  TempDir dir;
+  {
+    auto store = Open(dir.path());
+    ASSERT_TRUE(store->Load().ok());
+    ASSERT_TRUE(store->PutTerm(1).ok());
+    ASSERT_TRUE(store->PutNode({.id = NodeId(1), .name = "a"}, 2).ok());
+    ASSERT_TRUE(store->PutNode({.id = NodeId(2), .name = "b"}, 3).ok());
+    ASSERT_TRUE(store->DeleteNode("a").ok());
+    ASSERT_TRUE(store->PutNamespace(Change(1, "x", false, 1)).ok());
+    ASSERT_TRUE(store->PutNamespace(Change(2, "y", false, 2)).ok());
+    ASSERT_TRUE(store->PutNamespace(Change(1, "x", true, 3)).ok());
+    for (uint64_t epoch = 1; epoch <= 40; ++epoch) ASSERT_TRUE(store->PutView(*View(epoch)).ok());
+  }
+  const auto state = Open(dir.path())->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->term, 1u);
+  EXPECT_EQ(state->epoch, 40u);
+  EXPECT_EQ(state->next_node_id, 3u);
+  ASSERT_EQ(state->nodes.size(), 1u);
+  EXPECT_EQ(state->nodes[0].name, "b");
+  ASSERT_EQ(state->namespaces.size(), 1u);
+  EXPECT_EQ(state->namespaces[0].name, "y");
+  EXPECT_EQ(state->namespaces_version, 3u);
+  ASSERT_NE(state->view, nullptr);
+  EXPECT_EQ(state->view->version(), ViewVersion(1, 40));
+  EXPECT_EQ(state->view->slots(), View(40)->slots());
+}
+
+TEST(ControllerStoreTest, SecondOneOnTheSameFolderIsToldSo) {
+  TempDir dir;
+  const auto first = Open(dir.path());
+  const auto second = ControllerStore::Open(dir.path());
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(second.status())), HasSubstr("another mp-controller uses"));
+  EXPECT_TRUE(first->PutTerm(1).ok()) << "the first is undisturbed";
+}
+
+TEST(ControllerStoreTest, DamageIsRefusedWithFolderAndAdvice) {
+  TempDir dir;
+  {
+    auto store = Open(dir.path());
+    ASSERT_TRUE(store->PutTerm(1).ok());
+  }
+  { auto store = Open(dir.path()); }  // the log is in a table file now
+  for (const auto& file : std::filesystem::directory_iterator(dir.path() + "/store")) {
+    const std::string name = file.path().filename();
+    if (name.starts_with("MANIFEST")) std::ofstream(file.path(), std::ios::trunc) << "garbage";
+  }
+  const auto damaged = ControllerStore::Open(dir.path());
+  EXPECT_EQ(damaged.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(damaged.status())), HasSubstr(dir.path()));
+  EXPECT_THAT(std::string(Message(damaged.status())),
+              HasSubstr("Restore the folder from a backup"));
+}
+
+TEST(ControllerStoreTest, VanishedDatabaseIsDamageNotAFirstStart) {
+  TempDir dir;
+  { auto store = Open(dir.path()); }
+  std::filesystem::remove_all(dir.path() + "/store");
+  EXPECT_EQ(ControllerStore::Open(dir.path()).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(ControllerStoreTest, FolderThatIsAFileIsRefused) {
+  TempDir dir;
+  std::ofstream(dir.path() + "/file") << "x";
+  EXPECT_EQ(ControllerStore::Open(dir.path() + "/file").status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace ems::controller

@@ -1,0 +1,322 @@
+// The state machine under a clock that the test moves: 100 ms a tick, as the controller does.
+#include "mp_controller/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace ems::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+NodeInfo Info(const std::string& name, uint64_t boot, uint64_t capacity = 1 << 30) {
+  NodeInfo info;
+  info.name = name;
+  info.boot_id = boot;
+  info.data_address = "h:1";
+  info.capacity_bytes = capacity;
+  return info;
+}
+
+// Processes that send heartbeats while they live, and the views that follow.
+class Cluster {
+ public:
+  void Start(const std::string& name, uint64_t boot) {
+    if (!membership.IdOf(name).has_value()) membership.AddNode(NodeId(next_id++), name);
+    ids[name] = *membership.Register(Info(name, boot), now);
+    alive[name] = boot;
+  }
+  void Kill(const std::string& name) { alive.erase(name); }
+  void Run(Duration time) {
+    for (const TimePoint end = now + time; now < end;) {
+      now += milliseconds(100);
+      if (now.time_since_epoch() % seconds(1) == Duration::zero()) Beat();
+      if (auto proposal = membership.Propose(now)) {
+        membership.Commit(*proposal, now);
+        view = *proposal;
+        published.push_back(now);
+      }
+    }
+  }
+  void Beat() {
+    for (const auto& [name, boot] : alive) {
+      const auto reply = membership.Heartbeat(ids[name], boot, {}, {}, now);
+      if (!reply.ok()) Start(name, boot);
+    }
+  }
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& node : view.nodes) names.insert(node.name);
+    return names;
+  }
+  uint64_t BootOf(const std::string& name) const {
+    for (const auto& node : view.nodes)
+      if (node.name == name) return node.boot_id;
+    return 0;
+  }
+
+  Membership membership{MembershipOptions{}};
+  TimePoint now{seconds(1000)};
+  uint32_t next_id = 1;
+  std::map<std::string, NodeId> ids;
+  std::map<std::string, uint64_t> alive;
+  Proposal view;
+  std::vector<TimePoint> published;
+};
+
+using Names = std::set<std::string>;
+
+Cluster Running(int nodes, Duration time = seconds(60)) {
+  Cluster cluster;
+  for (int i = 0; i < nodes; ++i) cluster.Start("n" + std::to_string(i), 1);
+  cluster.Run(time);
+  return cluster;
+}
+
+TEST(MembershipTest, RegistrationsWithinTheSettleTimeMakeOneView) {
+  Cluster cluster;
+  cluster.Start("a", 1);
+  cluster.Run(milliseconds(100));
+  cluster.Start("b", 1);
+  EXPECT_TRUE(cluster.published.empty());
+  cluster.Run(milliseconds(300));
+  ASSERT_EQ(cluster.published.size(), 1u);
+  EXPECT_EQ(cluster.names(), (Names{"a", "b"}));
+  cluster.Start("a", 1);  // the same again changes nothing
+  cluster.Run(seconds(30));
+  EXPECT_EQ(cluster.published.size(), 1u);
+}
+
+TEST(MembershipTest, KilledNodeIsOutWithin6700Ms) {
+  for (int offset_ms = 0; offset_ms < 1000; offset_ms += 100) {
+    Cluster cluster = Running(3);
+    cluster.Run(milliseconds(offset_ms));
+    const TimePoint killed = cluster.now;
+    cluster.Kill("n1");
+    cluster.Run(seconds(10));
+    EXPECT_EQ(cluster.names(), (Names{"n0", "n2"}));
+    EXPECT_LE(cluster.published.back() - killed, milliseconds(6700)) << offset_ms;
+    EXPECT_GE(cluster.published.back() - killed, milliseconds(4000)) << offset_ms;
+  }
+}
+
+TEST(MembershipTest, LostHeartbeatsShorterThanTheLeaseChangeNothing) {
+  Cluster cluster = Running(3);
+  const size_t views = cluster.published.size();
+  cluster.Kill("n1");
+  cluster.Run(milliseconds(3900));
+  cluster.alive["n1"] = 1;
+  cluster.Run(seconds(20));
+  EXPECT_EQ(cluster.published.size(), views);
+}
+
+TEST(MembershipTest, LeaveGivesUpSlotsAtOnceAndCleanRestartIsNotDelayed) {
+  Cluster cluster = Running(3);
+  ASSERT_TRUE(cluster.membership.Leave(cluster.ids["n1"], 1, cluster.now).ok());
+  cluster.Kill("n1");
+  cluster.Run(milliseconds(400));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n2"}));
+  const NodeId id = cluster.ids["n1"];
+  cluster.Start("n1", 2);
+  EXPECT_EQ(cluster.ids["n1"], id) << "a name keeps its id";
+  cluster.Run(milliseconds(400));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1", "n2"}));
+}
+
+TEST(MembershipTest, NewBootIdKeepsThePlaceAndTheOldProcessIsTold) {
+  Cluster cluster = Running(2);
+  cluster.Start("n1", 2);
+  cluster.Run(milliseconds(400));
+  EXPECT_EQ(cluster.BootOf("n1"), 2u);
+  const auto old = cluster.membership.Heartbeat(cluster.ids["n1"], 1, {}, {}, cluster.now).status();
+  EXPECT_EQ(old.code(), StatusCode::kAborted);
+  EXPECT_EQ(cluster.membership.Register(Info("n1", 1), cluster.now).status().code(),
+            StatusCode::kAborted);
+  EXPECT_EQ(cluster.membership.Leave(cluster.ids["n1"], 1, cluster.now).code(),
+            StatusCode::kAborted);
+  EXPECT_EQ(cluster.membership.Heartbeat(cluster.ids["n1"], 3, {}, {}, cluster.now).status().code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(cluster.membership.Heartbeat(NodeId(99), 1, {}, {}, cluster.now).status().code(),
+            StatusCode::kNotFound);
+}
+
+TEST(MembershipTest, HeartbeatSaysWhetherTheViewShowsThisProcess) {
+  Cluster cluster;
+  cluster.Start("a", 1);
+  EXPECT_FALSE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, {}, {}, cluster.now));
+  cluster.Run(milliseconds(400));
+  EXPECT_TRUE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, {}, {}, cluster.now));
+}
+
+// F14: however a node flaps, it changes the view at most once in 5 s.
+TEST(MembershipTest, FlappingNodeChangesTheViewAtMostOnceIn5s) {
+  for (const int period_s : {1, 3, 7, 12}) {
+    Cluster cluster = Running(4, seconds(10));
+    cluster.published.clear();
+    uint64_t boot = 2;
+    for (int cycle = 0; cycle < 120 / period_s; ++cycle) {
+      cluster.Start("n1", boot++);  // a restart within the lease, or after it
+      cluster.Run(milliseconds(500));
+      if (period_s > 5) cluster.Kill("n1");
+      cluster.Run(seconds(period_s) - milliseconds(500));
+    }
+    ASSERT_GE(cluster.published.size(), 2u);
+    for (size_t i = 1; i < cluster.published.size(); ++i) {
+      EXPECT_GE(cluster.published[i] - cluster.published[i - 1], seconds(5)) << period_s;
+    }
+  }
+}
+
+TEST(MembershipTest, LongUptimeIsNotDamped) {
+  Cluster cluster = Running(3, seconds(120));
+  cluster.Kill("n1");
+  cluster.Run(seconds(8));
+  ASSERT_EQ(cluster.names(), (Names{"n0", "n2"}));
+  cluster.Start("n1", 2);
+  cluster.Run(milliseconds(400));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1", "n2"}));
+}
+
+TEST(MembershipTest, MoreThanHalfGoneFreezesAndTheirReturnThaws) {
+  Cluster cluster = Running(5);
+  const auto before = cluster.names();
+  for (const char* name : {"n0", "n1", "n2"}) cluster.Kill(name);
+  cluster.Run(seconds(60));
+  EXPECT_TRUE(cluster.membership.frozen());
+  EXPECT_TRUE(cluster.view.frozen);
+  EXPECT_EQ(cluster.names(), before) << "the table stays";
+  const size_t views = cluster.published.size();
+  cluster.Run(seconds(60));
+  EXPECT_EQ(cluster.published.size(), views) << "time alone changes nothing";
+  cluster.Start("n0", 9);
+  cluster.Run(seconds(2));
+  EXPECT_FALSE(cluster.membership.frozen());
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n3", "n4"}));
+}
+
+TEST(MembershipTest, HalfGoneIsNotMoreThanHalf) {
+  Cluster cluster = Running(4);
+  cluster.Kill("n0");
+  cluster.Kill("n1");
+  cluster.Run(seconds(10));
+  EXPECT_FALSE(cluster.membership.frozen());
+  EXPECT_EQ(cluster.names(), (Names{"n2", "n3"}));
+}
+
+// Deaths spread over the heartbeat interval are one event, not two moves and then a freeze.
+TEST(MembershipTest, DeathsWithinOneHeartbeatAreCountedTogether) {
+  Cluster cluster = Running(3);
+  const size_t views = cluster.published.size();
+  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n0"], 1, {}, {}, cluster.now).ok());
+  cluster.Kill("n0");
+  cluster.Run(milliseconds(900));
+  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n1"], 1, {}, {}, cluster.now).ok());
+  cluster.Kill("n1");
+  cluster.Run(seconds(9));
+  EXPECT_TRUE(cluster.membership.frozen());
+  EXPECT_EQ(cluster.names().size(), 3u);
+  EXPECT_EQ(cluster.published.size(), views + 1);
+}
+
+TEST(MembershipTest, LossesOfTheLastTenSecondsCount) {
+  Cluster cluster = Running(4);
+  cluster.Kill("n0");
+  cluster.Run(seconds(3));
+  cluster.Kill("n1");
+  cluster.Run(seconds(3));
+  cluster.Kill("n2");
+  cluster.Run(seconds(10));
+  EXPECT_TRUE(cluster.membership.frozen());
+  Cluster slow = Running(4);
+  for (const char* name : {"n0", "n1"}) {
+    slow.Kill(name);
+    slow.Run(seconds(30));
+  }
+  EXPECT_FALSE(slow.membership.frozen());
+  EXPECT_EQ(slow.names(), (Names{"n2", "n3"}));
+}
+
+TEST(MembershipTest, AcceptLossThawsAndDropsTheMissing) {
+  Cluster cluster = Running(3);
+  EXPECT_EQ(cluster.membership.AcceptLoss().code(), StatusCode::kFailedPrecondition);
+  cluster.Kill("n0");
+  cluster.Kill("n1");
+  cluster.Run(seconds(10));
+  ASSERT_TRUE(cluster.membership.frozen());
+  ASSERT_TRUE(cluster.membership.AcceptLoss().ok());
+  cluster.Run(milliseconds(100));
+  EXPECT_FALSE(cluster.membership.frozen());
+  EXPECT_EQ(cluster.names(), (Names{"n2"}));
+  cluster.Run(seconds(30));
+  EXPECT_EQ(cluster.names(), (Names{"n2"}));
+}
+
+// F19: all restart at once, and the controller too: nobody is declared dead before a whole lease,
+// nothing moves.
+TEST(MembershipTest, RestoredNodesHaveOneLeaseAndThenFreeze) {
+  Cluster old = Running(3);
+  const auto view = *DhtView::Make(ViewVersion(1, 1), old.view.nodes, SlotTable(), false);
+  Cluster cluster;
+  cluster.membership.RestoreView(*view, cluster.now);
+  cluster.Run(seconds(4));
+  EXPECT_TRUE(cluster.published.empty());
+  cluster.Run(seconds(10));
+  EXPECT_TRUE(cluster.membership.frozen());
+  EXPECT_EQ(cluster.names().size(), 3u);
+
+  Cluster again;
+  again.membership.RestoreView(*view, again.now);
+  again.Run(seconds(2));
+  for (const char* name : {"n0", "n1", "n2"}) again.Start(name, 7);
+  again.Run(seconds(20));
+  EXPECT_FALSE(again.membership.frozen());
+  EXPECT_EQ(again.published.size(), 1u);
+  EXPECT_EQ(again.BootOf("n2"), 7u);
+}
+
+TEST(MembershipTest, FrozenViewStaysFrozenOverARestart) {
+  Cluster old = Running(3);
+  const auto view = *DhtView::Make(ViewVersion(1, 1), old.view.nodes, SlotTable(), true);
+  Cluster cluster;
+  cluster.membership.RestoreView(*view, cluster.now);
+  cluster.Run(seconds(3));
+  EXPECT_TRUE(cluster.membership.frozen()) << "nobody has been heard of yet";
+  cluster.Start("n0", 5);
+  cluster.Start("n1", 5);
+  cluster.Run(seconds(1));
+  EXPECT_FALSE(cluster.membership.frozen());
+}
+
+TEST(MembershipTest, PauseOfTheControllerEndsNoLease) {
+  Cluster cluster = Running(3);
+  const size_t views = cluster.published.size();
+  cluster.now += seconds(30);
+  cluster.Run(seconds(10));
+  EXPECT_EQ(cluster.published.size(), views);
+}
+
+TEST(MembershipTest, RemoveForgetsTheDeadOnly) {
+  Cluster cluster = Running(3);
+  EXPECT_EQ(cluster.membership.CanRemove("n1").code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cluster.membership.CanRemove("nobody").code(), StatusCode::kNotFound);
+  cluster.Kill("n1");
+  cluster.Run(seconds(10));
+  ASSERT_TRUE(cluster.membership.CanRemove("n1").ok());
+  cluster.membership.Remove("n1");
+  EXPECT_EQ(cluster.membership.List(cluster.now).size(), 2u);
+  EXPECT_FALSE(cluster.membership.IdOf("n1").has_value());
+}
+
+TEST(MembershipTest, KnownNodesAreBounded) {
+  Membership membership{MembershipOptions{}};
+  for (uint32_t i = 0; i < kKnownNodesMax; ++i) {
+    ASSERT_TRUE(membership.CanAddNode().ok());
+    membership.AddNode(NodeId(i + 1), "n" + std::to_string(i));
+  }
+  EXPECT_EQ(membership.CanAddNode().code(), StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace ems::controller

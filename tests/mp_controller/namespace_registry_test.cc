@@ -1,0 +1,75 @@
+#include "mp_controller/namespace_registry.h"
+
+#include <gtest/gtest.h>
+
+namespace ems::controller {
+namespace {
+
+NamespaceInfo Named(const std::string& name) {
+  NamespaceInfo info;
+  info.name = name;
+  return info;
+}
+
+NamespaceInfo Create(NamespaceRegistry* registry, const std::string& name) {
+  const auto change = registry->PlanCreate(Named(name));
+  EXPECT_TRUE(change.ok()) << change.status();
+  registry->Apply(*change);
+  return change->info;
+}
+
+TEST(NamespaceRegistryTest, NamesAreChecked) {
+  EXPECT_TRUE(CheckNamespaceName("aZ0._-").ok());
+  EXPECT_TRUE(CheckNamespaceName(std::string(128, 'a')).ok());
+  for (const std::string& bad : {std::string(), std::string(129, 'a'), std::string("a/b"),
+                                 std::string("a\0b", 3), std::string("é"), std::string("a b")}) {
+    EXPECT_EQ(CheckNamespaceName(bad).code(), StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(NamespaceRegistryTest, PoliciesAreChecked) {
+  NamespaceInfo info = Named("a");
+  info.dram_reserved_bytes = 5;
+  EXPECT_TRUE(CheckNamespacePolicy(info).ok());  // no quota: any reservation
+  info.dram_quota_bytes = 4;
+  EXPECT_FALSE(CheckNamespacePolicy(info).ok());
+  info.dram_quota_bytes = 5;
+  EXPECT_TRUE(CheckNamespacePolicy(info).ok());
+  info.ssd_quota_bytes = 1, info.ssd_reserved_bytes = 2;
+  EXPECT_FALSE(CheckNamespacePolicy(info).ok());
+  info.ssd_quota_bytes = ~uint64_t{0};
+  EXPECT_FALSE(CheckNamespacePolicy(info).ok());
+}
+
+TEST(NamespaceRegistryTest, IdsAreNeverUsedAgain) {
+  NamespaceRegistry registry;
+  const auto first = Create(&registry, "a");
+  EXPECT_EQ(first.ref.generation, 1u);
+  EXPECT_EQ(registry.PlanCreate(Named("a")).status().code(), StatusCode::kAlreadyExists);
+  registry.Apply(*registry.PlanDelete("a"));
+  EXPECT_EQ(registry.Get("a").status().code(), StatusCode::kNotFound);
+  const auto second = Create(&registry, "a");
+  EXPECT_GT(second.ref.id, first.ref.id);
+  NamespaceRegistry restored({second}, 3, 2);
+  EXPECT_GT(Create(&restored, "b").ref.id, second.ref.id) << "even if the counter were too low";
+}
+
+TEST(NamespaceRegistryTest, UpdateKeepsIdAndGenerationAndVersionGrows) {
+  NamespaceRegistry registry;
+  const auto made = Create(&registry, "a");
+  const uint64_t version = registry.Snapshot()->version;
+  NamespaceInfo wanted = Named("a");
+  wanted.dram_quota_bytes = 9;
+  const auto change = registry.PlanUpdate(wanted);
+  ASSERT_TRUE(change.ok());
+  EXPECT_EQ(registry.Get("a")->dram_quota_bytes, 0u) << "a plan changes nothing";
+  registry.Apply(*change);
+  EXPECT_EQ(registry.Get("a")->dram_quota_bytes, 9u);
+  EXPECT_EQ(registry.Get("a")->ref, made.ref);
+  EXPECT_GT(registry.Snapshot()->version, version);
+  EXPECT_EQ(registry.PlanUpdate(Named("b")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(registry.PlanDelete("b").status().code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace ems::controller

@@ -1,0 +1,72 @@
+// The client against a real controller that comes and goes.
+#include "mp_controller/view/controller_client.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/mp_controller/controller_harness.h"
+#include "tests/mp_controller/temp_dir.h"
+
+namespace ems::controller {
+namespace {
+
+TEST(ControllerClientTest, NobodyThereFailsFastAndNamesTheAddress) {
+  ControllerClient client("127.0.0.1:1", "test");
+  ViewCache cache;
+  const Status status = client.Refresh(&cache, Soon());
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(status).find("127.0.0.1:1"), std::string_view::npos);
+  EXPECT_EQ(client.Refresh(&cache, Deadline::After(Duration::zero())).code(),
+            StatusCode::kDeadlineExceeded);
+}
+
+TEST(ControllerClientTest, RefreshFillsTheCacheAndNamespaceCallsWork) {
+  TempDir dir;
+  Controller controller(FastOptions(dir.path()));
+  ASSERT_TRUE(controller.Start().ok());
+  ControllerClient client(controller.address(), "test");
+  ViewCache cache;
+  ASSERT_TRUE(client.Refresh(&cache, Soon()).ok());
+  ASSERT_NE(cache.view(), nullptr);
+  EXPECT_NE(cache.namespaces()->Find("default"), nullptr);
+
+  NamespaceInfo wanted;
+  wanted.name = "kv";
+  wanted.dram_quota_bytes = 100;
+  const auto made = client.CreateNamespace(wanted, Soon());
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(client.CreateNamespace(wanted, Soon()).status().code(), StatusCode::kAlreadyExists);
+  wanted.dram_quota_bytes = 200;
+  EXPECT_EQ(client.UpdateNamespace(wanted, Soon())->ref, made->ref);
+  EXPECT_EQ(client.GetNamespace("kv", Soon())->dram_quota_bytes, 200u);
+  EXPECT_EQ(client.ListNamespaces(Soon())->size(), 2u);
+  ASSERT_TRUE(client.DeleteNamespace("kv", Soon()).ok());
+  EXPECT_EQ(client.GetNamespace("kv", Soon()).status().code(), StatusCode::kNotFound);
+  EXPECT_GT(client.CreateNamespace(wanted, Soon())->ref.id, made->ref.id);
+  EXPECT_EQ(client.RemoveNode("nobody", Soon()).code(), StatusCode::kNotFound);
+  EXPECT_EQ(client.AcceptLoss(Soon()).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(ControllerClientTest, WatchComesBackWithTheController) {
+  TempDir dir;
+  auto controller = std::make_unique<Controller>(FastOptions(dir.path()));
+  ASSERT_TRUE(controller->Start().ok());
+  const int port = controller->port();
+  ViewCache cache;
+  std::atomic<int> updates{0};
+  ControllerClient client(controller->address(), "test");
+  client.StartWatch(&cache, [&] { ++updates; });
+  const auto first = WaitFor(&cache, [](const DhtView&) { return true; });
+  ASSERT_NE(first, nullptr);
+  controller.reset();
+  controller = std::make_unique<Controller>(FastOptions(dir.path(), port));
+  const Status status = controller->Start();
+  ASSERT_TRUE(status.ok()) << status;
+  const auto second = WaitFor(&cache, [&](const DhtView& view) {
+    return view.version().term() == first->version().term() + 1;
+  });
+  ASSERT_NE(second, nullptr);
+  EXPECT_GE(updates.load(), 1);
+}
+
+}  // namespace
+}  // namespace ems::controller

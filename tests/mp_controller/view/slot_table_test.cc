@@ -1,0 +1,41 @@
+#include "mp_controller/view/slot_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ems {
+namespace {
+
+TEST(SlotTableTest, BeginsWithoutOwnersAndCounts) {
+  SlotTable table;
+  EXPECT_EQ(table.CountOf(kNoNode), kSlotCount);
+  table.set_owner(SlotId(0), NodeId(7));
+  table.set_owner(SlotId(4095), NodeId(7));
+  EXPECT_EQ(table.CountOf(NodeId(7)), 2u);
+  EXPECT_EQ(table.owner(SlotId(4095)), NodeId(7));
+}
+
+TEST(SlotTableTest, KeysSpreadEvenlyAndByNamespace) {
+  std::vector<int> hits(kSlotCount);
+  int same = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    const SlotId slot = SlotOf(NamespaceId(1), key);
+    ASSERT_LT(slot.value(), kSlotCount);
+    ++hits[slot.value()];
+    if (slot == SlotOf(NamespaceId(2), key)) ++same;
+  }
+  for (const int count : hits) EXPECT_LT(count, 70);  // 24.4 on average, 9 sigma away
+  EXPECT_LT(same, 100);                               // another namespace, another slot
+}
+
+// Where a key lives is part of the format: servers and clients of different builds must agree.
+TEST(SlotTableTest, SlotOfNeverChanges) {
+  EXPECT_EQ(SlotOf(NamespaceId(1), "a"),
+            SlotId(static_cast<uint16_t>(Hash64(AsBytes("a"), 1) >> 52)));
+}
+
+}  // namespace
+}  // namespace ems

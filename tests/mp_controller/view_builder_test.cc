@@ -1,0 +1,174 @@
+// What must hold: load ≤ 1.05 × share by capacity, movement ≤ 1.1 × what any table would have to
+// move, determinism.
+#include "mp_controller/view_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace ems::controller {
+namespace {
+
+using Nodes = std::vector<NodeWeight>;
+
+// Weights in GiB: equal, every second one 1:8, or 1 … 8 at random.
+Nodes MakeNodes(uint32_t count, int kind, std::mt19937* random) {
+  Nodes nodes;
+  for (uint32_t i = 1; i <= count; ++i) {
+    const uint64_t weight = kind == 0 ? 4 : kind == 1 ? (i % 2 == 0 ? 8 : 1) : 1 + (*random)() % 8;
+    nodes.push_back({NodeId(i), weight << 30});
+  }
+  return nodes;
+}
+
+double Share(const Nodes& nodes, NodeId id) {
+  double all = 0, own = 0;
+  for (const auto& node : nodes) {
+    all += static_cast<double>(node.capacity_bytes);
+    if (node.id == id) own = static_cast<double>(node.capacity_bytes);
+  }
+  return kSlotCount * own / all;
+}
+
+double MaxLoad(const Nodes& nodes, const SlotTable& table) {
+  double most = 0;
+  for (const auto& node : nodes)
+    most = std::max(most, table.CountOf(node.id) / Share(nodes, node.id));
+  return most;
+}
+
+uint32_t Owned(const Nodes& nodes, const SlotTable& table) {
+  uint32_t owned = 0;
+  for (const auto& node : nodes) owned += table.CountOf(node.id);
+  return owned;
+}
+
+uint32_t Moved(const SlotTable& a, const SlotTable& b) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < kSlotCount; ++i) {
+    const SlotId slot(static_cast<uint16_t>(i));
+    moved += a.owner(slot) != b.owner(slot) ? 1u : 0u;
+  }
+  return moved;
+}
+
+// What must move at least: what the nodes that gain share gain.
+double Ideal(const Nodes& before, const Nodes& after) {
+  double gained = 0;
+  for (const auto& node : after)
+    gained += std::max(0.0, Share(after, node.id) - Share(before, node.id));
+  return gained;
+}
+
+class ViewBuilderTest : public testing::TestWithParam<int> {
+ protected:
+  static constexpr uint32_t kSeed = 20240711;
+  std::mt19937 random_{kSeed};
+};
+
+TEST_P(ViewBuilderTest, LoadIsBoundedFromScratch) {
+  for (uint32_t count = 2; count <= 64; ++count) {
+    const Nodes nodes = MakeNodes(count, GetParam(), &random_);
+    const SlotTable table = BuildSlots(SlotTable(), nodes);
+    EXPECT_EQ(Owned(nodes, table), kSlotCount);
+    EXPECT_LE(MaxLoad(nodes, table), 1.05) << count << " nodes, seed " << kSeed;
+  }
+}
+
+TEST_P(ViewBuilderTest, JoinsMoveTheirShareOnly) {
+  const Nodes all = MakeNodes(64, GetParam(), &random_);
+  Nodes nodes(all.begin(), all.begin() + 1);
+  SlotTable table = BuildSlots(SlotTable(), nodes);
+  double moved_all = 0, ideal_all = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    const Nodes before = nodes;
+    nodes.push_back(all[i]);
+    const SlotTable next = BuildSlots(table, nodes);
+    const double ideal = Ideal(before, nodes);
+    // One slot cannot be cut: a share of 10.4 may move 11.
+    EXPECT_LE(Moved(table, next), std::max(1.1 * ideal, ideal + 1)) << "join " << i;
+    EXPECT_LE(MaxLoad(nodes, next), 1.05) << "join " << i;
+    moved_all += Moved(table, next), ideal_all += ideal;
+    table = next;
+  }
+  EXPECT_LE(moved_all, 1.1 * ideal_all) << "seed " << kSeed;
+}
+
+TEST_P(ViewBuilderTest, LeavesMoveWhatTheLeaverHadOnly) {
+  Nodes nodes = MakeNodes(64, GetParam(), &random_);
+  SlotTable table = BuildSlots(SlotTable(), nodes);
+  while (nodes.size() > 2) {
+    const auto victim = nodes.begin() + static_cast<long>(random_() % nodes.size());
+    const uint32_t had = table.CountOf(victim->id);
+    nodes.erase(victim);
+    const SlotTable next = BuildSlots(table, nodes);
+    EXPECT_LE(Moved(table, next), 1.1 * had + 1) << nodes.size() << " left, seed " << kSeed;
+    EXPECT_LE(MaxLoad(nodes, next), 1.05) << nodes.size() << " left";
+    EXPECT_EQ(Owned(nodes, next), kSlotCount);
+    table = next;
+  }
+}
+
+TEST_P(ViewBuilderTest, WeightChangesMoveTheDifferenceOnly) {
+  for (const uint32_t count : {2u, 3u, 8u, 16u, 32u, 64u}) {
+    Nodes nodes = MakeNodes(count, GetParam(), &random_);
+    const SlotTable table = BuildSlots(SlotTable(), nodes);
+    const Nodes before = nodes;
+    nodes[random_() % count].capacity_bytes *= 4;
+    const SlotTable next = BuildSlots(table, nodes);
+    EXPECT_LE(Moved(table, next), 1.1 * Ideal(before, nodes) + 1) << count << " nodes";
+    EXPECT_LE(MaxLoad(nodes, next), 1.05) << count << " nodes";
+  }
+}
+
+TEST_P(ViewBuilderTest, SameMembersMoveNothingAndOrderDoesNotMatter) {
+  Nodes nodes = MakeNodes(23, GetParam(), &random_);
+  const SlotTable table = BuildSlots(SlotTable(), nodes);
+  EXPECT_EQ(BuildSlots(table, nodes), table);
+  std::shuffle(nodes.begin(), nodes.end(), random_);
+  EXPECT_EQ(BuildSlots(SlotTable(), nodes), table);
+  EXPECT_EQ(BuildSlots(table, nodes), table);
+}
+
+// Random joins, leaves and weight changes in a row: errors must not add up.
+TEST_P(ViewBuilderTest, LongChurnKeepsBothBounds) {
+  Nodes nodes = MakeNodes(16, GetParam(), &random_);
+  SlotTable table = BuildSlots(SlotTable(), nodes);
+  uint32_t next_id = 100;
+  double moved = 0, ideal = 0;
+  for (int step = 0; step < 150; ++step) {
+    const Nodes before = nodes;
+    const auto dice = random_() % 3;
+    if (dice == 0 && nodes.size() < 64) {
+      nodes.push_back({NodeId(next_id++), (1 + random_() % 8) << 30});
+    } else if (dice == 1 && nodes.size() > 2) {
+      nodes.erase(nodes.begin() + static_cast<long>(random_() % nodes.size()));
+    } else {
+      nodes[random_() % nodes.size()].capacity_bytes = (1 + random_() % 8) << 30;
+    }
+    const SlotTable next = BuildSlots(table, nodes);
+    ASSERT_LE(MaxLoad(nodes, next), 1.05) << "step " << step << " seed " << kSeed;
+    moved += Moved(table, next), ideal += Ideal(before, nodes);
+    table = next;
+  }
+  EXPECT_LE(moved, 1.1 * ideal) << "seed " << kSeed;
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, ViewBuilderTest, testing::Values(0, 1, 2));
+
+TEST(ViewBuilderEdgeTest, OneNodeOwnsAllAndNoNodeNothing) {
+  const SlotTable one = BuildSlots(SlotTable(), {{NodeId(5), 1}});
+  EXPECT_EQ(one.CountOf(NodeId(5)), kSlotCount);
+  EXPECT_EQ(BuildSlots(one, {}), SlotTable());
+}
+
+TEST(ViewBuilderEdgeTest, TooManyNodesForTheBoundStillGivesEachSlotOneOwner) {
+  Nodes nodes;
+  for (uint32_t i = 1; i <= 300; ++i) nodes.push_back({NodeId(i), 1});
+  EXPECT_EQ(BuildSlots(SlotTable(), nodes).CountOf(kNoNode), 0u);
+}
+
+}  // namespace
+}  // namespace ems::controller
