@@ -73,7 +73,7 @@ run() {
 build() {  # build STEP PRESET TARGET…
   local step=$1 preset=$2
   shift 2
-  run "$step" "configure $preset" cmake --preset "$preset" &&
+  run "$step" "configure $preset" cmake --preset "$preset" -DEMS_BUILD_TESTS=ON &&
     run "$step" "build $preset" ninja -C "build/$preset" "$@"
 }
 

@@ -48,10 +48,12 @@ ems::Status Example(const std::string& controller_address, std::span<const int32
   ems::context::ClientBlockStore store(client->get());
   ems::context::ContextCache cache(&store);
   // Everything that makes two blocks with equal tokens different belongs into the domain.
-  EMS_ASSIGN_OR_RETURN(
-      const ems::context::BlockHasher hasher,
-      ems::context::BlockHasher::Make(
-          {.model = "fingerprint of the weights", .dtype = "bf16", .kv_layout = "NHD/2x8x128"}));
+  ems::context::KeyDomain domain;
+  domain.model = "fingerprint of the weights";
+  domain.dtype = "bf16";
+  domain.kv_layout = "NHD/2x8x128";
+  EMS_ASSIGN_OR_RETURN(const ems::context::BlockHasher hasher,
+                       ems::context::BlockHasher::Make(domain));
 
   const ems::context::LookupResult found = cache.Lookup(hasher, tokens);
   const std::span<const std::string> keys = found.keys;  // of all full blocks
