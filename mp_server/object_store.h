@@ -1,10 +1,11 @@
 #pragma once
-// Objects in DRAM, by namespace: find, pin, reserve, publish, remove. The tier policy lives here and nowhere else.
+// Objects in DRAM, by namespace: find, pin, reserve, publish, remove. The tier policy lives here
+// and nowhere else.
 //
-// Invariant: an object is reachable only between Publish and Remove/eviction, whole, with its key, length and checksum;
-// its bytes stay where they are as long as a pin on it lives. Each byte of value is charged to exactly one namespace from
-// Reserve until the chunk is free again.
-// Bound: values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks.
+// Invariant: an object is reachable only between Publish and Remove/eviction, whole, with its key,
+// length and checksum; its bytes stay where they are as long as a pin on it lives. Each byte of
+// value is charged to exactly one namespace from Reserve until the chunk is free again. Bound:
+// values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks.
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -55,8 +56,8 @@ class Reservation final {
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&& other) noexcept;
   ~Reservation();
-  MutableBytes value() const;               // fill all of it
-  std::span<uint64_t> piece_sums() const;   // fill all of it, too
+  MutableBytes value() const;              // fill all of it
+  std::span<uint64_t> piece_sums() const;  // fill all of it, too
   explicit operator bool() const { return entry_ != nullptr; }
 
  private:
@@ -76,16 +77,17 @@ struct NamespaceUsage {
   NamespaceRef ref;
   std::string name;
   uint64_t objects = 0;
-  uint64_t value_bytes = 0;     // charged to the quota
-  uint64_t quota_bytes = 0;     // this server's share; 0: no limit but the pool
+  uint64_t value_bytes = 0;  // charged to the quota
+  uint64_t quota_bytes = 0;  // this server's share; 0: no limit but the pool
   uint64_t reserved_bytes = 0;
-  uint64_t segment_bytes = 0;   // memory it holds
+  uint64_t segment_bytes = 0;  // memory it holds
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   uint64_t pinned_objects = 0;
 };
 
-// Threading: thread-safe. No call blocks on I/O; evicting happens on the caller's thread and costs O(evicted).
+// Threading: thread-safe. No call blocks on I/O; evicting happens on the caller's thread and costs
+// O(evicted).
 class ObjectStore final {
  public:
   struct Options {
@@ -97,10 +99,12 @@ class ObjectStore final {
   explicit ObjectStore(const Options& options);
   ~ObjectStore();
 
-  // Takes over namespaces and policies; those that are gone or have a new generation lose their objects at once, their
-  // memory as pins end. Quotas are multiplied by `share`, the part of all slots that this server owns.
+  // Takes over namespaces and policies; those that are gone or have a new generation lose their
+  // objects at once, their memory as pins end. Quotas are multiplied by `share`, the part of all
+  // slots that this server owns.
   void SetNamespaces(const NamespaceTable& table, double share);
-  // Which slots may be published to. Objects of other slots are dropped before this returns. Calls come from one thread.
+  // Which slots may be published to. Objects of other slots are dropped before this returns. Calls
+  // come from one thread.
   void SetOwnedSlots(const std::bitset<kSlotCount>& owned);
 
   // True when the namespace is known here with this very generation.
@@ -112,19 +116,24 @@ class ObjectStore final {
   std::optional<ObjectInfo> Find(NamespaceRef ns, std::string_view key, bool touch);
 
   // Takes room for a value, evicting the namespace's oldest objects as needed.
-  // Errors: kFailedPrecondition  unknown namespace    kOutOfRange  larger than quota or pool can ever hold
-  //   kResourceExhausted  everything in the way is pinned or memory is still being prepared: try again shortly
-  Result<Reservation> Reserve(NamespaceRef ns, SlotId slot, std::string_view key, uint64_t value_bytes);
+  // Errors: kFailedPrecondition  unknown namespace    kOutOfRange  larger than quota or pool can
+  // ever hold
+  //   kResourceExhausted  everything in the way is pinned or memory is still being prepared: try
+  //   again shortly
+  Result<Reservation> Reserve(NamespaceRef ns, SlotId slot, std::string_view key,
+                              uint64_t value_bytes);
 
-  // Makes the object visible, with `checksum` as CombinePieces(piece_sums()). An existing object of the same length and
-  // checksum stays and this one is given back (ok, `*stored` false); one with other content is replaced if `overwrite`.
-  // Errors: kAlreadyExists    kFailedPrecondition  slot or namespace lost meanwhile
+  // Makes the object visible, with `checksum` as CombinePieces(piece_sums()). An existing object of
+  // the same length and checksum stays and this one is given back (ok, `*stored` false); one with
+  // other content is replaced if `overwrite`. Errors: kAlreadyExists    kFailedPrecondition  slot
+  // or namespace lost meanwhile
   Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool* stored);
 
   // False: there was none. Pins on it keep the bytes, not the name.
   bool Remove(NamespaceRef ns, std::string_view key);
 
-  // Evicts until the pool is under the low watermark if it is above the high one. Called by the "ems-evict" thread.
+  // Evicts until the pool is under the low watermark if it is above the high one. Called by the
+  // "ems-evict" thread.
   void EvictToWatermark();
 
   std::vector<NamespaceUsage> Usage() const;
