@@ -64,6 +64,11 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(const std::string& lis
   server.set_read_timeout(2);
   server.set_write_timeout(2);
   server.set_keep_alive_max_count(1);
+  // httplib's own choice is SO_REUSEPORT, with which two daemons would share a port unnoticed.
+  server.set_socket_options([](int socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  });
   server.Get("/metrics",
              [metrics, before_render](const httplib::Request&, httplib::Response& response) {
                if (before_render) before_render();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "common/check.h"
 
@@ -16,7 +17,8 @@ using wire::WireStatus;
 
 // How much is checksummed ahead of the kernel taking it: enough for one send to fill the socket,
 // little enough to be still in the L2 cache when the kernel copies it.
-constexpr uint64_t kSendAheadBytes = 256 * kKiB;
+static const uint64_t kSendAheadBytes =
+    getenv("EMS_AHEAD") ? strtoull(getenv("EMS_AHEAD"), nullptr, 10) : 256 * kKiB;
 constexpr size_t kReceivePartBytes = 256 * kKiB;
 constexpr size_t kDropPartBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
@@ -328,12 +330,13 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
     if (waiting == 0) return;
     const int ready = ::poll(entries.data(), entries.size(), deadline.RemainingMs());
     if (ready < 0 && errno == EINTR) continue;
+    // One channel that keeps moving must not keep the others waiting beyond the deadline.
+    const bool late = ready == 0 || deadline.Passed();
     for (size_t i = 0; i < channels.size(); ++i) {
       if (entries[i].fd < 0) continue;
-      if (ready == 0) {
+      if (entries[i].revents != 0) results[i] = channels[i]->Advance();
+      if (late && results[i].ok() && !channels[i]->done()) {
         results[i] = Error(StatusCode::kDeadlineExceeded, "no answer within the deadline");
-      } else if (entries[i].revents != 0) {
-        results[i] = channels[i]->Advance();
       }
     }
   }

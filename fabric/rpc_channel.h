@@ -96,7 +96,7 @@ class RpcChannel final {
 
   Fd fd_;
   State state_ = State::kIdle;
-  uint32_t next_request_id_ = 1;
+  uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
   RpcRequest request_;
   wire::HelloBody hello_;
   AnswerSink* sink_ = nullptr;

@@ -248,6 +248,8 @@ void RpcServer::Impl::Stop(Duration patience) {
   // Coroutines die with their io_context; sessions release what they pin. Connections go first:
   // they belong to the context.
   for (const auto& thread : io) thread->connections.clear();
+  tcp.reset();  // they belong to the first context
+  unix_acceptor.reset();
   io.clear();
 }
 

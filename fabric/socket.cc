@@ -57,13 +57,17 @@ Result<Fd> ConnectTo(const sockaddr* address, socklen_t size, Duration timeout,
   return fd;
 }
 
+Status CheckUnixPath(const std::string& path) {
+  constexpr size_t kPathMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() <= kPathMax) return OkStatus();
+  return Error(StatusCode::kInvalidArgument, "Unix socket path of {} bytes: {} at most",
+               path.size(), kPathMax);
+}
+
 Result<Fd> ConnectUnix(const std::string& path, Duration timeout) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return Error(StatusCode::kInvalidArgument, "Unix socket path of {} bytes: {} at most",
-                 path.size(), sizeof(address.sun_path) - 1);
-  }
+  EMS_RETURN_IF_ERROR(CheckUnixPath(path));
   std::memcpy(address.sun_path, path.data(), path.size());
   return ConnectTo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), timeout, path);
 }
@@ -78,15 +82,23 @@ Result<Address> ParseAddress(std::string_view text) {
   Address address;
   if (text.starts_with(kUnixPrefix)) {
     address.unix_path = text.substr(kUnixPrefix.size());
-    if (!address.unix_path.empty()) return address;
-    return Error(StatusCode::kInvalidArgument, "address \"unix:\" has no path");
+    if (address.unix_path.empty()) {
+      return Error(StatusCode::kInvalidArgument, "address \"unix:\" has no path");
+    }
+    EMS_RETURN_IF_ERROR(CheckUnixPath(address.unix_path));
+    return address;
   }
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {
     return Error(StatusCode::kInvalidArgument, "address \"{}\" is not host:port", Printable(text));
   }
   std::string_view host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find_first_of("[]:") != std::string_view::npos) {
+    return Error(StatusCode::kInvalidArgument,
+                 "address \"{}\": an IPv6 host goes in brackets, [::1]:80", Printable(text));
+  }
   const std::string_view port = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc() || end != port.data() + port.size() || host.empty()) {

@@ -242,7 +242,10 @@ Outcome DataSession::HandleMulti(const FrameHeader& request, ConstBytes body, An
     const auto [head, key] = items.Next();
     const Outcome checked = Check(request, SlotId(head.slot), write);
     // A view or namespace on its way concerns the whole frame, and nothing of it has been done yet.
-    if (checked.wait > Duration::zero() && out == answer->body.data()) return checked;
+    if (checked.wait > Duration::zero() && out == answer->body.data()) {
+      answer->body.clear();
+      return checked;
+    }
     ItemResult result;
     result.status = checked.status;
     if (checked.status == WireStatus::kOk) HandleItem(request, key, &room, &result, answer);

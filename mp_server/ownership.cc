@@ -15,14 +15,20 @@ std::bitset<kSlotCount> Ownership::Install(const DhtView& view) {
   const NodeId me = self();
   std::bitset<kSlotCount> owned;
   std::bitset<kSlotCount> held;
+  bool taken_over = false;
+  const bool holding =
+      clock_->Now().time_since_epoch().count() < hold_until_.load(std::memory_order_relaxed);
   for (uint16_t i = 0; i < kSlotCount; ++i) {
     const SlotId slot(i);
     owned[i] = me != kNoNode && view.OwnerId(slot) == me;
     const NodeId before = last_owners_.owner(slot);
     // Its old owner is not in the new view: it died, or it is cut off and does not know yet.
-    held[i] = owned[i] && before != kNoNode && before != me && view.Find(before) == nullptr;
+    const bool taken = before != kNoNode && before != me && view.Find(before) == nullptr;
+    taken_over |= owned[i] && taken;
+    // A hold of the view before goes on: its reason has not gone away with the next view.
+    held[i] = owned[i] && (taken || (holding && before == me && Test(held_, slot)));
   }
-  if (held.any()) {
+  if (taken_over) {
     hold_until_.store((clock_->Now() + kTakeoverHold).time_since_epoch().count(),
                       std::memory_order_release);
   }

@@ -47,7 +47,8 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
   uint64_t expected = 0;
   switch (header.op) {
     case Op::kPut:
-      if (header.body_bytes < kTrailerBytes) break;
+      if (header.body_bytes < kTrailerBytes)
+        return Malformed(header, "body bytes", header.body_bytes);
       if (header.body_bytes - kTrailerBytes > value_bytes_max) {
         return TooLarge(header.body_bytes - kTrailerBytes, value_bytes_max);
       }
@@ -121,7 +122,9 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
     return Error(StatusCode::kDataLoss, "answer with unknown status {}",
                  static_cast<unsigned>(header->status));
   }
-  if (header->key_bytes != 0) return Malformed(*header, "key bytes", header->key_bytes);
+  if (header->key_bytes != 0) {
+    return Error(StatusCode::kDataLoss, "answer with a key of {} bytes", header->key_bytes);
+  }
   uint64_t most = kErrorTextMax;
   if (header->status == WireStatus::kOk) {
     most = op == Op::kStats ? kStatsBytesMax : kValueBytesLimit;

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/logging.h"
@@ -63,6 +64,21 @@ class InHand final {
   std::atomic<int>* busy_;
 };
 
+// Aborts a Put that is not ended, also when a stopping server destroys the coroutine in the middle.
+class OpenPut final {
+ public:
+  explicit OpenPut(Session* session) : session_(session) {}
+  ~OpenPut() {
+    if (session_ != nullptr) session_->AbortPut();
+  }
+  OpenPut(const OpenPut&) = delete;
+  OpenPut& operator=(const OpenPut&) = delete;
+  Session* Release() { return std::exchange(session_, nullptr); }
+
+ private:
+  Session* session_;
+};
+
 }  // namespace
 
 RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
@@ -96,7 +112,9 @@ void RpcConnection::SetDeadline(Duration timeout) {
 }
 
 void RpcConnection::SetTransferDeadline(uint64_t bytes) {
-  SetDeadline(options_.transfer_timeout + std::chrono::nanoseconds(bytes * 100));
+  // A refused frame may claim any length.
+  SetDeadline(options_.transfer_timeout +
+              std::chrono::nanoseconds(std::min(bytes, wire::kValueBytesLimit) * 100));
 }
 
 asio::awaitable<void> RpcConnection::Run() {
@@ -116,6 +134,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   const std::string_view key = AsText(ahead().first(request.key_bytes));
   ahead_begin_ += request.key_bytes;
   SetTransferDeadline(request.body_bytes);
+  const Duration asked = std::chrono::milliseconds(request.deadline_ms);
+  settle_left_ = request.deadline_ms == 0 ? kSettleMax : std::min(kSettleMax, asked);
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
     case Op::kPut:
@@ -128,23 +148,22 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
 }
 
 asio::awaitable<bool> RpcConnection::ReadHeaderAndKey(FrameHeader* request) {
-  SetDeadline(options_.idle_timeout);
-  if (ahead().empty() && !co_await ReadMore()) co_return false;
-  SetDeadline(options_.header_timeout);
-  while (ahead().size() < wire::kHeaderBytes) {
-    if (LooksLikeHttp(ahead())) break;
-    if (!co_await ReadMore()) co_return false;
-  }
-  if (LooksLikeHttp(ahead())) {
-    co_await AnswerHttp();
-    co_return false;
-  }
-  const Status parsed =
-      wire::ParseRequest(ahead().first(wire::kHeaderBytes), options_.value_bytes_max, request);
-  ahead_begin_ += wire::kHeaderBytes;
-  if (!parsed.ok()) {
+  while (true) {
+    SetDeadline(options_.idle_timeout);
+    if (ahead().empty() && !co_await ReadMore()) co_return false;
+    SetDeadline(options_.header_timeout);
+    while (ahead().size() < wire::kHeaderBytes && !LooksLikeHttp(ahead())) {
+      if (!co_await ReadMore()) co_return false;
+    }
+    if (LooksLikeHttp(ahead())) {
+      co_await AnswerHttp();
+      co_return false;
+    }
+    const Status parsed =
+        wire::ParseRequest(ahead().first(wire::kHeaderBytes), options_.value_bytes_max, request);
+    ahead_begin_ += wire::kHeaderBytes;
+    if (parsed.ok()) break;
     if (!co_await RefuseFrame(*request, parsed)) co_return false;
-    co_return co_await ReadHeaderAndKey(request);
   }
   while (ahead().size() < request->key_bytes) {
     if (!co_await ReadMore()) co_return false;
@@ -184,13 +203,11 @@ asio::awaitable<void> RpcConnection::AnswerHttp() {
 }
 
 template <typename Step>
-asio::awaitable<Outcome> RpcConnection::Settle(const FrameHeader& request, Step step) {
+asio::awaitable<Outcome> RpcConnection::Settle(Step step) {
   Outcome outcome = step();
-  const Duration asked = std::chrono::milliseconds(request.deadline_ms);
-  Duration left = request.deadline_ms == 0 ? kSettleMax : std::min(kSettleMax, asked);
-  while (outcome.wait > Duration::zero() && left > Duration::zero()) {
-    const Duration wait = std::min(outcome.wait, left);
-    left -= wait;
+  while (outcome.wait > Duration::zero() && settle_left_ > Duration::zero()) {
+    const Duration wait = std::min(outcome.wait, settle_left_);
+    settle_left_ -= wait;
     timer_.expires_after(wait);
     asio::error_code error;
     co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -212,7 +229,7 @@ asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std:
         request, body.first(request.item_count * sizeof(wire::ItemHead)), options_.value_bytes_max);
     if (!measured.ok()) co_return co_await RefuseFrame(request, measured.status());
   }
-  const Outcome outcome = co_await Settle(request, [&] {
+  const Outcome outcome = co_await Settle([&] {
     answer_.Clear();
     return session_->Handle(request, key, body, &answer_);
   });
@@ -251,7 +268,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
 
 asio::awaitable<bool> RpcConnection::ReceiveValue(const PutRequest& put, WireStatus* status) {
   PutTarget target;
-  const Outcome outcome = co_await Settle(*put.header, [&] {
+  const Outcome outcome = co_await Settle([&] {
     target = PutTarget();
     return session_->BeginPut(put, &target);
   });
@@ -259,11 +276,11 @@ asio::awaitable<bool> RpcConnection::ReceiveValue(const PutRequest& put, WireSta
   const bool accepted = outcome.status == WireStatus::kOk;
   if (!accepted) target.discard = true;
   uint64_t expected = 0;
-  if (!co_await ReceiveBytes(target, accepted, put.value_bytes, &expected)) {
-    if (accepted) session_->AbortPut();
-    co_return false;
+  OpenPut open(accepted ? session_.get() : nullptr);
+  if (!co_await ReceiveBytes(target, accepted, put.value_bytes, &expected)) co_return false;
+  if (Session* const session = open.Release()) {
+    *status = session->EndPut(hasher_.Finish(), expected);
   }
-  if (accepted) *status = session_->EndPut(hasher_.Finish(), expected);
   co_return true;
 }
 

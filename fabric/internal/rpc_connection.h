@@ -44,9 +44,10 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<bool> ReceiveValue(const PutRequest& put, wire::WireStatus* status);
   asio::awaitable<bool> ReceiveBytes(const PutTarget& target, bool hash, uint64_t value_bytes,
                                      uint64_t* trailer);
-  // Asks `step` until it stops wanting to wait.
+  // Asks `step` until it stops wanting to wait, or the request has waited enough over all its
+  // items.
   template <typename Step>
-  asio::awaitable<Outcome> Settle(const wire::FrameHeader& request, Step step);
+  asio::awaitable<Outcome> Settle(Step step);
 
   // Adds bytes to the read-ahead buffer. False: end of stream or error.
   asio::awaitable<bool> ReadMore();
@@ -71,6 +72,7 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   std::atomic<int>* busy_;  // requests in hand over all connections
   asio::steady_timer timer_;
   TimePoint deadline_ = TimePoint::max();
+  Duration settle_left_{0};  // how long the present request may still wait for its session
   PieceHasher hasher_;
   Answer answer_;
   std::vector<std::byte> table_;    // item table of a Multi request

@@ -52,6 +52,18 @@ bool Frame::TryAdd(BatchItem* item) {
   return true;
 }
 
+bool Frame::DropLarger(uint64_t value_bytes_max) {
+  if (batch_->op != Op::kPut) return true;
+  std::erase_if(items_, [&](BatchItem* item) {
+    const uint64_t bytes = item->value.size_bytes();
+    if (bytes <= value_bytes_max) return false;
+    batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes: the server takes {}",
+                               bytes, value_bytes_max));
+    return true;
+  });
+  return !items_.empty();
+}
+
 void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   FrameHeader& header = request->header;
   header.op = multi() ? MultiForm(batch_->op) : batch_->op;
@@ -199,6 +211,9 @@ std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view
     frames.push_back(std::make_unique<Frame>(batch, owner));
     frames.back()->TryAdd(&item);
   }
+  // One order for all calls: each takes a connection to one server after the other, so that no two
+  // calls can hold what the other waits for.
+  std::ranges::sort(frames, {}, [](const auto& frame) { return frame->node(); });
   return frames;
 }
 

@@ -23,6 +23,9 @@ class Frame final : public fabric::AnswerSink {
   std::span<BatchItem* const> items() const { return items_; }
   // False when the frame is full.
   bool TryAdd(BatchItem* item);
+  // Finishes the items whose value is above the server's largest with kOutOfRange and leaves them
+  // out: one of them would cost the whole frame. False when none is left.
+  bool DropLarger(uint64_t value_bytes_max);
   // Writes the request for `view`.
   void Encode(ViewVersion view, fabric::RpcRequest* request);
   // A whole-frame answer with another status than OK: every item gets it.

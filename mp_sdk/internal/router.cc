@@ -11,10 +11,11 @@ namespace {
 using wire::WireStatus;
 
 constexpr int kHopsMax = 3;
+constexpr Duration kNoProgressPause = std::chrono::milliseconds(10);
 constexpr Duration kViewPatience = std::chrono::milliseconds(500);
 
-bool AnyOpen(const Batch& batch) {
-  return std::ranges::any_of(batch.items, [](const BatchItem& item) { return item.open; });
+int64_t CountOpen(const Batch& batch) {
+  return std::ranges::count_if(batch.items, [](const BatchItem& item) { return item.open; });
 }
 
 void FinishOpen(Batch* batch, const Status& fallback) {
@@ -53,7 +54,7 @@ void Router::Run(Batch* batch) {
   budget_.OnRequest();
   int hops = 0;
   bool fresh = false;
-  while (AnyOpen(*batch)) {
+  while (const int64_t open = CountOpen(*batch)) {
     const ViewCache::View view = views_->view();
     if (view == nullptr || batch->deadline.Passed()) {
       FinishOpen(batch, view == nullptr
@@ -80,6 +81,9 @@ void Router::Run(Batch* batch) {
       const Duration pause = std::chrono::milliseconds(std::max<uint32_t>(1, round.retry_ms));
       stats_.retries.fetch_add(1, std::memory_order_relaxed);
       Sleep(std::min(pause, batch->deadline.Remaining()));
+    } else if (round.unsettled == WireStatus::kBatchFull && CountOpen(*batch) == open) {
+      // Each answer should have brought one value at least: no tight loop with a server that errs.
+      Sleep(std::min(kNoProgressPause, batch->deadline.Remaining()));
     }
   }
 }
@@ -115,6 +119,10 @@ std::vector<Router::Flight> Router::TakeOff(Batch* batch, const DhtView& view, b
         stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
       }
       frame->Fail(Prefixed(channel.status(), node.name));
+      continue;
+    }
+    if (!frame->DropLarger((*peer)->value_bytes_max())) {
+      (*peer)->Return(*std::move(channel));
       continue;
     }
     frame->Encode(view.version(), &(*channel)->NewRequest());
