@@ -1,0 +1,78 @@
+// What must hold: three pages, right codes, and nonsense harms nobody.
+#include "fabric/http_endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/support/wire_peer.h"
+
+namespace ems::fabric {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing::WirePeer;
+
+std::string Get(const std::string& address, const std::string& path) {
+  WirePeer peer = WirePeer::Connect(address);
+  EXPECT_TRUE(peer.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+  return peer.ReceiveAll().value_or("");
+}
+
+TEST(HttpEndpointTest, ServesMetricsHealthAndReadiness) {
+  MetricsRegistry registry;
+  Gauge gauge = registry.AddGauge("ems_test_things", "Things");
+  std::atomic<bool> ready{false};
+  Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(
+      "127.0.0.1:0", &registry, [] { return OkStatus(); },
+      [&] { return ready ? OkStatus() : Error(StatusCode::kUnavailable, "no view yet"); },
+      [&] { gauge.Set(42); });
+  ASSERT_TRUE(http.ok()) << http.status();
+  const std::string address = (*http)->address();
+  EXPECT_THAT(address, ::testing::EndsWith(":" + std::to_string((*http)->port())));
+  EXPECT_THAT(Get(address, "/metrics"), HasSubstr("ems_test_things 42"));
+  EXPECT_THAT(Get(address, "/healthz"), StartsWith("HTTP/1.1 200"));
+  const std::string not_ready = Get(address, "/readyz");
+  EXPECT_THAT(not_ready, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(not_ready, HasSubstr("no view yet"));
+  ready = true;
+  EXPECT_THAT(Get(address, "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(address, "/nothing"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST(HttpEndpointTest, LongAndBrokenRequestsAreRefused) {
+  MetricsRegistry registry;
+  Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(
+      "127.0.0.1:0", &registry, [] { return OkStatus(); }, [] { return OkStatus(); });
+  ASSERT_TRUE(http.ok()) << http.status();
+  const std::string long_answer = Get((*http)->address(), "/" + std::string(20'000, 'x'));
+  EXPECT_THAT(long_answer, ::testing::Not(StartsWith("HTTP/1.1 200")));
+  {
+    WirePeer peer = WirePeer::Connect((*http)->address());
+    (void)peer.Send(std::string("\0\1\2garbage\r\n\r\n", 14));
+    EXPECT_TRUE(peer.WaitClosed());
+  }
+  {
+    WirePeer peer = WirePeer::Connect((*http)->address());
+    (void)peer.Send("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n");
+    EXPECT_TRUE(peer.WaitClosed());
+  }
+  EXPECT_THAT(Get((*http)->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpEndpointTest, BadAndTakenAddressesAreErrors) {
+  MetricsRegistry registry;
+  auto start = [&](const std::string& listen) {
+    return HttpEndpoint::Start(
+        listen, &registry, [] { return OkStatus(); }, [] { return OkStatus(); });
+  };
+  EXPECT_EQ(start("nonsense").status().code(), StatusCode::kInvalidArgument);
+  Result<std::unique_ptr<HttpEndpoint>> first = start("127.0.0.1:0");
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(start((*first)->address()).status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace ems::fabric

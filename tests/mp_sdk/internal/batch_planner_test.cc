@@ -1,0 +1,226 @@
+// What must hold: one frame for each server and round, within the limits of a frame, in one order
+// of servers for all calls.
+#include "mp_sdk/internal/batch_planner.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/checksum.h"
+
+namespace ems::internal {
+namespace {
+
+using wire::Op;
+using wire::WireStatus;
+
+// Slot s belongs to node s % nodes + 1; slots from 4000 on to nobody.
+std::shared_ptr<const DhtView> MakeView(uint32_t nodes) {
+  SlotTable slots;
+  for (uint16_t s = 0; s < 4000; ++s) slots.set_owner(SlotId(s), NodeId(s % nodes + 1));
+  std::vector<NodeInfo> infos(nodes);
+  for (uint32_t i = 0; i < nodes; ++i) infos[i].id = NodeId(i + 1);
+  return *DhtView::Make(ViewVersion(1, 1), infos, slots, false);
+}
+
+struct Fixture {
+  explicit Fixture(Op op, size_t count, uint32_t value_bytes = 0)
+      : keys(count), value(value_bytes, 'v') {
+    batch.op = op;
+    batch.ns = {NamespaceId(4), 2};
+    batch.deadline = Deadline::After(std::chrono::seconds(10));
+    batch.items.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      keys[i] = "key" + std::to_string(i);
+      batch.items[i].key = keys[i];
+      batch.items[i].slot = SlotId(static_cast<uint16_t>(i % 3000));
+      batch.items[i].value = std::string_view(value);
+    }
+  }
+  std::vector<std::string> keys;
+  std::string value;
+  Batch batch{Op::kGet, 0, {}, Deadline(TimePoint()), {}};
+};
+
+TEST(PlanFramesTest, GroupsByOwnerInOrderOfServers) {
+  Fixture f(Op::kExists, 100);
+  std::swap(f.batch.items[0], f.batch.items[2]);  // the first item goes to the last server
+  const auto frames = PlanFrames(&f.batch, *MakeView(3));
+  ASSERT_EQ(frames.size(), 3U);
+  size_t total = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(frames[i]->node(), NodeId(static_cast<uint32_t>(i + 1)))
+        << "calls that take connections in different orders wait for each other";
+    for (const BatchItem* item : frames[i]->items()) {
+      EXPECT_EQ(item->slot.value() % 3 + 1U, frames[i]->node().value());
+    }
+    total += frames[i]->items().size();
+  }
+  EXPECT_EQ(total, 100U);
+}
+
+TEST(PlanFramesTest, ItemsWithoutAnOwnerAreUnavailableTheOthersGo) {
+  Fixture f(Op::kExists, 3);
+  f.batch.items[1].slot = SlotId(4095);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0]->items().size(), 2U);
+  EXPECT_FALSE(f.batch.items[1].open);
+  EXPECT_EQ(f.batch.items[1].status.code(), StatusCode::kUnavailable);
+}
+
+TEST(PlanFramesTest, ItemsWithResultsAreLeftAlone) {
+  Fixture f(Op::kExists, 3);
+  f.batch.Finish(&f.batch.items[0], Miss());
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0]->items().size(), 2U);
+}
+
+TEST(PlanFramesTest, AFrameTakes16384Items) {
+  Fixture f(Op::kExists, wire::kBatchItemsMax + 5);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0]->items().size(), wire::kBatchItemsMax);
+  EXPECT_TRUE(f.batch.items.back().open) << "for the next round";
+}
+
+TEST(PlanFramesTest, AFrameTakes256MiBOfValues) {
+  Fixture f(Op::kPut, 9, 1 << 20);
+  const std::vector<ConstBytes> parts(32, AsBytes(f.value));  // 32 MiB, without having them
+  for (BatchItem& item : f.batch.items) item.value = std::span<const ConstBytes>(parts);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0]->items().size(), 8U);
+}
+
+TEST(PlanFramesTest, ALargerValueThanAFrameGoesAlone) {
+  Fixture f(Op::kPut, 2, 1 << 20);
+  const std::vector<ConstBytes> parts(300, AsBytes(f.value));
+  f.batch.items[0].value = std::span<const ConstBytes>(parts);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  EXPECT_EQ(frames[0]->items().size(), 1U);
+}
+
+TEST(FrameTest, EncodesASinglePut) {
+  Fixture f(Op::kPut, 1, 100);
+  f.batch.flags = wire::kFlagOverwrite;
+  f.batch.items[0].slot = SlotId(9);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(2, 3), &request);
+  EXPECT_EQ(request.header.op, Op::kPut);
+  EXPECT_EQ(request.header.flags, wire::kFlagOverwrite);
+  EXPECT_EQ(request.header.view_version(), ViewVersion(2, 3));
+  EXPECT_EQ(request.header.ns(), (NamespaceRef{NamespaceId(4), 2}));
+  EXPECT_EQ(request.header.slot, 9);
+  EXPECT_EQ(request.key_bytes, 4U);
+  EXPECT_EQ(AsText(request.head), "key0");
+  ASSERT_EQ(request.values.size(), 1U);
+  EXPECT_EQ(request.values[0][0].size(), 100U);
+  EXPECT_GT(request.header.deadline_ms, 5000U);
+}
+
+TEST(FrameTest, EncodesAMultiPut) {
+  Fixture f(Op::kPut, 2, 100);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(2, 3), &request);
+  EXPECT_EQ(request.header.op, Op::kMultiPut);
+  EXPECT_EQ(request.header.item_count, 2U);
+  EXPECT_EQ(request.key_bytes, 0U);
+  EXPECT_EQ(request.head.size(), 2 * sizeof(wire::ItemHead) + 8);
+  const auto head = wire::ReadRaw<wire::ItemHead>(ConstBytes(request.head).subspan(16));
+  EXPECT_EQ(head.value_bytes, 100U);
+  EXPECT_EQ(head.slot, 1U);
+}
+
+// Answers of one item each way.
+struct Results {
+  explicit Results(const std::vector<wire::ItemResult>& results) {
+    for (const auto& result : results) {
+      const ConstBytes raw = wire::RawBytes(result);
+      bytes.insert(bytes.end(), raw.begin(), raw.end());
+    }
+  }
+  std::vector<std::byte> bytes;
+};
+
+TEST(FrameTest, EachItemGetsItsOwnResult) {
+  Fixture f(Op::kExists, 5);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  const Results results({{.status = WireStatus::kOk, .value_bytes = 77},
+                         {.status = WireStatus::kMiss},
+                         {.status = WireStatus::kWrongOwner},
+                         {.status = WireStatus::kRetryLater},
+                         {.status = WireStatus::kFenced}});
+  EXPECT_EQ(frames[0]->OnHeader({}), results.bytes.size());
+  ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
+  const std::vector<BatchItem>& items = f.batch.items;
+  EXPECT_TRUE(!items[0].open && items[0].status.ok());
+  EXPECT_EQ(items[0].value_bytes, 77U);
+  EXPECT_TRUE(!items[1].open && items[1].status == Miss());
+  EXPECT_TRUE(items[2].open);
+  EXPECT_TRUE(items[3].open);
+  EXPECT_EQ(items[4].status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(frames[0]->unsettled(), WireStatus::kWrongOwner);
+}
+
+TEST(FrameTest, AnItemWithUnknownStatusIsDamage) {
+  Fixture f(Op::kExists, 2);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  const Results results({{}, {.status = static_cast<WireStatus>(99)}});
+  frames[0]->OnHeader({});
+  EXPECT_EQ(frames[0]->OnTable(results.bytes).code(), StatusCode::kDataLoss);
+}
+
+TEST(FrameTest, ARemoveThatWasRetriedAndFindsNothingIsDone) {
+  Fixture f(Op::kRemove, 2);
+  f.batch.items[0].retried = true;
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  frames[0]->OnHeader({});
+  const Results results({{.status = WireStatus::kMiss}, {.status = WireStatus::kMiss}});
+  ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
+  EXPECT_TRUE(f.batch.items[0].status.ok());
+  EXPECT_EQ(f.batch.items[1].status, Miss());
+}
+
+TEST(FrameTest, AValueWithAnotherChecksumIsDataLoss) {
+  Fixture f(Op::kGet, 1);
+  std::string into(10, '\0');
+  f.batch.items[0].into = std::as_writable_bytes(std::span(into));
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  wire::FrameHeader header;
+  header.body_bytes = 10;
+  header.checksum = 5;
+  EXPECT_EQ(frames[0]->OnHeader(header), 0U);
+  fabric::AnswerSink::Value value;
+  ASSERT_TRUE(frames[0]->NextValue(&value));
+  EXPECT_EQ(value.bytes, 10U);
+  frames[0]->OnValue(6);
+  EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(frames[0]->checksum_mismatches(), 1U);
+  EXPECT_FALSE(frames[0]->NextValue(&value));
+}
+
+TEST(FrameTest, ARangeStartsInsideItsPiece) {
+  for (const uint64_t offset :
+       {uint64_t{0}, uint64_t{1}, kPieceBytes - 1, kPieceBytes, 3 * kPieceBytes + 7}) {
+    Fixture f(Op::kGetRange, 1);
+    std::string into(10, '\0');
+    f.batch.items[0].into = std::as_writable_bytes(std::span(into));
+    f.batch.items[0].offset = offset;
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    wire::FrameHeader header;
+    header.body_bytes = 10;
+    frames[0]->OnHeader(header);
+    fabric::AnswerSink::Value value;
+    ASSERT_TRUE(frames[0]->NextValue(&value));
+    EXPECT_EQ(value.first_piece_bytes, kPieceBytes - offset % kPieceBytes);
+  }
+}
+
+}  // namespace
+}  // namespace ems::internal

@@ -1,0 +1,148 @@
+// What must hold: never more channels than allowed, a call waits for one within its deadline, and a
+// restarted server is a new peer.
+#include "mp_sdk/internal/connection_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/thread_pool.h"
+#include "tests/support/memory_server.h"
+
+namespace ems::internal {
+namespace {
+
+using fabric::RpcChannel;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Eventually;
+using testing::MemoryServer;
+
+Deadline In(Duration time) { return Deadline::After(time); }
+
+NodeInfo MakeNode(uint32_t id, const std::string& address) {
+  NodeInfo node;
+  node.id = NodeId(id);
+  node.name = "server" + std::to_string(id);
+  node.boot_id = 1;
+  node.data_address = address;
+  return node;
+}
+
+struct PeerFixture {
+  PeerFixture() : peer(*fabric::ParseAddress(server.address()), 2, seconds(1)) {}
+  MemoryServer server;
+  Peer peer;
+};
+
+TEST(PeerTest, ReusesWhatIsIdle) {
+  PeerFixture f;
+  for (int i = 0; i < 10; ++i) {
+    Result<std::unique_ptr<RpcChannel>> channel = f.peer.Take(false, In(seconds(1)));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    f.peer.Return(std::move(*channel));
+  }
+  EXPECT_EQ(f.server.store.counts().sessions, 1);
+}
+
+TEST(PeerTest, IsBoundedAndWaitsWithinTheDeadline) {
+  PeerFixture f;
+  auto one = f.peer.Take(false, In(seconds(1)));
+  auto two = f.peer.Take(false, In(seconds(1)));
+  ASSERT_TRUE(one.ok() && two.ok());
+  const TimePoint start = Clock::System().Now();
+  auto three = f.peer.Take(false, In(milliseconds(50)));
+  EXPECT_EQ(three.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_GE(Clock::System().Now() - start, milliseconds(45));
+  Thread returner("returner", [&] { f.peer.Return(std::move(*one)); });
+  EXPECT_TRUE(f.peer.Take(false, In(seconds(5))).ok());
+  returner.Join();
+  EXPECT_EQ(f.server.store.counts().sessions, 2);
+}
+
+TEST(PeerTest, ABrokenChannelMakesRoom) {
+  PeerFixture f;
+  for (int i = 0; i < 5; ++i) {
+    auto channel = f.peer.Take(false, In(seconds(1)));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    f.peer.Return(nullptr);
+  }
+}
+
+TEST(PeerTest, FreshDropsWhatWasIdle) {
+  PeerFixture f;
+  auto one = f.peer.Take(false, In(seconds(1)));
+  ASSERT_TRUE(one.ok());
+  f.peer.Return(std::move(*one));
+  auto fresh = f.peer.Take(true, In(seconds(1)));
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_EQ(f.server.store.counts().sessions, 2);
+  EXPECT_TRUE(Eventually([&] { return f.server.store.counts().live_sessions.load() == 1; }));
+}
+
+TEST(PeerTest, LearnsTheLargestValue) {
+  MemoryServer server;
+  server.store.value_bytes_max = 12345;
+  Peer peer(*fabric::ParseAddress(server.address()), 2, seconds(1));
+  auto one = peer.Take(false, In(seconds(1)));
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(peer.value_bytes_max(), 12345U);
+  peer.Return(std::move(*one));
+}
+
+TEST(PeerTest, ARefusedConnectionIsUnavailableAndMakesRoomAgain) {
+  fabric::Address nobody;
+  {
+    MemoryServer gone;
+    nobody = *fabric::ParseAddress(gone.address());
+  }
+  Peer peer(nobody, 1, seconds(1));
+  for (int i = 0; i < 4; ++i) {
+    const TimePoint start = Clock::System().Now();
+    EXPECT_EQ(peer.Take(false, In(seconds(1))).status().code(), StatusCode::kUnavailable);
+    EXPECT_LT(Clock::System().Now() - start, milliseconds(50));
+  }
+}
+
+TEST(ConnectionPoolTest, ARestartedServerIsAnotherPeer) {
+  ConnectionPool pool{ClientOptions{}};
+  NodeInfo node = MakeNode(1, "127.0.0.1:1");
+  const auto first = pool.PeerOf(node);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(*first, *pool.PeerOf(node));
+  node.boot_id = 2;
+  const auto second = pool.PeerOf(node);
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(*first, *second);
+}
+
+TEST(ConnectionPoolTest, ForgetsServersThatLeftTheView) {
+  ConnectionPool pool{ClientOptions{}};
+  const NodeInfo a = MakeNode(1, "127.0.0.1:1");
+  const NodeInfo b = MakeNode(2, "127.0.0.1:2");
+  const std::weak_ptr<Peer> peer_a = *pool.PeerOf(a);
+  const std::weak_ptr<Peer> peer_b = *pool.PeerOf(b);
+  pool.Retain(**DhtView::Make(ViewVersion(1, 1), {b}, SlotTable(), false));
+  EXPECT_TRUE(peer_a.expired());
+  EXPECT_FALSE(peer_b.expired());
+}
+
+TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
+  NodeInfo node = MakeNode(1, "127.0.0.1:1");
+  ClientOptions only_unix;
+  only_unix.transport = TransportChoice::kUnix;
+  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
+  node.unix_path = "/tmp/x.sock";
+  node.host_id = "elsewhere";
+  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
+  node.host_id = fabric::HostId();
+  EXPECT_TRUE(ConnectionPool(only_unix).PeerOf(node).ok());
+  node.data_address = "nonsense";
+  ClientOptions only_tcp;
+  only_tcp.transport = TransportChoice::kTcp;
+  EXPECT_FALSE(ConnectionPool(only_tcp).PeerOf(node).ok());
+  EXPECT_TRUE(ConnectionPool(ClientOptions{}).PeerOf(node).ok()) << "the socket will do";
+}
+
+}  // namespace
+}  // namespace ems::internal

@@ -1,0 +1,195 @@
+// What must hold: the lease counts from when a heartbeat was sent and only when admitted; the
+// controller's answers NOT_FOUND and ABORTED mean register again, and stop.
+#include "mp_server/heartbeat.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/guarded.h"
+#include "proto/controller.grpc.pb.h"
+#include "tests/support/memory_server.h"
+
+namespace ems::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Eventually;
+
+// A controller that answers as it is told. Threading: thread-safe.
+class FakeController final : public v1::Controller::Service {
+ public:
+  struct State {
+    int registered = 0, beats = 0, left = 0;
+    bool admitted = true;
+    grpc::StatusCode next_beat = grpc::StatusCode::OK;  // of the next beat alone
+    v1::RegisterRequest last_register;
+    v1::HeartbeatRequest last_beat;
+    ViewVersion newest{1, 1};
+  };
+  FakeController() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeController() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+                        v1::RegisterReply* reply) override {
+    auto s = state.Lock();
+    ++s->registered;
+    s->last_register = *request;
+    reply->set_node_id(6);
+    reply->set_lease_ms(5000);
+    reply->set_heartbeat_ms(20);
+    return grpc::Status::OK;
+  }
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatReply* reply) override {
+    auto s = state.Lock();
+    ++s->beats;
+    s->last_beat = *request;
+    reply->set_term(s->newest.term());
+    reply->set_epoch(s->newest.epoch());
+    reply->set_admitted(s->admitted);
+    return {std::exchange(s->next_beat, grpc::StatusCode::OK), ""};
+  }
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveReply*) override {
+    auto s = state.Lock();
+    ++s->left;
+    return grpc::Status::OK;
+  }
+  State Read() {
+    auto s = state.Lock();
+    return *s;
+  }
+  void AnswerNextBeat(grpc::StatusCode code) {
+    auto s = state.Lock();
+    s->next_beat = code;
+  }
+  void Refuse() {
+    auto s = state.Lock();
+    s->admitted = false;
+  }
+  Guarded<State> state;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class HeartbeatTest : public ::testing::Test {
+ protected:
+  Heartbeat::Options Options() {
+    Heartbeat::Options options;
+    options.self.name = "a";
+    options.self.boot_id = 99;
+    options.self.data_address = "127.0.0.1:7500";
+    options.self.capacity_bytes = 1 << 20;
+    options.controller = &client_;
+    options.ownership = &ownership_;
+    options.usage = [] {
+      return HeartbeatUsage{.dram_used_bytes = 11, .dram_total_bytes = 22, .objects = 33};
+    };
+    options.on_beat = [this](bool ok) { ok ? ++beats_ok_ : ++beats_failed_; };
+    options.on_registered = [this] { ++registered_; };
+    options.on_behind = [this](ViewVersion version) { behind_ = version.packed(); };
+    options.on_replaced = [this] { ++replaced_; };
+    return options;
+  }
+  int Beats() { return controller_.Read().beats; }
+
+  FakeController controller_;
+  ControllerClient client_{controller_.address(), "test"};
+  Ownership ownership_{&Clock::System()};
+  std::atomic<int> beats_ok_{0}, beats_failed_{0}, registered_{0}, replaced_{0};
+  std::atomic<uint64_t> behind_{0};
+};
+
+TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
+  Heartbeat heartbeat(Options());
+  const TimePoint before = Clock::System().Now();
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() >= 3; }));
+  EXPECT_EQ(ownership_.self(), NodeId(6));
+  EXPECT_EQ(registered_, 1);
+  EXPECT_TRUE(ownership_.LeaseValid());
+  EXPECT_GE(ownership_.lease_until(), before + seconds(5));
+  EXPECT_LE(ownership_.lease_until(), Clock::System().Now() + seconds(5));
+  EXPECT_EQ(behind_, ViewVersion(1, 1).packed()) << "the controller has a view, this server none";
+  {
+    auto s = controller_.state.Lock();
+    EXPECT_EQ(s->last_register.node().name(), "a");
+    EXPECT_EQ(s->last_register.node().boot_id(), 99U);
+    EXPECT_EQ(s->last_register.node().capacity_bytes(), 1U << 20);
+    EXPECT_EQ(s->last_beat.node_id(), 6U);
+    EXPECT_EQ(s->last_beat.usage().objects(), 33U);
+  }
+  heartbeat.Leave(seconds(2));
+  const int beats = Beats();
+  EXPECT_EQ(controller_.Read().left, 1);
+  EXPECT_EQ(Beats(), beats);
+}
+
+TEST_F(HeartbeatTest, WithoutAdmissionThereIsNoLease) {
+  controller_.Refuse();
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return beats_ok_ >= 4; }));
+  EXPECT_FALSE(ownership_.LeaseValid());
+}
+
+TEST_F(HeartbeatTest, RegistersAgainWhenItIsNotKnown) {
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() >= 1; }));
+  controller_.AnswerNextBeat(grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(Eventually([&] { return registered_.load() == 2; }));
+  const int beats = Beats();
+  EXPECT_TRUE(Eventually([&] { return Beats() > beats; }));
+  EXPECT_EQ(replaced_, 0);
+}
+
+TEST_F(HeartbeatTest, AnotherProcessOfThisNameEndsIt) {
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return ownership_.LeaseValid(); }));
+  controller_.AnswerNextBeat(grpc::StatusCode::ABORTED);
+  ASSERT_TRUE(Eventually([&] { return replaced_.load() == 1; }));
+  EXPECT_FALSE(ownership_.LeaseValid());
+  heartbeat.Leave(seconds(1));
+  EXPECT_EQ(controller_.Read().left, 0) << "the slots are the other's now";
+}
+
+TEST_F(HeartbeatTest, GoesOnAfterErrors) {
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() >= 1; }));
+  controller_.AnswerNextBeat(grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(Eventually([&] { return beats_failed_.load() == 1; }));
+  const int beats = Beats();
+  EXPECT_TRUE(Eventually([&] { return Beats() > beats; }));
+  EXPECT_EQ(registered_, 1);
+}
+
+TEST_F(HeartbeatTest, StopsQuicklyWithoutAController) {
+  ControllerClient nobody("127.0.0.1:1", "test");
+  Heartbeat::Options options = Options();
+  options.controller = &nobody;
+  const TimePoint start = Clock::System().Now();
+  {
+    Heartbeat heartbeat(std::move(options));
+    heartbeat.Start();
+    ASSERT_TRUE(Eventually([&] { return beats_failed_.load() >= 1; }));
+    heartbeat.Leave(milliseconds(100));
+  }
+  EXPECT_LT(Clock::System().Now() - start, seconds(5));
+  EXPECT_EQ(registered_, 0);
+}
+
+}  // namespace
+}  // namespace ems::server

@@ -1,0 +1,78 @@
+// What must hold: each verb moves its metric, gauges show the store and the lease, and no label has
+// more values than it should.
+#include "mp_server/server_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ems::server {
+namespace {
+
+using ::testing::HasSubstr;
+using wire::Op;
+using wire::WireStatus;
+
+TEST(ServerMetricsTest, VerbsMoveTheirMetrics) {
+  MetricsRegistry registry;
+  const ServerMetrics metrics(&registry);
+  metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
+  metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
+  metrics.OnAnswer(Op::kMultiRemove, WireStatus::kBatchFull);  // the last op, the last status
+  metrics.OnRead(100);
+  metrics.OnStored(200);
+  metrics.OnDeduplicated(300);
+  metrics.OnHeartbeat(true);
+  metrics.OnHeartbeat(false);
+  const std::string text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_server_read_bytes_total 100"));
+  EXPECT_THAT(text, HasSubstr("ems_server_stored_bytes_total 200"));
+  EXPECT_THAT(text, HasSubstr("ems_server_deduplicated_bytes_total 300"));
+  EXPECT_THAT(text, HasSubstr("ems_server_heartbeats_total{result=\"ok\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ems_server_heartbeats_total{result=\"failed\"} 1"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("ems_server_answers_total\\{[^}]*[Gg]et[^}]*\\} 2"));
+}
+
+TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
+  MetricsRegistry registry;
+  ServerMetrics metrics(&registry);
+  SegmentPool::Options pool_options;
+  pool_options.bytes = 4 * kMiB;
+  pool_options.segment_bytes = 2 * kMiB;
+  pool_options.huge_pages = HugePages::kOff;
+  SegmentPool pool(pool_options);
+  ASSERT_TRUE(pool.WaitReady(4 * kMiB, Deadline::After(std::chrono::seconds(20))).ok());
+  ObjectStore::Options store_options;
+  store_options.pool = &pool;
+  ObjectStore store(store_options);
+  NamespaceTable table;
+  table.version = 1;
+  NamespaceInfo info;
+  info.ref = {NamespaceId(1), 1};
+  info.name = "kv";
+  info.dram_quota_bytes = kMiB;
+  table.by_id[info.ref.id] = info;
+  store.SetNamespaces(table, 1.0);
+  ManualClock clock;
+  Ownership ownership(&clock);
+  ownership.SetSelf(NodeId(1));
+  SlotTable slots;
+  for (uint16_t s = 0; s < 100; ++s) slots.set_owner(SlotId(s), NodeId(1));
+  NodeInfo self;
+  self.id = NodeId(1);
+  ownership.Install(**DhtView::Make({7, 9}, {self}, slots, false));
+  metrics.Refresh(&store, &pool, ownership);
+  std::string text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_server_view_term 7"));
+  EXPECT_THAT(text, HasSubstr("ems_server_view_epoch 9"));
+  EXPECT_THAT(text, HasSubstr("ems_server_owned_slots 100"));
+  EXPECT_THAT(text, HasSubstr("ems_server_lease_valid 0"));
+  EXPECT_THAT(text, HasSubstr("ems_server_pool_bytes 4194304"));
+  EXPECT_THAT(text, HasSubstr("ems_server_quota_bytes{namespace=\"kv\"} 1048576"));
+  EXPECT_THAT(text, HasSubstr("ems_server_objects{namespace=\"kv\"} 0"));
+  ownership.RenewLease(clock.Now() + std::chrono::seconds(1));
+  metrics.Refresh(&store, &pool, ownership);
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_lease_valid 1"));
+}
+
+}  // namespace
+}  // namespace ems::server

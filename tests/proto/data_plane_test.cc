@@ -1,0 +1,439 @@
+// What must hold: a frame means the same on both sides, every damage is seen, and no length is
+// believed before it is checked.
+#include "proto/data_plane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <vector>
+
+namespace ems::wire {
+namespace {
+
+constexpr uint64_t kValueMax = 64 * kMiB;
+
+FrameHeader Request(Op op, uint16_t key_bytes, uint64_t body_bytes) {
+  FrameHeader header;
+  header.op = op;
+  header.request_id = 7;
+  header.namespace_id = 3;
+  header.namespace_generation = 2;
+  header.view = ViewVersion(5, 9).packed();
+  header.slot = 4095;
+  header.key_bytes = key_bytes;
+  header.body_bytes = body_bytes;
+  return header;
+}
+
+StatusCode Parse(FrameHeader header, uint64_t value_bytes_max = kValueMax) {
+  Seal(&header);
+  FrameHeader out;
+  return ParseRequest(RawBytes(header), value_bytes_max, &out).code();
+}
+
+TEST(FrameHeaderTest, LayoutIsTheWireFormat) {
+  EXPECT_EQ(offsetof(FrameHeader, magic), 0U);
+  EXPECT_EQ(offsetof(FrameHeader, version), 4U);
+  EXPECT_EQ(offsetof(FrameHeader, op), 5U);
+  EXPECT_EQ(offsetof(FrameHeader, flags), 6U);
+  EXPECT_EQ(offsetof(FrameHeader, request_id), 8U);
+  EXPECT_EQ(offsetof(FrameHeader, deadline_ms), 12U);
+  EXPECT_EQ(offsetof(FrameHeader, retry_ms), 12U);
+  EXPECT_EQ(offsetof(FrameHeader, namespace_id), 16U);
+  EXPECT_EQ(offsetof(FrameHeader, namespace_generation), 20U);
+  EXPECT_EQ(offsetof(FrameHeader, view), 24U);
+  EXPECT_EQ(offsetof(FrameHeader, slot), 32U);
+  EXPECT_EQ(offsetof(FrameHeader, key_bytes), 34U);
+  EXPECT_EQ(offsetof(FrameHeader, status), 36U);
+  EXPECT_EQ(offsetof(FrameHeader, item_count), 38U);
+  EXPECT_EQ(offsetof(FrameHeader, body_bytes), 40U);
+  EXPECT_EQ(offsetof(FrameHeader, checksum), 48U);
+  EXPECT_EQ(offsetof(FrameHeader, object_bytes), 48U);
+  EXPECT_EQ(offsetof(FrameHeader, reserved), 56U);
+  EXPECT_EQ(offsetof(FrameHeader, header_checksum), 60U);
+  EXPECT_EQ(AsText(RawBytes(kMagic)), "EMS1");
+}
+
+// The bytes of one header, so that a change of format cannot slip in.
+TEST(FrameHeaderTest, ASealedPingHasTheseBytes) {
+  FrameHeader header;
+  header.request_id = 0x01020304;
+  Seal(&header);
+  const std::string hex = ToHex(RawBytes(header));
+  EXPECT_EQ(hex.substr(0, 32), "454d5331010200000403020100000000");
+  EXPECT_EQ(hex.substr(32, 88), std::string(88, '0'));
+  const auto low = static_cast<uint32_t>(Hash64(RawBytes(header).first(60)));
+  EXPECT_EQ(header.header_checksum, low);
+}
+
+TEST(ParseRequestTest, GivesBackWhatWasSealed) {
+  FrameHeader header = Request(Op::kPut, 12, 1000 + kTrailerBytes);
+  header.flags = kFlagOverwrite | kFlagDurableSsd;
+  header.deadline_ms = 250;
+  Seal(&header);
+  FrameHeader out;
+  ASSERT_TRUE(ParseRequest(RawBytes(header), kValueMax, &out).ok());
+  EXPECT_EQ(std::memcmp(&header, &out, sizeof(header)), 0);
+  EXPECT_EQ(out.view_version(), ViewVersion(5, 9));
+  EXPECT_EQ(out.ns(), (NamespaceRef{NamespaceId(3), 2}));
+  EXPECT_EQ(out.slot_id(), SlotId(4095));
+}
+
+TEST(ParseRequestTest, EachFlippedBitIsDamage) {
+  FrameHeader header = Request(Op::kPut, 12, 1000 + kTrailerBytes);
+  Seal(&header);
+  for (size_t bit = 0; bit < kHeaderBytes * 8; ++bit) {
+    std::array<std::byte, kHeaderBytes> bytes;
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    FrameHeader out;
+    EXPECT_EQ(ParseRequest(bytes, kValueMax, &out).code(), StatusCode::kDataLoss) << "bit " << bit;
+    EXPECT_EQ(ParseAnswer(bytes, Op::kPut, 7, &out).code(), StatusCode::kDataLoss) << "bit " << bit;
+  }
+}
+
+TEST(ParseRequestTest, AnotherMagicIsNoFrameEvenWhenSealed) {
+  FrameHeader header = Request(Op::kGet, 1, 0);
+  header.magic ^= 1;
+  EXPECT_EQ(Parse(header), StatusCode::kDataLoss);
+}
+
+TEST(ParseRequestTest, AnotherVersionFillsTheHeader) {
+  for (const int version : {0, 2, 255}) {
+    FrameHeader header = Request(Op::kGet, 1, 0);
+    header.version = static_cast<uint8_t>(version);
+    Seal(&header);
+    FrameHeader out;
+    EXPECT_EQ(ParseRequest(RawBytes(header), kValueMax, &out).code(),
+              StatusCode::kFailedPrecondition);
+    EXPECT_EQ(out.request_id, 7U);
+    EXPECT_EQ(out.op, Op::kGet);
+  }
+}
+
+TEST(ParseRequestTest, UnknownOpsAreUnimplementedWithTheirLengths) {
+  for (const int op : {0, 13, 77, 255}) {
+    FrameHeader header = Request(static_cast<Op>(op), 5, 100);
+    Seal(&header);
+    FrameHeader out;
+    EXPECT_EQ(ParseRequest(RawBytes(header), kValueMax, &out).code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(out.key_bytes, 5U);
+    EXPECT_EQ(out.body_bytes, 100U);
+  }
+}
+
+TEST(ParseRequestTest, AnUnknownOpsLengthsAreBoundedToo) {
+  FrameHeader header = Request(static_cast<Op>(77), 5, uint64_t{1} << 63);
+  EXPECT_NE(Parse(header), StatusCode::kOk);
+  EXPECT_NE(Parse(header), StatusCode::kUnimplemented) << "nobody can skip 2^63 bytes";
+}
+
+struct Lengths {
+  Op op;
+  uint16_t key;
+  uint64_t body;
+  StatusCode want;
+};
+
+TEST(ParseRequestTest, LengthsMustFitTheOp) {
+  const StatusCode ok = StatusCode::kOk, bad = StatusCode::kInvalidArgument;
+  const std::vector<Lengths> cases = {
+      {Op::kHello, 0, sizeof(HelloBody), ok},
+      {Op::kHello, 0, 0, bad},
+      {Op::kHello, 1, sizeof(HelloBody), bad},
+      {Op::kPing, 0, 0, ok},
+      {Op::kPing, 0, 1, bad},
+      {Op::kPing, 1, 0, bad},
+      {Op::kStats, 0, 0, ok},
+      {Op::kStats, 0, 8, bad},
+      {Op::kPut, 1, kTrailerBytes, ok},
+      {Op::kPut, 512, kTrailerBytes + 1, ok},
+      {Op::kPut, 0, kTrailerBytes, bad},
+      {Op::kPut, 513, kTrailerBytes, bad},
+      {Op::kPut, 1, kTrailerBytes - 1, bad},
+      {Op::kPut, 1, 0, bad},
+      {Op::kGet, 1, 0, ok},
+      {Op::kGet, 0, 0, bad},
+      {Op::kGet, 1, 1, bad},
+      {Op::kGet, 513, 0, bad},
+      {Op::kGet, 65535, 0, bad},
+      {Op::kGetRange, 1, sizeof(RangeBody), ok},
+      {Op::kGetRange, 1, sizeof(RangeBody) - 1, bad},
+      {Op::kExists, 1, 0, ok},
+      {Op::kExists, 1, 1, bad},
+      {Op::kRemove, 1, 0, ok},
+      {Op::kRemove, 0, 0, bad},
+  };
+  for (const Lengths& c : cases) {
+    EXPECT_EQ(Parse(Request(c.op, c.key, c.body)), c.want)
+        << OpName(c.op) << " key " << c.key << " body " << c.body;
+  }
+}
+
+TEST(ParseRequestTest, ValueLimitIsExact) {
+  EXPECT_EQ(Parse(Request(Op::kPut, 1, kValueMax + kTrailerBytes)), StatusCode::kOk);
+  EXPECT_EQ(Parse(Request(Op::kPut, 1, kValueMax + 1 + kTrailerBytes)), StatusCode::kOutOfRange);
+  for (const uint64_t huge : {uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{1} << 63,
+                              std::numeric_limits<uint64_t>::max(),
+                              std::numeric_limits<uint64_t>::max() - kTrailerBytes}) {
+    EXPECT_EQ(Parse(Request(Op::kPut, 1, huge)), StatusCode::kOutOfRange) << huge;
+    EXPECT_NE(Parse(Request(Op::kGet, 1, huge)), StatusCode::kOk) << huge;
+    EXPECT_NE(Parse(Request(Op::kHello, 0, huge)), StatusCode::kOk) << huge;
+  }
+}
+
+TEST(ParseRequestTest, TooLargeStillFillsTheHeader) {
+  FrameHeader header = Request(Op::kPut, 4, 100 + kTrailerBytes);
+  Seal(&header);
+  FrameHeader out;
+  EXPECT_EQ(ParseRequest(RawBytes(header), 99, &out).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(out.request_id, 7U);
+}
+
+TEST(ParseRequestTest, SlotsEndAt4095) {
+  FrameHeader header = Request(Op::kGet, 1, 0);
+  header.slot = 4096;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+  header.slot = 65535;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+}
+
+TEST(ParseRequestTest, MultiOpsNeedItemsAndNoKey) {
+  FrameHeader header = Request(Op::kMultiGet, 0, sizeof(ItemHead) + 1);
+  header.slot = 0;
+  header.item_count = 1;
+  EXPECT_EQ(Parse(header), StatusCode::kOk);
+  header.item_count = 0;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+  header.item_count = kBatchItemsMax;
+  header.body_bytes = kBatchItemsMax * (sizeof(ItemHead) + 1);
+  EXPECT_EQ(Parse(header), StatusCode::kOk);
+  header.item_count = kBatchItemsMax + 1;
+  header.body_bytes += sizeof(ItemHead) + 1;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+  header.item_count = 65535;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+  header.item_count = 1;
+  header.body_bytes = sizeof(ItemHead) + 1;
+  header.key_bytes = 1;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
+  header.key_bytes = 0;
+  header.body_bytes = sizeof(ItemHead) - 1;
+  EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument) << "heads alone do not fit";
+}
+
+TEST(ParseRequestTest, MultiBodiesAreBounded) {
+  FrameHeader header = Request(Op::kMultiPut, 0, uint64_t{1} << 40);
+  header.item_count = 1;
+  EXPECT_NE(Parse(header), StatusCode::kOk);
+  header.op = Op::kMultiGet;
+  header.body_bytes = sizeof(ItemHead) + kKeyBytesMax + 1;
+  EXPECT_NE(Parse(header), StatusCode::kOk) << "one item cannot have so long a key";
+}
+
+TEST(ParseAnswerTest, MustAnswerThisRequest) {
+  FrameHeader header = Request(Op::kGet, 0, 100);
+  header.slot = 0;
+  Seal(&header);
+  FrameHeader out;
+  EXPECT_TRUE(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).ok());
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kGet, 8, &out).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kExists, 7, &out).code(), StatusCode::kDataLoss);
+}
+
+TEST(ParseAnswerTest, UnknownStatusAndEndlessBodiesAreDamage) {
+  FrameHeader header;
+  header.op = Op::kGet;
+  header.request_id = 7;
+  header.status = static_cast<WireStatus>(kWireStatusMax + 1);
+  Seal(&header);
+  FrameHeader out;
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).code(), StatusCode::kDataLoss);
+  header.status = WireStatus::kOk;
+  header.body_bytes = kValueBytesLimit + 1;
+  Seal(&header);
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).code(), StatusCode::kDataLoss);
+  header.status = WireStatus::kInternal;
+  header.body_bytes = kErrorTextMax + 1;
+  Seal(&header);
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).code(), StatusCode::kDataLoss);
+  header.body_bytes = kErrorTextMax;
+  Seal(&header);
+  EXPECT_TRUE(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).ok());
+}
+
+TEST(ParseAnswerTest, AnAnswerHasNoKey) {
+  FrameHeader header = Request(Op::kGet, 3, 0);
+  header.slot = 0;
+  Seal(&header);
+  FrameHeader out;
+  EXPECT_EQ(ParseAnswer(RawBytes(header), Op::kGet, 7, &out).code(), StatusCode::kDataLoss);
+}
+
+// A Multi request of the given keys (and value lengths), sealed, with its table.
+struct Table {
+  FrameHeader header;
+  std::vector<std::byte> bytes;
+  ConstBytes heads() const { return ConstBytes(bytes).first(header.item_count * sizeof(ItemHead)); }
+};
+
+Table MakeTable(Op op, const std::vector<std::string>& keys, uint64_t value_bytes = 0) {
+  Table table;
+  table.header.op = op;
+  table.header.item_count = static_cast<uint16_t>(keys.size());
+  uint64_t body = 0;
+  for (const std::string& key : keys) {
+    ItemHead head;
+    head.slot = static_cast<uint16_t>(key.size());
+    head.key_bytes = static_cast<uint16_t>(key.size());
+    head.value_bytes = value_bytes;
+    const ConstBytes raw = RawBytes(head);
+    table.bytes.insert(table.bytes.end(), raw.begin(), raw.end());
+    body += sizeof(head) + key.size() + (op == Op::kMultiPut ? value_bytes + kTrailerBytes : 0);
+  }
+  for (const std::string& key : keys) {
+    const ConstBytes raw = AsBytes(key);
+    table.bytes.insert(table.bytes.end(), raw.begin(), raw.end());
+  }
+  table.header.body_bytes = body;
+  Seal(&table.header);
+  return table;
+}
+
+TEST(ItemTableTest, MeasuresAndReadsKeysOfAnyBytes) {
+  const std::vector<std::string> keys = {"a", std::string("n\0l", 3), "h\xc3\xa9",
+                                         std::string(512, 'x')};
+  const Table table = MakeTable(Op::kMultiGet, keys);
+  Result<uint64_t> bytes = ItemTableBytes(table.header, table.heads(), kValueMax);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  ASSERT_EQ(*bytes, table.bytes.size());
+  ItemReader reader(table.header, table.bytes);
+  for (const std::string& key : keys) {
+    ASSERT_FALSE(reader.done());
+    const ItemReader::Item item = reader.Next();
+    EXPECT_EQ(item.key, key);
+    EXPECT_EQ(item.head.slot, key.size());
+  }
+  EXPECT_TRUE(reader.done());
+}
+
+TEST(ItemTableTest, TheLargestBatchIsAccepted) {
+  const Table table = MakeTable(Op::kMultiExists, std::vector<std::string>(kBatchItemsMax, "k"));
+  FrameHeader out;
+  ASSERT_TRUE(ParseRequest(RawBytes(table.header), kValueMax, &out).ok());
+  Result<uint64_t> bytes = ItemTableBytes(table.header, table.heads(), kValueMax);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, table.bytes.size());
+}
+
+TEST(ItemTableTest, MultiPutCountsValuesAndTrailers) {
+  const Table table = MakeTable(Op::kMultiPut, {"a", "bc"}, 100);
+  Result<uint64_t> bytes = ItemTableBytes(table.header, table.heads(), kValueMax);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, 2 * sizeof(ItemHead) + 3);
+}
+
+TEST(ItemTableTest, LengthsThatDoNotAddUpAreInvalid) {
+  for (const Op op : {Op::kMultiPut, Op::kMultiGet, Op::kMultiExists, Op::kMultiRemove}) {
+    for (const int off : {-1, 1, 8, 1000}) {
+      Table table = MakeTable(op, {"a", "bc"}, op == Op::kMultiPut ? 100 : 0);
+      table.header.body_bytes += static_cast<uint64_t>(static_cast<int64_t>(off));
+      EXPECT_EQ(ItemTableBytes(table.header, table.heads(), kValueMax).status().code(),
+                StatusCode::kInvalidArgument)
+          << OpName(op) << " off by " << off;
+    }
+  }
+}
+
+TEST(ItemTableTest, BadItemsAreInvalid) {
+  EXPECT_EQ(Parse(MakeTable(Op::kMultiGet, {}).header), StatusCode::kInvalidArgument);
+  for (const size_t key_bytes : {size_t{0}, kKeyBytesMax + 1}) {
+    const Table table = MakeTable(Op::kMultiGet, {"a", std::string(key_bytes, 'k')});
+    EXPECT_EQ(ItemTableBytes(table.header, table.heads(), kValueMax).status().code(),
+              StatusCode::kInvalidArgument)
+        << key_bytes;
+  }
+  const Table values = MakeTable(Op::kMultiGet, {"a"}, 1);
+  EXPECT_EQ(ItemTableBytes(values.header, values.heads(), kValueMax).status().code(),
+            StatusCode::kInvalidArgument);
+  const Table large = MakeTable(Op::kMultiPut, {"a"}, 101);
+  EXPECT_EQ(ItemTableBytes(large.header, large.heads(), 100).status().code(),
+            StatusCode::kOutOfRange);
+}
+
+TEST(ItemTableTest, SlotOfAnItemIsBounded) {
+  Table table = MakeTable(Op::kMultiGet, {"a"});
+  ItemHead head = ReadRaw<ItemHead>(table.bytes);
+  head.slot = kSlotCount;
+  std::memcpy(table.bytes.data(), &head, sizeof(head));
+  EXPECT_EQ(ItemTableBytes(table.header, table.heads(), kValueMax).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+// Two lengths that wrap around 2^64 to the right sum.
+TEST(ItemTableTest, SumsDoNotWrap) {
+  Table table = MakeTable(Op::kMultiPut, {"a", "b"}, 0);
+  for (size_t i = 0; i < 2; ++i) {
+    ItemHead head = ReadRaw<ItemHead>(ConstBytes(table.bytes).subspan(i * sizeof(head)));
+    head.value_bytes = uint64_t{1} << 63;
+    std::memcpy(table.bytes.data() + i * sizeof(head), &head, sizeof(head));
+  }
+  EXPECT_FALSE(ItemTableBytes(table.header, table.heads(), kValueMax).ok());
+}
+
+TEST(ItemTableTest, ValuesOfOneBatchAreBounded) {
+  const Table fits = MakeTable(Op::kMultiPut, {"a", "b", "c", "d"}, 64 * kMiB);
+  EXPECT_TRUE(ItemTableBytes(fits.header, fits.heads(), kValueMax).ok());
+  EXPECT_EQ(Parse(fits.header), StatusCode::kOk);
+  const Table over = MakeTable(Op::kMultiPut, {"a", "b", "c", "d", "e"}, 64 * kMiB);
+  const bool refused = Parse(over.header) != StatusCode::kOk ||
+                       !ItemTableBytes(over.header, over.heads(), kValueMax).ok();
+  EXPECT_TRUE(refused) << "320 MiB in one frame";
+}
+
+TEST(WireStatusTest, EachStatusHasACodeForTheCaller) {
+  const std::vector<std::pair<WireStatus, StatusCode>> table = {
+      {WireStatus::kOk, StatusCode::kOk},
+      {WireStatus::kMiss, StatusCode::kNotFound},
+      {WireStatus::kAlreadyExists, StatusCode::kAlreadyExists},
+      {WireStatus::kWrongOwner, StatusCode::kFailedPrecondition},
+      {WireStatus::kStaleNamespace, StatusCode::kFailedPrecondition},
+      {WireStatus::kRetryLater, StatusCode::kResourceExhausted},
+      {WireStatus::kQuotaExceeded, StatusCode::kResourceExhausted},
+      {WireStatus::kTooLarge, StatusCode::kOutOfRange},
+      {WireStatus::kInvalid, StatusCode::kInvalidArgument},
+      {WireStatus::kFenced, StatusCode::kUnavailable},
+      {WireStatus::kChecksumMismatch, StatusCode::kDataLoss},
+      {WireStatus::kUnimplemented, StatusCode::kUnimplemented},
+      {WireStatus::kVersion, StatusCode::kFailedPrecondition},
+      {WireStatus::kOutOfRange, StatusCode::kOutOfRange},
+      {WireStatus::kDeadline, StatusCode::kDeadlineExceeded},
+      {WireStatus::kInternal, StatusCode::kInternal},
+      {WireStatus::kBatchFull, StatusCode::kResourceExhausted},
+  };
+  ASSERT_EQ(table.size(), kWireStatusMax + 1U);
+  std::set<std::string_view> names;
+  for (const auto& [wire, code] : table) {
+    EXPECT_EQ(ToStatus(wire, "why").code(), code) << StatusName(wire);
+    names.insert(StatusName(wire));
+    EXPECT_FALSE(StatusName(wire).empty());
+  }
+  EXPECT_EQ(names.size(), table.size()) << "names tell them apart";
+}
+
+TEST(WireStatusTest, AMissHasNoTextAndOthersCarryTheirs) {
+  EXPECT_TRUE(Message(ToStatus(WireStatus::kMiss, "text")).empty());
+  EXPECT_THAT(std::string(Message(ToStatus(WireStatus::kTooLarge, "65 MiB"))),
+              ::testing::HasSubstr("65 MiB"));
+  EXPECT_FALSE(Message(ToStatus(WireStatus::kFenced, "")).empty());
+}
+
+TEST(WireStatusTest, OpsHaveNames) {
+  EXPECT_EQ(OpName(Op::kGet), "Get");
+  EXPECT_EQ(OpName(static_cast<Op>(77)), "op 77");
+}
+
+}  // namespace
+}  // namespace ems::wire
