@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 
 #include "common/check.h"
 
@@ -17,8 +16,7 @@ using wire::WireStatus;
 
 // How much is checksummed ahead of the kernel taking it: enough for one send to fill the socket,
 // little enough to be still in the L2 cache when the kernel copies it.
-static const uint64_t kSendAheadBytes =
-    getenv("EMS_AHEAD") ? strtoull(getenv("EMS_AHEAD"), nullptr, 10) : 256 * kKiB;
+constexpr uint64_t kSendAheadBytes = 256 * kKiB;
 constexpr size_t kReceivePartBytes = 256 * kKiB;
 constexpr size_t kDropPartBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
