@@ -19,7 +19,7 @@ namespace ems::server {
 // A cut-off server may go on for kQuorumValid after it last heard a majority (peer_quorum.h). Views
 // reach live servers well within the rest.
 inline constexpr Duration kQuorumValid = std::chrono::milliseconds(500);
-inline constexpr Duration kTakeoverHold = std::chrono::milliseconds(1000);
+inline constexpr Duration kTakeoverHold = std::chrono::milliseconds(700);
 
 enum class Verdict : uint8_t {
   kYes,
