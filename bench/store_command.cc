@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/bench_cluster.h"
+#include "bench/cpu_placement.h"
 #include "bench/interrupt.h"
 #include "bench/report.h"
 #include "bench/store_bench.h"
@@ -48,6 +49,7 @@ struct Flags {
   bool no_raw = false;
   bool quick = false;
   bool gate = false;
+  std::string placement = "auto";
   std::optional<double> expect_get_gbps, expect_put_gbps;
 };
 
@@ -351,15 +353,38 @@ Result<std::unique_ptr<Client>> ConnectClient(const Plan& plan, const std::strin
   return Client::Connect(options);
 }
 
+// One caller and its servers on two cores, unless the run asks otherwise; says what it did.
+// Errors: kFailedPrecondition, kPermissionDenied  --placement apart cannot be had
+Status PlaceApart(const Plan& plan, const RawSocket* raw, std::vector<pid_t> servers,
+                  CpuPlacement* placement, Report* report) {
+  const bool wanted = plan.flags.placement == "apart";
+  if (plan.flags.placement == "free" || (!wanted && plan.flags.settings.threads != 1)) {
+    return OkStatus();
+  }
+  if (raw != nullptr) servers.push_back(raw->child());
+  const Status apart = placement->Apart(servers);
+  if (apart.ok()) {
+    report->Print("placement: the caller on one core, every server on another.\n");
+    report->json()["settings"]["placement"] = "apart";
+    return apart;
+  }
+  if (wanted) return Prefixed(apart, "--placement apart");
+  report->Print(
+      fmt::format("placement: left to the scheduler ({}); ratios vary more.\n", Message(apart)));
+  return OkStatus();
+}
+
 Status MeasureAndReport(const Plan& plan, const RawSockets& raw, const std::string& name_space,
                         Report* report) {
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, ConnectClient(plan, name_space));
   const ViewCache::View view = client->views().view();
-  EMS_ASSIGN_OR_RETURN(const CpuMeter cpu,
-                       CpuMeter::Make(plan.flags.server_pids.empty() ? LocalServerPids(*view)
-                                                                     : plan.flags.server_pids));
+  const std::vector<pid_t> pids =
+      plan.flags.server_pids.empty() ? LocalServerPids(*view) : plan.flags.server_pids;
+  EMS_ASSIGN_OR_RETURN(const CpuMeter cpu, CpuMeter::Make(pids));
   const bool unix_used = UsesUnix(plan, *view);
   Announce(plan, name_space, *view, unix_used, cpu, report);
+  CpuPlacement placement;
+  EMS_RETURN_IF_ERROR(PlaceApart(plan, raw.For(unix_used), pids, &placement, report));
 
   const StoreSettings& settings = plan.flags.settings;
   const uint64_t rounds = settings.rounds + settings.warmup_rounds;
@@ -455,6 +480,12 @@ void AddStoreCommand(CLI::App* app, std::function<int()>* run) {
       ->add_option("--server-pids", flags->server_pids,
                    "Server processes whose CPU counts; found by itself for Unix sockets")
       ->delimiter(',');
+  store
+      ->add_option("--placement", flags->placement,
+                   "apart: the caller on one core, the servers of this machine and the raw one on "
+                   "another; free: as the scheduler likes; auto: apart for one thread")
+      ->check(CLI::IsMember({"auto", "apart", "free"}))
+      ->capture_default_str();
   store->add_flag("--no-verify", flags->no_verify, "Do not compare what comes back");
   store->add_flag("--no-raw", flags->no_raw, "Do not measure the raw socket");
   store->add_option("--json", flags->json_path, "Write the figures to this file");

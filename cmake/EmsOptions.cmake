@@ -13,8 +13,10 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -fno-omit-frame-pointer")
 
 find_program(EMS_CCACHE ccache)
 if(EMS_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER "${EMS_CCACHE}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${EMS_CCACHE}")
+  # Paths below the checkout do not count, so that a fresh clone elsewhere finds what another one compiled.
+  set(launcher "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${EMS_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${launcher}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${launcher}")
 endif()
 find_program(EMS_MOLD mold)
 if(EMS_MOLD)

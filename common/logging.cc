@@ -28,12 +28,11 @@ spdlog::logger& Logger() {
 }  // namespace
 
 Status Init(std::string_view level) {
-  constexpr std::array<std::pair<std::string_view, Level>, 5> kLevels = {
-      {{"debug", Level::kDebug},
-       {"info", Level::kInfo},
-       {"warn", Level::kWarn},
-       {"error", Level::kError},
-       {"off", Level::kOff}}};
+  constexpr std::array<std::pair<std::string_view, Level>, 5> kLevels = {{{"debug", Level::kDebug},
+                                                                          {"info", Level::kInfo},
+                                                                          {"warn", Level::kWarn},
+                                                                          {"error", Level::kError},
+                                                                          {"off", Level::kOff}}};
   for (const auto& [name, value] : kLevels) {
     if (name == level) {
       current_level.store(value, std::memory_order_relaxed);

@@ -55,7 +55,8 @@ std::string MetricsRegistry::Render() const {
 }
 
 std::vector<double> LatencyBuckets() {
-  return {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10};
+  return {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2,
+          2e-2, 5e-2, 0.1,  0.2,  0.5,  1,    2,    5,    10};
 }
 
 }  // namespace ems

@@ -57,6 +57,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   std::string ready_file;
   bool help_config = false;
+  bool check_config = false;
 };
 
 // Runs `serve` unless the arguments say otherwise; returns the exit code.
@@ -73,6 +74,8 @@ int ParseArguments(int argc, char** argv, Arguments* arguments, bool* serve) {
                  "Written once serving: one JSON line with pid, address and http")
       ->type_name("PATH");
   app.add_flag("--help-config", arguments->help_config, "List every option and exit");
+  app.add_flag("--check-config", arguments->check_config,
+               "Print the resulting configuration and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -108,6 +111,10 @@ int Serve(const Arguments& arguments, const sigset_t& signals) {
   if (!status.ok()) return Fail(kExitUsage, status);
   const Result<ControllerOptions> options = MakeOptions(config);
   if (!options.ok()) return Fail(kExitUsage, options.status());
+  if (arguments.check_config) {
+    std::puts(config::OneLine(config).c_str());
+    return kExitOk;
+  }
   status = log::Init(config.log_level());
   if (!status.ok()) return Fail(kExitUsage, status);
   EMS_LOG(kInfo, "mp_controller", "configuration {}", config::OneLine(config));

@@ -281,6 +281,9 @@ std::string Server::Impl::StatsJson() {
   json["view"] = {{"term", ownership.version().term()}, {"epoch", ownership.version().epoch()}};
   json["owned_slots"] = ownership.owned_slots();
   json["lease_valid"] = ownership.LeaseValid();
+  const ServerMetrics::HitCounts counts = metrics.hit_counts();
+  json["gets"] = counts.gets;
+  json["hits"] = counts.hits;
   json["pool"] = {{"bytes_max", memory.bytes_max},
                   {"bytes_created", memory.bytes_created},
                   {"bytes_ready", memory.bytes_ready},

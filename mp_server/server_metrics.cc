@@ -61,6 +61,19 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
                           labels)};
 }
 
+ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
+  HitCounts counts;
+  for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet}) {
+    const auto& of_op = answers_[static_cast<size_t>(op)];
+    const auto count = [&](wire::WireStatus status) {
+      return static_cast<uint64_t>(of_op[static_cast<size_t>(status)].value());
+    };
+    counts.hits += count(wire::WireStatus::kOk);
+    counts.gets += count(wire::WireStatus::kOk) + count(wire::WireStatus::kMiss);
+  }
+  return counts;
+}
+
 void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownership& ownership) {
   const SegmentPool::Stats stats = pool->stats();
   pool_bytes_.Set(static_cast<double>(stats.bytes_max));

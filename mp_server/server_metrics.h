@@ -29,6 +29,13 @@ class ServerMetrics final {
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
   const fabric::RpcMetrics& rpc() const { return rpc_; }
 
+  // Objects asked for by Get and MultiGet since the start, and how many of them were here.
+  struct HitCounts {
+    uint64_t gets = 0;
+    uint64_t hits = 0;
+  };
+  HitCounts hit_counts() const;
+
   // Sets the gauges; before each rendering.
   void Refresh(ObjectStore* store, SegmentPool* pool, const Ownership& ownership);
 

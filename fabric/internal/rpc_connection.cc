@@ -19,6 +19,9 @@ using wire::WireStatus;
 // Values are received in parts of this size, so that a part is still in the L2 cache when it is
 // checksummed.
 constexpr size_t kReceivePartBytes = 256 * kKiB;
+// In the middle of a value the thread is woken for so many bytes at a time, not for each segment:
+// waking an idle core costs the sender more than copying the bytes.
+constexpr uint64_t kWakeBytes = 256 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kIovecsMax = 64;
@@ -302,12 +305,21 @@ asio::awaitable<bool> RpcConnection::ReceiveBytes(const PutTarget& target, bool 
     const size_t trailer_done = received > value_bytes ? received - value_bytes : 0;
     const MutableBytes tail =
         part == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
+    SetLowWater(std::min(value_bytes + wire::kTrailerBytes - received, kWakeBytes));
     const size_t n = co_await ReadSome(value, tail);
     if (n == 0) co_return false;
     if (hash) hasher_.Update(value.first(std::min(n, value.size())));
     received += n;
   }
+  SetLowWater(1);
   co_return true;
+}
+
+void RpcConnection::SetLowWater(uint64_t bytes) {
+  if (bytes == low_water_) return;
+  const int value = static_cast<int>(bytes);
+  ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value));
+  low_water_ = bytes;
 }
 
 asio::awaitable<bool> RpcConnection::ReadMore() {

@@ -62,6 +62,8 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
     return std::span(ahead_).subspan(ahead_begin_, ahead_end_ - ahead_begin_);
   }
   size_t TakeAhead(MutableBytes into);
+  // Wakes this connection when so many bytes are there, or the stream ends.
+  void SetLowWater(uint64_t bytes);
   void SetDeadline(Duration timeout);
   void SetTransferDeadline(uint64_t bytes);
 
@@ -83,6 +85,7 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   std::array<std::byte, 1024> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
+  uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
 };
 
 }  // namespace ems::fabric::internal

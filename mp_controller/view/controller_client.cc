@@ -102,6 +102,9 @@ struct ControllerClient::Impl {
   // Null when the watch is stopping.
   std::shared_ptr<grpc::ClientContext> NewWatchContext() {
     auto context = std::make_shared<grpc::ClientContext>();
+    // Waiting for the connection also drives it: a controller that is back is found within the
+    // reconnect back-off, not when some other call happens to poll the channel.
+    context->set_wait_for_ready(true);
     auto locked = watch.Lock();
     if (locked->stopping) return nullptr;
     locked->context = context;

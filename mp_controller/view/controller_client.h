@@ -22,27 +22,31 @@ class ClusterUpdate;
 
 namespace ems {
 
-// Every call has a deadline and returns kUnavailable or kDeadlineExceeded when the controller does not answer.
-// Threading: thread-safe.
+// Every call has a deadline and returns kUnavailable or kDeadlineExceeded when the controller does
+// not answer. Threading: thread-safe.
 class ControllerClient final {
  public:
-  // `address` is host:port; nothing is connected yet. `watcher` names this process in the controller's log.
+  // `address` is host:port; nothing is connected yet. `watcher` names this process in the
+  // controller's log.
   ControllerClient(std::string address, std::string watcher);
   ~ControllerClient();  // ends the watch
   ControllerClient(const ControllerClient&) = delete;
   ControllerClient& operator=(const ControllerClient&) = delete;
 
-  // Starts the watch thread "ems-watch", which keeps `cache` fresh for as long as this object lives: it re-connects with
-  // back-off, falls back to a whole view after a gap, and drops views that are not newer. `on_update` (may be empty) runs
-  // on that thread after each change of the cache. Call once; `cache` must outlive this object.
+  // Starts the watch thread "ems-watch", which keeps `cache` fresh for as long as this object
+  // lives: it re-connects with back-off, falls back to a whole view after a gap, and drops views
+  // that are not newer. `on_update` (may be empty) runs on that thread after each change of the
+  // cache. Call once; `cache` must outlive this object.
   void StartWatch(ViewCache* cache, std::function<void()> on_update);
   // False while the watch stream is down.
   bool watching() const;
 
   Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply, Deadline deadline);
-  Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply, Deadline deadline);
+  Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply,
+                   Deadline deadline);
   Status Leave(NodeId node, uint64_t boot_id, Deadline deadline);
-  // Fetches view and namespaces, whole, into `cache` (what is not newer is dropped). For calls that cannot wait for the watch.
+  // Fetches view and namespaces, whole, into `cache` (what is not newer is dropped). For calls that
+  // cannot wait for the watch.
   Status Refresh(ViewCache* cache, Deadline deadline);
 
   Result<NamespaceInfo> CreateNamespace(const NamespaceInfo& wanted, Deadline deadline);

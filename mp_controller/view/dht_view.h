@@ -1,5 +1,6 @@
 #pragma once
-// One view of the cluster: who owns which slot, as of (term, epoch). Immutable; shared as shared_ptr<const DhtView>.
+// One view of the cluster: who owns which slot, as of (term, epoch). Immutable; shared as
+// shared_ptr<const DhtView>.
 //
 // Invariant: every owner in the table is one of nodes(); nodes are sorted by id and ids are unique.
 #include <cstdint>
@@ -35,12 +36,14 @@ struct NodeInfo {
 class DhtView final {
  public:
   // Errors: kInvalidArgument  an owner that is not a node, ids out of order
-  static Result<std::shared_ptr<const DhtView>> Make(ViewVersion version, std::vector<NodeInfo> nodes,
+  static Result<std::shared_ptr<const DhtView>> Make(ViewVersion version,
+                                                     std::vector<NodeInfo> nodes,
                                                      const SlotTable& slots, bool frozen);
   // Errors: kInvalidArgument  malformed · kDataLoss  checksum
   static Result<std::shared_ptr<const DhtView>> FromProto(const v1::View& view);
   // `base` with `delta` applied. Errors: as FromProto; kFailedPrecondition  another base
-  static Result<std::shared_ptr<const DhtView>> Apply(const DhtView& base, const v1::ViewDelta& delta);
+  static Result<std::shared_ptr<const DhtView>> Apply(const DhtView& base,
+                                                      const v1::ViewDelta& delta);
 
   void ToProto(v1::View* view) const;
   // What turns `base` into this view.
@@ -52,7 +55,8 @@ class DhtView final {
   bool frozen() const { return frozen_; }
 
   NodeId OwnerId(SlotId slot) const { return slots_.owner(slot); }
-  // The owner of `slot`, or nullptr when no server has it. The pointer lives as long as the view. Cost: O(log nodes).
+  // The owner of `slot`, or nullptr when no server has it. The pointer lives as long as the view.
+  // Cost: O(log nodes).
   const NodeInfo* Owner(SlotId slot) const { return Find(slots_.owner(slot)); }
   const NodeInfo* Find(NodeId id) const;
 

@@ -1,5 +1,6 @@
 #pragma once
-// The unit of ownership: 4096 slots, and which node owns each. Which slot a key falls into never changes.
+// The unit of ownership: 4096 slots, and which node owns each. Which slot a key falls into never
+// changes.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -9,7 +10,8 @@
 
 namespace ems {
 
-// slot = hash64(namespace id, route key) >> 52. The generation is left out, so that purging moves nothing.
+// slot = hash64(namespace id, route key) >> 52. The generation is left out, so that purging moves
+// nothing.
 inline SlotId SlotOf(NamespaceId ns, std::string_view route_key) {
   return SlotId(static_cast<uint16_t>(Hash64(AsBytes(route_key), ns.value()) >> 52));
 }

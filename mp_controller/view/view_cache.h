@@ -1,7 +1,8 @@
 #pragma once
 // The newest view and namespace table that this process knows. Versions only grow.
 //
-// Filled by ControllerClient's watch (or by a test), read by the SDK's router and the server's ownership check.
+// Filled by ControllerClient's watch (or by a test), read by the SDK's router and the server's
+// ownership check.
 #include <condition_variable>
 #include <functional>
 #include <map>

@@ -22,9 +22,7 @@ ControllerClient Controller(const Context& context) {
   return ControllerClient(context.controller, "emsctl");
 }
 
-int Unreachable(const Status& status) {
-  return Complain("cannot ask the controller", status);
-}
+int Unreachable(const Status& status) { return Complain("cannot ask the controller", status); }
 
 // Asks each live server; nothing when none answers (no namespace to connect with, servers of
 // another version).
@@ -56,8 +54,7 @@ int RunStatus(const Context& context, bool check) {
   ViewCache cache;
   const Deadline deadline = context.deadline();
   v1::ListNodesReply nodes;
-  if (const Status s = controller.Refresh(&cache, deadline); !s.ok())
-    return Unreachable(s);
+  if (const Status s = controller.Refresh(&cache, deadline); !s.ok()) return Unreachable(s);
   if (const Status s = controller.ListNodes(&nodes, deadline); !s.ok()) {
     return Unreachable(s);
   }

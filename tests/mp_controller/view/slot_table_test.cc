@@ -33,8 +33,10 @@ TEST(SlotTableTest, KeysSpreadEvenlyAndByNamespace) {
 
 // Where a key lives is part of the format: servers and clients of different builds must agree.
 TEST(SlotTableTest, SlotOfNeverChanges) {
-  EXPECT_EQ(SlotOf(NamespaceId(1), "a"),
-            SlotId(static_cast<uint16_t>(Hash64(AsBytes("a"), 1) >> 52)));
+  // Frozen: a change would make every stored object unreachable.
+  EXPECT_EQ(SlotOf(NamespaceId(1), "a"), SlotId(3375));
+  EXPECT_EQ(SlotOf(NamespaceId(2), "a"), SlotId(2727));
+  EXPECT_EQ(SlotOf(NamespaceId(1), std::string_view("\0b", 2)), SlotId(1051));
 }
 
 }  // namespace
