@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/logging.h"
+#include "fabric/socket.h"
 
 namespace ems::bench {
 namespace {
@@ -61,7 +62,9 @@ TemporaryNamespace::~TemporaryNamespace() {
 
 std::vector<pid_t> LocalServerPids(const DhtView& view) {
   std::vector<pid_t> pids;
+  const std::string here = fabric::HostId();
   for (const NodeInfo& node : view.nodes()) {
+    if (node.host_id != here) continue;
     const pid_t pid = ListenerPid(node.unix_path);
     if (pid > 0) pids.push_back(pid);
   }

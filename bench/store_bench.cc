@@ -356,7 +356,8 @@ Result<StoreBench::ExistsTimes> StoreBench::MeasureMultiExists(uint64_t keys, ui
   ExistsTimes times{.found = keys};
   LatencyRecorder single;
   std::vector<double> multi_ms;
-  for (uint64_t round = 0; round < rounds && !Interrupted(); ++round) {
+  for (uint64_t round = 0; round < rounds; ++round) {
+    if (Interrupted()) return Error(StatusCode::kCancelled, "interrupted");
     for (uint64_t i = 0; i < kExistsPerRound; ++i) {
       const TimePoint before = clock.Now();
       EMS_RETURN_IF_ERROR(client_->Exists(names[(round * kExistsPerRound + i) % keys]).status());

@@ -65,6 +65,12 @@ struct TraceReplay::Worker {
   }
 };
 
+// What an earlier request left in the buffer must not pass for what this one loads.
+void Spoil(MutableBytes block) {
+  constexpr size_t kStride = 4096;
+  for (size_t at = 0; at < block.size(); at += kStride) block[at] = ~block[at];
+}
+
 TraceReplay::TraceReplay(const Trace* trace, context::ContextCache* cache, IdealLru* ideal,
                          const ReplaySettings& settings)
     : trace_(trace), cache_(cache), settings_(settings), hasher_(MakeHasher(settings.block_bytes)) {
@@ -168,7 +174,10 @@ void TraceReplay::Load(Worker* worker) {
   worker->arrived = 0;
   if (worker->hits == 0) return;
   std::vector<MutableBuffers> into;
-  for (size_t i = 0; i < worker->hits; ++i) into.push_back(worker->Block(i, settings_.block_bytes));
+  for (size_t i = 0; i < worker->hits; ++i) {
+    into.push_back(worker->Block(i, settings_.block_bytes));
+    if (settings_.verify) Spoil(worker->Block(i, settings_.block_bytes));
+  }
   const TimePoint start = Clock::System().Now();
   const context::LoadResult loaded =
       cache_->Load(std::span(worker->keys).first(worker->hits), into);

@@ -184,7 +184,7 @@ double MaxDeviationPercent(const std::vector<ServerBytes>& servers) {
     sum += static_cast<double>(server.bytes);
     ++live;
   }
-  if (sum == 0) return 0;
+  if (sum == 0 || live < 2) return std::nan("");  // nothing to compare: not known is not a pass
   const double mean = sum / live;
   double worst = 0;
   for (const ServerBytes& server : servers)

@@ -1,6 +1,7 @@
 #pragma once
 // Time as the program sees it: a monotonic clock that tests can move, and deadlines on it.
 // Leases and deadlines never use wall time, so a stepped clock changes nothing.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -35,7 +36,12 @@ class ManualClock final : public Clock {
 // The latest moment at which a call may still wait. Copies freely.
 class Deadline final {
  public:
-  static Deadline After(Duration timeout) { return Deadline(Clock::System().Now() + timeout); }
+  // Whoever waits longer waits for ever: later deadlines are taken for this, and poll(2) can say
+  // it.
+  static constexpr Duration kMost = std::chrono::hours(24);
+  static Deadline After(Duration timeout) {
+    return Deadline(Clock::System().Now() + std::min(timeout, kMost));
+  }
   explicit Deadline(TimePoint at) : at_(at) {}
   TimePoint at() const { return at_; }
   // Zero when it has passed.
@@ -46,7 +52,8 @@ class Deadline final {
   bool Passed() const { return Remaining() == Duration::zero(); }
   // Remaining time in whole milliseconds, rounded up, for poll(2).
   int RemainingMs() const {
-    return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(Remaining()).count());
+    return static_cast<int>(
+        std::chrono::ceil<std::chrono::milliseconds>(std::min(Remaining(), kMost)).count());
   }
 
  private:

@@ -8,7 +8,7 @@
 #     --dram BYTES           memory of each server (enough for the capacity)
 #     --keep                 leave the cluster running; says how to use and stop it
 #     -h, --help             this text; further flags go to `ems-bench trace`, e.g. --requests 1000 --json out.json
-# Leaves no process and no file behind, except the build in build/release. Exit codes: 0 fine, 1 failed, 2 usage.
+# Leaves no process and no file behind, except the build in build/release and ccache's cache. Exit codes: 0 fine, 1 failed, 2 usage.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/cluster.sh"
@@ -99,10 +99,8 @@ begin "installing what is missing"
 done_after
 
 begin "building (release)"
-{
-  cmake --preset release -S "$CLUSTER_ROOT" &&
-    ninja -C "$CLUSTER_ROOT/build/release" mp-controller mp-server emsctl ems-bench
-} >"$step_log" 2>&1
+cmake --preset release -S "$CLUSTER_ROOT" >"$step_log" 2>&1
+ninja -C "$CLUSTER_ROOT/build/release" mp-controller mp-server emsctl ems-bench >"$step_log" 2>&1
 done_after
 : >"$step_log"
 

@@ -18,6 +18,9 @@ using wire::WireStatus;
 // little enough to be still in the L2 cache when the kernel copies it.
 constexpr uint64_t kSendAheadBytes = 256 * kKiB;
 constexpr size_t kReceivePartBytes = 256 * kKiB;
+// In the middle of a value the caller is woken for so many bytes at a time, not for each segment:
+// waking an idle core costs the sender more than copying the bytes.
+constexpr uint64_t kWakeBytes = 256 * kKiB;
 constexpr size_t kDropPartBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
@@ -182,19 +185,18 @@ Result<size_t> RpcChannel::ReadSocket(std::span<iovec> into) {
     return static_cast<size_t>(n);
   }
   if (n == 0) return Error(StatusCode::kUnavailable, BrokenText("connection closed by the server"));
-  if (errno == EAGAIN || errno == EINTR) return size_t{0};
+  if (errno == EAGAIN || errno == EINTR) {
+    drained_ = true;
+    return size_t{0};
+  }
   return Error(StatusCode::kUnavailable, BrokenText(ErrnoText(errno)));
 }
 
 Status RpcChannel::Receive() {
   while (state_ != State::kIdle) {
-    const State before = state_;
-    const uint64_t left_before = incoming_left_;
-    const size_t ahead_before = ahead_end_ - ahead_begin_;
+    drained_ = false;
     EMS_RETURN_IF_ERROR(state_ == State::kValues ? ReceiveValue() : ReceiveSmall());
-    const bool moved = state_ != before || incoming_left_ != left_before ||
-                       ahead_end_ - ahead_begin_ != ahead_before;
-    if (!moved) return OkStatus();  // the socket is empty
+    if (drained_) return OkStatus();
   }
   return OkStatus();
 }
@@ -264,6 +266,7 @@ Status RpcChannel::BeginNextValue() {
       if (ahead_begin_ != ahead_end_) {
         return Error(StatusCode::kDataLoss, BrokenText("bytes after the answer"));
       }
+      SetLowWater(1);
       state_ = State::kIdle;
       return OkStatus();
     }
@@ -280,6 +283,13 @@ Status RpcChannel::BeginNextValue() {
     if (incoming_left_ > 0) return OkStatus();
     sink_->OnValue(hasher_.Finish());
   }
+}
+
+void RpcChannel::SetLowWater(uint64_t bytes) {
+  if (bytes == low_water_) return;
+  const int value = static_cast<int>(bytes);
+  ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value));
+  low_water_ = bytes;
 }
 
 Status RpcChannel::ReceiveValue() {
@@ -301,7 +311,10 @@ Status RpcChannel::ReceiveValue() {
     iovec one{into.data(), into.size()};
     EMS_ASSIGN_OR_RETURN(n, ReadSocket(std::span(&one, 1)));
   }
-  if (n == 0) return OkStatus();
+  if (n == 0) {
+    SetLowWater(std::min(incoming_left_ + body_left_, kWakeBytes));
+    return OkStatus();
+  }
   hasher_.Update(into.first(n));
   into_offset_ += n;
   incoming_left_ -= n;

@@ -91,6 +91,8 @@ class RpcChannel final {
   Status ReceiveValue();
   Status OnAnswerHeader();
   Status BeginNextValue();
+  // Wakes poll(2) when so many bytes are there, or the stream ends.
+  void SetLowWater(uint64_t bytes);
   Result<size_t> ReadSocket(std::span<iovec> into);
   std::string BrokenText(std::string_view what) const;
 
@@ -115,6 +117,7 @@ class RpcChannel final {
   // Receiving.
   wire::FrameHeader answer_;
   bool answer_begun_ = false;
+  bool drained_ = false;  // the last read found the socket empty
   std::string text_;
   uint64_t small_bytes_ = 0;  // length of the table or text being read
   std::vector<std::byte> table_;
@@ -125,6 +128,7 @@ class RpcChannel final {
   size_t into_part_ = 0;
   size_t into_offset_ = 0;
   std::vector<std::byte> scratch_;
+  uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
   std::array<std::byte, 8192> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

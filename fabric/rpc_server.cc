@@ -55,6 +55,10 @@ void SetTcpOptions(int fd) {
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   const int keep_idle_s = 10;
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keep_idle_s, sizeof(keep_idle_s));
+  const int keep_interval_s = 5;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &keep_interval_s, sizeof(keep_interval_s));
+  const int keep_count = 3;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keep_count, sizeof(keep_count));
   const unsigned user_timeout_ms = 10'000;
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
 }
@@ -224,7 +228,10 @@ void RpcServer::Impl::Adopt(StreamSocket socket, IoThread* thread) {
   const auto at = thread->connections.begin();
   asio::co_spawn(thread->context, connection->Run(),
                  [this, thread, at](const std::exception_ptr& failure) {
-                   EMS_CHECK(failure == nullptr, "a connection threw");
+                   if (failure != nullptr) {  // out of memory: this connection's loss alone
+                     metrics.refused.Add();
+                     EMS_LOG(kError, "fabric", "a connection ended: out of memory");
+                   }
                    thread->connections.erase(at);
                    connection_count.fetch_sub(1, std::memory_order_relaxed);
                  });

@@ -222,7 +222,10 @@ Status ClusterState::AcceptLoss(const v1::AcceptLossRequest&, v1::AcceptLossRepl
   EMS_RETURN_IF_ERROR(membership_.AcceptLoss());
   EMS_LOG(kWarn, "mp_controller", "an operator accepted the loss of the missing servers");
   Tick();
-  return OkStatus();
+  if (!view_->frozen()) return OkStatus();
+  // Leases may be ending just now, or the disk refuses: the decision stands and is tried again, but
+  // it is not durable yet and must not be promised.
+  return Error(StatusCode::kUnavailable, "the view has not thawed yet: ask again in a second");
 }
 
 Status ClusterState::Commit(const NamespaceChange& change) {

@@ -46,9 +46,11 @@ std::string ViewKey(ViewVersion version) {
 Status Damaged(const std::string& folder, std::string_view what) {
   return Error(
       StatusCode::kDataLoss,
-      "the controller's store in {} is damaged: {}. Nothing was changed. Restore the folder "
-      "from a backup; or move it away to begin a new cluster, create the namespaces again "
-      "and restart all servers and clients with empty data folders",
+      "the controller's store in {} is damaged: {}. Nothing was changed. Move the "
+      "folder away to begin a new cluster: stop all servers, empty their data folders, start the "
+      "controller, create the namespaces again, start servers and clients. An older copy of the "
+      "folder would use view numbers again: only with every server stopped and its data folder "
+      "empty",
       folder, what);
 }
 

@@ -245,10 +245,9 @@ void Membership::Commit(const Proposal& proposal, TimePoint now) {
       lost_.erase(id);
     } else if (member.shown.has_value()) {
       member.shown.reset();
-      if (member.state == NodeState::kLeft) continue;
-      lost_[id] = now;
       const bool stable = now - member.admitted_at >= options_.damping * kStableDampings;
       if (!stable) member.not_before = now + options_.damping;
+      if (member.state != NodeState::kLeft) lost_[id] = now;
     }
   }
   if (loss_accepted_) lost_.clear();

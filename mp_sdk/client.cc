@@ -23,6 +23,10 @@ using wire::Op;
 constexpr uint64_t kDefaultBytesPerSecond = 100'000'000;
 constexpr Duration kTimeoutMax = std::chrono::seconds(30);
 
+Status TimeIsOver() {
+  return Error(StatusCode::kDeadlineExceeded, "the call's time passed while it was queued");
+}
+
 }  // namespace
 
 struct Client::Impl {
@@ -243,9 +247,13 @@ std::vector<Status> Client::MultiRemove(std::span<const KeyItem> items, const Ge
 
 void Client::PutAsync(std::string_view key, ConstBuffers value, const PutOptions& options,
                       std::function<void(Status)> done) {
+  // The call's time runs from now, not from when a thread is free.
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, value.size_bytes());
   auto work = [this, key = std::string(key), value, options = PutOptions(options),
-               route = std::string(options.route_key), done]() mutable {
+               route = std::string(options.route_key), done, deadline]() mutable {
     options.route_key = route;
+    options.timeout = deadline.Remaining();
+    if (options.timeout == Duration::zero()) return done(TimeIsOver());
     done(Put(key, value, options));
   };
   if (!Submit(std::move(work)))
@@ -254,9 +262,12 @@ void Client::PutAsync(std::string_view key, ConstBuffers value, const PutOptions
 
 void Client::GetAsync(std::string_view key, MutableBuffers into, const GetOptions& options,
                       std::function<void(Result<uint64_t>)> done) {
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
   auto work = [this, key = std::string(key), into, options = GetOptions(options),
-               route = std::string(options.route_key), done]() mutable {
+               route = std::string(options.route_key), done, deadline]() mutable {
     options.route_key = route;
+    options.timeout = deadline.Remaining();
+    if (options.timeout == Duration::zero()) return done(TimeIsOver());
     done(Get(key, into, options));
   };
   if (!Submit(std::move(work)))

@@ -22,6 +22,8 @@ namespace {
 
 // How soon to look again for a view, a namespace or room that is on its way.
 constexpr Duration kLookAgain = std::chrono::milliseconds(2);
+// What one answer may pin; a client asks again for the rest. One value may be larger.
+constexpr uint64_t kAnswerBytesMax = 64 * kMiB;
 constexpr uint32_t kRetryRoomMs = 20;
 constexpr uint32_t kRetryHoldMs = 100;
 constexpr uint32_t kRetryDrainMs = 1000;
@@ -74,6 +76,7 @@ class DataSession final : public fabric::Session {
   bool compare_only_ = false;  // the key exists: only whether the content is the same matters
   ObjectInfo existing_;
   uint64_t put_bytes_ = 0;
+  SlotId put_slot_;
 };
 
 std::unique_ptr<fabric::Session> DataService::NewSession() {
@@ -181,6 +184,7 @@ WireStatus DataSession::GetRange(const FrameHeader& request, std::string_view ke
                                                      range.offset, range.length, size));
   }
   if (!RangeChecksum(pin, range, &answer->checksum)) {
+    (void)service_.store_->Remove(request.ns(), key);  // a Put of it must store it anew
     return Fail(WireStatus::kChecksumMismatch, "the stored value is damaged");
   }
   answer->payload.push_back(pin.value().subspan(range.offset, range.length));
@@ -235,7 +239,7 @@ WireStatus DataSession::Remove(const FrameHeader& request, std::string_view key)
 
 Outcome DataSession::HandleMulti(const FrameHeader& request, ConstBytes body, Answer* answer) {
   const bool write = request.op == Op::kMultiRemove;
-  uint64_t room = wire::kBatchBytesMax;
+  uint64_t room = kAnswerBytesMax;
   answer->body.resize(request.item_count * sizeof(ItemResult));
   std::byte* out = answer->body.data();
   for (ItemReader items(request, body); !items.done(); out += sizeof(ItemResult)) {
@@ -290,6 +294,7 @@ Outcome DataSession::BeginPut(const PutRequest& put, PutTarget* target) {
   text_.clear();
   put_op_ = put.header->op;
   put_bytes_ = put.value_bytes;
+  put_slot_ = put.slot;
   overwrite_ = (put.header->flags & wire::kFlagOverwrite) != 0;
   Outcome outcome = Check(*put.header, put.slot, true);
   if (outcome.status == WireStatus::kOk && (put.header->flags & wire::kFlagDurableSsd) != 0) {
@@ -337,7 +342,13 @@ Outcome DataSession::ReserveFor(const PutRequest& put, PutTarget* target) {
 WireStatus DataSession::EndPut(uint64_t checksum, uint64_t expected) {
   Reservation reservation = std::move(reservation_);
   WireStatus status = WireStatus::kOk;
-  if (checksum != expected) {
+  // The bytes may have taken long: is this server still the one to take them?
+  const Verdict verdict = service_.ownership_->CheckWrite(put_slot_, ViewVersion());
+  if (verdict == Verdict::kFenced) {
+    status = Fail(WireStatus::kFenced, "this server's lease ended during the transfer");
+  } else if (verdict == Verdict::kWrongOwner) {
+    status = Fail(WireStatus::kWrongOwner, "the slot moved during the transfer");
+  } else if (checksum != expected) {
     status = Fail(WireStatus::kChecksumMismatch, "the value does not match the sender's checksum");
   } else if (compare_only_) {
     const bool same = existing_.value_bytes == put_bytes_ && existing_.checksum == checksum;

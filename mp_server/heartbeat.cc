@@ -47,6 +47,7 @@ void Heartbeat::Run() {
     }
     if (status.code() == StatusCode::kNotFound) {
       registered = false;
+      if (std::exchange(admitted_, false)) options_.on_expelled();
     } else if (status.code() == StatusCode::kAborted) {
       EMS_LOG(kError, "mp_server",
               "another mp-server has registered as \"{}\": this one serves no more. Give each a "
@@ -104,6 +105,7 @@ Status Heartbeat::Beat() {
       request, &reply,
       Deadline::After(std::min(std::max(heartbeat_, kBeatDeadlineMax / 4), kBeatDeadlineMax))));
   if (reply.admitted()) options_.ownership->RenewLease(sent + lease_);
+  if (std::exchange(admitted_, reply.admitted()) && !reply.admitted()) options_.on_expelled();
   const ViewVersion newest(reply.term(), reply.epoch());
   if (newest > installed) options_.on_behind(newest);
   return OkStatus();

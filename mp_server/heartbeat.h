@@ -32,6 +32,7 @@ class Heartbeat final {
     std::function<void(bool ok)> on_beat;        // for metrics
     std::function<void()> on_registered;         // the id is known from now on
     std::function<void(ViewVersion)> on_behind;  // the controller has this newer view
+    std::function<void()> on_expelled;           // was in the view and is no longer
     std::function<void()> on_replaced;           // another process has taken this server's name
   };
   explicit Heartbeat(Options options);
@@ -51,6 +52,7 @@ class Heartbeat final {
   Options options_;
   Duration heartbeat_{std::chrono::seconds(1)};
   Duration lease_{std::chrono::seconds(5)};
+  bool admitted_ = false;  // touched on "ems-beat" only
   std::atomic<bool> replaced_{false};
   StopFlag stop_;
   Thread thread_;

@@ -46,10 +46,13 @@ HugePages HugePagesOf(const std::string& word) {
   return word == "off" ? HugePages::kOff : HugePages::kTry;
 }
 
+// Segments are made of whole huge pages; dram.bytes and dram.segment_bytes are at least one.
+uint64_t RoundDown(uint64_t bytes) { return bytes / (2 * kMiB) * (2 * kMiB); }
+
 SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
   SegmentPool::Options options;
-  options.bytes = dram.bytes();
-  options.segment_bytes = std::min(dram.segment_bytes(), dram.bytes());
+  options.bytes = RoundDown(dram.bytes());
+  options.segment_bytes = RoundDown(std::min(dram.segment_bytes(), dram.bytes()));
   options.huge_pages = HugePagesOf(dram.huge_pages());
   return options;
 }
@@ -91,6 +94,7 @@ struct Server::Impl {
   void MakeHeartbeat();
   void ControlLoop();
   void InstallNews();
+  void ForgetObjects();
   void AskPeers();
   HeartbeatUsage Usage() const;
   std::string StatsJson();
@@ -115,6 +119,7 @@ struct Server::Impl {
   std::atomic<bool> stopping{false};
   std::atomic<bool> replaced{false};  // another process has taken this server's name
   std::atomic<uint64_t> behind{0};    // a view the controller has and we do not
+  std::atomic<bool> expelled{false};  // the controller has given our slots to others
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
   // ems-ctl's own.
@@ -180,6 +185,11 @@ void Server::Impl::MakeHeartbeat() {
             behind.store(newest.packed(), std::memory_order_release);
             Poke();
           },
+      .on_expelled =
+          [this] {
+            expelled.store(true, std::memory_order_release);
+            Poke();
+          },
       .on_replaced = [this] { replaced.store(true, std::memory_order_release); }});
 }
 
@@ -221,6 +231,7 @@ void Server::Impl::InstallNews() {
     }
     return;
   }
+  if (expelled.exchange(false, std::memory_order_acq_rel)) ForgetObjects();
   double new_share = share;
   if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version()) {
     if (const Status kept = data_dir.SetHighestView(view->version()); !kept.ok()) {
@@ -228,6 +239,10 @@ void Server::Impl::InstallNews() {
     }
     // The check first, the store second: a Put that passed the old check is caught when it
     // publishes.
+    const double coming = static_cast<double>(view->slots().CountOf(ownership.self())) / kSlotCount;
+    if (coming > share) store.SetNamespaces(*namespaces, coming);  // room before the first Put
+    const ViewVersion before = ownership.version();
+    if (before != ViewVersion() && view->version().epoch() > before.epoch() + 1) ForgetObjects();
     const std::bitset<kSlotCount> owned = ownership.Install(*view);
     store.SetOwnedSlots(owned);
     new_share = static_cast<double>(owned.count()) / kSlotCount;
@@ -240,6 +255,13 @@ void Server::Impl::InstallNews() {
     share = new_share;
     store.SetNamespaces(*namespaces, std::max(share, 0.0));
   }
+}
+
+// A slot may have been another server's in a view that was not seen here: what it took or removed
+// meanwhile is not known, so nothing from before may be served.
+void Server::Impl::ForgetObjects() {
+  EMS_LOG(kWarn, "mp_server", "out of the view for a while: starting empty");
+  store.SetOwnedSlots({});
 }
 
 void Server::Impl::AskPeers() {
@@ -332,11 +354,18 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
   if (config.listen().empty()) {
     return Error(StatusCode::kInvalidArgument, "listen is empty: clients need a TCP address");
   }
+  EMS_ASSIGN_OR_RETURN(const fabric::Address listen, fabric::ParseAddress(config.listen()));
+  if (config.advertise().empty() && (listen.host == "0.0.0.0" || listen.host == "::")) {
+    return Error(StatusCode::kInvalidArgument,
+                 "listen {} is every address of this machine: set advertise to the one that "
+                 "clients are to use",
+                 config.listen());
+  }
   EMS_ASSIGN_OR_RETURN(DataDir dir, DataDir::Open(config.data_dir()));
   auto impl = std::make_unique<Impl>(config, std::move(dir));
   EMS_RETURN_IF_ERROR(impl->Start());
   // The first segment: without any memory there is nothing to serve.
-  const uint64_t first = std::min(config.dram().segment_bytes(), config.dram().bytes());
+  const uint64_t first = PoolOptions(config.dram()).segment_bytes;
   EMS_RETURN_IF_ERROR(
       Prefixed(impl->pool.WaitReady(first, Deadline::After(std::chrono::seconds(30))), "dram"));
   return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -154,7 +154,7 @@ step_fuzz() {
   for name in "${targets[@]}"; do
     local found=build/fuzz/found/$name corpus=()
     mkdir -p "$found"
-    [[ -d tests/fuzz/$name ]] && corpus=("tests/fuzz/$name")
+    [[ -d tests/fuzz/corpus/${name%_fuzzer} ]] && corpus=("tests/fuzz/corpus/${name%_fuzzer}")
     run fuzz "$name for $FUZZ_SECONDS s" "build/fuzz/bin/$name" -max_total_time="$FUZZ_SECONDS" -timeout=10 \
       -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$found-" "$found" "${corpus[@]}"
   done

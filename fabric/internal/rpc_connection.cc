@@ -23,7 +23,9 @@ constexpr size_t kReceivePartBytes = 256 * kKiB;
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
+constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
+constexpr size_t kPartsKeep = 1024;
 constexpr size_t kIovecsMax = 64;
 constexpr Duration kSettleMax = std::chrono::milliseconds(200);
 constexpr Duration kLinger = std::chrono::seconds(1);
@@ -152,7 +154,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
 
 asio::awaitable<bool> RpcConnection::ReadHeaderAndKey(FrameHeader* request) {
   while (true) {
-    SetDeadline(options_.idle_timeout);
+    // Who has not spoken yet has as long as for a header; who has may be idle.
+    SetDeadline(spoken_ ? options_.idle_timeout : options_.header_timeout);
     if (ahead().empty() && !co_await ReadMore()) co_return false;
     SetDeadline(options_.header_timeout);
     while (ahead().size() < wire::kHeaderBytes && !LooksLikeHttp(ahead())) {
@@ -165,6 +168,7 @@ asio::awaitable<bool> RpcConnection::ReadHeaderAndKey(FrameHeader* request) {
     const Status parsed =
         wire::ParseRequest(ahead().first(wire::kHeaderBytes), options_.value_bytes_max, request);
     ahead_begin_ += wire::kHeaderBytes;
+    spoken_ = true;
     if (parsed.ok()) break;
     if (!co_await RefuseFrame(*request, parsed)) co_return false;
   }
@@ -223,8 +227,8 @@ asio::awaitable<Outcome> RpcConnection::Settle(Step step) {
 asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std::string_view key) {
   ConstBytes body;
   if (request.body_bytes > 0) {
-    table_.resize(request.body_bytes);
-    if (!co_await ReadExact(table_)) co_return false;
+    table_.clear();
+    if (!co_await ReadTable(request.body_bytes)) co_return false;
     body = table_;
   }
   if (IsMulti(request.op)) {
@@ -249,12 +253,11 @@ asio::awaitable<bool> RpcConnection::ServePut(const FrameHeader& request, std::s
 
 asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
   const size_t heads_bytes = request.item_count * sizeof(wire::ItemHead);
-  table_.resize(heads_bytes);
-  if (!co_await ReadExact(table_)) co_return false;
+  table_.clear();
+  if (!co_await ReadTable(heads_bytes)) co_return false;
   const auto table_bytes = wire::ItemTableBytes(request, table_, options_.value_bytes_max);
   if (!table_bytes.ok()) co_return co_await RefuseFrame(request, table_bytes.status());
-  table_.resize(*table_bytes);
-  if (!co_await ReadExact(MutableBytes(table_).subspan(heads_bytes))) co_return false;
+  if (!co_await ReadTable(*table_bytes - heads_bytes)) co_return false;
   answer_.Clear();
   for (wire::ItemReader items(request, table_); !items.done();) {
     const auto [head, key] = items.Next();
@@ -305,12 +308,13 @@ asio::awaitable<bool> RpcConnection::ReceiveBytes(const PutTarget& target, bool 
     const size_t trailer_done = received > value_bytes ? received - value_bytes : 0;
     const MutableBytes tail =
         part == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
-    SetLowWater(std::min(value_bytes + wire::kTrailerBytes - received, kWakeBytes));
+    wake_bytes_ = std::min(value_bytes + wire::kTrailerBytes - received, kWakeBytes);
     const size_t n = co_await ReadSome(value, tail);
     if (n == 0) co_return false;
     if (hash) hasher_.Update(value.first(std::min(n, value.size())));
     received += n;
   }
+  wake_bytes_ = 1;
   SetLowWater(1);
   co_return true;
 }
@@ -355,6 +359,7 @@ asio::awaitable<size_t> RpcConnection::ReadSome(MutableBytes first, MutableBytes
   const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
   if (n >= 0) co_return static_cast<size_t>(n);
   if (errno != EAGAIN && errno != EINTR) co_return 0;
+  SetLowWater(wake_bytes_);
   asio::error_code error;
   const std::array buffers = {asio::buffer(first.data(), first.size()),
                               asio::buffer(second.data(), second.size())};
@@ -368,6 +373,18 @@ asio::awaitable<bool> RpcConnection::ReadExact(MutableBytes into) {
     const size_t n = co_await ReadSome(into, {});
     if (n == 0) co_return false;
     into = into.subspan(n);
+  }
+  co_return true;
+}
+
+// Memory follows the bytes that have come, not what a header claims.
+asio::awaitable<bool> RpcConnection::ReadTable(uint64_t bytes) {
+  while (bytes > 0) {
+    const size_t step = std::min<uint64_t>(bytes, kTableStepBytes);
+    const size_t at = table_.size();
+    table_.resize(at + step);
+    if (!co_await ReadExact(MutableBytes(table_).subspan(at))) co_return false;
+    bytes -= step;
   }
   co_return true;
 }
@@ -412,8 +429,16 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   const bool written = co_await WriteAll(parts_);
   session_->Sent();
   metrics_.bytes_sent.Add(static_cast<double>(header.body_bytes));
-  if (table_.capacity() > kTableKeepBytes) std::vector<std::byte>().swap(table_);
+  Trim();
   co_return written;
+}
+
+// A connection does not keep the room of its largest batch for ever.
+void RpcConnection::Trim() {
+  if (table_.capacity() > kTableKeepBytes) std::vector<std::byte>().swap(table_);
+  if (answer_.body.capacity() > kTableKeepBytes) std::vector<std::byte>().swap(answer_.body);
+  if (answer_.payload.capacity() > kPartsKeep) std::vector<ConstBytes>().swap(answer_.payload);
+  if (parts_.capacity() > kPartsKeep) std::vector<ConstBytes>().swap(parts_);
 }
 
 asio::awaitable<bool> RpcConnection::WriteAll(std::span<const ConstBytes> parts) {

@@ -52,6 +52,8 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   // Adds bytes to the read-ahead buffer. False: end of stream or error.
   asio::awaitable<bool> ReadMore();
   asio::awaitable<bool> ReadExact(MutableBytes into);
+  // Appends so many bytes to table_.
+  asio::awaitable<bool> ReadTable(uint64_t bytes);
   asio::awaitable<bool> Skip(uint64_t bytes);
   // Reads at least one byte into the first of the two that has room; 0: end of stream or error.
   asio::awaitable<size_t> ReadSome(MutableBytes first, MutableBytes second);
@@ -64,6 +66,7 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   size_t TakeAhead(MutableBytes into);
   // Wakes this connection when so many bytes are there, or the stream ends.
   void SetLowWater(uint64_t bytes);
+  void Trim();
   void SetDeadline(Duration timeout);
   void SetTransferDeadline(uint64_t bytes);
 
@@ -85,7 +88,9 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   std::array<std::byte, 1024> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
-  uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
+  bool spoken_ = false;      // a whole header has come
+  uint64_t wake_bytes_ = 1;  // how many bytes are worth waking up for
+  uint64_t low_water_ = 1;   // SO_RCVLOWAT as set
 };
 
 }  // namespace ems::fabric::internal

@@ -9,7 +9,9 @@ namespace ems::internal {
 
 using fabric::RpcChannel;
 
-Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline) {
+Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline,
+                                               bool* connect_failed) {
+  *connect_failed = false;
   if (!breaker_.Allow(Clock::System().Now())) {
     return Error(StatusCode::kUnavailable, "server does not answer; next try within a second");
   }
@@ -34,7 +36,9 @@ Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline) {
     }
     ++state->open;
   }
-  return OpenOne(deadline);
+  auto opened = OpenOne(deadline);
+  *connect_failed = !opened.ok();
+  return opened;
 }
 
 Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {

@@ -31,7 +31,9 @@ class Peer final {
   // A channel for one call. `fresh`: not one that has been idle, which the server may have closed
   // meanwhile. Errors: kUnavailable  refused, unreachable, or the breaker is open kDeadlineExceeded
   // none became free
-  Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline);
+  // `*connect_failed` tells whether the server was tried in vain: that counts against its breaker.
+  Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline,
+                                                   bool* connect_failed);
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 

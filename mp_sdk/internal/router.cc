@@ -77,6 +77,10 @@ void Router::Run(Batch* batch) {
         return;
       }
       WaitForView(view->version(), round.newest, batch->deadline);
+      if (round.unsettled == WireStatus::kStaleNamespace && !KnowsNamespace(batch->ns)) {
+        FinishOpen(batch, Error(StatusCode::kFailedPrecondition, "the namespace has been deleted"));
+        return;
+      }
     } else if (round.unsettled == WireStatus::kRetryLater) {
       const Duration pause = std::chrono::milliseconds(std::max<uint32_t>(1, round.retry_ms));
       stats_.retries.fetch_add(1, std::memory_order_relaxed);
@@ -112,10 +116,10 @@ std::vector<Router::Flight> Router::TakeOff(Batch* batch, const DhtView& view, b
       frame->Fail(peer.status());
       continue;
     }
-    auto channel = (*peer)->Take(fresh, batch->deadline);
+    bool connect_failed = false;
+    auto channel = (*peer)->Take(fresh, batch->deadline, &connect_failed);
     if (!channel.ok()) {
-      if (channel.status().code() == StatusCode::kUnavailable &&
-          (*peer)->breaker().OnFailure(Clock::System().Now())) {
+      if (connect_failed && (*peer)->breaker().OnFailure(Clock::System().Now())) {
         stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
       }
       frame->Fail(Prefixed(channel.status(), node.name));
@@ -176,6 +180,12 @@ void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* rou
   for (BatchItem* item : flight->frame->items()) item->retried = true;
 }
 
+bool Router::KnowsNamespace(NamespaceRef ns) {
+  const ViewCache::Namespaces table = views_->namespaces();
+  const auto found = table->by_id.find(ns.id);
+  return found != table->by_id.end() && found->second.ref == ns;
+}
+
 void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline) {
   const Deadline patience(std::min(deadline.at(), Deadline::After(kViewPatience).at()));
   // A server that is behind this client has been told so; only a newer view here can change the
@@ -191,7 +201,9 @@ void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline 
 
 Result<std::string> Router::Ask(const NodeInfo& node, wire::Op op, Deadline deadline) {
   EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node));
-  EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel, peer->Take(true, deadline));
+  bool connect_failed = false;
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel,
+                       peer->Take(true, deadline, &connect_failed));
   channel->NewRequest().header.op = op;
   TextSink sink;
   channel->Start(&sink);

@@ -54,6 +54,7 @@ class Router final {
                               std::vector<std::unique_ptr<Frame>>* frames);
   void Land(Flight* flight, const Status& result, RoundResult* round);
   void HandleBroken(Flight* flight, const Status& result, RoundResult* round);
+  bool KnowsNamespace(NamespaceRef ns);
   void WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline);
 
   const ClientOptions options_;

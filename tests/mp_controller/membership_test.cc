@@ -125,6 +125,22 @@ TEST(MembershipTest, LeaveGivesUpSlotsAtOnceAndCleanRestartIsNotDelayed) {
   EXPECT_EQ(cluster.names(), (Names{"n0", "n1", "n2"}));
 }
 
+TEST(MembershipTest, LeavingAndComingBackAllTheTimeIsDamped) {
+  Cluster cluster = Running(3);
+  cluster.Start("n3", 1);
+  cluster.Run(seconds(6));
+  const size_t before = cluster.published.size();
+  for (uint64_t boot = 1; boot <= 6; ++boot) {  // an orderly restart each 1.6 s
+    (void)cluster.membership.Leave(cluster.ids["n3"], boot, cluster.now);
+    cluster.Kill("n3");
+    cluster.Run(milliseconds(800));
+    cluster.Start("n3", boot + 1);
+    cluster.Run(milliseconds(800));
+  }
+  // 9.6 s: out, and in and out again at most twice.
+  EXPECT_LE(cluster.published.size() - before, 5u);
+}
+
 TEST(MembershipTest, NewBootIdKeepsThePlaceAndTheOldProcessIsTold) {
   Cluster cluster = Running(2);
   cluster.Start("n1", 2);

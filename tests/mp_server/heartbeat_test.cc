@@ -98,6 +98,7 @@ class HeartbeatTest : public ::testing::Test {
     options.on_beat = [this](bool ok) { ok ? ++beats_ok_ : ++beats_failed_; };
     options.on_registered = [this] { ++registered_; };
     options.on_behind = [this](ViewVersion version) { behind_ = version.packed(); };
+    options.on_expelled = [this] { ++expelled_; };
     options.on_replaced = [this] { ++replaced_; };
     return options;
   }
@@ -106,7 +107,7 @@ class HeartbeatTest : public ::testing::Test {
   FakeController controller_;
   ControllerClient client_{controller_.address(), "test"};
   Ownership ownership_{&Clock::System()};
-  std::atomic<int> beats_ok_{0}, beats_failed_{0}, registered_{0}, replaced_{0};
+  std::atomic<int> beats_ok_{0}, beats_failed_{0}, registered_{0}, replaced_{0}, expelled_{0};
   std::atomic<uint64_t> behind_{0};
 };
 

@@ -91,9 +91,6 @@ int RunNodeRm(const Context& context, const std::string& name) {
   ControllerClient controller = Controller(context);
   const Status s = controller.RemoveNode(name, context.deadline());
   if (s.ok()) return Done(context, "removed", name);
-  if (s.code() == StatusCode::kFailedPrecondition) {
-    return Complain(fmt::format("server {} is alive: stop it first, then remove it", name));
-  }
   return Complain(fmt::format("server {}", name), s);
 }
 
