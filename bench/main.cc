@@ -15,7 +15,19 @@ int main(int argc, char** argv) {
       "ems-bench"};
   app.set_version_flag("--version", std::string("ems-bench ") + EMS_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 fine, 1 failed, 2 usage. `ems-bench COMMAND --help` tells more.");
+  app.footer(
+      "ENVIRONMENT\n"
+      "  EMS_CONTROLLER   host:port of the controller, where --controller is not given\n\n"
+      "EXIT STATUS\n"
+      "  0  all went well\n"
+      "  1  an error, a wrong byte, or a gate that failed\n"
+      "  2  usage\n\n"
+      "EXAMPLES\n"
+      "  ems-bench store --transport tcp --gate    # Put, Get, Exists beside a raw socket\n"
+      "  ems-bench trace --capacity-percent 10     # a real trace beside an ideal LRU\n"
+      "  ems-bench trace --help                    # every flag of a command\n\n"
+      "SEE ALSO\n"
+      "  emsctl, mp-controller, mp-server");
   std::function<int()> run;
   ems::bench::AddStoreCommand(&app, &run);
   ems::bench::AddTraceCommand(&app, &run);

@@ -33,7 +33,7 @@ class Peer final {
   // none became free
   // `*connect_failed` tells whether the server was tried in vain: that counts against its breaker.
   Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline,
-                                                   bool* connect_failed);
+                                                   bool* connect_failed = nullptr);
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 

@@ -96,7 +96,7 @@ TEST(ControllerStoreTest, DamageIsRefusedWithFolderAndAdvice) {
   EXPECT_EQ(damaged.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(Message(damaged.status())), HasSubstr(dir.path()));
   EXPECT_THAT(std::string(Message(damaged.status())),
-              HasSubstr("Restore the folder from a backup"));
+              HasSubstr("Move the folder away"));
 }
 
 TEST(ControllerStoreTest, VanishedDatabaseIsDamageNotAFirstStart) {
