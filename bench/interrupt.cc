@@ -17,7 +17,7 @@ void OnSignal(int /*signal*/) { interrupted.store(true, std::memory_order_relaxe
 void CatchInterrupts() {
   struct sigaction action {};
   action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESETHAND;  // the second one has its usual effect
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

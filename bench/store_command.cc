@@ -23,7 +23,6 @@ namespace ems::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using terminal::Align;
 using terminal::Table;
 
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // values and room for them
@@ -360,7 +359,7 @@ Status PlaceApart(const Plan& plan, const RawSocket* raw, std::vector<pid_t> ser
   const bool wanted = plan.flags.placement == "apart";
   if (!wanted && (plan.flags.placement == "free" || !plan.flags.gate)) return OkStatus();
   if (raw != nullptr) servers.push_back(raw->child());
-  const Status apart = placement->Apart(servers);
+  Status apart = placement->Apart(servers);
   if (apart.ok()) {
     report->Print("placement: the caller on one core, every server on another.\n");
     report->json()["settings"]["placement"] = "apart";

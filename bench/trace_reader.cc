@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <unordered_set>
 
 namespace ems::bench {
@@ -35,7 +36,7 @@ class LineReader final {
     if (file == nullptr)
       return Error(errno == ENOENT ? StatusCode::kNotFound : StatusCode::kInvalidArgument,
                    "cannot open trace {}: {}", path,
-                   errno != 0 ? std::strerror(errno) : "no memory");
+                   errno != 0 ? std::generic_category().message(errno) : "no memory");
     return LineReader(path, file);
   }
 

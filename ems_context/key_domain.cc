@@ -5,7 +5,7 @@
 namespace ems::context {
 namespace {
 
-constexpr size_t kFieldBytesMax = 64 * 1024;
+constexpr size_t kFieldBytesMax = size_t{64} * 1024;
 constexpr size_t kListEntriesMax = 4096;
 constexpr std::string_view kMagic = "ems.kv.domain.v1";
 
