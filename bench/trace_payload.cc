@@ -50,8 +50,10 @@ void FillBlock(uint64_t block_id, MutableBytes bytes) {
     const uint64_t word = WordAt(seed, i);
     std::memcpy(bytes.data() + i * kWordBytes, &word, kWordBytes);
   }
+  const size_t rest = bytes.size() % kWordBytes;
+  if (rest == 0) return;
   const uint64_t last = WordAt(seed, words);
-  std::memcpy(bytes.data() + words * kWordBytes, &last, bytes.size() % kWordBytes);
+  std::memcpy(bytes.data() + words * kWordBytes, &last, rest);
 }
 
 uint64_t CountWrongBytes(uint64_t block_id, ConstBytes bytes) {

@@ -9,6 +9,8 @@
 
 #include <cstring>
 
+#include "fabric/socket.h"
+
 namespace ems::bench {
 namespace {
 
@@ -27,7 +29,12 @@ TEST(BenchClusterTest, FindsTheListenerOfAUnixSocketAndSkipsWhatIsNotThere) {
     nodes[i].id = NodeId(i + 1);
     nodes[i].name = "node-" + std::to_string(i);
     nodes[i].unix_path = paths[i];
+    nodes[i].host_id = fabric::HostId();
   }
+  NodeInfo elsewhere = nodes[0];  // the same path on another machine
+  elsewhere.id = NodeId(9);
+  elsewhere.host_id = "another";
+  nodes.push_back(elsewhere);
   const auto view = DhtView::Make(ViewVersion(1, 1), nodes, SlotTable(), false);
   ASSERT_TRUE(view.ok()) << ToString(view.status());
   EXPECT_EQ(LocalServerPids(**view), std::vector<pid_t>{getpid()});
