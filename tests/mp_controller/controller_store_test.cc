@@ -95,8 +95,7 @@ TEST(ControllerStoreTest, DamageIsRefusedWithFolderAndAdvice) {
   const auto damaged = ControllerStore::Open(dir.path());
   EXPECT_EQ(damaged.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(Message(damaged.status())), HasSubstr(dir.path()));
-  EXPECT_THAT(std::string(Message(damaged.status())),
-              HasSubstr("Move the folder away"));
+  EXPECT_THAT(std::string(Message(damaged.status())), HasSubstr("Move the folder away"));
 }
 
 TEST(ControllerStoreTest, VanishedDatabaseIsDamageNotAFirstStart) {
