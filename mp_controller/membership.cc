@@ -172,11 +172,23 @@ void Membership::CountMissing(Proposal* proposal) const {
 
 bool Membership::LossesAreDue(TimePoint now) const {
   std::optional<TimePoint> first;
+  TimePoint last_word{};  // of those that are down
+  bool damped = false;    // one of them changed the view a moment ago
   for (const auto& [id, member] : members_) {
     if (!member.shown.has_value() || member.state != NodeState::kDown) continue;
     first = first.has_value() ? std::min(*first, member.down_at) : member.down_at;
+    last_word = std::max(last_word, member.last_heard);
+    damped |= now < member.not_before;
   }
-  return !first.has_value() || now - *first >= std::min<Duration>(options_.heartbeat, kLossWaitMax);
+  if (!first.has_value()) return true;
+  if (now - *first >= std::min<Duration>(options_.heartbeat, kLossWaitMax)) return true;
+  if (damped) return false;
+  // Whoever has been heard of well after that did not vanish with them: no need to wait for more.
+  const TimePoint alive_since = last_word + options_.heartbeat + options_.heartbeat / 2;
+  return std::all_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    return !member.shown.has_value() || !member.alive() || member.last_heard > alive_since;
+  });
 }
 
 bool Membership::AnyShownIsDown() const {
