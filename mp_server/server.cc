@@ -123,6 +123,7 @@ struct Server::Impl {
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
   // ems-ctl's own.
+  std::bitset<kSlotCount> owned_now;  // by the installed view
   uint64_t namespaces_version = 0;
   double share = -1;
   PeerQuorum quorum;
@@ -243,12 +244,12 @@ void Server::Impl::InstallNews() {
     if (coming > share) store.SetNamespaces(*namespaces, coming);  // room before the first Put
     const ViewVersion before = ownership.version();
     if (before != ViewVersion() && view->version().epoch() > before.epoch() + 1) ForgetObjects();
-    const std::bitset<kSlotCount> owned = ownership.Install(*view);
-    store.SetOwnedSlots(owned);
-    new_share = static_cast<double>(owned.count()) / kSlotCount;
+    owned_now = ownership.Install(*view);
+    store.SetOwnedSlots(owned_now);
+    new_share = static_cast<double>(owned_now.count()) / kSlotCount;
     EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
-            view->version().term(), view->version().epoch(), view->nodes().size(), owned.count(),
-            view->frozen() ? " frozen" : "");
+            view->version().term(), view->version().epoch(), view->nodes().size(),
+            owned_now.count(), view->frozen() ? " frozen" : "");
   }
   if (namespaces->version != namespaces_version || new_share != share) {
     namespaces_version = namespaces->version;
@@ -262,6 +263,7 @@ void Server::Impl::InstallNews() {
 void Server::Impl::ForgetObjects() {
   EMS_LOG(kWarn, "mp_server", "out of the view for a while: starting empty");
   store.SetOwnedSlots({});
+  store.SetOwnedSlots(owned_now);  // empty, but open for what the installed view gives us
 }
 
 void Server::Impl::AskPeers() {

@@ -259,6 +259,18 @@ TEST_F(DataServiceTest, AClientWithANewerViewIsAskedToWait) {
   EXPECT_GT(outcome.wait, Duration::zero());
 }
 
+TEST_F(DataServiceTest, ALeaseThatEndsDuringThePutFencesIt) {
+  const wire::FrameHeader header = Header(Op::kPut);
+  fabric::PutTarget target;
+  ASSERT_EQ(session_->BeginPut({&header, "late", kSlot, 1}, &target).status, WireStatus::kOk);
+  target.value[0] = std::byte{'v'};
+  const uint64_t sum = Checksum(AsBytes("v"));
+  target.piece_sums[0] = sum;
+  clock_.Advance(seconds(101));
+  EXPECT_EQ(session_->EndPut(sum, sum), WireStatus::kFenced);
+  EXPECT_EQ(Ask(Op::kExists, "late"), WireStatus::kMiss);
+}
+
 TEST_F(DataServiceTest, AFencedServerReadsAndDoesNotWrite) {
   EXPECT_EQ(Put("k", "v"), WireStatus::kOk);
   clock_.Advance(seconds(100));
