@@ -316,6 +316,19 @@ TEST(RpcChannelTest, TableAndValuesMustFillTheBodyExactly) {
   }
 }
 
+// Reads of equal length once looked like a socket without news: the last part stayed unread.
+TEST(RpcChannelTest, ATableOfWholeReadAheadsIsReadToItsEnd) {
+  for (const uint64_t reads : {2, 3, 5, 8}) {
+    Pair pair;
+    const std::string body = MakeValue("ns", "k", reads, reads * 8192 - wire::kHeaderBytes);
+    TableSink sink(body.size(), {});
+    ASSERT_TRUE(pair.peer->Send(AnswerTo(pair.StartGet(&sink), body)));
+    ASSERT_TRUE(pair.channel->Advance().ok());
+    EXPECT_TRUE(pair.channel->done()) << reads;
+    EXPECT_EQ(sink.table, body);
+  }
+}
+
 TEST(RpcChannelTest, ARefusedTableEndsTheConnection) {
   Pair pair;
   TableSink sink(10, {90});
