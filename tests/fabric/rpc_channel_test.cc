@@ -318,7 +318,7 @@ TEST(RpcChannelTest, TableAndValuesMustFillTheBodyExactly) {
 
 // Reads of equal length once looked like a socket without news: the last part stayed unread.
 TEST(RpcChannelTest, ATableOfWholeReadAheadsIsReadToItsEnd) {
-  for (const uint64_t reads : {2, 3, 5, 8}) {
+  for (const uint64_t reads : {2U, 3U, 5U, 8U}) {
     Pair pair;
     const std::string body = MakeValue("ns", "k", reads, reads * 8192 - wire::kHeaderBytes);
     TableSink sink(body.size(), {});
