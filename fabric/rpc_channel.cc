@@ -74,6 +74,13 @@ Result<std::unique_ptr<RpcChannel>> RpcChannel::Open(const Address& address, Dur
   return channel;
 }
 
+Fd RpcChannel::Release() {
+  EMS_CHECK(done() && ahead_begin_ == ahead_end_, "{} bytes were read ahead",
+            ahead_end_ - ahead_begin_);
+  SetLowWater(1);
+  return std::move(fd_);
+}
+
 RpcRequest& RpcChannel::NewRequest() {
   EMS_CHECK(done(), "a request is under way");
   request_.header = FrameHeader();

@@ -80,6 +80,9 @@ class RpcChannel final {
   // True once any byte of the present answer has come.
   bool answer_begun() const { return answer_begun_; }
   const wire::HelloBody& hello() const { return hello_; }
+  // The socket itself, for another protocol on the same connection; the channel is of no more use.
+  // Only after done(), with no byte read ahead.
+  Fd Release();
 
  private:
   enum class State : uint8_t { kIdle, kSend, kHeader, kTable, kText, kValues };

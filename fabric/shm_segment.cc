@@ -14,6 +14,9 @@
 
 #include "common/check.h"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -26,10 +29,7 @@ namespace {
 
 // What must stay free besides the segment, so that filling the pool never calls the OOM killer.
 constexpr uint64_t kFreeBytesMin = 256 * kMiB;
-
-std::string ErrnoText(int error) {
-  return std::error_code(error, std::generic_category()).message();
-}
+constexpr uint64_t kSmallPageBytes = 4 * kKiB;
 
 // MemAvailable, in bytes; nullopt-like 2^63 where /proc does not say.
 uint64_t AvailableBytes() {
@@ -105,11 +105,103 @@ Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
                  PageKindName(kind), ErrnoText(errno));
   }
   EMS_RETURN_IF_ERROR(segment.Reserve(bytes, kind));
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  if (fcntl(segment.fd_, F_ADD_SEALS, kSeals) != 0)
-    return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(bytes),
-                 ErrnoText(errno));
+  EMS_RETURN_IF_ERROR(segment.SealSize(false));
   return segment;
+}
+
+Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  ShmSegment segment;
+  segment.fd_ = memfd_create("ems-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (segment.fd_ < 0) {
+    return Error(StatusCode::kInternal, "memfd_create for {}: {}", FormatBytes(bytes),
+                 ErrnoText(errno));
+  }
+  EMS_RETURN_IF_ERROR(segment.Reserve(RoundUp(bytes, kSmallPageBytes), PageKind::kSmall));
+  EMS_RETURN_IF_ERROR(segment.SealSize(peer_writes));
+  return segment;
+}
+
+// Our own mapping exists by now and stays writable under F_SEAL_FUTURE_WRITE. A kernel before 5.1
+// does not know it: then CheckSealing says so before anything is shared.
+Status ShmSegment::SealSize(bool peer_writes) {
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (!peer_writes) (void)fcntl(fd_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  if (fcntl(fd_, F_ADD_SEALS, kSize | F_SEAL_SEAL) == 0) return OkStatus();
+  return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(size_),
+               ErrnoText(errno));
+}
+
+Result<Fd> ShmSegment::OpenReadOnly() const {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  return Error(StatusCode::kInternal, "opening {} read-only: {}", path, ErrnoText(errno));
+}
+
+namespace {
+
+Status WentThrough(PageKind kind, std::string_view what) {
+  return Error(
+      StatusCode::kFailedPrecondition,
+      "memory is not shared: this kernel lets the receiver of a sealed memfd ({} pages) {}",
+      PageKindName(kind), what);
+}
+
+bool CanMapWritable(int fd, uint64_t bytes) {
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  munmap(map, bytes);
+  return true;
+}
+
+bool CanProtectWritable(int fd, uint64_t bytes) {
+  void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  const bool can = mprotect(map, bytes, PROT_READ | PROT_WRITE) == 0;
+  munmap(map, bytes);
+  return can;
+}
+
+bool CanWrite(int fd) {
+  const char byte = 'x';
+  return pwrite(fd, &byte, 1, 0) == 1;
+}
+
+bool CanChangeSize(int fd, uint64_t bytes) {
+  return ftruncate(fd, 0) == 0 || ftruncate(fd, static_cast<off_t>(2 * bytes)) == 0;
+}
+
+bool CanPunch(int fd, uint64_t bytes) {
+  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) ==
+         0;
+}
+
+// The descriptor as it is given away, and the best a receiver of the same user can make of it.
+Status CheckDescriptors(const ShmSegment& segment) {
+  EMS_ASSIGN_OR_RETURN(const Fd given, segment.OpenReadOnly());
+  const std::string path = "/proc/self/fd/" + std::to_string(given.get());
+  const Fd reopened(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const uint64_t bytes = segment.size_bytes();
+  const PageKind kind = segment.page_kind();
+  for (const int fd : {given.get(), reopened.get()}) {
+    if (fd < 0) continue;
+    if (CanMapWritable(fd, bytes)) return WentThrough(kind, "map it for writing");
+    if (CanProtectWritable(fd, bytes)) return WentThrough(kind, "make its mapping writable");
+    if (CanWrite(fd)) return WentThrough(kind, "write to it");
+    if (CanChangeSize(fd, bytes)) return WentThrough(kind, "change its size");
+    if (CanPunch(fd, bytes)) return WentThrough(kind, "punch holes into it");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ShmSegment::CheckSealing() {
+  EMS_ASSIGN_OR_RETURN(const ShmSegment pages, CreatePages(kSmallPageBytes, false));
+  EMS_RETURN_IF_ERROR(CheckDescriptors(pages));
+  const Result<ShmSegment> segment = Create(kHugePageBytes, HugePages::kTry);
+  return segment.ok() ? CheckDescriptors(*segment) : segment.status();
 }
 
 // Sizes, maps and touches. Small pages are touched before fallocate, which would make them small

@@ -3,13 +3,15 @@
 // descriptor.
 //
 // Invariant: all pages exist once Create has returned, and the size never changes (sealed), so
-// touching the bytes can neither fault for want of memory nor pay for a first touch. The descriptor
-// has mode 0600: who receives it read-only cannot open it for writing under another user. Bound:
-// exactly the bytes asked for, rounded up to 2 MiB.
+// touching the bytes can neither fault for want of memory nor pay for a first touch. The file has
+// mode 0600 and is sealed against future writes: who receives its descriptor can neither write
+// through it nor open it anew for writing, under this user or another; this mapping stays writable.
+// Bound: exactly the bytes asked for, rounded up to 2 MiB (CreatePages: 4 KiB).
 #include <cstdint>
 #include <string_view>
 
 #include "common/bytes.h"
+#include "fabric/socket.h"
 
 namespace ems::fabric {
 
@@ -35,6 +37,13 @@ class ShmSegment final {
   //   kInvalidArgument  zero bytes    kInternal  a system call failed
   static Result<ShmSegment> Create(uint64_t bytes, HugePages huge_pages);
 
+  // The same for small things: rounded up to 4 KiB, of 4 KiB pages. With `peer_writes` whoever gets
+  // fd() may write, too.
+  static Result<ShmSegment> CreatePages(uint64_t bytes, bool peer_writes);
+  // Tries what a hostile receiver of a descriptor would try. Errors: kFailedPrecondition  this
+  // kernel does not keep what the seals promise; says what went through
+  static Status CheckSealing();
+
   ShmSegment() = default;
   ShmSegment(ShmSegment&& other) noexcept;
   ShmSegment& operator=(ShmSegment&& other) noexcept;
@@ -45,10 +54,14 @@ class ShmSegment final {
   PageKind page_kind() const { return page_kind_; }
   // Borrowed; read-write.
   int fd() const { return fd_; }
+  // A descriptor to give away, through which nothing can be written. Errors: kInternal  no /proc,
+  // or out of descriptors
+  Result<Fd> OpenReadOnly() const;
 
  private:
   static Result<ShmSegment> CreateWith(uint64_t bytes, PageKind kind);
   Status Reserve(uint64_t bytes, PageKind kind);
+  Status SealSize(bool peer_writes);
   void Close();
 
   int fd_ = -1;

@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "common/status.h"
+#include "mp_sdk/object_view.h"
 #include "mp_sdk/options.h"
+#include "mp_sdk/staging_buffer.h"
 
 namespace ems {
 
@@ -28,6 +30,12 @@ struct ClientStats {
   uint64_t gets = 0, hits = 0, puts = 0;  // keys, also those of Multi calls
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
+  // Keys read, found missing, or looked at without the server's help.
+  uint64_t one_sided = 0;
+  // Reads of a server on this machine that took the socket after all, by reason.
+  uint64_t not_attached = 0;    // the server does not share, or not yet (table, segment on its way)
+  uint64_t not_current = 0;     // its index is of another view, or its lease has ended
+  uint64_t not_conclusive = 0;  // changed under the reader, or a miss that proves nothing
 };
 
 // Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on
@@ -56,6 +64,16 @@ class Client final {
   Result<uint64_t> Get(std::string_view key, MutableBuffers into, const GetOptions& options = {});
   // The same into memory that is allocated to fit.
   Result<std::string> Get(std::string_view key, const GetOptions& options = {});
+  // The value in place: no copy when its server is on this machine and shares its memory, otherwise
+  // a copy that the view owns. Header and key are verified; the payload by view.Verify() or as
+  // `options.verify` says, where kDefault is kSampled at most: a pass over the bytes is what a view
+  // is there to avoid.
+  // Errors: kNotFound  miss    kResourceExhausted  this client's views pin as much as they may
+  Result<ObjectView> GetView(std::string_view key, const GetOptions& options = {});
+  // Memory for values that are to be Put: a server on this machine copies them once, straight from
+  // here. 4 KiB aligned. Errors: kResourceExhausted  staging_bytes are in use    kInvalidArgument 0
+  Result<StagingBuffer> AllocateBuffer(uint64_t bytes);
+
   // Copies bytes [offset, offset + into.size_bytes()) of the value. They are verified like a whole
   // value. Errors: kNotFound  miss    kOutOfRange  the range ends beyond the value
   Status GetRange(std::string_view key, uint64_t offset, MutableBuffers into,

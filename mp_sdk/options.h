@@ -11,7 +11,8 @@
 namespace ems {
 
 enum class TransportChoice : uint8_t {
-  kAuto,  // the Unix socket of a server on this machine, TCP otherwise
+  kAuto,  // a server on this machine: one-sided reads of its memory, its Unix socket for the rest;
+          // TCP otherwise
   kTcp,
   kUnix,
 };
@@ -31,6 +32,8 @@ struct ClientOptions {
   Duration op_timeout = std::chrono::seconds(1);
   // How long Connect waits for the controller's first view and the namespace.
   Duration start_timeout = std::chrono::seconds(5);
+  // Most memory that AllocateBuffer hands out; made when first asked for.
+  uint64_t staging_bytes = 256 * kMiB;
 };
 
 struct PutOptions {
@@ -40,8 +43,18 @@ struct PutOptions {
   std::string_view route_key{};                  // empty: the key itself; decides which server
 };
 
+// Which reads verify the value's checksum. It matters for one-sided reads; what comes over a socket
+// is always verified.
+enum class Verify : uint8_t {
+  kDefault,  // as the namespace says
+  kAlways,   // one pass over the bytes
+  kSampled,  // one read in 64
+  kNever,    // header and key are verified, the value is not
+};
+
 struct GetOptions {
   bool touch = true;  // counts as a use for LRU
+  Verify verify = Verify::kDefault;
   Duration timeout{0};
   std::string_view route_key{};
 };

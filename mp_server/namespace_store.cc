@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/checksum.h"
+#include "common/logging.h"
 #include "common/object_key.h"
 #include "mp_server/lru_policy.h"
 
@@ -63,6 +64,7 @@ NamespaceStore::NamespaceStore(Options options)
 
 NamespaceStore::~NamespaceStore() {
   Close();
+  FreeParked();
   EMS_CHECK(entries_.taken() == 0, "namespace {}: {} objects are still held", options_.name,
             entries_.taken());
   EMS_CHECK(quota_.used() == 0, "namespace {}: {} bytes are still charged", options_.name,
@@ -180,6 +182,7 @@ Status NamespaceStore::AddSegment(const Footprint& footprint) {
 
 // Frees something that helps. False: nothing can be freed now.
 bool NamespaceStore::MakeRoom(const Footprint& footprint, Effort* effort) {
+  if (FreeParked()) return true;
   const bool is_run = footprint.is_run();
   // Runs of other lengths may not add up to one that fits: after twice the need, a window is
   // emptied instead.
@@ -328,7 +331,14 @@ void NamespaceStore::Unpin(ObjectEntry* entry) {
 
 void NamespaceStore::Abort(ObjectEntry* entry) { DropHold(entry, 1); }
 
+// The last hold is gone: the object is in no index and nobody here looks at it. Clients may.
 void NamespaceStore::FreeEntry(ObjectEntry* entry) {
+  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kRetired),
+                                          std::memory_order_release);
+  if (!sharing_.Park(entry)) FreeNow(entry);
+}
+
+void NamespaceStore::FreeNow(ObjectEntry* entry) {
   entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kFree),
                                           std::memory_order_release);
   const uint64_t value_bytes = entry->value_bytes;
@@ -347,8 +357,39 @@ void NamespaceStore::Sweep(Admit admit) {
   }
 }
 
+bool NamespaceStore::FreeParked() {
+  if (!sharing_.has_parked()) return false;
+  const std::vector<ObjectEntry*> unnamed = sharing_.TakeUnnamed();
+  for (ObjectEntry* entry : unnamed) FreeNow(entry);
+  return !unnamed.empty();
+}
+
+void NamespaceStore::MaintainShared() {
+  SharedIndex* shared = sharing_.index();
+  if (shared == nullptr || closed()) return;
+  const uint64_t objects = index_.objects();
+  if (!shared->NeedsTable(objects)) return;
+  if (const Status added = shared->AddTable(objects); !added.ok()) {
+    if (!std::exchange(index_refused_, true)) {
+      EMS_LOG(kWarn, "mp_server", "no memory for the shared index of namespace {}: {}",
+              options_.name, Message(added));
+    }
+    return;
+  }
+  index_refused_ = false;
+  for (size_t shard = 0; shard < ObjectIndex::kShards; ++shard) index_.MoveShard(shard, shared);
+  shared->DropOldTables();
+}
+
+uint64_t NamespaceStore::pin_bytes_max() const {
+  const uint64_t limit = quota_.limit();
+  return (limit == 0 ? options_.pool->bytes_max() : std::min(limit, options_.pool->bytes_max())) /
+         2;
+}
+
 void NamespaceStore::Close() {
   closed_.store(true, std::memory_order_release);
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr) shared->SetClosed();
   Sweep(nullptr);
   slabs_.DrainAll();
   ReleaseEmpty(0);
@@ -405,6 +446,7 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
   usage.evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
   usage.pinned_objects = index_.pinned_objects();
+  usage.parked_bytes = sharing_.parked_bytes();
   return usage;
 }
 

@@ -21,6 +21,7 @@
 #include "mp_server/object_store.h"
 #include "mp_server/quota.h"
 #include "mp_server/segment_pool.h"
+#include "mp_server/sharing.h"
 #include "mp_server/slab_pool.h"
 
 namespace ems::server {
@@ -91,6 +92,23 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // Gives empty segments back, but `keep`. How many bytes.
   uint64_t ReleaseEmpty(size_t keep);
 
+  // --- For clients on this host (docs/ONE_SIDED_READS.md).
+  // Begins to share; the index follows with the next MaintainShared. From one thread ("ems-shm").
+  Status Share() { return sharing_.Start(options_.ref, options_.pool->boot_id()); }
+  Sharing& sharing() { return sharing_; }
+  Result<SlabPool::Opened> OpenSegment(uint32_t id) { return slabs_.OpenSegment(id); }
+  std::vector<uint32_t> SegmentIds() { return slabs_.SegmentIds(); }
+  // A client has used the object of this hash.
+  void Touch(Hash128 hash) { index_.Touch(hash); }
+  // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
+  // Cost: when it does, each shard's lock in turn for about 50 ns an object.
+  void MaintainShared();
+  // Frees what clients do not look at any more. True: there was something.
+  bool FreeParked();
+  // Half of what the namespace may have in memory: what the views of one client may pin.
+  uint64_t pin_bytes_max() const;
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
   NamespaceUsage Usage();
   uint64_t segment_bytes() { return slabs_.stats().segment_bytes; }
   uint64_t chunk_bytes() { return slabs_.stats().chunk_bytes; }
@@ -119,6 +137,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void Evict(ObjectEntry* entry);
   void DropHold(ObjectEntry* entry, uint32_t holds);
   void FreeEntry(ObjectEntry* entry);
+  void FreeNow(ObjectEntry* entry);
   void Sweep(Admit admit);
 
   const Options options_;
@@ -127,10 +146,12 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Quota quota_;
   SlabPool slabs_;
   EntryPool entries_;
+  Sharing sharing_;  // before what mirrors into it
   ObjectIndex index_;
   std::atomic<uint64_t> evicted_objects_{0};
   std::atomic<uint64_t> evicted_bytes_{0};
   std::atomic<uint64_t> damaged_{0};
+  bool index_refused_ = false;  // ems-evict's
 };
 
 }  // namespace ems::server

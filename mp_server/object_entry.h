@@ -16,9 +16,16 @@
 #include "common/guarded.h"
 #include "common/hash.h"
 #include "mp_server/eviction_policy.h"
-#include "mp_server/object_header.h"
+#include "proto/object_header.h"
 
 namespace ems::server {
+
+using shm::ChunkState;
+using shm::HeaderChecksum;
+using shm::kObjectHeaderBytes;
+using shm::kObjectMagic;
+using shm::ObjectHeader;
+using shm::StateWord;
 
 // `holds`: one bit for the index, the rest counts pins. Exactly kLinked: in the index, and nobody
 // looks at it.
@@ -47,6 +54,7 @@ class ObjectEntry final : public EvictionHook {
   uint64_t value_bytes = 0;
   uint64_t checksum = 0;
   uint64_t generation = 0;  // unique for each use
+  uint64_t location = 0;    // shm::Location of the header; SlabPool's
   Hash128 hash;
   ObjectEntry* next = nullptr;  // in its bucket, or in the free list
 };

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "common/check.h"
+#include "mp_server/shared_index.h"
 
 namespace ems::server {
 namespace {
@@ -88,6 +89,7 @@ void ObjectIndex::PublishColdest(Shard& shard, const Table& table) {
 
 // Takes the object out of table and order; the index's hold is now the caller's to drop.
 ObjectEntry* ObjectIndex::Detach(Shard& shard, Table& table, ObjectEntry* entry) {
+  if (table.mirror != nullptr) table.mirror->Remove(*entry);
   table.Remove(entry);
   table.policy->OnRemove(entry);
   PublishColdest(shard, table);
@@ -139,8 +141,10 @@ ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, Admit 
       PublishColdest(shard, *table);
       return {same ? LinkOutcome::kDuplicate : LinkOutcome::kExists, nullptr};
     }
-    Detach(shard, *table, old);
   }
+  // The new one first: who reads without a lock finds one of them at every moment.
+  if (table->mirror != nullptr) table->mirror->Insert(*entry);
+  if (old != nullptr) Detach(shard, *table, old);
   table->Insert(entry);
   table->policy->OnInsert(entry, now);
   PublishColdest(shard, *table);
@@ -246,6 +250,30 @@ bool ObjectIndex::Sweep(Admit admit, const void* context, SweepCursor* cursor,
   }
   if (cursor->bucket == table->buckets.size()) *cursor = {cursor->shard + 1, 0};
   return true;
+}
+
+bool ObjectIndex::Touch(Hash128 hash) {
+  Shard& shard = shards_[ShardOf(hash)];
+  auto table = shard.table.Lock();
+  for (ObjectEntry* entry = table->buckets[table->BucketOf(hash)]; entry != nullptr;
+       entry = entry->next) {
+    if (entry->hash != hash) continue;
+    table->policy->OnTouch(entry, NowNs());
+    PublishColdest(shard, *table);
+    return true;
+  }
+  return false;
+}
+
+void ObjectIndex::MoveShard(size_t shard, SharedIndex* mirror) {
+  auto table = shards_[shard].table.Lock();
+  table->mirror = mirror;
+  mirror->StartShard(static_cast<uint32_t>(shard));
+  for (const ObjectEntry* bucket : table->buckets) {
+    for (const ObjectEntry* entry = bucket; entry != nullptr; entry = entry->next)
+      mirror->Insert(*entry);
+  }
+  mirror->FinishShard(static_cast<uint32_t>(shard));
 }
 
 uint64_t ObjectIndex::objects() {

@@ -20,6 +20,8 @@
 
 namespace ems::server {
 
+class SharedIndex;
+
 // What says, under the shard's lock, whether an object may still be linked. Must be cheap and take
 // no lock.
 using Admit = bool (*)(const void* context, uint16_t slot);
@@ -82,6 +84,14 @@ class ObjectIndex final {
   };
   bool Sweep(Admit admit, const void* context, SweepCursor* cursor, std::vector<ObjectEntry*>* out);
 
+  // Moves the use of an object that somebody else has seen being used; false: there is none of this
+  // hash. Of several with one hash, any.
+  bool Touch(Hash128 hash);
+
+  // From now on `mirror` follows what is linked in the shard; what is linked already goes in first.
+  // Cost: the shard's lock for about 50 ns an object. `mirror` must outlive the index.
+  void MoveShard(size_t shard, SharedIndex* mirror);
+
   uint64_t objects();
   uint64_t value_bytes();
   uint64_t pinned_objects() const;
@@ -90,6 +100,7 @@ class ObjectIndex final {
   struct Table {
     std::vector<ObjectEntry*> buckets;  // linear hashing: between 2^n and 2^(n+1) of them
     std::unique_ptr<EvictionPolicy> policy;
+    SharedIndex* mirror = nullptr;
     uint64_t objects = 0;
     uint64_t value_bytes = 0;
 

@@ -21,13 +21,13 @@ constexpr int kSurrendersMax = 64;
 constexpr uint64_t kEvictStep = 64;
 constexpr int kEvictRoundsMax = 1 << 16;
 
-uint64_t Share(uint64_t bytes, double share) {
+uint64_t ShareOf(uint64_t bytes, double share) {
   return static_cast<uint64_t>(static_cast<double>(bytes) * share);
 }
 
 // 0 means no limit, so the share of a real quota is never 0.
 uint64_t QuotaShare(uint64_t quota_bytes, double share) {
-  return quota_bytes == 0 ? 0 : std::max<uint64_t>(1, Share(quota_bytes, share));
+  return quota_bytes == 0 ? 0 : std::max<uint64_t>(1, ShareOf(quota_bytes, share));
 }
 
 // Bytes of segments above the reservation; below it: negative.
@@ -109,6 +109,11 @@ struct ObjectStore::Impl final : SegmentSource {
   Guarded<Promise> promise;
   std::atomic<int64_t> next_take_ns{0};
   Guarded<std::map<NamespaceId, StorePtr>> stores;
+  struct Current {
+    ViewVersion view;
+    TimePoint readable_until{};
+  };
+  Guarded<Current> current;
 };
 
 bool ObjectStore::Impl::IsPromisedToOther(const NamespaceStore* asker) {
@@ -226,7 +231,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
         store = std::make_shared<NamespaceStore>(std::move(options));
       }
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
-                       Share(info.dram_reserved_bytes, share));
+                       ShareOf(info.dram_reserved_bytes, share));
       limited.push_back(store);
     }
   }
@@ -272,9 +277,41 @@ bool ObjectStore::Remove(NamespaceRef ns, std::string_view key) {
   return store != nullptr && store->Remove(key);
 }
 
+void ObjectStore::SetCurrent(ViewVersion view, TimePoint readable_until) {
+  {
+    auto current = impl_->current.Lock();
+    *current = {view, readable_until};
+  }
+  for (const StorePtr& store : impl_->All()) {
+    if (SharedIndex* shared = store->sharing().index(); shared != nullptr)
+      shared->SetCurrent(view, readable_until);
+  }
+}
+
+// Whoever sets what is current and whoever starts to share may overlap; the older of two values, if
+// it is written last, only sends readers to the socket until the next one.
+Result<std::shared_ptr<NamespaceStore>> ObjectStore::Share(NamespaceRef ns) {
+  StorePtr store = impl_->Of(ns);
+  if (store == nullptr) {
+    return Error(StatusCode::kFailedPrecondition, "namespace {} generation {} is not known here",
+                 ns.id.value(), ns.generation);
+  }
+  if (store->sharing().index() != nullptr) return store;
+  EMS_RETURN_IF_ERROR(store->Share());
+  Impl::Current now;
+  {
+    auto current = impl_->current.Lock();
+    now = *current;
+  }
+  store->sharing().index()->SetCurrent(now.view, now.readable_until);
+  return store;
+}
+
 void ObjectStore::EvictToWatermark() {
   const std::vector<StorePtr> all = impl_->All();
   for (const StorePtr& store : all) {
+    store->MaintainShared();
+    store->FreeParked();
     store->TrimToQuota();
     store->ReleaseEmpty(1);
   }

@@ -84,6 +84,7 @@ struct NamespaceUsage {
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   uint64_t pinned_objects = 0;
+  uint64_t parked_bytes = 0;  // evicted or removed, but a client on this host still looks at them
 };
 
 // Threading: thread-safe. No call blocks on I/O; evicting happens on the caller's thread and costs
@@ -131,6 +132,14 @@ class ObjectStore final {
 
   // False: there was none. Pins on it keep the bytes, not the name.
   bool Remove(NamespaceRef ns, std::string_view key);
+
+  // --- For clients on this host (docs/ONE_SIDED_READS.md).
+  // What the shared indexes follow, and until when they may be believed: published after the
+  // objects of lost slots are gone.
+  void SetCurrent(ViewVersion view, TimePoint readable_until);
+  // The namespace, ready to be shared; keeps it alive. Errors: kFailedPrecondition  unknown
+  // namespace    kResourceExhausted, kInternal  no memory file to be had
+  Result<std::shared_ptr<NamespaceStore>> Share(NamespaceRef ns);
 
   // Evicts until the pool is under the low watermark if it is above the high one. Called by the
   // "ems-evict" thread.

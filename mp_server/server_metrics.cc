@@ -3,7 +3,7 @@
 namespace ems::server {
 
 ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
-  for (size_t op = 1; op <= static_cast<size_t>(wire::Op::kMultiRemove); ++op) {
+  for (size_t op = 1; op <= wire::kOpMax; ++op) {
     for (size_t status = 0; status <= wire::kWireStatusMax; ++status) {
       answers_[op][status] = registry->AddCounter(
           "ems_server_answers_total", "Requests, or items of Multi requests, answered",

@@ -10,9 +10,11 @@
 #include <cstdint>
 
 #include "common/bytes.h"
-#include "mp_server/object_header.h"
+#include "proto/object_header.h"
 
 namespace ems::server {
+
+using shm::kObjectHeaderBytes;
 
 inline constexpr uint64_t kPageBytes = 16 * kKiB;
 inline constexpr uint8_t kRunClass = 0xff;  // not in a slab

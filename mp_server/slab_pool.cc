@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "proto/shm_layout.h"
 
 namespace ems::server {
 namespace {
@@ -16,6 +17,11 @@ constexpr int kTouchSamples = 16;
 constexpr int kSegmentSamples = 64;
 
 uint64_t ChunkBytes(uint8_t size_class) { return SizeClasses::Get().at(size_class).chunk_bytes; }
+
+uint64_t LocationIn(const PageRuns::SegmentPages& segment, const std::byte* head) {
+  return shm::Location(segment.segment->id,
+                       static_cast<uint64_t>(head - segment.segment->memory.bytes().data()));
+}
 
 int64_t TouchOf(const ObjectEntry* entry) {
   return entry->touched_ns.load(std::memory_order_relaxed);
@@ -38,6 +44,7 @@ bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry
     owner->unit = run;
     owner->head = state->runs.Address(run);
     owner->payload = owner->head + footprint.head_bytes;
+    owner->location = LocationIn(*run->segment, owner->head);
     state->chunk_bytes += footprint.pages * kPageBytes;
     return true;
   }
@@ -55,6 +62,7 @@ bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry
   owner->head = slab->base + index * (size_class.paged ? kPagedHeadBytes : size_class.chunk_bytes);
   owner->payload = size_class.paged ? slab->values + index * size_class.value_bytes
                                     : owner->head + kObjectHeaderBytes;
+  owner->location = LocationIn(*slab->run->segment, owner->head);
   state->chunk_bytes += size_class.chunk_bytes;
   return true;
 }
@@ -365,6 +373,25 @@ bool SlabPool::HasSegmentOf(uint64_t bytes) {
   return std::any_of(segments.begin(), segments.end(), [&](const auto& segment) {
     return !segment->draining && segment->segment->size_bytes() >= bytes;
   });
+}
+
+Result<SlabPool::Opened> SlabPool::OpenSegment(uint32_t id) {
+  auto state = state_.Lock();
+  for (const auto& segment : state->runs.segments()) {
+    if (segment->segment->id != id) continue;
+    Opened opened;
+    EMS_ASSIGN_OR_RETURN(opened.fd, segment->segment->memory.OpenReadOnly());
+    opened.bytes = segment->segment->size_bytes();
+    return opened;
+  }
+  return Error(StatusCode::kNotFound, "no segment {}", id);
+}
+
+std::vector<uint32_t> SlabPool::SegmentIds() {
+  auto state = state_.Lock();
+  std::vector<uint32_t> ids;
+  for (const auto& segment : state->runs.segments()) ids.push_back(segment->segment->id);
+  return ids;
 }
 
 SlabPool::Stats SlabPool::stats() {

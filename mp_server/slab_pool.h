@@ -62,6 +62,14 @@ class SlabPool final {
   std::vector<std::unique_ptr<Segment>> TakeEmpty(size_t keep);
   // From now on every segment goes as soon as it is empty.
   void DrainAll();
+  // A read-only descriptor of a segment. Cost: a system call under the lock.
+  // Errors: kNotFound  no such segment (any more)
+  struct Opened {
+    fabric::Fd fd;
+    uint64_t bytes = 0;
+  };
+  Result<Opened> OpenSegment(uint32_t id);
+  std::vector<uint32_t> SegmentIds();
   // Whether a segment of at least `bytes` is here.
   bool HasSegmentOf(uint64_t bytes);
   Stats stats();

@@ -12,9 +12,17 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "frames are copied as they lie; a big-endian port swaps here");
 
-constexpr std::array<std::string_view, 13> kOpNames = {
-    "",       "Hello",  "Ping",     "Stats",    "Put",         "Get",        "GetRange",
-    "Exists", "Remove", "MultiPut", "MultiGet", "MultiExists", "MultiRemove"};
+constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {
+    "",          "Hello",         "Ping",     "Stats",    "Put",         "Get",         "GetRange",
+    "Exists",    "Remove",        "MultiPut", "MultiGet", "MultiExists", "MultiRemove", "Attach",
+    "PutStaged", "MultiPutStaged"};
+
+// Bytes in the body for each item of a Multi request, besides head, key and a value that comes
+// along.
+constexpr uint64_t PerItemBytes(Op op) {
+  if (op == Op::kMultiPut) return kTrailerBytes;
+  return op == Op::kMultiPutStaged ? sizeof(StagedValue) : 0;
+}
 
 uint32_t HeaderChecksum(const FrameHeader& header) {
   return static_cast<uint32_t>(
@@ -59,6 +67,9 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
     case Op::kGetRange:
       expected = sizeof(RangeBody);
       break;
+    case Op::kPutStaged:
+      expected = sizeof(StagedValue);
+      break;
     default:
       break;
   }
@@ -69,10 +80,8 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
 Status CheckMultiBody(const FrameHeader& header, uint64_t value_bytes_max) {
   const uint64_t count = header.item_count;
   if (count == 0 || count > kBatchItemsMax) return Malformed(header, "item count", count);
-  uint64_t most = count * (sizeof(ItemHead) + kKeyBytesMax);
-  if (header.op == Op::kMultiPut) {
-    most += count * kTrailerBytes + std::max(kBatchBytesMax, value_bytes_max);
-  }
+  uint64_t most = count * (sizeof(ItemHead) + kKeyBytesMax + PerItemBytes(header.op));
+  if (header.op == Op::kMultiPut) most += std::max(kBatchBytesMax, value_bytes_max);
   if (header.body_bytes < count * (sizeof(ItemHead) + 1) || header.body_bytes > most) {
     return Malformed(header, "body bytes", header.body_bytes);
   }
@@ -147,12 +156,13 @@ Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
       return Malformed(header, "item with key bytes", head.key_bytes);
     }
     if (head.slot >= kSlotCount) return Malformed(header, "item with slot", head.slot);
-    if (header.op != Op::kMultiPut && head.value_bytes != 0) {
+    const bool brings = header.op == Op::kMultiPut;
+    if (!brings && header.op != Op::kMultiPutStaged && head.value_bytes != 0) {
       return Malformed(header, "item with value bytes", head.value_bytes);
     }
     if (head.value_bytes > value_bytes_max) return TooLarge(head.value_bytes, value_bytes_max);
     table += head.key_bytes;
-    if (header.op == Op::kMultiPut) values += head.value_bytes + kTrailerBytes;
+    values += PerItemBytes(header.op) + (brings ? head.value_bytes : 0);
   }
   if (table + values != header.body_bytes) {
     return Malformed(header, fmt::format("items of {} bytes in a body of", table + values),

@@ -18,6 +18,10 @@
 //   ItemResult × n MultiRemove  ItemHead × n · keys             → ItemResult × n MultiGet ItemHead
 //   × n · keys             → ItemResult × n · values of the items with status OK, in order MultiPut
 //   ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
+//   Attach       –                               → –            on a Unix socket; with status OK
+//   the connection speaks shm::SessionMessage from then on (shm_layout.h) PutStaged    StagedValue
+//   → –            the value lies in memory that the session has registered MultiPutStaged ItemHead
+//   × n · keys · StagedValue × n → ItemResult × n
 // A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes
 // while it sends. An answer with another status than OK carries its text, if any, as body.
 //
@@ -61,12 +65,20 @@ enum class Op : uint8_t {
   kMultiGet = 10,
   kMultiExists = 11,
   kMultiRemove = 12,
+  kAttach = 13,
+  kPutStaged = 14,
+  kMultiPutStaged = 15,
 };
+inline constexpr uint8_t kOpMax = 15;
 // "Get", or "op 77".
 std::string OpName(Op op);
-constexpr bool IsKnown(Op op) { return op >= Op::kHello && op <= Op::kMultiRemove; }
-constexpr bool IsKeyed(Op op) { return op >= Op::kPut && op <= Op::kRemove; }
-constexpr bool IsMulti(Op op) { return op >= Op::kMultiPut && op <= Op::kMultiRemove; }
+constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
+constexpr bool IsKeyed(Op op) {
+  return (op >= Op::kPut && op <= Op::kRemove) || op == Op::kPutStaged;
+}
+constexpr bool IsMulti(Op op) {
+  return (op >= Op::kMultiPut && op <= Op::kMultiRemove) || op == Op::kMultiPutStaged;
+}
 
 // Request flags.
 inline constexpr uint16_t kFlagOverwrite = 1 << 0;   // Put, MultiPut
@@ -145,11 +157,20 @@ struct RangeBody {
 };
 static_assert(sizeof(RangeBody) == 16);
 
+// Where a value of a staged Put lies.
+struct StagedValue {
+  uint64_t session = 0;  // as in the session's Welcome
+  uint64_t secret = 0;
+  uint64_t offset = 0;  // in the registered memory
+  uint64_t bytes = 0;   // MultiPutStaged: the same as in the ItemHead
+};
+static_assert(sizeof(StagedValue) == 32);
+
 struct ItemHead {
   uint16_t slot = 0;
   uint16_t key_bytes = 0;
   uint32_t reserved = 0;
-  uint64_t value_bytes = 0;  // MultiPut; otherwise 0
+  uint64_t value_bytes = 0;  // MultiPut, MultiPutStaged; otherwise 0
 };
 static_assert(sizeof(ItemHead) == 16);
 

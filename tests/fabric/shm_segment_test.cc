@@ -45,6 +45,42 @@ TEST(ShmSegmentTest, AReadOnlyMappingSeesTheBytes) {
   ::munmap(other, 2 * kMiB);
 }
 
+TEST(ShmSegmentTest, ThisKernelKeepsWhatTheSealsPromise) {
+  const Status checked = ShmSegment::CheckSealing();
+  EXPECT_TRUE(checked.ok()) << checked;
+}
+
+TEST(ShmSegmentTest, AReceiverCannotWriteByAnyDescriptorItCanGet) {
+  Result<ShmSegment> segment = ShmSegment::CreatePages(8192, false);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  segment->bytes()[0] = std::byte{42};  // the owner still can
+  Result<Fd> given = segment->OpenReadOnly();
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, given->get(), 0), MAP_FAILED);
+  const std::string path = "/proc/self/fd/" + std::to_string(given->get());
+  const Fd again(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // the same user may open it
+  if (again.valid()) {
+    EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, again.get(), 0),
+              MAP_FAILED);
+    EXPECT_EQ(::pwrite(again.get(), "EVIL", 4, 0), -1);
+    EXPECT_NE(::ftruncate(again.get(), 0), 0);
+    EXPECT_NE(::fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  }
+  EXPECT_EQ(segment->bytes()[0], std::byte{42});
+}
+
+TEST(ShmSegmentTest, APageForThePeerCanBeWrittenByIt) {
+  Result<ShmSegment> page = ShmSegment::CreatePages(100, true);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->size_bytes(), 4096u);
+  void* map = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, page->fd(), 0);
+  ASSERT_NE(map, MAP_FAILED);
+  static_cast<char*>(map)[9] = 'x';
+  EXPECT_EQ(page->bytes()[9], std::byte{'x'});
+  EXPECT_NE(::ftruncate(page->fd(), 0), 0);
+  ::munmap(map, 4096);
+}
+
 TEST(ShmSegmentTest, MovesLeaveNothingBehind) {
   Result<ShmSegment> segment = ShmSegment::Create(2 * kMiB, HugePages::kOff);
   ASSERT_TRUE(segment.ok()) << segment.status();

@@ -17,7 +17,7 @@ TEST(ServerMetricsTest, VerbsMoveTheirMetrics) {
   const ServerMetrics metrics(&registry);
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
-  metrics.OnAnswer(Op::kMultiRemove, WireStatus::kBatchFull);  // the last op, the last status
+  metrics.OnAnswer(Op::kMultiPutStaged, WireStatus::kBatchFull);  // the last op, the last status
   metrics.OnRead(100);
   metrics.OnStored(200);
   metrics.OnDeduplicated(300);

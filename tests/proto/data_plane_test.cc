@@ -114,7 +114,7 @@ TEST(ParseRequestTest, AnotherVersionFillsTheHeader) {
 }
 
 TEST(ParseRequestTest, UnknownOpsAreUnimplementedWithTheirLengths) {
-  for (const int op : {0, 13, 77, 255}) {
+  for (const int op : {0, kOpMax + 1, 77, 255}) {
     FrameHeader header = Request(static_cast<Op>(op), 5, 100);
     Seal(&header);
     FrameHeader out;
@@ -122,6 +122,15 @@ TEST(ParseRequestTest, UnknownOpsAreUnimplementedWithTheirLengths) {
     EXPECT_EQ(out.key_bytes, 5U);
     EXPECT_EQ(out.body_bytes, 100U);
   }
+}
+
+TEST(ParseRequestTest, AStagedPutBringsItsPlaceAndNothingElse) {
+  EXPECT_EQ(Parse(Request(Op::kPutStaged, 5, sizeof(StagedValue))), StatusCode::kOk);
+  EXPECT_EQ(Parse(Request(Op::kPutStaged, 5, sizeof(StagedValue) + 8)),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Parse(Request(Op::kPutStaged, 0, sizeof(StagedValue))), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Parse(Request(Op::kAttach, 0, 0)), StatusCode::kOk);
+  EXPECT_EQ(Parse(Request(Op::kAttach, 0, 1)), StatusCode::kInvalidArgument);
 }
 
 TEST(ParseRequestTest, AnUnknownOpsLengthsAreBoundedToo) {

@@ -1,8 +1,8 @@
-#include "mp_server/object_header.h"
+#include "proto/object_header.h"
 
 #include <gtest/gtest.h>
 
-namespace ems::server {
+namespace ems::shm {
 namespace {
 
 TEST(ObjectHeaderTest, ChecksumCoversEverythingButTheState) {
@@ -29,4 +29,4 @@ TEST(ObjectHeaderTest, StateWordKeepsGenerationAndStateApart) {
 }
 
 }  // namespace
-}  // namespace ems::server
+}  // namespace ems::shm

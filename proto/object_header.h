@@ -24,7 +24,7 @@
 #include "common/bytes.h"
 #include "common/hash.h"
 
-namespace ems::server {
+namespace ems::shm {
 
 inline constexpr uint32_t kObjectMagic = 0x42534d45;  // "EMSB" as it lies in memory
 inline constexpr uint16_t kObjectHeaderVersion = 1;
@@ -98,4 +98,4 @@ inline uint32_t HeaderChecksum(const ObjectHeader& header) {
   return static_cast<uint32_t>(Hash64(ConstBytes(bytes + 16, 104), seed));
 }
 
-}  // namespace ems::server
+}  // namespace ems::shm

@@ -1,0 +1,213 @@
+#include "fabric/shm_transport.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "common/check.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace ems::fabric {
+namespace {
+
+constexpr uint64_t kPageBytes = 4 * kKiB;
+constexpr size_t kDescriptorsMax = 8;  // in one message
+
+Status NoMemory(uint64_t bytes, std::string_view what, int error) {
+  return Error(StatusCode::kResourceExhausted, "{} of {}: {}", what, FormatBytes(bytes),
+               ErrnoText(error));
+}
+
+// A file that may be mapped: memory, `bytes_min` long at least, and never shorter.
+Status CheckDescriptor(const Fd& fd, uint64_t bytes_min, bool exactly) {
+  struct stat info{};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
+    return Error(StatusCode::kInvalidArgument, "no descriptor of shared memory came along");
+  }
+  const auto size = static_cast<uint64_t>(info.st_size);
+  if (!S_ISREG(info.st_mode) || (exactly ? size != bytes_min : size < bytes_min)) {
+    return Error(StatusCode::kInvalidArgument, "shared memory of {} bytes, {} were promised", size,
+                 bytes_min);
+  }
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Error(StatusCode::kInvalidArgument, "shared memory of {} bytes is not sealed", size);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(const char* name, uint64_t bytes) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "shared memory of 0 bytes");
+  bytes = RoundUp(bytes, kPageBytes);
+  Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return NoMemory(bytes, "memfd_create", errno);
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
+    return NoMemory(bytes, "sizing shared memory", errno);
+  }
+  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
+  return std::unique_ptr<SharedMemory>(
+      new SharedMemory(std::move(fd), {static_cast<std::byte*>(map), bytes}));
+}
+
+SharedMemory::~SharedMemory() {
+  EMS_CHECK(::munmap(bytes_.data(), bytes_.size()) == 0, "unmapping {} bytes", bytes_.size());
+}
+
+Result<MemoryGrant> SharedMemory::Grant() const {
+  Fd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return Error(StatusCode::kInternal, "dup: {}", ErrnoText(errno));
+  return MemoryGrant{.fd = std::move(copy), .bytes = bytes_.size()};
+}
+
+Status SharedMemory::Populate(uint64_t offset, uint64_t bytes) const {
+  EMS_CHECK(offset <= bytes_.size() && bytes <= bytes_.size() - offset);
+  std::byte* const at = bytes_.data() + offset / kPageBytes * kPageBytes;
+  const uint64_t length = bytes + offset % kPageBytes;
+  if (::madvise(at, length, MADV_POPULATE_WRITE) == 0) return OkStatus();
+  // Before Linux 5.14: make the pages, and leave the faults to who touches them.
+  if (errno == EINVAL && ::fallocate(fd_.get(), 0, at - bytes_.data(),
+                                     static_cast<off_t>(length)) == 0) {
+    return OkStatus();
+  }
+  return NoMemory(bytes, "making pages", errno);
+}
+
+Result<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Fd& fd, uint64_t bytes) {
+  EMS_RETURN_IF_ERROR(CheckDescriptor(fd, bytes, true));
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "shared memory of 0 bytes");
+  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
+  (void)::madvise(map, bytes, MADV_POPULATE_READ);  // older kernels fault as they go
+  // A child has no session, and its copies would only keep the server's memory.
+  (void)::madvise(map, bytes, MADV_DONTDUMP);
+  return std::unique_ptr<MappedMemory>(
+      new MappedMemory({static_cast<const std::byte*>(map), bytes}));
+}
+
+MappedMemory::~MappedMemory() {
+  EMS_CHECK(::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()) == 0,
+            "unmapping {} bytes", bytes_.size());
+}
+
+uint64_t MappedMemory::LoadWord(uint64_t offset) const {
+  const auto* word = reinterpret_cast<const std::atomic<uint64_t>*>(bytes_.data() + offset);
+  return word->load(std::memory_order_acquire);
+}
+
+// The other process may write meanwhile: what was copied counts only once the caller's check of a
+// word that was read before and after says so.
+void MappedMemory::Read(uint64_t offset, MutableBytes into) const {
+  std::memcpy(into.data(), bytes_.data() + offset, into.size());
+}
+
+void MappedMemory::Blank() {
+  void* const at = const_cast<std::byte*>(bytes_.data());
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+  EMS_CHECK(::mmap(at, bytes_.size(), PROT_READ, kFlags, -1, 0) == at, "blanking {} bytes: {}",
+            bytes_.size(), ErrnoText(errno));
+}
+
+Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes) {
+  EMS_RETURN_IF_ERROR(CheckDescriptor(fd, bytes, false));
+  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(),
+                     0);
+  if (map == MAP_FAILED) return NoMemory(bytes, "mapping a shared page", errno);
+  return MutableBytes(static_cast<std::byte*>(map), bytes);
+}
+
+Status SendWithDescriptors(int socket, ConstBytes bytes, std::span<const int> descriptors) {
+  EMS_CHECK(descriptors.size() <= kDescriptorsMax && !bytes.empty());
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
+  }
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent == static_cast<ssize_t>(bytes.size())) return OkStatus();
+  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    return Error(StatusCode::kResourceExhausted, "the socket is full");
+  }
+  // Part of a small message: the peer is not reading; a stream with half a message is of no use.
+  return Error(StatusCode::kUnavailable, "sending {} bytes: {}", bytes.size(),
+               sent < 0 ? ErrnoText(errno) : "cut short");
+}
+
+Result<size_t> ReceiveWithDescriptors(int socket, MutableBytes into, std::vector<Fd>* descriptors) {
+  iovec part{into.data(), into.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return size_t{0};
+  if (got < 0) return Error(StatusCode::kUnavailable, "{}", ErrnoText(errno));
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
+       head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+      descriptors->emplace_back(fd);
+    }
+  }
+  if (got == 0) return Error(StatusCode::kUnavailable, "connection closed by the peer");
+  return static_cast<size_t>(got);
+}
+
+Result<std::unique_ptr<LocalMemory>> ShmTransport::Allocate(uint64_t bytes) {
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<SharedMemory> memory,
+                       SharedMemory::Create("ems-memory", bytes));
+  EMS_RETURN_IF_ERROR(memory->Populate(0, memory->bytes().size()));
+  return std::unique_ptr<LocalMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<RemoteMemory>> ShmTransport::Reach(MemoryGrant grant) {
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<MappedMemory> memory,
+                       MappedMemory::Map(grant.fd, grant.bytes));
+  return std::unique_ptr<RemoteMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<RpcChannel>> ShmTransport::Connect(const Address& address,
+                                                          Duration timeout) {
+  if (!address.is_unix()) {
+    return Error(StatusCode::kInvalidArgument, "{} is not a Unix socket: no descriptor can pass",
+                 FormatHostPort(address.host, address.port));
+  }
+  return RpcChannel::Open(address, timeout);
+}
+
+}  // namespace ems::fabric

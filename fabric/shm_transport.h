@@ -1,0 +1,83 @@
+#pragma once
+// Memory of another process on this host: sealed memfds, handed over a Unix socket, mapped.
+//
+// A descriptor from a peer is checked before it is mapped (a file that can shrink would make a read
+// a SIGBUS), and mapped read-only. Bound: the bytes that its grant states.
+#include <span>
+#include <vector>
+
+#include "fabric/transport.h"
+
+namespace ems::fabric {
+
+// A memfd of this process, mapped read-write and sealed against any change of its size.
+// Threading: immutable; the bytes are the caller's matter.
+class SharedMemory final : public LocalMemory {
+ public:
+  // Pages are made as they are touched, or by Populate. Errors: kResourceExhausted
+  static Result<std::unique_ptr<SharedMemory>> Create(const char* name, uint64_t bytes);
+  ~SharedMemory() override;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  MutableBytes bytes() const override { return bytes_; }
+  Result<MemoryGrant> Grant() const override;
+  int fd() const { return fd_.get(); }
+  // Makes the pages of a part of it now. Errors: kResourceExhausted  the machine has no such memory
+  Status Populate(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  SharedMemory(Fd fd, MutableBytes bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  Fd fd_;
+  MutableBytes bytes_;
+};
+
+// A peer's memfd, mapped read-only. Threading: thread-safe, but for Blank (one thread).
+class MappedMemory final : public RemoteMemory {
+ public:
+  // Checks that the file behind the descriptor is of `bytes` and cannot shrink, then maps it and
+  // enters all its pages into the page table, so that a read pays for no fault.
+  // Errors: kInvalidArgument  another size, not sealed, not a file    kResourceExhausted  no room
+  static Result<std::unique_ptr<MappedMemory>> Map(const Fd& fd, uint64_t bytes);
+  ~MappedMemory() override;
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+
+  // Inline and final: a look-up costs a few of these.
+  uint64_t size_bytes() const override { return bytes_.size(); }
+  uint64_t LoadWord(uint64_t offset) const override;
+  void Read(uint64_t offset, MutableBytes into) const override;
+  const std::byte* address() const override { return bytes_.data(); }
+
+  // Gives the peer's memory back and puts zeros in its place, at the same address: who is reading
+  // it meanwhile finds zeros. The address range stays until destruction.
+  void Blank();
+
+ private:
+  explicit MappedMemory(ConstBytes bytes) : bytes_(bytes) {}
+  ConstBytes bytes_;
+};
+
+// Checks as MappedMemory::Map does, and maps for reading and writing: a page that two processes
+// share. `bytes` at most the file's. The caller unmaps.
+Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes);
+
+// Sends `bytes` (all of them, at once) with descriptors beside them, without blocking. The
+// descriptors stay the caller's. Errors: kUnavailable  the peer is gone
+//   kResourceExhausted  the socket is full: nothing was sent
+Status SendWithDescriptors(int socket, ConstBytes bytes, std::span<const int> descriptors);
+// Receives up to `into.size()` bytes without blocking; descriptors that came with them are
+// appended. 0: there is nothing just now. Errors: kUnavailable  the peer is gone
+Result<size_t> ReceiveWithDescriptors(int socket, MutableBytes into, std::vector<Fd>* descriptors);
+
+// Threading: thread-safe.
+class ShmTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "shm"; }
+  Result<std::unique_ptr<LocalMemory>> Allocate(uint64_t bytes) override;
+  Result<std::unique_ptr<RemoteMemory>> Reach(MemoryGrant grant) override;
+  // Unix sockets only. Errors: also kInvalidArgument  another address
+  Result<std::unique_ptr<RpcChannel>> Connect(const Address& address, Duration timeout) override;
+};
+
+}  // namespace ems::fabric

@@ -1,0 +1,39 @@
+#pragma once
+// Memory that the servers of this host can read: a value that is made here needs no copy on its way
+// to them.
+//
+// Give a part of it to Put or MultiPut like any other memory. Servers on other hosts get it over
+// the socket. Bound: ClientOptions::staging_bytes for all buffers of a client.
+#include <memory>
+#include <utility>
+
+#include "common/bytes.h"
+
+namespace ems {
+
+namespace internal {
+class StagingMemory;
+}
+
+// Move-only. Threading: one thread at a time (holder). May outlive the Client; then it is plain
+// memory.
+class StagingBuffer final {
+ public:
+  StagingBuffer() = default;
+  StagingBuffer(StagingBuffer&& other) noexcept { *this = std::move(other); }
+  StagingBuffer& operator=(StagingBuffer&& other) noexcept;
+  ~StagingBuffer() { Release(); }
+
+  // 4 KiB aligned. Contents are undefined at first. Do not write while a Put of it is under way:
+  // the Put then stores either what was or what is there.
+  MutableBytes bytes() const { return bytes_; }
+  // Gives the memory back before the buffer ends.
+  void Release();
+
+ private:
+  friend class internal::StagingMemory;
+  std::shared_ptr<internal::StagingMemory> memory_;
+  MutableBytes bytes_;
+};
+
+}  // namespace ems
