@@ -150,6 +150,8 @@ Status RpcServer::Impl::BindUnix() {
   unix_acceptor->open(asio::local::stream_protocol(), error);
   if (path.size() > 107) error = asio::error::name_too_long;
   if (!error) unix_acceptor->bind(asio::local::stream_protocol::endpoint(path), error);
+  if (!error && ::chmod(path.c_str(), options.unix_mode) != 0)
+    error = asio::error_code(errno, asio::error::get_system_category());
   if (!error) unix_acceptor->listen(asio::socket_base::max_listen_connections, error);
   if (error)
     return Error(StatusCode::kUnavailable, "cannot listen on {}: {}", path, error.message());

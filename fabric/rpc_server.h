@@ -26,9 +26,10 @@ struct RpcMetrics {
 };
 
 struct RpcServerOptions {
-  std::string listen;       // host:port; port 0: any; empty: no TCP
-  std::string unix_path;    // empty: none
-  uint32_t io_threads = 0;  // 0: one a core, 8 at most
+  std::string listen;         // host:port; port 0: any; empty: no TCP
+  std::string unix_path;      // empty: none
+  uint32_t unix_mode = 0660;  // of its file: who may connect
+  uint32_t io_threads = 0;    // 0: one a core, 8 at most
   uint32_t connections_max = 1024;
   Duration header_timeout = std::chrono::seconds(5);
   Duration transfer_timeout = std::chrono::seconds(5);

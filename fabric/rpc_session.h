@@ -12,6 +12,8 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "common/status.h"
+#include "fabric/socket.h"
 #include "proto/data_plane.h"
 
 namespace ems::fabric {
@@ -50,6 +52,13 @@ struct PutTarget {
   bool discard = false;            // checksum the value, keep nothing
 };
 
+// The value of a staged Put, where its sender has made it. The sender may go on writing to it: only
+// what was copied counts.
+struct StagedBytes {
+  ConstBytes bytes;
+  std::shared_ptr<const void> keep;  // keeps them mapped
+};
+
 // Threading: one thread (the connection's "ems-io"). No call may block.
 class Session {
  public:
@@ -68,6 +77,15 @@ class Session {
   virtual wire::WireStatus EndPut(uint64_t checksum, uint64_t expected) = 0;
   // The connection broke in the middle of it.
   virtual void AbortPut() = 0;
+
+  // The value of a PutStaged or of an item of MultiPutStaged. Errors: kInvalidArgument  nothing of
+  // this sender lies there    kUnimplemented  no memory is shared here
+  virtual Result<StagedBytes> Staged(const wire::StagedValue& value) {
+    return Error(StatusCode::kUnimplemented, "no registered memory here ({} bytes)", value.bytes);
+  }
+  // An Attach has been answered with kOk: the connection speaks shm::SessionMessage from now on.
+  // The session is destroyed after this.
+  virtual void TakeOver(Fd socket, NamespaceRef ns) { (void)socket, (void)ns; }
 
   // Text for an answer that is not kOk; empty for none. Valid until the next call.
   virtual std::string_view ErrorText() = 0;

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -23,6 +24,8 @@ constexpr size_t kReceivePartBytes = 256 * kKiB;
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
+// A staged value is copied so far before the other connections of the thread have their turn.
+constexpr size_t kStagedStepBytes = 4 * kMiB;
 constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kPartsKeep = 1024;
@@ -147,6 +150,10 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
       co_return co_await ServePut(request, key);
     case Op::kMultiPut:
       co_return co_await ServeMultiPut(request);
+    case Op::kPutStaged:
+      co_return co_await ServePutStaged(request, key);
+    case Op::kMultiPutStaged:
+      co_return co_await ServeMultiPutStaged(request);
     default:
       co_return co_await ServeOther(request, key);
   }
@@ -240,7 +247,14 @@ asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std:
     answer_.Clear();
     return session_->Handle(request, key, body, &answer_);
   });
-  co_return co_await WriteAnswer(request, outcome.status);
+  const bool written = co_await WriteAnswer(request, outcome.status);
+  if (request.op != Op::kAttach || outcome.status != WireStatus::kOk) co_return written;
+  // The peer waits for the answer before it says more, so nothing is read ahead here.
+  if (!written || !ahead().empty()) co_return false;
+  asio::error_code error;
+  const int fd = socket_.release(error);
+  if (!error) session_->TakeOver(Fd(fd), request.ns());
+  co_return false;
 }
 
 asio::awaitable<bool> RpcConnection::ServePut(const FrameHeader& request, std::string_view key) {
@@ -251,13 +265,17 @@ asio::awaitable<bool> RpcConnection::ServePut(const FrameHeader& request, std::s
   co_return co_await WriteAnswer(request, status);
 }
 
-asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
+asio::awaitable<bool> RpcConnection::ReadItemTable(const FrameHeader& request) {
   const size_t heads_bytes = request.item_count * sizeof(wire::ItemHead);
   table_.clear();
   if (!co_await ReadTable(heads_bytes)) co_return false;
   const auto table_bytes = wire::ItemTableBytes(request, table_, options_.value_bytes_max);
   if (!table_bytes.ok()) co_return co_await RefuseFrame(request, table_bytes.status());
-  if (!co_await ReadTable(*table_bytes - heads_bytes)) co_return false;
+  co_return co_await ReadTable(*table_bytes - heads_bytes);
+}
+
+asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
+  if (!co_await ReadItemTable(request)) co_return false;
   answer_.Clear();
   for (wire::ItemReader items(request, table_); !items.done();) {
     const auto [head, key] = items.Next();
@@ -270,6 +288,72 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
     answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
   }
   co_return co_await WriteAnswer(request, WireStatus::kOk);
+}
+
+asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
+                                                    std::string_view key) {
+  wire::StagedValue staged;
+  if (!co_await ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
+  answer_.Clear();
+  const WireStatus status =
+      co_await CopyStaged({&request, key, request.slot_id(), staged.bytes}, staged);
+  co_return co_await WriteAnswer(request, status);
+}
+
+asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
+  if (!co_await ReadItemTable(request)) co_return false;
+  answer_.Clear();
+  std::vector<wire::StagedValue> values(request.item_count);
+  if (!co_await ReadExact(std::as_writable_bytes(std::span(values)))) co_return false;
+  size_t next = 0;
+  for (wire::ItemReader items(request, table_); !items.done(); ++next) {
+    const auto [head, key] = items.Next();
+    wire::ItemResult result;
+    result.status = head.value_bytes != values[next].bytes
+                        ? WireStatus::kInvalid
+                        : co_await CopyStaged({&request, key, SlotId(head.slot), head.value_bytes},
+                                              values[next]);
+    const ConstBytes raw = wire::RawBytes(result);
+    answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
+  }
+  co_return co_await WriteAnswer(request, WireStatus::kOk);
+}
+
+asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
+                                                      const wire::StagedValue& staged) {
+  if (put.value_bytes > options_.value_bytes_max) co_return WireStatus::kTooLarge;
+  SetTransferDeadline(put.value_bytes);
+  const Result<StagedBytes> source = session_->Staged(staged);
+  if (!source.ok()) {
+    EMS_LOG(kDebug, "fabric", "staged Put refused: {}", Message(source.status()));
+    co_return StatusOfRefusal(source.status());
+  }
+  PutTarget target;
+  const Outcome outcome = co_await Settle([&] {
+    target = PutTarget();
+    return session_->BeginPut(put, &target);
+  });
+  if (outcome.status != WireStatus::kOk) co_return outcome.status;
+  OpenPut open(session_.get());
+  hasher_.Start(target.piece_sums);
+  ConstBytes left = source->bytes;
+  for (MutableBytes into = target.value; !left.empty();) {
+    const ConstBytes part = left.first(std::min<size_t>(left.size(), kPieceBytes));
+    left = left.subspan(part.size());
+    if (target.discard) {
+      hasher_.Update(part);
+    } else {
+      // What is checksummed is the copy: the sender may be writing still.
+      std::memcpy(into.data(), part.data(), part.size());
+      hasher_.Update(into.first(part.size()));
+      into = into.subspan(part.size());
+    }
+    if (left.size() % kStagedStepBytes == 0 && !left.empty()) {
+      co_await asio::post(socket_.get_executor(), asio::use_awaitable);  // others have their turn
+    }
+  }
+  const uint64_t checksum = hasher_.Finish();
+  co_return open.Release()->EndPut(checksum, checksum);
 }
 
 asio::awaitable<bool> RpcConnection::ReceiveValue(const PutRequest& put, WireStatus* status) {

@@ -39,6 +39,14 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<void> AnswerHttp();
   asio::awaitable<bool> ServePut(const wire::FrameHeader& request, std::string_view key);
   asio::awaitable<bool> ServeMultiPut(const wire::FrameHeader& request);
+  asio::awaitable<bool> ServePutStaged(const wire::FrameHeader& request, std::string_view key);
+  asio::awaitable<bool> ServeMultiPutStaged(const wire::FrameHeader& request);
+  // Reads heads and keys of a Multi request, and what follows them up to its end or its values.
+  // False: the connection ends.
+  asio::awaitable<bool> ReadItemTable(const wire::FrameHeader& request);
+  // Copies one value out of registered memory.
+  asio::awaitable<wire::WireStatus> CopyStaged(const PutRequest& put,
+                                               const wire::StagedValue& staged);
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   // Receives one value and its trailer. False: the connection broke.
   asio::awaitable<bool> ReceiveValue(const PutRequest& put, wire::WireStatus* status);

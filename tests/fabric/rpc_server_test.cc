@@ -43,6 +43,94 @@ std::optional<WireReply> Ask(WirePeer* peer, std::string_view frame) {
   return ReadReply(peer);
 }
 
+wire::StagedValue StagedAt(uint64_t offset, uint64_t bytes) {
+  return {.session = 1, .secret = 2, .offset = offset, .bytes = bytes};
+}
+
+std::string StagedFrame(uint32_t id, std::string_view key, const wire::StagedValue& staged) {
+  return testing::MakeFrame(testing::MakeHeader(Op::kPutStaged, id), key,
+                            AsText(wire::RawBytes(staged)));
+}
+
+TEST(RpcServerTest, StagedValuesAreCopiedFromWhereTheyLie) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  constexpr uint64_t kLarge = 9 * kMiB + 5;  // several steps, and a piece that is not whole
+  server.store.staged = MakeValue("ns", "large", 1, kLarge) + "small";
+  WirePeer peer = WirePeer::Connect(server.address());
+  for (const auto& [key, staged] : {std::pair{"large", StagedAt(0, kLarge)},
+                                    {"small", StagedAt(kLarge, 5)},
+                                    {"empty", StagedAt(kLarge + 5, 0)}}) {
+    const auto put = Ask(&peer, StagedFrame(1, key, staged));
+    ASSERT_TRUE(put) << key;
+    EXPECT_EQ(put->header.status, WireStatus::kOk) << key;
+    EXPECT_EQ(*server.store.Find(key), server.store.staged.substr(staged.offset, staged.bytes));
+  }
+  EXPECT_EQ(server.store.counts().violations, 0);
+}
+
+TEST(RpcServerTest, AStagedValueThatIsNotThereIsRefusedAndTheConnectionGoesOn) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  server.store.staged = "0123456789";
+  WirePeer peer = WirePeer::Connect(server.address());
+  wire::StagedValue stranger = StagedAt(0, 5);
+  stranger.secret = 3;
+  for (const wire::StagedValue& staged : {stranger, StagedAt(6, 5), StagedAt(UINT64_MAX, 5)}) {
+    const auto put = Ask(&peer, StagedFrame(1, "key", staged));
+    ASSERT_TRUE(put);
+    EXPECT_EQ(put->header.status, WireStatus::kInvalid);
+  }
+  EXPECT_EQ(Ask(&peer, StagedFrame(1, "key", StagedAt(0, uint64_t{1} << 40)))->header.status,
+            WireStatus::kTooLarge);
+  EXPECT_EQ(Ask(&peer, StagedFrame(2, "key", StagedAt(5, 5)))->header.status, WireStatus::kOk);
+  EXPECT_EQ(*server.store.Find("key"), "56789");
+  EXPECT_EQ(server.store.counts().violations, 0);
+}
+
+TEST(RpcServerTest, ABatchOfStagedValuesHasAStatusForEach) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  server.store.staged = "0123456789";
+  wire::FrameHeader header = testing::MakeHeader(Op::kMultiPutStaged, 4);
+  header.item_count = 3;
+  std::string body;
+  for (const uint64_t bytes : {2, 3, 4}) {
+    wire::ItemHead head;
+    head.key_bytes = 1;
+    head.value_bytes = bytes;
+    testing::AppendRaw(&body, wire::RawBytes(head));
+  }
+  body += "abc";
+  for (const wire::StagedValue& staged :
+       {StagedAt(0, 2), StagedAt(9, 3), StagedAt(2, 5)}) {  // fine; outside; not what its head says
+    testing::AppendRaw(&body, wire::RawBytes(staged));
+  }
+  WirePeer peer = WirePeer::Connect(server.address());
+  const auto reply = Ask(&peer, testing::MakeFrame(header, {}, body));
+  ASSERT_TRUE(reply);
+  ASSERT_EQ(reply->header.status, WireStatus::kOk);
+  EXPECT_EQ(reply->item(0).status, WireStatus::kOk);
+  EXPECT_EQ(reply->item(1).status, WireStatus::kInvalid);
+  EXPECT_EQ(reply->item(2).status, WireStatus::kInvalid);
+  EXPECT_EQ(*server.store.Find("a"), "01");
+  EXPECT_EQ(server.store.size(), 1u);
+}
+
+TEST(RpcServerTest, AnAttachedConnectionIsHandedOverAlive) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  WirePeer peer = WirePeer::Connect(server.address());
+  const auto attached = Ask(&peer, KeyFrame(Op::kAttach, 1, {}));
+  ASSERT_TRUE(attached);
+  EXPECT_EQ(attached->header.status, WireStatus::kOk);
+  ASSERT_TRUE(Eventually([&] { return server.store.taken_over.load() >= 0; }));
+  const Fd taken(server.store.taken_over.load());
+  ASSERT_EQ(::send(taken.get(), "still here", 10, MSG_NOSIGNAL), 10);
+  EXPECT_EQ(peer.Receive(10), "still here");
+  EXPECT_TRUE(Eventually([&] { return server.store.counts().live_sessions == 0; }));
+}
+
 TEST(RpcServerTest, ValuesOfEachSizeComeBack) {
   MemoryServer server;
   ASSERT_TRUE(server.status.ok()) << server.status;

@@ -4,6 +4,8 @@
 //
 // Invariant: a value is in the map only after EndPut with a matching checksum; calls against the
 // order that Session promises are counted as `violations`.
+#include <unistd.h>
+
 #include <atomic>
 #include <functional>
 #include <map>
@@ -34,6 +36,8 @@ class MemoryStore final : public fabric::SessionFactory {
   uint32_t retry_ms = 1;
   uint64_t value_bytes_max = 64 * kMiB;
   uint64_t boot_id = 77;
+  std::string staged;               // the memory that session 1 with secret 2 has registered
+  std::atomic<int> taken_over{-1};  // the descriptor of a connection that was attached; the test's
   uint64_t batch_bytes_max = wire::kBatchBytesMax;  // MultiGet answers kBatchFull beyond it
 
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -117,6 +121,16 @@ class MemorySession final : public fabric::Session {
     target->piece_sums = sums_;
     return {};
   }
+  Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override {
+    const ConstBytes all = AsBytes(store_->staged);
+    if (value.session != 1 || value.secret != 2 || value.offset > all.size() ||
+        value.bytes > all.size() - value.offset)
+      return Error(StatusCode::kInvalidArgument, "nothing there");
+    return fabric::StagedBytes{all.subspan(value.offset, value.bytes), nullptr};
+  }
+  void TakeOver(fabric::Fd socket, NamespaceRef) override {
+    store_->taken_over.store(::dup(socket.get()));
+  }
   wire::WireStatus EndPut(uint64_t checksum, uint64_t expected) override {
     store_->counts().ended++;
     if (!std::exchange(putting_, false)) store_->counts().violations++;
@@ -198,7 +212,7 @@ class MemorySession final : public fabric::Session {
       result.status = Gate(request, SlotId(item.head.slot)).status;
       MemoryStore::Value value =
           result.status == wire::WireStatus::kOk ? store_->Find(item.key) : nullptr;
-      if (result.status == wire::WireStatus::kOk) result = Result(request.op, item.key, value);
+      if (result.status == wire::WireStatus::kOk) result = ItemOf(request.op, item.key, value);
       if (request.op == wire::Op::kMultiGet && result.status == wire::WireStatus::kOk) {
         if (total > 0 && total + result.value_bytes + 1 > store_->batch_bytes_max) {
           result = {.status = wire::WireStatus::kBatchFull};
@@ -212,7 +226,7 @@ class MemorySession final : public fabric::Session {
     }
     return {};
   }
-  wire::ItemResult Result(wire::Op op, std::string_view key, const MemoryStore::Value& value) {
+  wire::ItemResult ItemOf(wire::Op op, std::string_view key, const MemoryStore::Value& value) {
     wire::ItemResult result;
     if (value == nullptr) {
       result.status = wire::WireStatus::kMiss;
