@@ -57,11 +57,10 @@ void ThreadPool::Run() {
   }
 }
 
+// Notifies under the lock: whoever waits may destroy the flag as soon as it sees it set.
 void StopFlag::Set() {
-  {
-    auto set = set_.Lock();
-    *set = true;
-  }
+  auto set = set_.Lock();
+  *set = true;
   wakeup_.notify_all();
 }
 
