@@ -1,14 +1,11 @@
 #include "bench/report.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <time.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -17,40 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr uint64_t kFailuresShownMax = 20;
-
-Status WriteWhole(const std::string& path, std::string_view text) {
-  const std::string temporary = path + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  bool ok = file != nullptr;
-  if (ok) ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr) ok = std::fclose(file) == 0 && ok;
-  if (ok) ok = std::rename(temporary.c_str(), path.c_str()) == 0;
-  if (ok) return OkStatus();
-  return Error(StatusCode::kInternal, "cannot write {}: {}", path,
-               std::generic_category().message(errno));
-}
-
-// Fields 14 and 15 of /proc/PID/stat (proc(5)), counted behind the name, which may hold spaces and
-// brackets.
-bool ParseStatTicks(std::string_view stat, uint64_t* ticks) {
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string_view::npos) return false;
-  std::string_view rest = stat.substr(name_end + 1);
-  *ticks = 0;
-  for (int field = 3; field <= 15; ++field) {
-    const size_t start = rest.find_first_not_of(' ');
-    if (start == std::string_view::npos) return false;
-    rest.remove_prefix(start);
-    const std::string_view word = rest.substr(0, rest.find(' '));
-    rest.remove_prefix(word.size());
-    if (field < 14) continue;
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size()) return false;
-    *ticks += value;
-  }
-  return true;
-}
+// Linux's PID_MAX_LIMIT. The number of a process's clock has no room for more and would be
+// another's.
+constexpr pid_t kPidMax = 1 << 22;
 
 }  // namespace
 
@@ -135,14 +101,25 @@ double CpuMeter::SecondsPerGb(uint64_t bytes) const {
 }
 
 Result<Duration> CpuTimeOf(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  uint64_t ticks = 0;
-  if (!ParseStatTicks(stat, &ticks)) {
+  clockid_t clock = 0;
+  timespec time{};
+  if (pid <= 0 || pid > kPidMax || clock_getcpuclockid(pid, &clock) != 0 ||
+      clock_gettime(clock, &time) != 0) {
     return Error(StatusCode::kNotFound, "process {} is not running on this machine", pid);
   }
-  const auto ticks_per_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
-  return Duration(static_cast<int64_t>(ticks * (1'000'000'000 / ticks_per_second)));
+  return std::chrono::seconds(time.tv_sec) + Duration(time.tv_nsec);
+}
+
+Status WriteWhole(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  std::FILE* file = std::fopen(temporary.c_str(), "wb");
+  bool ok = file != nullptr;
+  if (ok) ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) ok = std::fclose(file) == 0 && ok;
+  if (ok) ok = std::rename(temporary.c_str(), path.c_str()) == 0;
+  if (ok) return OkStatus();
+  return Error(StatusCode::kInternal, "cannot write {}: {}", path,
+               std::generic_category().message(errno));
 }
 
 double GbPerSecond(uint64_t bytes, Duration time) {

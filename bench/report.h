@@ -80,7 +80,7 @@ class CpuMeter final {
   void Stop();
   void Reset() { client_ = servers_ = Duration{0}; }
   Duration client() const { return client_; }
-  // Zero when no pids are known. Resolution 10 ms (/proc/PID/stat).
+  // Zero when no pids are known.
   Duration servers() const { return servers_; }
   bool knows_servers() const { return !pids_.empty(); }
   // CPU seconds, client and servers together, for each 1e9 bytes; 0 when there were none.
@@ -94,8 +94,12 @@ class CpuMeter final {
   Duration client_start_{0}, servers_start_{0};
 };
 
-// User and system time of another process. Errors: kNotFound  no such process
+// User and system time of another process, to the nanosecond (its CPU clock).
+// Errors: kNotFound  no such process
 Result<Duration> CpuTimeOf(pid_t pid);
+
+// A file with this text, written beside its name and renamed. Errors: kInternal  it cannot be
+Status WriteWhole(const std::string& path, std::string_view text);
 
 // Bytes in a time as 1e9 bytes a second; 0 when no time passed.
 double GbPerSecond(uint64_t bytes, Duration time);

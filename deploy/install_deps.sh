@@ -54,6 +54,21 @@ run_apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
     -o Acquire::Retries=3 "$@" </dev/null >>"$log" 2>&1
 }
+
+# Peers of the benchmarks come as services too. None of those is to start: neither now nor at the next boot.
+services=()
+for package in memcached redis-server; do
+  if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("$package"); fi
+done
+as_superuser() { "${as_root[@]}" "$@" >>"$log" 2>&1; }
+policy=/usr/sbin/policy-rc.d  # what package scripts ask before they start a service
+if [[ ${#services[@]} -gt 0 && ! -e $policy ]]; then
+  no_start=$(mktemp)
+  printf '#!/bin/sh\nexit 101\n' >"$no_start"
+  trap 'as_superuser rm -f "$policy"; rm -f "$log" "$no_start"' EXIT
+  as_superuser install -m 755 "$no_start" "$policy"
+fi
+
 # The package lists may be too old to find a package, or absent: fetch them only then.
 if ! run_apt install -y --no-install-recommends "${missing[@]}"; then
   if ! { run_apt update && run_apt install -y --no-install-recommends "${missing[@]}"; }; then
@@ -61,3 +76,7 @@ if ! run_apt install -y --no-install-recommends "${missing[@]}"; then
     fail "apt-get failed; EMS needs Debian 12 (this is $(. /etc/os-release && echo "$PRETTY_NAME"))"
   fi
 fi
+for service in "${services[@]}"; do
+  command -v systemctl >/dev/null || break
+  as_superuser systemctl disable "$service" || echo "install_deps: $service may start at the next boot" >&2
+done

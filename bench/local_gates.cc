@@ -1,0 +1,131 @@
+#include "bench/local_gates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "bench/store_bench.h"
+
+namespace ems::bench {
+namespace {
+
+constexpr double kViewP50Us = 1.5, kGet4KiBP50Us = 3, kLookupP50Us = 250, kStormCores = 0.02;
+constexpr double kGetVsMemcpy = 0.92, kGetCheckedVsMemcpy = 0.78, kTwoThreadsVsMemcpy = 0.85;
+constexpr double kPutVsMemcpy = 0.65, kPutBatchVsMemcpy = 0.75, kPutOrdinaryVsMemcpy = 0.40;
+constexpr double kGet64KiBP50VsPeer = 0.45, kGet4KiBP50VsPeer = 0.2;
+constexpr double kGetVsPeer = 1.15, kGetCpuVsPeer = 0.6, kTwoThreadsVsPeer = 1.9;
+constexpr double kPutVsPeer = 0.9, kPutCpuVsPeer = 0.75;
+
+constexpr const char* kEms = "EMS";
+constexpr const char* kMemcpy = "memcpy";
+constexpr const char* kPeers[] = {"redis unix", "memcached unix"};
+
+class Judge final {
+ public:
+  explicit Judge(const LocalResults& results) : results_(results) {}
+  std::vector<LocalGate> TakeGates() { return std::move(gates_); }
+
+  void Absolute(std::string name, LocalOp op, uint64_t bytes, Figure figure, double bound) {
+    std::string why;
+    const std::vector<double> ours = Rounds(kEms, op, bytes, 1, figure, &why);
+    Add(std::move(name), Median(ours), GateOp::kAtMost, bound, std::move(why));
+  }
+
+  void VsMemcpy(std::string name, LocalOp op, uint32_t threads, double bound) {
+    std::string why;
+    const auto ours = Rounds(kEms, op, kMiB, threads, Gbps, &why);
+    const auto limit = Rounds(kMemcpy, LocalOp::kGet, kMiB, threads, Gbps, &why);
+    Add(std::move(name), MedianRatio(ours, limit), GateOp::kAtLeast, bound, std::move(why));
+  }
+
+  // More is better for kAtLeast, and less for kAtMost, of the peers as well.
+  void VsPeer(std::string name, LocalOp op, uint64_t bytes, uint32_t threads, Figure figure,
+              GateOp gate, double bound) {
+    std::string why;
+    const auto ours = Rounds(kEms, op, bytes, threads, figure, &why);
+    const LocalOp theirs = IsPut(op) ? LocalOp::kPutOrdinary : LocalOp::kGet;
+    std::vector<double> best;
+    for (const char* peer : kPeers) {
+      const auto rounds = Rounds(peer, theirs, bytes, threads, figure, &why);
+      if (best.empty()) best = rounds;
+      for (size_t i = 0; i < std::min(best.size(), rounds.size()); ++i) {
+        best[i] =
+            gate == GateOp::kAtLeast ? std::max(best[i], rounds[i]) : std::min(best[i], rounds[i]);
+      }
+    }
+    Add(std::move(name), MedianRatio(ours, best), gate, bound, std::move(why));
+  }
+
+  void Storm() {
+    double worst = 0;
+    for (const StormResult& storm : results_.storms) worst = std::max(worst, storm.server_cores);
+    Add("storm_server_cores", worst, GateOp::kAtMost, kStormCores,
+        results_.storms.empty() ? "no storm was measured" : "");
+  }
+
+ private:
+  void Add(std::string name, double value, GateOp op, double bound, std::string why) {
+    if (!why.empty()) value = std::nan("");
+    gates_.push_back({{std::move(name), value, op, bound}, std::move(why)});
+  }
+
+  // Adds to `why` when there are none.
+  std::vector<double> Rounds(const std::string& contender, LocalOp op, uint64_t bytes,
+                             uint32_t threads, Figure figure, std::string* why) const {
+    const LaneResult* lane = results_.Find(contender, op, bytes, threads);
+    if (lane != nullptr && !lane->rounds.empty()) return lane->All(figure);
+    if (!why->empty()) *why += "; ";
+    for (const std::string& missing : results_.missing) {
+      if (!missing.starts_with(contender)) continue;
+      *why += missing;
+      return {};
+    }
+    *why += fmt::format("{}: {} of {} with {} thread{} was not measured", contender, OpName(op),
+                        FormatBytes(bytes), threads, threads == 1 ? "" : "s");
+    return {};
+  }
+
+  const LocalResults& results_;
+  std::vector<LocalGate> gates_;
+};
+
+// "4KiB": names of gates have no spaces.
+std::string SizeName(uint64_t bytes) {
+  std::string name = FormatBytes(bytes);
+  std::erase(name, ' ');
+  return name;
+}
+
+}  // namespace
+
+std::vector<LocalGate> JudgeLocal(const LocalResults& results) {
+  Judge judge(results);
+  for (const uint64_t bytes : kLocalGateSizes) {
+    judge.Absolute(fmt::format("view_{}_p50_us", SizeName(bytes)), LocalOp::kGetView, bytes, P50,
+                   kViewP50Us);
+  }
+  judge.Absolute("get_4KiB_p50_us", LocalOp::kGetChecked, 4 * kKiB, P50, kGet4KiBP50Us);
+  judge.Absolute("lookup_1000_p50_us", LocalOp::kLookup, 4 * kKiB, P50, kLookupP50Us);
+  judge.Storm();
+
+  judge.VsMemcpy("get_1MiB_vs_memcpy", LocalOp::kGet, 1, kGetVsMemcpy);
+  judge.VsMemcpy("get_checked_1MiB_vs_memcpy", LocalOp::kGetChecked, 1, kGetCheckedVsMemcpy);
+  judge.VsMemcpy("get_1MiB_2_threads_vs_memcpy", LocalOp::kGet, 2, kTwoThreadsVsMemcpy);
+  judge.VsMemcpy("put_1MiB_vs_memcpy", LocalOp::kPut, 1, kPutVsMemcpy);
+  judge.VsMemcpy("put_batch_1MiB_vs_memcpy", LocalOp::kPutBatch, 1, kPutBatchVsMemcpy);
+  judge.VsMemcpy("put_ordinary_1MiB_vs_memcpy", LocalOp::kPutOrdinary, 1, kPutOrdinaryVsMemcpy);
+
+  const auto get = LocalOp::kGetChecked;
+  judge.VsPeer("get_64KiB_p50_vs_peer", get, 64 * kKiB, 1, P50, GateOp::kAtMost,
+               kGet64KiBP50VsPeer);
+  judge.VsPeer("get_1MiB_vs_peer", get, kMiB, 1, Gbps, GateOp::kAtLeast, kGetVsPeer);
+  judge.VsPeer("get_1MiB_cpu_vs_peer", get, kMiB, 1, Cpu, GateOp::kAtMost, kGetCpuVsPeer);
+  judge.VsPeer("get_1MiB_2_threads_vs_peer", LocalOp::kGet, kMiB, 2, Gbps, GateOp::kAtLeast,
+               kTwoThreadsVsPeer);
+  judge.VsPeer("get_4KiB_p50_vs_peer", get, 4 * kKiB, 1, P50, GateOp::kAtMost, kGet4KiBP50VsPeer);
+  judge.VsPeer("put_1MiB_vs_peer", LocalOp::kPut, kMiB, 1, Gbps, GateOp::kAtLeast, kPutVsPeer);
+  judge.VsPeer("put_1MiB_cpu_vs_peer", LocalOp::kPut, kMiB, 1, Cpu, GateOp::kAtMost, kPutCpuVsPeer);
+  return judge.TakeGates();
+}
+
+}  // namespace ems::bench

@@ -1,0 +1,27 @@
+#pragma once
+// What EMS promises a client on its server's host, checked against what one run measured.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/local_result.h"
+#include "bench/report.h"
+
+namespace ems::bench {
+
+// Sizes that the gates need beside those of the run.
+inline constexpr uint64_t kLocalGateSizes[] = {4 * kKiB, 64 * kKiB, 256 * kKiB,
+                                               kMiB,     4 * kMiB,  16 * kMiB};
+inline constexpr uint64_t kLocalGateWorkingSet = kGiB;
+
+struct LocalGate {
+  GateResult result;
+  std::string why;  // there is no value: what was missing
+};
+
+// One gate a promise, always all of them: what was not measured fails and says why.
+// Ratios are medians over paired rounds; "peer" is, in each round, the better one of redis and
+// memcached over Unix sockets, and both must have been measured.
+std::vector<LocalGate> JudgeLocal(const LocalResults& results);
+
+}  // namespace ems::bench
