@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,16 +23,40 @@ namespace ems::fabric {
 namespace {
 
 constexpr uint64_t kPageBytes = 4 * kKiB;
-constexpr size_t kDescriptorsMax = 8;  // in one message
+constexpr uint64_t kLineBytes = 64;
 
 Status NoMemory(uint64_t bytes, std::string_view what, int error) {
   return Error(StatusCode::kResourceExhausted, "{} of {}: {}", what, FormatBytes(bytes),
                ErrnoText(error));
 }
 
+// For medium sizes memcpy takes the CPU's own string copy, which is two to three times slower when
+// the destination lies a few bytes further in its page than the source: just what a value that
+// starts a page and a large buffer from malloc (which starts 16 bytes into one) make.
+bool IsSlowForMemcpy(const std::byte* into, const std::byte* from, uint64_t bytes) {
+  constexpr uint64_t kStringCopyMin = 2 * kKiB;
+  constexpr uint64_t kStringCopyMax = 512 * kKiB;  // above, memcpy streams
+  const uint64_t shift =
+      (reinterpret_cast<uintptr_t>(into) - reinterpret_cast<uintptr_t>(from)) % kPageBytes;
+  return bytes >= kStringCopyMin && bytes < kStringCopyMax && shift > 0 && shift < kLineBytes;
+}
+
+void CopyLines(std::byte* into, const std::byte* from, uint64_t bytes) {
+  struct Line {
+    std::array<std::byte, kLineBytes> bytes;
+  };
+  uint64_t at = 0;
+  for (; at + sizeof(Line) <= bytes; at += sizeof(Line)) {
+    Line line;  // a few vector registers
+    std::memcpy(&line, from + at, sizeof(line));
+    std::memcpy(into + at, &line, sizeof(line));
+  }
+  std::memcpy(into + at, from + at, bytes - at);
+}
+
 // A file that may be mapped: memory, `bytes_min` long at least, and never shorter.
 Status CheckDescriptor(const Fd& fd, uint64_t bytes_min, bool exactly) {
-  struct stat info{};
+  struct stat info {};
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
     return Error(StatusCode::kInvalidArgument, "no descriptor of shared memory came along");
   }
@@ -84,8 +107,8 @@ Status SharedMemory::Populate(uint64_t offset, uint64_t bytes) const {
   const uint64_t length = bytes + offset % kPageBytes;
   if (::madvise(at, length, MADV_POPULATE_WRITE) == 0) return OkStatus();
   // Before Linux 5.14: make the pages, and leave the faults to who touches them.
-  if (errno == EINVAL && ::fallocate(fd_.get(), 0, at - bytes_.data(),
-                                     static_cast<off_t>(length)) == 0) {
+  if (errno == EINVAL &&
+      ::fallocate(fd_.get(), 0, at - bytes_.data(), static_cast<off_t>(length)) == 0) {
     return OkStatus();
   }
   return NoMemory(bytes, "making pages", errno);
@@ -97,7 +120,7 @@ Result<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Fd& fd, uint64_t b
   void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
   (void)::madvise(map, bytes, MADV_POPULATE_READ);  // older kernels fault as they go
-  // A child has no session, and its copies would only keep the server's memory.
+  // A client's core dump is not the place for the pool.
   (void)::madvise(map, bytes, MADV_DONTDUMP);
   return std::unique_ptr<MappedMemory>(
       new MappedMemory({static_cast<const std::byte*>(map), bytes}));
@@ -116,7 +139,12 @@ uint64_t MappedMemory::LoadWord(uint64_t offset) const {
 // The other process may write meanwhile: what was copied counts only once the caller's check of a
 // word that was read before and after says so.
 void MappedMemory::Read(uint64_t offset, MutableBytes into) const {
-  std::memcpy(into.data(), bytes_.data() + offset, into.size());
+  const std::byte* const from = bytes_.data() + offset;
+  if (IsSlowForMemcpy(into.data(), from, into.size())) {
+    CopyLines(into.data(), from, into.size());
+  } else {
+    std::memcpy(into.data(), from, into.size());
+  }
 }
 
 void MappedMemory::Blank() {
@@ -128,64 +156,10 @@ void MappedMemory::Blank() {
 
 Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes) {
   EMS_RETURN_IF_ERROR(CheckDescriptor(fd, bytes, false));
-  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(),
-                     0);
+  void* map =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping a shared page", errno);
   return MutableBytes(static_cast<std::byte*>(map), bytes);
-}
-
-Status SendWithDescriptors(int socket, ConstBytes bytes, std::span<const int> descriptors) {
-  EMS_CHECK(descriptors.size() <= kDescriptorsMax && !bytes.empty());
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent == static_cast<ssize_t>(bytes.size())) return OkStatus();
-  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    return Error(StatusCode::kResourceExhausted, "the socket is full");
-  }
-  // Part of a small message: the peer is not reading; a stream with half a message is of no use.
-  return Error(StatusCode::kUnavailable, "sending {} bytes: {}", bytes.size(),
-               sent < 0 ? ErrnoText(errno) : "cut short");
-}
-
-Result<size_t> ReceiveWithDescriptors(int socket, MutableBytes into, std::vector<Fd>* descriptors) {
-  iovec part{into.data(), into.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return size_t{0};
-  if (got < 0) return Error(StatusCode::kUnavailable, "{}", ErrnoText(errno));
-  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-       head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-      descriptors->emplace_back(fd);
-    }
-  }
-  if (got == 0) return Error(StatusCode::kUnavailable, "connection closed by the peer");
-  return static_cast<size_t>(got);
 }
 
 Result<std::unique_ptr<LocalMemory>> ShmTransport::Allocate(uint64_t bytes) {

@@ -1,10 +1,12 @@
 #pragma once
-// Memory of another process on this host: sealed memfds, handed over a Unix socket, mapped.
+// Memory of another process on this host: sealed memfds, handed over a Unix socket (fd_message.h),
+// mapped.
 //
 // A descriptor from a peer is checked before it is mapped (a file that can shrink would make a read
 // a SIGBUS), and mapped read-only. Bound: the bytes that its grant states.
-#include <span>
-#include <vector>
+#include <memory>
+#include <string_view>
+#include <utility>
 
 #include "fabric/transport.h"
 
@@ -43,7 +45,6 @@ class MappedMemory final : public RemoteMemory {
   MappedMemory(const MappedMemory&) = delete;
   MappedMemory& operator=(const MappedMemory&) = delete;
 
-  // Inline and final: a look-up costs a few of these.
   uint64_t size_bytes() const override { return bytes_.size(); }
   uint64_t LoadWord(uint64_t offset) const override;
   void Read(uint64_t offset, MutableBytes into) const override;
@@ -61,14 +62,6 @@ class MappedMemory final : public RemoteMemory {
 // Checks as MappedMemory::Map does, and maps for reading and writing: a page that two processes
 // share. `bytes` at most the file's. The caller unmaps.
 Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes);
-
-// Sends `bytes` (all of them, at once) with descriptors beside them, without blocking. The
-// descriptors stay the caller's. Errors: kUnavailable  the peer is gone
-//   kResourceExhausted  the socket is full: nothing was sent
-Status SendWithDescriptors(int socket, ConstBytes bytes, std::span<const int> descriptors);
-// Receives up to `into.size()` bytes without blocking; descriptors that came with them are
-// appended. 0: there is nothing just now. Errors: kUnavailable  the peer is gone
-Result<size_t> ReceiveWithDescriptors(int socket, MutableBytes into, std::vector<Fd>* descriptors);
 
 // Threading: thread-safe.
 class ShmTransport final : public Transport {
