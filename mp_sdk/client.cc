@@ -5,19 +5,28 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "common/logging.h"
 #include "common/object_key.h"
 #include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
+#include "mp_sdk/internal/local_servers.h"
+#include "mp_sdk/internal/one_sided.h"
 #include "mp_sdk/internal/router.h"
+#include "mp_sdk/internal/staging_memory.h"
+#include "mp_sdk/internal/stripe.h"
 
 namespace ems {
 namespace {
 
 using internal::Batch;
 using internal::BatchItem;
+using internal::CopyRequest;
+using internal::LocalServers;
+using internal::OneSided;
+using internal::StagingMemory;
 using wire::Op;
 
 constexpr uint64_t kDefaultBytesPerSecond = 100'000'000;
@@ -25,6 +34,20 @@ constexpr Duration kTimeoutMax = std::chrono::seconds(30);
 
 Status TimeIsOver() {
   return Error(StatusCode::kDeadlineExceeded, "the call's time passed while it was queued");
+}
+
+// What is counted of calls, on lines of the threads' own.
+enum Counter : size_t { kGets, kHits, kPuts, kBytesRead, kBytesWritten, kCounters };
+
+Result<bool> IsThere(Result<uint64_t> length) {
+  if (length.ok()) return true;
+  if (length.status().code() == StatusCode::kNotFound) return false;
+  return std::move(length).status();
+}
+
+Result<uint64_t> LengthOf(BatchItem* item) {
+  if (item->status.ok()) return item->value_bytes;
+  return std::move(item->status);
 }
 
 }  // namespace
@@ -55,14 +78,36 @@ struct Client::Impl {
   // Finishes items whose key is not a key, runs the rest.
   void Run(Batch* batch);
   uint16_t FlagsOf(const PutOptions& put) const;
-  void CountGets(const Batch& batch);
+  void CountGet(const Result<uint64_t>& result) {
+    counters.Add(kGets, 1);
+    if (!result.ok()) return;
+    counters.Add(kHits, 1);
+    counters.Add(kBytesRead, *result);
+  }
+  void CountGets(std::span<const Result<uint64_t>> results);
+  // One-sided reads of the servers on this host, from now on.
+  void ReadOneSided();
+  // Asks the servers for the length of the values; one result a key.
+  std::vector<Result<uint64_t>> AskLengths(std::span<const KeyItem> items,
+                                           const GetOptions& options);
+  std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items,
+                                          const GetOptions& options);
+  // Lengths or values: one-sided first (`look`), the rest from the servers (`ask`).
+  template <typename Item, typename Look, typename Ask>
+  std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, Look look, Ask ask);
+  // The staging memory; made when there is none. Errors: kResourceExhausted
+  Result<std::shared_ptr<StagingMemory>> Staging();
 
   const ClientOptions options;
   NamespaceInfo ns;  // constant after Connect
   ViewCache views;
+  std::unique_ptr<LocalServers> locals;  // nullptr: another transport was chosen
+  std::unique_ptr<OneSided> one_sided;   // with `locals`
   ControllerClient controller;
   internal::Router router;
-  std::atomic<uint64_t> gets{0}, hits{0}, puts{0}, bytes_read{0}, bytes_written{0};
+  internal::StripedCounters<kCounters> counters;
+  Guarded<std::shared_ptr<StagingMemory>> staging;
+  std::atomic<const StagingMemory*> staging_memory{nullptr};  // staging's, once it is there
   ThreadPool async;  // last: its tasks use all of the above
 };
 
@@ -80,17 +125,89 @@ uint16_t Client::Impl::FlagsOf(const PutOptions& put) const {
                                (durability == Durability::kSsd ? wire::kFlagDurableSsd : 0));
 }
 
-void Client::Impl::CountGets(const Batch& batch) {
+void Client::Impl::CountGets(std::span<const Result<uint64_t>> results) {
   uint64_t hit = 0;
   uint64_t bytes = 0;
-  for (const BatchItem& item : batch.items) {
-    if (!item.status.ok()) continue;
+  for (const Result<uint64_t>& result : results) {
+    if (!result.ok()) continue;
     ++hit;
-    bytes += item.value_bytes;
+    bytes += *result;
   }
-  gets.fetch_add(batch.items.size(), std::memory_order_relaxed);
-  hits.fetch_add(hit, std::memory_order_relaxed);
-  bytes_read.fetch_add(bytes, std::memory_order_relaxed);
+  counters.Add(kGets, results.size());
+  counters.Add(kHits, hit);
+  counters.Add(kBytesRead, bytes);
+}
+
+void Client::Impl::ReadOneSided() {
+  locals = std::make_unique<LocalServers>(ns.ref, options.connect_timeout, fabric::HostId());
+  one_sided = std::make_unique<OneSided>(locals.get(), ns);
+  router.Use(locals.get());
+}
+
+std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
+                                                       const GetOptions& get) {
+  Batch batch = MakeBatch(Op::kExists, get.timeout, 0);
+  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
+  batch.items.reserve(items.size());
+  for (const KeyItem& item : items) batch.items.push_back(MakeItem(item.key, item.route_key));
+  Run(&batch);
+  std::vector<Result<uint64_t>> results;
+  results.reserve(items.size());
+  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
+  return results;
+}
+
+std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> items,
+                                                      const GetOptions& get) {
+  const uint64_t bytes =
+      std::accumulate(items.begin(), items.end(), uint64_t{0},
+                      [](uint64_t sum, const GetItem& i) { return sum + i.into.size_bytes(); });
+  Batch batch = MakeBatch(Op::kGet, get.timeout, bytes);
+  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
+  batch.items.reserve(items.size());
+  for (const GetItem& item : items) {
+    batch.items.push_back(MakeItem(item.key, item.route_key));
+    batch.items.back().into = item.into;
+  }
+  Run(&batch);
+  std::vector<Result<uint64_t>> results;
+  results.reserve(items.size());
+  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
+  return results;
+}
+
+template <typename Item, typename Look, typename Ask>
+std::vector<Result<uint64_t>> Client::Impl::ReadMany(std::span<const Item> items, Look look,
+                                                     Ask ask) {
+  if (one_sided == nullptr) return ask(items);
+  std::vector<Result<uint64_t>> results(items.size(), Result<uint64_t>(uint64_t{0}));
+  std::vector<uint32_t> left;
+  look(std::span(results), &left);
+  if (left.empty()) return results;
+  if (left.size() == items.size()) return ask(items);
+  std::vector<Item> rest;
+  rest.reserve(left.size());
+  for (const uint32_t i : left) rest.push_back(items[i]);
+  std::vector<Result<uint64_t>> asked = ask(std::span<const Item>(rest));
+  for (size_t i = 0; i < left.size(); ++i) results[left[i]] = std::move(asked[i]);
+  return results;
+}
+
+Result<std::shared_ptr<StagingMemory>> Client::Impl::Staging() {
+  {
+    auto held = staging.Lock();
+    if (*held != nullptr) return *held;
+  }
+  EMS_ASSIGN_OR_RETURN(std::shared_ptr<StagingMemory> made,
+                       StagingMemory::Create(options.staging_bytes));
+  {
+    auto held = staging.Lock();
+    if (*held != nullptr) return *held;  // another thread was faster
+    *held = made;
+    staging_memory.store(made.get(), std::memory_order_release);
+  }
+  if (locals != nullptr) locals->Offer(made);
+  return made;
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -100,7 +217,10 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   auto impl = std::make_unique<Impl>(options);
   const Deadline deadline = Deadline::After(options.start_timeout);
   EMS_ASSIGN_OR_RETURN(impl->ns, impl->controller.GetNamespace(options.name_space, deadline));
-  impl->controller.StartWatch(&impl->views, {});
+  if (options.transport == TransportChoice::kAuto) impl->ReadOneSided();
+  impl->controller.StartWatch(&impl->views, [raw = impl.get()] {
+    if (raw->locals != nullptr) raw->locals->Follow(raw->views.view());
+  });
   if (impl->views.WaitForView(ViewVersion::FromPacked(1), deadline) == nullptr) {
     return Error(
         StatusCode::kUnavailable, "controller {} sent no view within {} ms", options.controller,
@@ -115,46 +235,97 @@ Status Client::Put(std::string_view key, ConstBuffers value, const PutOptions& o
 }
 
 Result<uint64_t> Client::Get(std::string_view key, MutableBuffers into, const GetOptions& options) {
-  const GetItem item{.key = key, .into = into, .route_key = options.route_key};
-  return std::move(MultiGet(std::span(&item, 1), options)[0]);
+  std::optional<Result<uint64_t>> result;
+  if (impl_->one_sided != nullptr) {
+    result = impl_->one_sided->Read(key, options.route_key, {.into = into}, options);
+  }
+  if (!result) {
+    const GetItem item{.key = key, .into = into, .route_key = options.route_key};
+    result = std::move(impl_->AskValues(std::span(&item, 1), options)[0]);
+  }
+  impl_->CountGet(*result);
+  return *std::move(result);
 }
 
 Result<std::string> Client::Get(std::string_view key, const GetOptions& options) {
+  std::string value;
+  std::optional<Result<uint64_t>> result;
+  if (impl_->one_sided != nullptr) {
+    result = impl_->one_sided->Read(key, options.route_key, CopyRequest{.into = {}, .grow = &value},
+                                    options);
+  }
+  if (!result) {
+    Batch batch = impl_->MakeBatch(Op::kGet, options.timeout, wire::kValueBytesLimit / 16);
+    if (!options.touch) batch.flags |= wire::kFlagNoTouch;
+    batch.items.push_back(impl_->MakeItem(key, options.route_key));
+    batch.items[0].grow = &value;
+    impl_->Run(&batch);
+    result = LengthOf(&batch.items[0]);
+  }
+  impl_->CountGet(*result);
+  if (!result->ok()) return std::move(*result).status();
+  return value;
+}
+
+Result<ObjectView> Client::GetView(std::string_view key, const GetOptions& options) {
+  if (impl_->one_sided != nullptr) {
+    auto settled = impl_->one_sided->View({.key = key, .route_key = options.route_key}, options);
+    if (settled) {
+      impl_->counters.Add(kGets, 1);
+      impl_->counters.Add(kHits, settled->ok() ? 1 : 0);
+      return *std::move(settled);
+    }
+  }
+  ObjectView view;
   Batch batch = impl_->MakeBatch(Op::kGet, options.timeout, wire::kValueBytesLimit / 16);
   if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  std::string value;
   batch.items.push_back(impl_->MakeItem(key, options.route_key));
-  batch.items[0].grow = &value;
+  batch.items[0].grow = &view.copy_;
   impl_->Run(&batch);
-  impl_->CountGets(batch);
-  if (!batch.items[0].status.ok()) return batch.items[0].status;
-  return value;
+  view.checksum_ = batch.items[0].checksum;
+  const Result<uint64_t> result = LengthOf(&batch.items[0]);
+  impl_->CountGet(result);
+  if (!result.ok()) return result.status();
+  view.bytes_ = AsBytes(view.copy_);
+  view.valid_ = true;
+  return view;
+}
+
+Result<StagingBuffer> Client::AllocateBuffer(uint64_t bytes) {
+  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<StagingMemory> memory, impl_->Staging());
+  return memory->Allocate(bytes);
 }
 
 Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers into,
                         const GetOptions& options) {
-  Batch batch = impl_->MakeBatch(Op::kGetRange, options.timeout, into.size_bytes());
-  if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.push_back(impl_->MakeItem(key, options.route_key));
-  batch.items[0].into = into;
-  batch.items[0].offset = offset;
-  impl_->Run(&batch);
-  impl_->CountGets(batch);
-  return std::move(batch.items[0].status);
+  std::optional<Result<uint64_t>> result;
+  if (impl_->one_sided != nullptr) {
+    result = impl_->one_sided->Read(key, options.route_key,
+                                    {.into = into, .ranged = true, .offset = offset}, options);
+  }
+  if (!result) {
+    Batch batch = impl_->MakeBatch(Op::kGetRange, options.timeout, into.size_bytes());
+    if (!options.touch) batch.flags |= wire::kFlagNoTouch;
+    batch.items.push_back(impl_->MakeItem(key, options.route_key));
+    batch.items[0].into = into;
+    batch.items[0].offset = offset;
+    impl_->Run(&batch);
+    result = LengthOf(&batch.items[0]);
+  }
+  impl_->CountGet(*result);
+  return std::move(*result).status();
 }
 
 Result<uint64_t> Client::Stat(std::string_view key, const GetOptions& options) {
-  Batch batch = impl_->MakeBatch(Op::kExists, options.timeout, 0);
-  if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.push_back(impl_->MakeItem(key, options.route_key));
-  impl_->Run(&batch);
-  if (!batch.items[0].status.ok()) return std::move(batch.items[0].status);
-  return batch.items[0].value_bytes;
+  const KeyItem item{.key = key, .route_key = options.route_key};
+  if (impl_->one_sided != nullptr) {
+    if (auto settled = impl_->one_sided->Lookup(item, options)) return *std::move(settled);
+  }
+  return std::move(impl_->AskLengths(std::span(&item, 1), options)[0]);
 }
 
 Result<bool> Client::Exists(std::string_view key, const GetOptions& options) {
-  const KeyItem item{.key = key, .route_key = options.route_key};
-  return std::move(MultiExists(std::span(&item, 1), options)[0]);
+  return IsThere(Stat(key, options));
 }
 
 Status Client::Remove(std::string_view key, const GetOptions& options) {
@@ -169,17 +340,21 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
   Batch batch = impl_->MakeBatch(Op::kPut, options.timeout, bytes);
   batch.flags = impl_->FlagsOf(options);
   batch.items.reserve(items.size());
+  const StagingMemory* const staging = impl_->staging_memory.load(std::memory_order_acquire);
   for (const PutItem& put : items) {
     batch.items.push_back(impl_->MakeItem(put.key, put.route_key));
-    batch.items.back().value = put.value;
+    BatchItem& item = batch.items.back();
+    item.value = put.value;
+    if (staging != nullptr && put.value.parts().size() == 1) {
+      item.staged_offset = staging->OffsetOf(put.value.parts()[0]);
+    }
   }
   impl_->Run(&batch);
-  impl_->puts.fetch_add(items.size(), std::memory_order_relaxed);
+  impl_->counters.Add(kPuts, items.size());
   std::vector<Status> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) {
-    if (item.status.ok())
-      impl_->bytes_written.fetch_add(item.value.size_bytes(), std::memory_order_relaxed);
+    if (item.status.ok()) impl_->counters.Add(kBytesWritten, item.value.size_bytes());
     results.push_back(std::move(item.status));
   }
   return results;
@@ -187,49 +362,27 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
 
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,
                                                const GetOptions& options) {
-  const uint64_t bytes =
-      std::accumulate(items.begin(), items.end(), uint64_t{0},
-                      [](uint64_t sum, const GetItem& i) { return sum + i.into.size_bytes(); });
-  Batch batch = impl_->MakeBatch(Op::kGet, options.timeout, bytes);
-  if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.reserve(items.size());
-  for (const GetItem& get : items) {
-    batch.items.push_back(impl_->MakeItem(get.key, get.route_key));
-    batch.items.back().into = get.into;
-  }
-  impl_->Run(&batch);
-  impl_->CountGets(batch);
-  std::vector<Result<uint64_t>> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) {
-    if (item.status.ok()) {
-      results.emplace_back(item.value_bytes);
-    } else {
-      results.emplace_back(std::move(item.status));
-    }
-  }
+  std::vector<Result<uint64_t>> results = impl_->ReadMany(
+      items,
+      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+        impl_->one_sided->MultiRead(items, options, into, left);
+      },
+      [&](std::span<const GetItem> rest) { return impl_->AskValues(rest, options); });
+  impl_->CountGets(results);
   return results;
 }
 
 std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
                                               const GetOptions& options) {
-  Batch batch = impl_->MakeBatch(Op::kExists, options.timeout, 0);
-  if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.reserve(items.size());
-  for (const KeyItem& item : items)
-    batch.items.push_back(impl_->MakeItem(item.key, item.route_key));
-  impl_->Run(&batch);
+  std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
+      items,
+      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+        impl_->one_sided->MultiLookup(items, options, into, left);
+      },
+      [&](std::span<const KeyItem> rest) { return impl_->AskLengths(rest, options); });
   std::vector<Result<bool>> results;
   results.reserve(items.size());
-  for (BatchItem& item : batch.items) {
-    if (item.status.ok()) {
-      results.emplace_back(true);
-    } else if (item.status.code() == StatusCode::kNotFound) {
-      results.emplace_back(false);
-    } else {
-      results.emplace_back(std::move(item.status));
-    }
-  }
+  for (Result<uint64_t>& length : lengths) results.push_back(IsThere(std::move(length)));
   return results;
 }
 
@@ -307,15 +460,23 @@ Result<std::string> Client::ServerStats(std::string_view node_name, Duration tim
 ClientStats Client::stats() const {
   const internal::RouterStats& router = impl_->router.stats();
   ClientStats stats;
-  stats.gets = impl_->gets.load(std::memory_order_relaxed);
-  stats.hits = impl_->hits.load(std::memory_order_relaxed);
-  stats.puts = impl_->puts.load(std::memory_order_relaxed);
-  stats.bytes_read = impl_->bytes_read.load(std::memory_order_relaxed);
-  stats.bytes_written = impl_->bytes_written.load(std::memory_order_relaxed);
+  stats.gets = impl_->counters.Sum(kGets);
+  stats.hits = impl_->counters.Sum(kHits);
+  stats.puts = impl_->counters.Sum(kPuts);
+  stats.bytes_read = impl_->counters.Sum(kBytesRead);
+  stats.bytes_written = impl_->counters.Sum(kBytesWritten);
   stats.retries = router.retries.load(std::memory_order_relaxed);
   stats.wrong_owner = router.wrong_owner.load(std::memory_order_relaxed);
   stats.breaker_opened = router.breaker_opened.load(std::memory_order_relaxed);
   stats.checksum_mismatches = router.checksum_mismatches.load(std::memory_order_relaxed);
+  if (impl_->one_sided != nullptr) {
+    const internal::OneSidedStats sided = impl_->one_sided->stats();
+    stats.one_sided = sided.one_sided;
+    stats.not_attached = sided.not_attached;
+    stats.not_current = sided.not_current;
+    stats.not_conclusive = sided.not_conclusive;
+    stats.checksum_mismatches += sided.mismatches;
+  }
   return stats;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // A call on its way: its items, which of them are still open, and what came of the others.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,10 +22,14 @@ struct BatchItem {
   MutableBuffers into;          // Get, GetRange
   std::string* grow = nullptr;  // Get: allocate here instead of `into`
   uint64_t offset = 0;          // GetRange
-  bool open = true;             // no result yet
-  bool retried = false;         // has gone out on a connection that broke
+  // Put: where the value lies in the client's StagingMemory, if all of it does. Reset when the
+  // server did not take it from there.
+  std::optional<uint64_t> staged_offset;
+  bool open = true;      // no result yet
+  bool retried = false;  // has gone out on a connection that broke
   Status status;
   uint64_t value_bytes = 0;  // Get, Exists
+  uint64_t checksum = 0;     // Get: of the value
 };
 
 // Items of one op, in one namespace, under one deadline. Shape: `items` is [item_count]; results

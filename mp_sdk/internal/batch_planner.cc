@@ -18,6 +18,8 @@ Op MultiForm(Op op) {
   switch (op) {
     case Op::kPut:
       return Op::kMultiPut;
+    case Op::kPutStaged:
+      return Op::kMultiPutStaged;
     case Op::kGet:
       return Op::kMultiGet;
     case Op::kExists:
@@ -44,9 +46,10 @@ bool Frame::TryAdd(BatchItem* item) {
       batch_->op == Op::kPut ? item->value.size_bytes() : item->into.size_bytes();
   if (!items_.empty() &&
       (items_.size() == wire::kBatchItemsMax || value_bytes_ + bytes > wire::kBatchBytesMax ||
-       batch_->op == Op::kGetRange || item->grow != nullptr)) {
+       batch_->op == Op::kGetRange || item->grow != nullptr || IsStaged(*item) != staged_)) {
     return false;
   }
+  staged_ = IsStaged(*item);
   items_.push_back(item);
   value_bytes_ += bytes;
   return true;
@@ -66,7 +69,8 @@ bool Frame::DropLarger(uint64_t value_bytes_max) {
 
 void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   FrameHeader& header = request->header;
-  header.op = multi() ? MultiForm(batch_->op) : batch_->op;
+  const Op op = staged_ ? Op::kPutStaged : batch_->op;
+  header.op = multi() ? MultiForm(op) : op;
   header.flags = batch_->flags;
   header.deadline_ms = static_cast<uint32_t>(batch_->deadline.RemainingMs());
   header.namespace_id = batch_->ns.id.value();
@@ -91,8 +95,16 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
                                 .length = items_[0]->into.size_bytes()};
     Append(wire::RawBytes(range), &request->head);
   }
-  if (batch_->op == Op::kPut) {
-    for (const BatchItem* item : items_) request->values.push_back(item->value.parts());
+  for (const BatchItem* item : items_) {
+    if (staged_) {
+      const wire::StagedValue value{.session = staging_->session,
+                                    .secret = staging_->secret,
+                                    .offset = *item->staged_offset,
+                                    .bytes = item->value.size_bytes()};
+      Append(wire::RawBytes(value), &request->head);
+    } else if (batch_->op == Op::kPut) {
+      request->values.push_back(item->value.parts());
+    }
   }
 }
 
@@ -103,6 +115,11 @@ void Frame::Fail(const Status& status) {
 }
 
 void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
+  if (staged_ && (status == WireStatus::kInvalid || status == WireStatus::kUnimplemented)) {
+    staging_refused_ = true;
+    item->staged_offset.reset();
+    return;
+  }
   if (StaysOpen(status)) {
     if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = status;
     item->status = wire::ToStatus(status, text);  // what the caller sees if time runs out now
@@ -177,6 +194,7 @@ bool Frame::NextValue(Value* value) {
 void Frame::OnValue(uint64_t checksum) {
   BatchItem* const item = items_[current_];
   const uint64_t expected = multi() ? results_[current_].checksum : single_checksum_;
+  item->checksum = expected;
   if (checksum != expected) {
     ++mismatches_;
     batch_->Finish(item, Error(StatusCode::kDataLoss,
@@ -192,7 +210,8 @@ void Frame::OnValue(uint64_t checksum) {
   }
 }
 
-std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view) {
+std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view,
+                                               LocalServers* locals) {
   std::vector<std::unique_ptr<Frame>> frames;
   for (BatchItem& item : batch->items) {
     if (!item.open) continue;
@@ -205,10 +224,12 @@ std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view
     const auto found =
         std::ranges::find_if(frames, [&](const auto& f) { return f->node() == owner; });
     if (found != frames.end()) {
-      (*found)->TryAdd(&item);  // a full frame leaves the item open for the next round
+      (*found)->TryAdd(&item);  // what it does not take stays open for the next round
       continue;
     }
-    frames.push_back(std::make_unique<Frame>(batch, owner));
+    const bool puts = locals != nullptr && batch->op == Op::kPut;
+    frames.push_back(
+        std::make_unique<Frame>(batch, owner, puts ? locals->StagedFor(owner) : std::nullopt));
     frames.back()->TryAdd(&item);
   }
   // One order for all calls: each takes a connection to one server after the other, so that no two

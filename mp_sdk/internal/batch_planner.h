@@ -5,23 +5,28 @@
 // Bound: a frame carries kBatchItemsMax items and kBatchBytesMax bytes of values; what does not fit
 // goes in a later round.
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "fabric/rpc_channel.h"
 #include "mp_controller/view/dht_view.h"
 #include "mp_sdk/internal/batch.h"
+#include "mp_sdk/internal/local_servers.h"
 
 namespace ems::internal {
 
 // The items that go to one server in one frame. Threading: one thread.
 class Frame final : public fabric::AnswerSink {
  public:
-  Frame(Batch* batch, NodeId node) : batch_(batch), node_(node) {}
+  // `staging`: how to name values that the server can fetch from this client's memory. Such values
+  // and others do not share a frame: the first item decides, the rest waits for the next round.
+  Frame(Batch* batch, NodeId node, std::optional<StagedSession> staging = std::nullopt)
+      : batch_(batch), node_(node), staging_(staging) {}
 
   NodeId node() const { return node_; }
   std::span<BatchItem* const> items() const { return items_; }
-  // False when the frame is full.
+  // False when the frame is full, or of the other kind.
   bool TryAdd(BatchItem* item);
   // Finishes the items whose value is above the server's largest with kOutOfRange and leaves them
   // out: one of them would cost the whole frame. False when none is left.
@@ -36,6 +41,9 @@ class Frame final : public fabric::AnswerSink {
   // these.
   wire::WireStatus unsettled() const { return unsettled_; }
   void SetWholeStatus(wire::WireStatus status, std::string_view text);
+  // The server did not take values from this client's memory: those items stay open and go with
+  // their bytes.
+  bool staging_refused() const { return staging_refused_; }
 
   uint64_t OnHeader(const wire::FrameHeader& header) override;
   Status OnTable(ConstBytes table) override;
@@ -44,10 +52,14 @@ class Frame final : public fabric::AnswerSink {
 
  private:
   bool multi() const { return items_.size() > 1; }
+  bool IsStaged(const BatchItem& item) const { return staging_ && item.staged_offset; }
   void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
 
   Batch* batch_;
   NodeId node_;
+  std::optional<StagedSession> staging_;
+  bool staged_ = false;  // of the two kinds
+  bool staging_refused_ = false;
   std::vector<BatchItem*> items_;
   uint64_t value_bytes_ = 0;
   std::vector<wire::ItemResult> results_;  // of a Multi answer
@@ -59,7 +71,9 @@ class Frame final : public fabric::AnswerSink {
   wire::WireStatus unsettled_ = wire::WireStatus::kOk;
 };
 
-// Groups the open items by owner. Items without an owner are finished with kUnavailable.
-std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view);
+// Groups the open items by owner. Items without an owner are finished with kUnavailable. `locals`
+// (may be nullptr) knows which servers take staged values.
+std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view,
+                                               LocalServers* locals = nullptr);
 
 }  // namespace ems::internal

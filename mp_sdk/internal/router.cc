@@ -62,6 +62,7 @@ void Router::Run(Batch* batch) {
                             : Error(StatusCode::kDeadlineExceeded, "the call's time is over"));
       return;
     }
+    if (locals_ != nullptr) locals_->Follow(view);
     if (retained_view_.exchange(view->version().packed(), std::memory_order_relaxed) !=
         view->version().packed()) {
       pool_.Retain(*view);
@@ -94,7 +95,7 @@ void Router::Run(Batch* batch) {
 
 Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fresh) {
   RoundResult round;
-  std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view);
+  std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
   std::vector<Flight> flights = TakeOff(batch, view, fresh, &frames);
   std::vector<fabric::RpcChannel*> channels;
   channels.reserve(flights.size());
@@ -148,6 +149,9 @@ void Router::Land(Flight* flight, const Status& result, RoundResult* round) {
     // The transport on the other side closes after refusing a frame; such a channel is of no more
     // use.
     flight->frame->SetWholeStatus(channel.answer().status, channel.text());
+  }
+  if (flight->frame->staging_refused() && locals_ != nullptr) {
+    locals_->StopStaging(flight->frame->node());
   }
   const WireStatus unsettled = flight->frame->unsettled();
   if (unsettled != WireStatus::kOk && round->unsettled != WireStatus::kWrongOwner) {

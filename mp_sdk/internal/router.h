@@ -29,6 +29,9 @@ class Router final {
   // `refresh` asks the controller for a newer view, within the deadline; may be empty (tests).
   using Refresh = std::function<void(Deadline)>;
   Router(const ClientOptions& options, ViewCache* views, Refresh refresh);
+  // Has one-sided reads follow each view that is used here, before it is used, and offers values in
+  // place where servers take them. Call before the first Run; `locals` must outlive the router.
+  void Use(LocalServers* locals) { locals_ = locals; }
 
   // Runs the batch until every item has a result or the deadline passes. Blocks.
   void Run(Batch* batch);
@@ -60,6 +63,7 @@ class Router final {
   const ClientOptions options_;
   ViewCache* views_;
   Refresh refresh_;
+  LocalServers* locals_ = nullptr;  // may stay so
   ConnectionPool pool_;
   RetryBudget budget_;
   RouterStats stats_;

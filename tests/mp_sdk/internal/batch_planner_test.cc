@@ -222,5 +222,72 @@ TEST(FrameTest, ARangeStartsInsideItsPiece) {
   }
 }
 
+TEST(StagedFrameTest, ValuesGoByTheirPlaceAlone) {
+  Fixture f(Op::kPut, 2, 1000);
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  f.batch.items[0].staged_offset = 4096;
+  f.batch.items[1].staged_offset = 8192;
+  ASSERT_TRUE(frame.TryAdd(&f.batch.items[0]));
+  ASSERT_TRUE(frame.TryAdd(&f.batch.items[1]));
+  fabric::RpcRequest request;
+  frame.Encode(ViewVersion(1, 1), &request);
+  EXPECT_EQ(request.header.op, Op::kMultiPutStaged);
+  EXPECT_TRUE(request.values.empty());
+  const ConstBytes head = request.head;
+  ASSERT_EQ(head.size(), 2 * sizeof(wire::ItemHead) + 8 + 2 * sizeof(wire::StagedValue));
+  EXPECT_EQ(wire::ReadRaw<wire::ItemHead>(head.first(sizeof(wire::ItemHead))).value_bytes, 1000U);
+  const auto last = wire::ReadRaw<wire::StagedValue>(head.last(sizeof(wire::StagedValue)));
+  EXPECT_EQ(last.session, 11U);
+  EXPECT_EQ(last.secret, 22U);
+  EXPECT_EQ(last.offset, 8192U);
+  EXPECT_EQ(last.bytes, 1000U);
+}
+
+TEST(StagedFrameTest, ASingleValueHasNoTable) {
+  Fixture f(Op::kPut, 1, 1000);
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  f.batch.items[0].staged_offset = 0;
+  ASSERT_TRUE(frame.TryAdd(&f.batch.items[0]));
+  fabric::RpcRequest request;
+  frame.Encode(ViewVersion(1, 1), &request);
+  EXPECT_EQ(request.header.op, Op::kPutStaged);
+  EXPECT_EQ(request.key_bytes, 4);
+  EXPECT_EQ(request.head.size(), 4 + sizeof(wire::StagedValue));
+}
+
+TEST(StagedFrameTest, TheKindsDoNotShareAFrame) {
+  Fixture f(Op::kPut, 2, 10);
+  f.batch.items[1].staged_offset = 4096;
+  const StagedSession session{.session = 11, .secret = 22};
+  Frame ordinary(&f.batch, NodeId(1), session), staged(&f.batch, NodeId(1), session);
+  EXPECT_TRUE(ordinary.TryAdd(&f.batch.items[0]));
+  EXPECT_FALSE(ordinary.TryAdd(&f.batch.items[1]));
+  EXPECT_TRUE(staged.TryAdd(&f.batch.items[1]));
+  EXPECT_FALSE(staged.TryAdd(&f.batch.items[0]));
+  Frame elsewhere(&f.batch, NodeId(1));  // a server that has not taken the memory
+  EXPECT_TRUE(elsewhere.TryAdd(&f.batch.items[0]));
+  EXPECT_TRUE(elsewhere.TryAdd(&f.batch.items[1]));
+}
+
+TEST(StagedFrameTest, ItemsThatWereNotTakenInPlaceStayOpenForTheirBytes) {
+  Fixture f(Op::kPut, 2, 10);
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  for (BatchItem& item : f.batch.items) {
+    item.staged_offset = 4096;
+    ASSERT_TRUE(frame.TryAdd(&item));
+  }
+  wire::FrameHeader answer;
+  ASSERT_EQ(frame.OnHeader(answer), 2 * sizeof(wire::ItemResult));
+  std::vector<wire::ItemResult> results(2);
+  results[1].status = WireStatus::kInvalid;
+  ASSERT_TRUE(frame.OnTable(std::as_bytes(std::span(results))).ok());
+  EXPECT_FALSE(f.batch.items[0].open);
+  EXPECT_TRUE(f.batch.items[0].status.ok());
+  EXPECT_TRUE(f.batch.items[1].open);
+  EXPECT_FALSE(f.batch.items[1].staged_offset);
+  EXPECT_TRUE(frame.staging_refused());
+  EXPECT_EQ(frame.unsettled(), WireStatus::kOk);
+}
+
 }  // namespace
 }  // namespace ems::internal

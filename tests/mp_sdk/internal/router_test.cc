@@ -13,6 +13,7 @@
 #include "tests/support/memory_server.h"
 #include "tests/support/scripted_server.h"
 #include "tests/support/self_verifying.h"
+#include "tests/support/shm_peer.h"
 
 namespace ems::internal {
 namespace {
@@ -502,6 +503,61 @@ TEST(RouterAskTest, GivesTheBodyOfTheAnswer) {
   Result<std::string> stats = router.Ask(node, Op::kStats, Deadline::After(seconds(2)));
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_EQ(*stats, "{\"objects\":1}");
+}
+
+TEST(RouterStagingTest, ValuesGoWithTheirBytesWhereTheServerDoesNotTakeThemInPlace) {
+  testing::PoolImage image;
+  testing::ShmPeer peer(&image);  // takes the memory
+  peer.Start();
+  MemoryServer server;  // but knows no staged Puts
+  LocalServers locals(testing::PoolImage::kNs, seconds(1), "here");
+  ViewCache views;
+  NodeInfo node = MakeNode(1, server.address());
+  node.unix_path = peer.path();
+  node.host_id = "here";
+  ASSERT_TRUE(views.Install(MakeView(1, {node}, {1})));
+  server.store.SetView(ViewVersion(1, 1));
+  Router router(Options(), &views, {});
+  router.Use(&locals);
+  locals.Follow(views.view());
+  const auto staging = *StagingMemory::Create(64 * kKiB);
+  locals.Offer(staging);
+  ASSERT_TRUE(Eventually([&] { return locals.StagedFor(NodeId(1)).has_value(); }));
+
+  for (const size_t count : {size_t{1}, size_t{3}}) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; ++i) {
+      names.push_back("key" + std::to_string(count) + std::to_string(i));
+    }
+    Call call(Op::kPut, names);
+    StagingBuffer buffer = *staging->Allocate(1000);
+    std::ranges::fill(buffer.bytes(), std::byte{'s'});
+    for (BatchItem& item : call.batch.items) {
+      item.value = ConstBytes(buffer.bytes());
+      item.staged_offset = staging->OffsetOf(buffer.bytes());
+    }
+    router.Run(&call.batch);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(call.batch.items[i].status.ok()) << call.batch.items[i].status;
+      ASSERT_NE(server.store.Find(names[i]), nullptr);
+      EXPECT_EQ(*server.store.Find(names[i]), std::string(1000, 's'));
+    }
+    EXPECT_FALSE(locals.StagedFor(NodeId(1))) << "it is not tried again";
+  }
+}
+
+TEST(RouterStagingTest, ReadsFollowTheViewThatIsUsed) {
+  MemoryServer server;
+  LocalServers locals({NamespaceId(1), 1}, seconds(1), "here");
+  ViewCache views;
+  ASSERT_TRUE(views.Install(MakeView(1, {MakeNode(1, server.address())}, {1})));
+  Router router(Options(), &views, {});
+  router.Use(&locals);
+  Call call(Op::kExists, {"key"});
+  router.Run(&call.batch);
+  const ReaderGate::Pass pass = locals.gate().Enter();
+  ASSERT_NE(locals.routes(), nullptr);
+  EXPECT_EQ(locals.routes()->view, ViewVersion(1, 1).packed());
 }
 
 }  // namespace

@@ -1,0 +1,234 @@
+#include "mp_sdk/internal/local_servers.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+
+namespace ems::internal {
+namespace {
+
+// How often to look whether the readers of a grace period have left.
+constexpr int kGracePollMs = 10;
+
+bool Contains(const std::vector<std::shared_ptr<LocalServer>>& servers, const LocalServer* one) {
+  return std::ranges::any_of(servers, [one](const auto& server) { return server.get() == one; });
+}
+
+}  // namespace
+
+LocalServers::LocalServers(NamespaceRef ns, Duration attach_timeout, std::string host_id)
+    : ns_(ns),
+      attach_timeout_(attach_timeout),
+      host_id_(std::move(host_id)),
+      wakeup_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  EMS_CHECK(wakeup_.valid(), "eventfd: {}", fabric::ErrnoText(errno));
+  thread_ = Thread("ems-shm", [this] { Run(); });
+}
+
+LocalServers::~LocalServers() {
+  {
+    auto state = state_.Lock();
+    state->stopping = true;
+  }
+  Wake();
+  thread_.Join();
+}
+
+void LocalServers::Wake() {
+  const uint64_t one = 1;
+  // Full means that a wake-up is waiting already.
+  (void)!::write(wakeup_.get(), &one, sizeof(one));
+}
+
+std::shared_ptr<LocalRoutes> LocalServers::MakeRoutes(const DhtView& view,
+                                                      const LocalRoutes* old) const {
+  auto routes = std::make_shared<LocalRoutes>();
+  routes->view = view.version().packed();
+  std::vector<std::pair<NodeId, uint8_t>> index;
+  for (const NodeInfo& node : view.nodes()) {
+    if (node.unix_path.empty() || node.host_id != host_id_) continue;
+    if (routes->servers.size() == LocalRoutes::kServersMax) break;
+    std::shared_ptr<LocalServer> server;
+    if (old != nullptr) {
+      const auto same = std::ranges::find_if(old->servers, [&](const auto& known) {
+        return known->node.id == node.id && known->node.boot_id == node.boot_id &&
+               known->node.unix_path == node.unix_path;
+      });
+      if (same != old->servers.end()) server = *same;
+    }
+    if (server == nullptr) server = std::make_shared<LocalServer>(node);
+    routes->servers.push_back(std::move(server));
+    index.emplace_back(node.id, static_cast<uint8_t>(routes->servers.size()));
+  }
+  for (uint32_t slot = 0; slot < kSlotCount && !index.empty(); ++slot) {
+    const NodeId owner = view.OwnerId(SlotId(static_cast<uint16_t>(slot)));
+    const auto found = std::ranges::find(index, owner, &std::pair<NodeId, uint8_t>::first);
+    if (found != index.end()) routes->server[slot] = found->second;
+  }
+  return routes;
+}
+
+void LocalServers::Follow(const ViewCache::View& view) {
+  if (view == nullptr || followed_.load(std::memory_order_acquire) >= view->version().packed()) {
+    return;
+  }
+  {
+    auto state = state_.Lock();
+    if (state->routes != nullptr && state->routes->view >= view->version().packed()) return;
+    std::shared_ptr<const LocalRoutes> made = MakeRoutes(*view, state->routes.get());
+    routes_.store(made.get(), std::memory_order_seq_cst);
+    followed_.store(made->view, std::memory_order_release);
+    std::swap(state->routes, made);
+    if (made != nullptr) state->retired.push_back(std::move(made));
+  }
+  Wake();
+}
+
+void LocalServers::Offer(std::shared_ptr<StagingMemory> staging) {
+  {
+    auto state = state_.Lock();
+    state->staging = std::move(staging);
+  }
+  Wake();
+}
+
+ShmSession* LocalServers::SessionOf(NodeId node) const {
+  const LocalRoutes* const all = routes();
+  if (all == nullptr) return nullptr;
+  for (const auto& server : all->servers) {
+    if (server->node.id == node) return server->session.load(std::memory_order_seq_cst);
+  }
+  return nullptr;
+}
+
+std::optional<StagedSession> LocalServers::StagedFor(NodeId node) {
+  const ReaderGate::Pass pass = gate_.Enter();
+  const ShmSession* const session = SessionOf(node);
+  return session == nullptr || !session->usable() ? std::nullopt : session->staged();
+}
+
+void LocalServers::StopStaging(NodeId node) {
+  const ReaderGate::Pass pass = gate_.Enter();
+  if (ShmSession* const session = SessionOf(node); session != nullptr) session->StopStaging();
+}
+
+void LocalServers::Run() {
+  std::vector<pollfd> entries;
+  std::vector<std::shared_ptr<LocalServer>> polled;
+  while (Collect()) {
+    AttachDue();
+    entries.assign(1, {.fd = wakeup_.get(), .events = POLLIN, .revents = 0});
+    polled.clear();
+    for (const auto& server : servers_) {
+      if (server->owner == nullptr) continue;
+      if (staging_ != nullptr && !std::exchange(server->offered, true)) {
+        server->owner->Offer(staging_->memory());
+      }
+      if (!server->owner->Send()) {
+        Detach(server.get());
+        continue;
+      }
+      const int wanted = POLLIN | (server->owner->has_more_to_send() ? POLLOUT : 0);
+      entries.push_back(
+          {.fd = server->owner->fd(), .events = static_cast<short>(wanted), .revents = 0});
+      polled.push_back(server);
+    }
+    if (::poll(entries.data(), entries.size(), PollTimeoutMs()) < 0 && errno != EINTR) {
+      EMS_LOG(kError, "mp_sdk", "poll failed reason=\"{}\"", fabric::ErrnoText(errno));
+      return;
+    }
+    uint64_t wakes = 0;
+    if (entries[0].revents != 0) (void)!::read(wakeup_.get(), &wakes, sizeof(wakes));
+    for (size_t i = 0; i < polled.size(); ++i) Serve(polled[i].get(), entries[i + 1].revents);
+  }
+}
+
+bool LocalServers::Collect() {
+  std::vector<std::shared_ptr<const void>> retired;
+  std::shared_ptr<const LocalRoutes> routes;
+  {
+    auto state = state_.Lock();
+    if (state->stopping) return false;
+    retired.swap(state->retired);
+    routes = state->routes;
+    staging_ = state->staging;
+  }
+  for (auto& what : retired) Retire(std::move(what));
+  if (routes != nullptr && servers_ != routes->servers) {
+    for (const auto& server : servers_) {
+      if (!Contains(routes->servers, server.get())) Detach(server.get());
+    }
+    servers_ = routes->servers;
+  }
+  const uint64_t ended = gate_.Poll();
+  std::erase_if(retired_, [ended](const Retired& one) { return one.grace <= ended; });
+  for (const auto& server : servers_) {
+    if (server->owner != nullptr) server->owner->DropGone(ended);
+  }
+  return true;
+}
+
+void LocalServers::Retire(std::shared_ptr<const void> what) {
+  retired_.push_back({.grace = gate_.Retire(), .what = std::move(what)});
+}
+
+void LocalServers::AttachDue() {
+  const TimePoint now = Clock::System().Now();
+  for (const auto& server : servers_) {
+    if (server->owner == nullptr && server->attach_at <= now) Attach(server.get());
+  }
+}
+
+void LocalServers::Attach(LocalServer* server) {
+  auto session = ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
+                                    ns_, attach_timeout_, [this] { Wake(); });
+  if (session.ok()) {
+    EMS_LOG(kInfo, "mp_sdk", "attached server={}", server->node.name);
+    server->failures = 0;
+    server->reason.clear();
+    server->offered = false;
+    server->owner = *std::move(session);
+    server->session.store(server->owner.get(), std::memory_order_seq_cst);
+    return;
+  }
+  const Duration pause = kAttachAgain * (1 << std::min(server->failures++, 6));
+  server->attach_at = Clock::System().Now() + std::min(pause, kAttachAgainMax);
+  std::string reason = ToString(session.status());
+  if (reason == server->reason) return;
+  EMS_LOG(kWarn, "mp_sdk", "reads take the socket server={} reason=\"{}\"", server->node.name,
+          reason);
+  server->reason = std::move(reason);
+}
+
+void LocalServers::Detach(LocalServer* server) {
+  if (server->owner == nullptr) return;
+  server->session.store(nullptr, std::memory_order_seq_cst);
+  server->owner->End();
+  Retire(std::exchange(server->owner, nullptr));
+  server->attach_at = Clock::System().Now() + kAttachAgain;
+  EMS_LOG(kInfo, "mp_sdk", "detached server={}", server->node.name);
+}
+
+void LocalServers::Serve(LocalServer* server, short events) {
+  if (events == 0 || server->owner == nullptr) return;
+  // What came before the end is of no use any more.
+  const bool ended = (events & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+  if (ended || ((events & POLLIN) != 0 && !server->owner->Receive(&gate_))) Detach(server);
+}
+
+int LocalServers::PollTimeoutMs() const {
+  if (gate_.busy()) return kGracePollMs;
+  TimePoint next = TimePoint::max();
+  for (const auto& server : servers_) {
+    if (server->owner == nullptr) next = std::min(next, server->attach_at);
+  }
+  return next == TimePoint::max() ? -1 : Deadline(next).RemainingMs();
+}
+
+}  // namespace ems::internal

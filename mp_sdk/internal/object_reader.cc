@@ -1,0 +1,349 @@
+#include "mp_sdk/internal/object_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+
+#include "common/checksum.h"
+#include "common/object_key.h"
+
+namespace ems::internal {
+namespace {
+
+using fabric::RemoteMemory;
+using shm::ControlPage;
+using shm::IndexBucket;
+using shm::IndexEntry;
+using shm::ObjectHeader;
+
+// So much is copied and then hashed from the CPU's cache: whole pieces, which hash fastest.
+constexpr uint64_t kCopyStepBytes = kPieceBytes;
+constexpr uint64_t kScratchBytes = 4 * kKiB;
+
+uint64_t ShardAt(uint32_t shard) {
+  return offsetof(ControlPage, shards) + shard * sizeof(std::atomic<uint64_t>);
+}
+
+bool TagFits(uint64_t generation_tag, Hash128 hash) {
+  return generation_tag != 0 && (generation_tag & 0xff) == (hash.lo & 0xff);
+}
+
+bool Inside(uint64_t at, uint64_t bytes, uint64_t size) { return at <= size && bytes <= size - at; }
+
+// The caller's room, piece by piece.
+class Cursor final {
+ public:
+  explicit Cursor(std::span<const MutableBytes> parts) : parts_(parts) {}
+  // The next contiguous room, `most` bytes at most; there must be some.
+  MutableBytes Take(uint64_t most) {
+    while (offset_ == parts_[part_].size()) ++part_, offset_ = 0;
+    const MutableBytes rest = parts_[part_].subspan(offset_);
+    const MutableBytes taken = rest.first(std::min<uint64_t>(rest.size(), most));
+    offset_ += taken.size();
+    return taken;
+  }
+
+ private:
+  std::span<const MutableBytes> parts_;
+  size_t part_ = 0;
+  size_t offset_ = 0;
+};
+
+// Hashers keep their state on the heap; one a thread, so that no read allocates.
+PieceHasher& ThreadHasher() {
+  static thread_local PieceHasher hasher;
+  return hasher;
+}
+
+// Copies [at, at + bytes) and, if `hasher`, hashes what has been copied.
+void CopyPart(const RemoteMemory& memory, uint64_t at, uint64_t bytes, Cursor* cursor,
+              PieceHasher* hasher) {
+  while (bytes > 0) {
+    const MutableBytes room =
+        cursor->Take(hasher == nullptr ? bytes : std::min(bytes, kCopyStepBytes));
+    memory.Read(at, room);
+    if (hasher != nullptr) hasher->Update(room);
+    at += room.size();
+    bytes -= room.size();
+  }
+}
+
+// Hashes [at, at + bytes) of a piece that the caller wants no copy of.
+void HashPart(const RemoteMemory& memory, uint64_t at, uint64_t bytes, PieceHasher* hasher) {
+  std::array<std::byte, kScratchBytes> scratch;
+  while (bytes > 0) {
+    const MutableBytes part = std::span(scratch).first(std::min(bytes, kScratchBytes));
+    memory.Read(at, part);
+    hasher->Update(part);
+    at += part.size();
+    bytes -= part.size();
+  }
+}
+
+bool CopyWhole(const FoundObject& found, std::span<const MutableBytes> into, bool verify) {
+  Cursor cursor(into);
+  if (!verify) {
+    CopyPart(*found.segment, found.payload_at, found.payload_bytes, &cursor, nullptr);
+    return true;
+  }
+  PieceHasher& hasher = ThreadHasher();
+  hasher.Start({});
+  CopyPart(*found.segment, found.payload_at, found.payload_bytes, &cursor, &hasher);
+  return hasher.Finish() == found.checksum;
+}
+
+// A range verifies by the checksums of the pieces that it touches: the first and the last are
+// hashed whole, though only a part of them is copied.
+bool CopyRange(const FoundObject& found, uint64_t offset, std::span<const MutableBytes> into,
+               uint64_t length, bool verify) {
+  Cursor cursor(into);
+  if (!verify || length == 0) {
+    CopyPart(*found.segment, found.payload_at + offset, length, &cursor, nullptr);
+    return true;
+  }
+  PieceHasher& hasher = ThreadHasher();
+  const uint64_t end = offset + length;
+  bool matches = true;
+  for (uint64_t piece = offset / kPieceBytes; piece * kPieceBytes < end; ++piece) {
+    const uint64_t piece_at = piece * kPieceBytes;
+    const uint64_t piece_end = std::min(piece_at + kPieceBytes, found.payload_bytes);
+    const uint64_t from = std::max(piece_at, offset);
+    const uint64_t to = std::min(piece_end, end);
+    hasher.Start({});
+    HashPart(*found.segment, found.payload_at + piece_at, from - piece_at, &hasher);
+    CopyPart(*found.segment, found.payload_at + from, to - from, &cursor, &hasher);
+    HashPart(*found.segment, found.payload_at + to, piece_end - to, &hasher);
+    uint64_t expected = found.checksum;
+    if (found.table_at != 0) {
+      found.segment->Read(found.table_at + piece * sizeof(expected),
+                          std::as_writable_bytes(std::span(&expected, 1)));
+    }
+    matches = matches && hasher.Finish() == expected;
+  }
+  return matches;
+}
+
+}  // namespace
+
+bool ObjectReader::IsCurrent(TimePoint now) const {
+  const RemoteMemory& control = pool_->control();
+  if (control.LoadWord(offsetof(ControlPage, view)) < view_) return false;
+  const auto until =
+      static_cast<int64_t>(control.LoadWord(offsetof(ControlPage, readable_until_ns)));
+  if (now.time_since_epoch().count() > until) return false;
+  static_assert(offsetof(ControlPage, closed) % sizeof(uint64_t) == 0);
+  return static_cast<uint32_t>(control.LoadWord(offsetof(ControlPage, closed))) == 0;
+}
+
+bool ObjectReader::StillThere(const FoundObject& found) const {
+  // Partner: the server empties the entry (release) before it lets go of the bytes. Nothing for x86
+  // to do, but a real barrier on ARM: the copy's loads come before the entry's.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (found.table->LoadWord(found.entry_at) != found.entry_word) return false;
+  if (pool_->control().LoadWord(found.shard_at) != found.shard_word) return false;
+  return found.segment->LoadWord(found.header_at + offsetof(ObjectHeader, state_generation)) ==
+         shm::StateWord(found.entry_word >> 8, shm::ChunkState::kValid);
+}
+
+ObjectReader::Buckets ObjectReader::BucketsOf(const RemoteMemory* table, Hash128 hash) {
+  const uint64_t buckets = table->size_bytes() / shm::TableBytesOf(1);
+  if (!std::has_single_bit(buckets) || buckets < 2 || buckets > shm::kBucketsPerShardMax) return {};
+  const shm::IndexPlace place = shm::PlaceOf(hash, buckets);
+  const uint64_t shard_at = place.shard * buckets;
+  return {table, (shard_at + place.first) * sizeof(IndexBucket),
+          (shard_at + place.second) * sizeof(IndexBucket)};
+}
+
+ReadOutcome ObjectReader::Find(std::string_view key, Hash128 hash, FoundObject* found) const {
+  ReadOutcome outcome = ReadOutcome::kChanged;
+  for (int i = 0; i < kAttempts && outcome == ReadOutcome::kChanged; ++i) {
+    outcome = FindOnce(key, hash, found);
+  }
+  return outcome;
+}
+
+ReadOutcome ObjectReader::FindOnce(std::string_view key, Hash128 hash, FoundObject* found) const {
+  const RemoteMemory& control = pool_->control();
+  found->shard_at = ShardAt(shm::ShardOf(hash));
+  found->shard_word = control.LoadWord(found->shard_at);
+  found->needed = shm::TableOf(found->shard_word);
+  if (found->needed == 0) return ReadOutcome::kNotConclusive;
+  const RemoteMemory* const table = pool_->table(found->needed);
+  if (table == nullptr) return ReadOutcome::kNeedTable;
+  const Buckets buckets = BucketsOf(table, hash);
+  if (buckets.table == nullptr) return ReadOutcome::kMismatch;
+  found->table = table;
+  for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
+    for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
+      found->entry_at = bucket_at + i * sizeof(IndexEntry);
+      found->entry_word = table->LoadWord(found->entry_at);
+      if (!TagFits(found->entry_word, hash)) continue;
+      const uint64_t location = table->LoadWord(found->entry_at + offsetof(IndexEntry, location));
+      if (table->LoadWord(found->entry_at) != found->entry_word) return ReadOutcome::kChanged;
+      switch (Examine(key, hash, location, found)) {
+        case Candidate::kThisKey:
+          return ReadOutcome::kHit;
+        case Candidate::kOtherKey:
+          break;
+        case Candidate::kNeedSegment:
+          found->needed = shm::SegmentOf(location);
+          return ReadOutcome::kNeedSegment;
+        case Candidate::kChanged:
+          return ReadOutcome::kChanged;
+        case Candidate::kDamaged:
+          return ReadOutcome::kMismatch;
+      }
+    }
+  }
+  // No entry. That proves something if the index held every object all the while.
+  if (control.LoadWord(found->shard_at) != found->shard_word) return ReadOutcome::kChanged;
+  const bool conclusive = !shm::IsIncomplete(found->shard_word) &&
+                          control.LoadWord(offsetof(ControlPage, view)) == view_;
+  return conclusive ? ReadOutcome::kMiss : ReadOutcome::kNotConclusive;
+}
+
+// What the header at `location` is. Any verdict but kChanged was checked against the entry after
+// the last byte was looked at.
+ObjectReader::Candidate ObjectReader::Examine(std::string_view key, Hash128 hash, uint64_t location,
+                                              FoundObject* found) const {
+  found->segment = pool_->segment(shm::SegmentOf(location));
+  if (found->segment == nullptr) return Candidate::kNeedSegment;
+  found->header_at = shm::OffsetOf(location);
+  if (!Inside(found->header_at, shm::kObjectHeaderBytes, found->segment->size_bytes())) {
+    return Candidate::kDamaged;
+  }
+  ObjectHeader header;
+  found->segment->Read(found->header_at,
+                       {reinterpret_cast<std::byte*>(&header), shm::kObjectHeaderBytes});
+  Candidate verdict = Candidate::kDamaged;
+  if (CheckHeader(header)) {
+    if (header.key_hash_lo != hash.lo || header.key_hash_hi != hash.hi ||
+        header.key_bytes != key.size()) {
+      verdict = Candidate::kOtherKey;
+    } else if (TakeGeometry(header, found)) {
+      std::array<std::byte, kKeyBytesMax> stored;
+      const MutableBytes bytes = std::span(stored).first(key.size());
+      found->segment->Read(found->header_at + header.key_offset, bytes);
+      verdict = AsText(bytes) == key ? Candidate::kThisKey : Candidate::kOtherKey;
+    }
+  }
+  return StillThere(*found) ? verdict : Candidate::kChanged;
+}
+
+bool ObjectReader::CheckHeader(const ObjectHeader& header) const {
+  return header.magic == shm::kObjectMagic && header.version == shm::kObjectHeaderVersion &&
+         header.header_bytes == shm::kObjectHeaderBytes &&
+         header.namespace_id == identity_->ns.id.value() &&
+         header.namespace_generation == identity_->ns.generation &&
+         header.boot_id == identity_->boot_id && header.ttl_s == 0 &&
+         header.header_checksum == shm::HeaderChecksum(header);
+}
+
+// Where the object's parts lie; false when not all of them lie inside the segment.
+bool ObjectReader::TakeGeometry(const ObjectHeader& header, FoundObject* found) {
+  // No sum can overflow: the header lies inside the segment, and so do the parts before they count.
+  const uint64_t room = found->segment->size_bytes() - found->header_at;
+  const uint64_t pieces = PieceCount(header.payload_bytes);
+  const uint64_t table_bytes = pieces > 1 ? pieces * sizeof(uint64_t) : 0;
+  const bool table_fits = pieces == 1 ? header.table_offset == 0
+                                      : header.table_offset >= shm::kObjectHeaderBytes &&
+                                            header.piece_bytes_log2 == 16 &&
+                                            Inside(header.table_offset, table_bytes, room);
+  if (header.key_bytes > kKeyBytesMax || !Inside(header.key_offset, header.key_bytes, room) ||
+      !Inside(header.payload_offset, header.payload_bytes, room) || !table_fits) {
+    return false;
+  }
+  found->payload_at = found->header_at + header.payload_offset;
+  found->payload_bytes = header.payload_bytes;
+  found->table_at = pieces > 1 ? found->header_at + header.table_offset : 0;
+  found->checksum = header.checksum;
+  return true;
+}
+
+ReadOutcome ObjectReader::Read(std::string_view key, Hash128 hash, const CopyRequest& request,
+                               FoundObject* found) const {
+  for (int i = 0; i < kAttempts; ++i) {
+    const ReadOutcome outcome = FindOnce(key, hash, found);
+    if (outcome == ReadOutcome::kChanged) continue;
+    if (outcome != ReadOutcome::kHit) return outcome;
+    const uint64_t room = request.into.size_bytes();
+    if (request.ranged) {
+      if (!Inside(request.offset, room, found->payload_bytes)) return ReadOutcome::kOutOfRange;
+    } else if (request.grow == nullptr && room < found->payload_bytes) {
+      return ReadOutcome::kTooSmall;
+    }
+    const bool matches = Copy(*found, request);
+    if (StillThere(*found)) return matches ? ReadOutcome::kHit : ReadOutcome::kMismatch;
+  }
+  return ReadOutcome::kChanged;
+}
+
+bool ObjectReader::Copy(const FoundObject& found, const CopyRequest& request) {
+  if (request.ranged) {
+    return CopyRange(found, request.offset, request.into.parts(), request.into.size_bytes(),
+                     request.verify);
+  }
+  if (request.grow == nullptr) return CopyWhole(found, request.into.parts(), request.verify);
+  request.grow->resize(found.payload_bytes);
+  const MutableBytes grown = std::as_writable_bytes(std::span(*request.grow));
+  return CopyWhole(found, std::span(&grown, 1), request.verify);
+}
+
+void ObjectReader::PrefetchBuckets(Hash128 hash) const {
+  const uint64_t word = pool_->control().LoadWord(ShardAt(shm::ShardOf(hash)));
+  const RemoteMemory* const table = pool_->table(shm::TableOf(word));
+  if (table == nullptr || table->address() == nullptr) return;
+  const Buckets buckets = BucketsOf(table, hash);
+  if (buckets.table == nullptr) return;
+  __builtin_prefetch(table->address() + buckets.first);
+  __builtin_prefetch(table->address() + buckets.second);
+}
+
+const std::byte* ObjectReader::PeekHeader(Hash128 hash, const RemoteMemory** segment) const {
+  const uint64_t word = pool_->control().LoadWord(ShardAt(shm::ShardOf(hash)));
+  const RemoteMemory* const table = pool_->table(shm::TableOf(word));
+  if (table == nullptr || table->address() == nullptr) return nullptr;
+  const Buckets buckets = BucketsOf(table, hash);
+  if (buckets.table == nullptr) return nullptr;
+  for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
+    for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
+      const uint64_t at = bucket_at + i * sizeof(IndexEntry);
+      if (!TagFits(table->LoadWord(at), hash)) continue;
+      const uint64_t location = table->LoadWord(at + offsetof(IndexEntry, location));
+      *segment = pool_->segment(shm::SegmentOf(location));
+      const uint64_t offset = shm::OffsetOf(location);
+      if (*segment == nullptr || (*segment)->address() == nullptr ||
+          !Inside(offset, shm::kObjectHeaderBytes, (*segment)->size_bytes())) {
+        return nullptr;
+      }
+      return (*segment)->address() + offset;
+    }
+  }
+  return nullptr;
+}
+
+void ObjectReader::PrefetchHeader(Hash128 hash) const {
+  const RemoteMemory* segment = nullptr;
+  const std::byte* const header = PeekHeader(hash, &segment);
+  if (header == nullptr) return;
+  __builtin_prefetch(header);
+  __builtin_prefetch(header + 64);
+}
+
+void ObjectReader::PrefetchKey(Hash128 hash) const {
+  const RemoteMemory* segment = nullptr;
+  const std::byte* const header = PeekHeader(hash, &segment);
+  if (header == nullptr) return;
+  const auto header_at = static_cast<uint64_t>(header - segment->address());
+  uint32_t key_offset = 0;
+  segment->Read(header_at + offsetof(ObjectHeader, key_offset),
+                std::as_writable_bytes(std::span(&key_offset, 1)));
+  // A prefetch of an address that is not mapped does nothing, but let it be inside.
+  if (Inside(header_at + key_offset, 1, segment->size_bytes())) {
+    __builtin_prefetch(header + key_offset);
+  }
+}
+
+}  // namespace ems::internal

@@ -1,0 +1,239 @@
+#include "mp_sdk/internal/one_sided.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/object_key.h"
+
+namespace ems::internal {
+namespace {
+
+constexpr uint32_t kSampleOneIn = 64;
+
+Status TooSmall(const FoundObject& found, const CopyRequest& request) {
+  return Error(StatusCode::kOutOfRange, "value of {} bytes, buffer of {}", found.payload_bytes,
+               request.into.size_bytes());
+}
+
+Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
+  return Error(StatusCode::kOutOfRange, "{} bytes from {} of a value of {}",
+               request.into.size_bytes(), request.offset, found.payload_bytes);
+}
+
+}  // namespace
+
+// What all keys of a call share; counts are added up once, at its end.
+struct OneSided::Call {
+  explicit Call(OneSided* sided, bool touches)
+      : owner(sided),
+        pass(sided->servers_->gate().Enter()),
+        routes(sided->servers_->routes()),
+        now(Clock::System().Now()),
+        touch(touches) {}
+  ~Call() {
+    for (size_t i = 0; i < kCounters; ++i) owner->counters_.Add(i, counts[i]);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  ObjectReader ReaderOf(const Target& target) const {
+    return {target.session, &target.session->identity(), routes->view};
+  }
+
+  OneSided* owner;
+  const ReaderGate::Pass pass;
+  const LocalRoutes* const routes;
+  const TimePoint now;
+  const bool touch;
+  std::array<uint64_t, kCounters> counts{};
+};
+
+bool OneSided::WantsChecksum(Verify verify, bool view) const {
+  if (verify == Verify::kDefault) {
+    verify = policy_ == ChecksumPolicy::kNever     ? Verify::kNever
+             : policy_ == ChecksumPolicy::kSampled ? Verify::kSampled
+             : view                                ? Verify::kSampled
+                                                   : Verify::kAlways;
+  }
+  if (verify != Verify::kSampled) return verify == Verify::kAlways;
+  static thread_local uint32_t reads = 0;
+  return reads++ % kSampleOneIn == 0;
+}
+
+// Where to read a key, if it can be read at all.
+OneSided::Target OneSided::Aim(std::string_view key, std::string_view route_key, Call* call) const {
+  Target target;
+  if (call->routes == nullptr || key.empty() || key.size() > kKeyBytesMax) return target;
+  const LocalServer* const server =
+      call->routes->Of(SlotOf(ns_.id, route_key.empty() ? key : route_key));
+  if (server == nullptr) return target;  // on another host
+  ShmSession* const session = server->session.load(std::memory_order_seq_cst);
+  if (session == nullptr || !session->usable()) {
+    ++call->counts[kNotAttached];
+    return target;
+  }
+  target.session = session;
+  target.hash = KeyHash(key);
+  if (call->ReaderOf(target).IsCurrent(call->now)) return target;
+  ++call->counts[kNotCurrent];
+  target.session = nullptr;
+  return target;
+}
+
+// What an outcome means for the caller; nullopt: ask the server. `request`: of a copy.
+std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const FoundObject& found,
+                                                 const Target& target, const CopyRequest* request,
+                                                 Call* call) const {
+  switch (outcome) {
+    case ReadOutcome::kHit:
+    case ReadOutcome::kTooSmall:
+    case ReadOutcome::kOutOfRange:
+      if (call->touch) target.session->Touch(target.hash);
+      ++call->counts[kOneSided];
+      if (outcome == ReadOutcome::kTooSmall) return TooSmall(found, *request);
+      if (outcome == ReadOutcome::kOutOfRange) return BeyondTheEnd(found, *request);
+      return request != nullptr && request->ranged ? request->into.size_bytes()
+                                                   : found.payload_bytes;
+    case ReadOutcome::kMiss:
+      ++call->counts[kOneSided];
+      return Miss();
+    case ReadOutcome::kNeedTable:
+    case ReadOutcome::kNeedSegment:
+      target.session->Want(
+          outcome == ReadOutcome::kNeedTable ? shm::SessionOp::kTable : shm::SessionOp::kSegment,
+          found.needed);
+      ++call->counts[kNotAttached];
+      return std::nullopt;
+    case ReadOutcome::kNotCurrent:
+      ++call->counts[kNotCurrent];
+      return std::nullopt;
+    case ReadOutcome::kMismatch:
+      ++call->counts[kMismatches];
+      [[fallthrough]];
+    case ReadOutcome::kNotConclusive:
+    case ReadOutcome::kChanged:
+      break;
+  }
+  ++call->counts[kNotConclusive];
+  return std::nullopt;
+}
+
+std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetOptions& options) {
+  Call call(this, options.touch);
+  const Target target = Aim(item.key, item.route_key, &call);
+  if (target.session == nullptr) return std::nullopt;
+  FoundObject found;
+  const ReadOutcome outcome = call.ReaderOf(target).Find(item.key, target.hash, &found);
+  return Settle(outcome, found, target, nullptr, &call);
+}
+
+std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string_view route_key,
+                                               const CopyRequest& request,
+                                               const GetOptions& options) {
+  Call call(this, options.touch);
+  const Target target = Aim(key, route_key, &call);
+  if (target.session == nullptr) return std::nullopt;
+  CopyRequest copy = request;
+  copy.verify = WantsChecksum(options.verify, false);
+  FoundObject found;
+  const ReadOutcome outcome = call.ReaderOf(target).Read(key, target.hash, copy, &found);
+  return Settle(outcome, found, target, &copy, &call);
+}
+
+std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetOptions& options) {
+  Call call(this, options.touch);
+  const Target target = Aim(item.key, item.route_key, &call);
+  if (target.session == nullptr) return std::nullopt;
+  const ObjectReader reader = call.ReaderOf(target);
+  FoundObject found;
+  ObjectView view;
+  ReadOutcome outcome = ReadOutcome::kChanged;
+  for (int i = 0; i < ObjectReader::kAttempts && outcome == ReadOutcome::kChanged; ++i) {
+    outcome = reader.Find(item.key, target.hash, &found);
+    if (outcome != ReadOutcome::kHit) break;
+    const ShmSession::Pinned pinned = target.session->Pin(found, reader, &view);
+    if (pinned == ShmSession::Pinned::kFull) {
+      return Error(StatusCode::kResourceExhausted,
+                   "a view of {} bytes: this client's views pin {} of {}, and {} at most at once",
+                   found.payload_bytes, target.session->pinned_bytes(),
+                   target.session->pin_bytes_max(), shm::kHazardsMax);
+    }
+    if (pinned == ShmSession::Pinned::kChanged) outcome = ReadOutcome::kChanged;
+  }
+  if (outcome == ReadOutcome::kHit && WantsChecksum(options.verify, true) && !view.Verify().ok()) {
+    outcome = ReadOutcome::kMismatch;
+  }
+  std::optional<Result<uint64_t>> settled = Settle(outcome, found, target, nullptr, &call);
+  if (!settled) return std::nullopt;
+  if (!settled->ok()) return std::move(*settled).status();
+  return view;
+}
+
+// Takes the keys in windows: all buckets of a window are on their way to the cache before the first
+// is looked at, then all headers, then all keys.
+template <typename Item, typename One>
+void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
+                     std::vector<uint32_t>* left, One one) {
+  std::array<Target, kWindow> targets;
+  for (size_t begin = 0; begin < items.size(); begin += kWindow) {
+    const size_t count = std::min(kWindow, items.size() - begin);
+    const auto each = [&](auto step) {
+      for (size_t i = 0; i < count; ++i) {
+        if (targets[i].session != nullptr) step(call->ReaderOf(targets[i]), targets[i].hash);
+      }
+    };
+    for (size_t i = 0; i < count; ++i) {
+      const Item& item = items[begin + i];
+      targets[i] = Aim(item.key, item.route_key, call);
+      if (targets[i].session == nullptr) continue;
+      call->ReaderOf(targets[i]).PrefetchBuckets(targets[i].hash);
+    }
+    each([](const ObjectReader& reader, Hash128 hash) { reader.PrefetchHeader(hash); });
+    each([](const ObjectReader& reader, Hash128 hash) { reader.PrefetchKey(hash); });
+    for (size_t i = 0; i < count; ++i) {
+      std::optional<Result<uint64_t>> settled;
+      if (targets[i].session != nullptr) settled = one(items[begin + i], targets[i]);
+      if (settled) {
+        results[begin + i] = *std::move(settled);
+      } else {
+        left->push_back(static_cast<uint32_t>(begin + i));
+      }
+    }
+  }
+}
+
+void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
+                           std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
+  Call call(this, options.touch);
+  Sweep(items, &call, results, left, [&](const KeyItem& item, const Target& target) {
+    FoundObject found;
+    const ReadOutcome outcome = call.ReaderOf(target).Find(item.key, target.hash, &found);
+    return Settle(outcome, found, target, nullptr, &call);
+  });
+}
+
+void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& options,
+                         std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
+  Call call(this, options.touch);
+  Sweep(items, &call, results, left, [&](const GetItem& item, const Target& target) {
+    const CopyRequest copy{.into = item.into,
+                           .grow = nullptr,
+                           .ranged = false,
+                           .offset = 0,
+                           .verify = WantsChecksum(options.verify, false)};
+    FoundObject found;
+    const ReadOutcome outcome = call.ReaderOf(target).Read(item.key, target.hash, copy, &found);
+    return Settle(outcome, found, target, &copy, &call);
+  });
+}
+
+OneSidedStats OneSided::stats() const {
+  return {.one_sided = counters_.Sum(kOneSided),
+          .not_attached = counters_.Sum(kNotAttached),
+          .not_current = counters_.Sum(kNotCurrent),
+          .not_conclusive = counters_.Sum(kNotConclusive),
+          .mismatches = counters_.Sum(kMismatches)};
+}
+
+}  // namespace ems::internal

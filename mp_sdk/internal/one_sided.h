@@ -1,0 +1,84 @@
+#pragma once
+// Reads of the servers on this host without their help, in the terms of Client: what is settled
+// here needs no frame; the rest goes over the socket.
+//
+// A call takes the gate, the routes and the clock once, whatever the number of its keys. Nothing
+// here blocks or retries for longer than ObjectReader's attempts.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "mp_sdk/internal/local_servers.h"
+#include "mp_sdk/internal/object_reader.h"
+#include "mp_sdk/internal/stripe.h"
+#include "mp_sdk/object_view.h"
+#include "mp_sdk/options.h"
+
+namespace ems::internal {
+
+struct OneSidedStats {
+  uint64_t one_sided = 0, not_attached = 0, not_current = 0, not_conclusive = 0, mismatches = 0;
+};
+
+// Threading: thread-safe.
+class OneSided final {
+ public:
+  // `servers` must outlive this.
+  OneSided(LocalServers* servers, const NamespaceInfo& ns)
+      : servers_(servers), ns_(ns.ref), policy_(ns.checksum) {}
+
+  // Single keys: the answer, or nullopt when the server has to be asked.
+  // Cost: no allocation on a hit (but for `grow` and once a thread), no lock.
+  std::optional<Result<uint64_t>> Lookup(const KeyItem& item, const GetOptions& options);
+  std::optional<Result<uint64_t>> Read(std::string_view key, std::string_view route_key,
+                                       const CopyRequest& request, const GetOptions& options);
+  std::optional<Result<ObjectView>> View(const KeyItem& item, const GetOptions& options);
+
+  // Many keys: `results[i]` is set for each item that is settled, the numbers of the others are
+  // appended to `left`. Shape: results is [items]. Values are lengths. Cost: as above; the cache
+  // misses of kWindow keys overlap.
+  void MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
+                   std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
+  void MultiRead(std::span<const GetItem> items, const GetOptions& options,
+                 std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
+
+  OneSidedStats stats() const;
+
+ private:
+  static constexpr size_t kWindow = 32;
+  enum Counter : size_t {
+    kOneSided,
+    kNotAttached,
+    kNotCurrent,
+    kNotConclusive,
+    kMismatches,
+    kCounters
+  };
+  // A key on its way.
+  struct Target {
+    ShmSession* session = nullptr;  // nullptr: the server has to be asked
+    Hash128 hash;
+  };
+  struct Call;
+
+  Target Aim(std::string_view key, std::string_view route_key, Call* call) const;
+  std::optional<Result<uint64_t>> Settle(ReadOutcome outcome, const FoundObject& found,
+                                         const Target& target, const CopyRequest* request,
+                                         Call* call) const;
+  template <typename Item, typename One>
+  void Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
+             std::vector<uint32_t>* left, One one);
+  bool WantsChecksum(Verify verify, bool view) const;
+
+  LocalServers* servers_;
+  const NamespaceRef ns_;
+  const ChecksumPolicy policy_;
+  StripedCounters<kCounters> counters_;
+};
+
+}  // namespace ems::internal

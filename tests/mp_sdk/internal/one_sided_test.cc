@@ -1,0 +1,219 @@
+// What must hold: what can be settled here is, the rest is left to the socket and counted by its
+// reason; the checksum is looked at when it was asked for.
+#include "mp_sdk/internal/one_sided.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/object_key.h"
+#include "tests/support/memory_server.h"
+#include "tests/support/self_verifying.h"
+#include "tests/support/shm_peer.h"
+
+namespace ems::internal {
+namespace {
+
+using testing::Eventually;
+using testing::MakeValue;
+using testing::PoolImage;
+using testing::ShmPeer;
+using namespace std::chrono_literals;
+
+MutableBytes Room(std::string* text) { return std::as_writable_bytes(std::span(*text)); }
+
+struct OneSidedTest : ::testing::Test {
+  OneSidedTest() {
+    ns.ref = PoolImage::kNs;
+    sided = std::make_unique<OneSided>(&servers, ns);
+    peer.Start();
+  }
+  ViewCache::View ViewOf(uint64_t epoch) {
+    NodeInfo node;
+    node.id = NodeId(4);
+    node.unix_path = peer.path();
+    node.host_id = "here";
+    SlotTable slots;
+    for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), node.id);
+    return *DhtView::Make(ViewVersion(1, epoch), {node}, slots, false);
+  }
+  // Attaches and reads until all memories are here.
+  void Follow() {
+    servers.Follow(ViewOf(4));  // PoolImage::kView
+    ASSERT_TRUE(Eventually([&] { return Get("warm").has_value(); }));
+  }
+  std::optional<Result<uint64_t>> Get(std::string_view key, Verify verify = Verify::kDefault) {
+    GetOptions options;
+    options.verify = verify;
+    return sided->Read(key, {}, {.into = {}, .grow = &value}, options);
+  }
+  std::optional<Result<ObjectView>> View(std::string_view key, Verify verify = Verify::kDefault) {
+    GetOptions options;
+    options.verify = verify;
+    return sided->View({.key = key}, options);
+  }
+
+  PoolImage image;
+  ShmPeer peer{&image};
+  LocalServers servers{PoolImage::kNs, 500ms, "here"};
+  NamespaceInfo ns;
+  std::unique_ptr<OneSided> sided;
+  std::string value;
+};
+
+struct WarmTest : OneSidedTest {
+  void SetUp() override {
+    image.Put(1024 * 1024, "warm", "warm", 1);
+    Follow();
+  }
+};
+
+TEST_F(OneSidedTest, BeforeTheFirstViewTheServerIsAsked) {
+  EXPECT_FALSE(Get("key"));
+  EXPECT_EQ(sided->stats().not_attached, 0U) << "nobody knows where it is";
+}
+
+TEST_F(OneSidedTest, MemoriesThatAreNotHereYetAreAskedForMeanwhile) {
+  image.Put(1024 * 1024, "warm", "warm", 1);
+  Follow();
+  EXPECT_GT(sided->stats().not_attached, 0U);
+  EXPECT_EQ(sided->stats().one_sided, 1U);
+  EXPECT_EQ(peer.segments_asked, 1);
+  EXPECT_EQ(value, "warm");
+}
+
+TEST_F(WarmTest, HitsAndMissesAreSettledAndTouched) {
+  const std::string stored = MakeValue("ns", "key", 1, 10'000);
+  image.Put(0, "key", stored, 9);
+  const uint64_t touches = peer.page().touch_count;
+  const uint64_t before = sided->stats().one_sided;
+  EXPECT_EQ(**Get("key"), stored.size());
+  EXPECT_EQ(value, stored);
+  EXPECT_EQ(Get("none")->status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(**sided->Lookup({.key = "key"}, {}), stored.size());
+  EXPECT_EQ(sided->Lookup({.key = "none"}, {})->status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(sided->stats().one_sided, before + 4);
+  EXPECT_EQ(peer.page().touch_count, touches + 2) << "hits alone";
+  EXPECT_EQ(peer.page().touches[touches].hash_lo, KeyHash("key").lo);
+  EXPECT_TRUE(sided->Lookup({.key = "key"}, {.touch = false}));
+  EXPECT_EQ(peer.page().touch_count, touches + 2);
+}
+
+TEST_F(WarmTest, KeysThatAreNoKeysAreLeftToTheSocket) {
+  EXPECT_FALSE(Get(""));
+  EXPECT_FALSE(Get(std::string(kKeyBytesMax + 1, 'x')));
+}
+
+TEST_F(WarmTest, RoomsAndRangesThatDoNotFitAreSettled) {
+  image.Put(0, "key", "0123456789", 9);
+  std::string small(5, '\0');
+  EXPECT_EQ(sided->Read("key", {}, {.into = Room(&small)}, {})->status().code(),
+            StatusCode::kOutOfRange);
+  EXPECT_EQ(**sided->Read("key", {}, {.into = Room(&small), .ranged = true, .offset = 5}, {}), 5U);
+  EXPECT_EQ(small, "56789");
+  EXPECT_EQ(sided->Read("key", {}, {.into = Room(&small), .ranged = true, .offset = 6}, {})
+                ->status()
+                .code(),
+            StatusCode::kOutOfRange);
+}
+
+TEST_F(WarmTest, ANewerViewThanTheServersLeavesReadsToTheSocket) {
+  servers.Follow(ViewOf(5));
+  EXPECT_FALSE(Get("warm"));
+  EXPECT_EQ(sided->stats().not_current, 1U);
+  image.page().view = ViewVersion(1, 5).packed();
+  EXPECT_TRUE(Get("warm"));
+}
+
+TEST_F(WarmTest, AnIndexOutOfItsLeaseIsNotRead) {
+  image.page().readable_until_ns = Clock::System().Now().time_since_epoch().count() - 1;
+  EXPECT_FALSE(Get("warm"));
+  EXPECT_FALSE(sided->Lookup({.key = "none"}, {}));
+  EXPECT_EQ(sided->stats().not_current, 2U);
+}
+
+TEST_F(WarmTest, AMissThatProvesNothingIsLeftToTheSocket) {
+  for (auto& shard : image.page().shards) shard = shm::ShardWord(PoolImage::kTableId, true);
+  EXPECT_FALSE(Get("none"));
+  EXPECT_EQ(sided->stats().not_conclusive, 1U);
+  EXPECT_TRUE(Get("warm"));
+}
+
+TEST_F(WarmTest, TheChecksumIsLookedAtAsAsked) {
+  image.Put(0, "key", "0123456789", 9);
+  image.segment_file().bytes()[image.header(0).payload_offset] ^= std::byte{1};
+  EXPECT_FALSE(Get("key", Verify::kAlways));
+  EXPECT_FALSE(Get("key", Verify::kDefault)) << "the namespace says always";
+  EXPECT_EQ(sided->stats().mismatches, 2U);
+  EXPECT_TRUE(Get("key", Verify::kNever));
+  EXPECT_FALSE(View("key", Verify::kAlways));
+  int caught = 0;
+  for (int i = 0; i < 128; ++i) caught += View("key") ? 0 : 1;
+  EXPECT_EQ(caught, 2) << "one view in 64";
+}
+
+TEST_F(WarmTest, ViewsAreHeldAndCounted) {
+  const std::string stored = MakeValue("ns", "key", 1, 10'000);
+  image.Put(0, "key", stored, 9);
+  auto view = View("key");
+  ASSERT_TRUE(view && view->ok());
+  EXPECT_EQ(AsText((*view)->bytes()), stored);
+  EXPECT_EQ(peer.page().hazards[peer.page().hazard_end - 1], shm::GenerationTag(9, KeyHash("key")));
+  EXPECT_EQ(View("none")->status().code(), StatusCode::kNotFound);
+  std::vector<ObjectView> views;
+  while (true) {
+    auto one_more = View("key");
+    ASSERT_TRUE(one_more);
+    if (!one_more->ok()) {
+      EXPECT_EQ(one_more->status().code(), StatusCode::kResourceExhausted);
+      break;
+    }
+    views.push_back(**std::move(one_more));
+  }
+  EXPECT_EQ(views.size(), shm::kHazardsMax - 1);
+}
+
+TEST_F(WarmTest, ManyKeysAreSettledInOneSweep) {
+  std::vector<std::string> names;
+  std::vector<KeyItem> keys;
+  for (int i = 0; i < 100; ++i) names.push_back("many" + std::to_string(i));
+  uint64_t at = 0;
+  for (size_t i = 0; i < names.size(); i += 3) {
+    const std::string stored = MakeValue("ns", names[i], 1, 300 + i);
+    image.Put(at, names[i], stored, 100 + i);
+    at += PoolImage::SizeOf(names[i], stored);
+  }
+  for (const std::string& name : names) keys.push_back({.key = name});
+  keys.push_back({.key = ""});
+  std::vector<Result<uint64_t>> lengths(keys.size(), Result<uint64_t>(uint64_t{0}));
+  std::vector<uint32_t> left;
+  sided->MultiLookup(keys, {}, lengths, &left);
+  EXPECT_THAT(left, ::testing::ElementsAre(100U));
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(lengths[i].ok(), i % 3 == 0);
+    EXPECT_TRUE(i % 3 != 0 || *lengths[i] == 300 + i);
+  }
+  std::vector<std::string> rooms(names.size(), std::string(500, '\0'));
+  std::vector<GetItem> gets;
+  for (size_t i = 0; i < names.size(); ++i) {
+    gets.push_back({.key = names[i], .into = Room(&rooms[i])});
+  }
+  left.clear();
+  sided->MultiRead(gets, {}, std::span(lengths).first(gets.size()), &left);
+  EXPECT_THAT(left, ::testing::IsEmpty());
+  for (size_t i = 0; i < names.size(); i += 3) {
+    EXPECT_EQ(rooms[i].substr(0, *lengths[i]), MakeValue("ns", names[i], 1, 300 + i));
+  }
+}
+
+TEST_F(WarmTest, AServerThatIsGoneLeavesReadsToTheSocketAtOnce) {
+  peer.HangUp();
+  EXPECT_TRUE(Eventually([&] { return !Get("warm").has_value(); }));
+  EXPECT_GE(sided->stats().not_attached, 1U);
+}
+
+}  // namespace
+}  // namespace ems::internal
