@@ -24,7 +24,7 @@ pid_t ListenerPid(const std::string& unix_path) {
   address.sun_family = AF_UNIX;
   if (unix_path.empty() || unix_path.size() >= sizeof(address.sun_path)) return 0;
   std::memcpy(address.sun_path, unix_path.data(), unix_path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return 0;
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -69,6 +69,30 @@ std::vector<pid_t> LocalServerPids(const DhtView& view) {
     if (pid > 0) pids.push_back(pid);
   }
   return pids;
+}
+
+Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view) {
+  const std::string here = fabric::HostId();
+  if (view.nodes().empty()) return Error(StatusCode::kFailedPrecondition, "there are no servers");
+  for (const NodeInfo& node : view.nodes()) {
+    if (node.host_id != here) {
+      return Error(StatusCode::kFailedPrecondition,
+                   "server {} ({}) is not on this host: run this on the servers' own, or ems-bench "
+                   "store from here",
+                   node.name, node.data_address);
+    }
+    if (node.unix_path.empty()) {
+      return Error(StatusCode::kFailedPrecondition,
+                   "server {} has no unix_path, over which local clients reach its memory: set one",
+                   node.name);
+    }
+    if (ListenerPid(node.unix_path) <= 0) {
+      return Error(StatusCode::kFailedPrecondition,
+                   "server {} does not answer on its unix_path {}: is it gone, or of another user?",
+                   node.name, node.unix_path);
+    }
+  }
+  return LocalServerPids(view);
 }
 
 }  // namespace ems::bench

@@ -37,4 +37,9 @@ class TemporaryNamespace final {
 // server.
 std::vector<pid_t> LocalServerPids(const DhtView& view);
 
+// The same for who can only measure servers of this machine that local clients reach: all of them.
+// Errors: kFailedPrecondition  no servers, one on another machine, without a unix_path, or that
+// does not answer there; the text says which
+Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view);
+
 }  // namespace ems::bench

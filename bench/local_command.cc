@@ -1,0 +1,390 @@
+#include "bench/local_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_cluster.h"
+#include "bench/ems_contender.h"
+#include "bench/interrupt.h"
+#include "bench/local_bench.h"
+#include "bench/local_gates.h"
+#include "bench/local_report.h"
+#include "bench/memcpy_contender.h"
+#include "bench/peer_contender.h"
+#include "bench/peer_server.h"
+#include "bench/report.h"
+#include "bench/svg_plot.h"
+#include "mp_sdk/client.h"
+#include "tools/terminal.h"
+
+namespace ems::bench {
+namespace {
+
+constexpr uint64_t kWorkingSetMax = 64 * kGiB;
+constexpr uint64_t kValueBytesMax = 64 * kMiB;
+constexpr uint64_t kKeysMax = uint64_t{1} << 20;
+// Values take more than their bytes: headers, chunks that are larger, the old value until it goes.
+constexpr double kPoolShareMax = 0.75;
+
+struct Flags {
+  std::string controller = "127.0.0.1:7400";
+  std::vector<std::string> sizes = {"4KiB", "64KiB", "256KiB", "1MiB", "4MiB", "16MiB"};
+  std::vector<std::string> peers = {"redis", "memcached"};
+  std::vector<std::string> peer_transports = {"unix", "tcp"};
+  std::string working_set = "1GiB";
+  std::string json_path, plot_path;
+  LocalSettings settings;
+  bool quick = false;
+  bool gate = false;
+};
+
+// One peer over one transport.
+struct PeerChoice {
+  std::string name;  // "redis unix"
+  PeerKind kind = PeerKind::kRedis;
+  PeerTransport transport = PeerTransport::kUnix;
+};
+
+// Flags as the run needs them.
+struct Plan {
+  Flags flags;
+  std::vector<uint64_t> sizes;
+  uint64_t working_set_bytes = 0;
+  std::vector<PeerChoice> peers;
+
+  uint64_t CountOf(uint64_t value_bytes) const {
+    return std::clamp<uint64_t>(working_set_bytes / value_bytes, 1, kKeysMax);
+  }
+  uint64_t LargestSize() const { return *std::max_element(sizes.begin(), sizes.end()); }
+};
+
+// Tiny rings and rounds, and of sizes only those that fit them.
+void MakeQuick(Flags* flags) {
+  LocalSettings& s = flags->settings;
+  s.rounds = std::min<uint64_t>(s.rounds, 3);
+  s.read_ring_bytes = s.put_ring_bytes = s.round_bytes = 4 * kMiB;
+  s.round_calls_max = s.light_calls = 64;
+  s.storm_time = std::chrono::milliseconds(100);
+  flags->working_set = "16MiB";
+}
+
+std::vector<PeerChoice> ChoosePeers(const Flags& flags) {
+  std::vector<PeerChoice> peers;
+  for (const std::string& peer : flags.peers) {
+    for (const std::string& transport : flags.peer_transports) {
+      if (peer == "none") continue;
+      peers.push_back(
+          {.name = fmt::format("{} {}", peer, transport),
+           .kind = peer == "redis" ? PeerKind::kRedis : PeerKind::kMemcached,
+           .transport = transport == "unix" ? PeerTransport::kUnix : PeerTransport::kTcp});
+    }
+  }
+  return peers;
+}
+
+// Errors: kInvalidArgument  what the user has to change
+Result<Plan> MakePlan(Flags flags) {
+  if (flags.quick) MakeQuick(&flags);
+  Plan plan;
+  EMS_ASSIGN_OR_RETURN(plan.working_set_bytes, ParseBytes(flags.working_set));
+  if (plan.working_set_bytes < kMiB || plan.working_set_bytes > kWorkingSetMax) {
+    return Error(StatusCode::kInvalidArgument, "--working-set: {} is not within 1 MiB and {}",
+                 flags.working_set, FormatBytes(kWorkingSetMax));
+  }
+  for (const std::string& text : flags.sizes) {
+    EMS_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+    if (bytes == 0 || bytes > std::min(kValueBytesMax, plan.working_set_bytes)) {
+      return Error(StatusCode::kInvalidArgument, "--sizes: {} is not within 1 byte and {}", text,
+                   FormatBytes(std::min(kValueBytesMax, plan.working_set_bytes)));
+    }
+    plan.sizes.push_back(bytes);
+  }
+  for (const uint64_t bytes : kLocalGateSizes) {
+    const bool there = std::find(plan.sizes.begin(), plan.sizes.end(), bytes) != plan.sizes.end();
+    if (flags.gate && !there) plan.sizes.push_back(bytes);
+  }
+  plan.peers = ChoosePeers(flags);
+  plan.flags = std::move(flags);
+  return plan;
+}
+
+// Errors: kFailedPrecondition  the servers' pools are too small; says what is needed
+Status CheckCapacity(const Plan& plan, const DhtView& view) {
+  uint64_t capacity = 0;
+  for (const NodeInfo& node : view.nodes()) capacity += node.capacity_bytes;
+  const auto working_set = static_cast<double>(plan.working_set_bytes);
+  if (working_set <= kPoolShareMax * static_cast<double>(capacity)) return OkStatus();
+  return Error(StatusCode::kFailedPrecondition,
+               "a working set of {} needs pools of {}, these have {}: give the servers more "
+               "(dram.bytes) or take a smaller --working-set",
+               FormatBytes(plan.working_set_bytes),
+               FormatBytes(static_cast<uint64_t>(working_set / kPoolShareMax)),
+               FormatBytes(capacity));
+}
+
+// A peer with its process.
+struct RunningPeer {
+  std::unique_ptr<PeerServer> server;
+  std::unique_ptr<PeerContender> contender;
+};
+
+Result<RunningPeer> StartPeer(const Plan& plan, const PeerChoice& choice, const ValueSet& values) {
+  const PeerServerOptions options{
+      .kind = choice.kind,
+      .transport = choice.transport,
+      // memcached's classes of items waste a fifth; an overwritten value is there twice for a while
+      .memory_bytes = 2 * plan.working_set_bytes + 16 * values.value_bytes() + 256 * kMiB,
+      .value_bytes_max = values.value_bytes()};
+  const std::vector<uint32_t>& threads = plan.flags.settings.threads;
+  const uint32_t callers = *std::max_element(threads.begin(), threads.end());
+  RunningPeer peer;
+  EMS_ASSIGN_OR_RETURN(peer.server, PeerServer::Start(options));
+  EMS_ASSIGN_OR_RETURN(peer.contender,
+                       PeerContender::Connect(choice.name, choice.kind, peer.server->address(),
+                                              peer.server->pid(), callers));
+  return peer;
+}
+
+// The whole measurement. Threading: one thread.
+class LocalRun final {
+ public:
+  LocalRun(const Plan& plan, std::string name_space, Client* client, std::vector<pid_t> pids,
+           Report* report)
+      : plan_(plan),
+        name_space_(std::move(name_space)),
+        client_(client),
+        pids_(std::move(pids)),
+        report_(report),
+        bar_({.label = "measuring",
+              .total = (plan.flags.settings.rounds + plan.flags.settings.warmup_rounds) *
+                       plan.sizes.size(),
+              .unit = "rounds"}) {}
+
+  Result<LocalResults> Measure() {
+    EMS_ASSIGN_OR_RETURN(arena_, PageBuffer::Make(plan_.working_set_bytes));
+    EMS_ASSIGN_OR_RETURN(bench_, LocalBench::Make(plan_.flags.settings, plan_.LargestSize(),
+                                                  [this] { bar_.Update(++rounds_done_); }));
+    for (const uint64_t bytes : plan_.sizes) EMS_RETURN_IF_ERROR(MeasureSize(bytes));
+    bar_.Clear();
+    return std::move(results_);
+  }
+
+ private:
+  Status MeasureSize(uint64_t bytes) {
+    const ValueSet values(name_space_, bytes, plan_.CountOf(bytes));
+    MemcpyContender limit(&values, arena_.bytes());
+    EMS_ASSIGN_OR_RETURN(const std::unique_ptr<EmsContender> ems,
+                         EmsContender::Make(client_, pids_, RegisteredBytes(), &values));
+    std::vector<RunningPeer> peers;
+    EMS_RETURN_IF_ERROR(StartPeers(values, &peers));
+    std::vector<Contender*> contenders = {&limit, ems.get()};
+    for (const RunningPeer& peer : peers) contenders.push_back(peer.contender.get());
+    EMS_ASSIGN_OR_RETURN(std::vector<LaneResult> lanes, bench_->Run(values, contenders));
+    std::move(lanes.begin(), lanes.end(), std::back_inserter(results_.lanes));
+    EMS_ASSIGN_OR_RETURN(const StormResult storm, bench_->Storm(values, ems.get()));
+    results_.storms.push_back(storm);
+    return ems->RemoveAll();
+  }
+
+  // As much as the bench puts from, with room for one value a caller.
+  uint64_t RegisteredBytes() const {
+    const LocalSettings& s = plan_.flags.settings;
+    return std::max(s.put_ring_bytes,
+                    plan_.LargestSize() * *std::max_element(s.threads.begin(), s.threads.end()));
+  }
+
+  // One that is not installed is left out, once and for all, and that is said.
+  Status StartPeers(const ValueSet& values, std::vector<RunningPeer>* peers) {
+    for (const PeerChoice& choice : plan_.peers) {
+      if (absent_.contains(choice.kind)) continue;
+      Result<RunningPeer> peer = StartPeer(plan_, choice, values);
+      if (peer.status().code() == StatusCode::kNotFound) {
+        absent_.insert(choice.kind);
+        Miss(choice, Message(peer.status()));
+        continue;
+      }
+      if (!peer.ok()) return Prefixed(peer.status(), choice.name);
+      if (versions_.insert(peer->server->version()).second) {
+        report_->json()["peers"].push_back(peer->server->version());
+      }
+      peers->push_back(*std::move(peer));
+    }
+    return OkStatus();
+  }
+
+  void Miss(const PeerChoice& choice, std::string_view why) {
+    for (const PeerChoice& same : plan_.peers) {
+      if (same.kind == choice.kind)
+        results_.missing.push_back(fmt::format("{}: {}", same.name, why));
+    }
+    bar_.Clear();
+    report_->Print(fmt::format("{}: left out, {}\n", PeerName(choice.kind), why));
+  }
+
+  const Plan& plan_;
+  const std::string name_space_;
+  Client* const client_;
+  const std::vector<pid_t> pids_;
+  Report* const report_;
+  terminal::ProgressBar bar_;
+  uint64_t rounds_done_ = 0;
+  PageBuffer arena_;
+  std::unique_ptr<LocalBench> bench_;
+  LocalResults results_;
+  std::set<PeerKind> absent_;
+  std::set<std::string> versions_;
+};
+
+void Announce(const Plan& plan, const std::string& name_space, size_t servers, Report* report) {
+  const LocalSettings& s = plan.flags.settings;
+  report->Print(fmt::format(
+      "ems-bench local: {} server{} on this host, namespace {}, working set {}, medians of {} "
+      "rounds\n"
+      "Every side has the same values, walks them in the same order and into the same memory; in "
+      "each round one follows the other.\n"
+      "memcpy: from a working set of this process. redis, memcached: children of this process, "
+      "nothing on disk, a client that does the least.\n"
+      "EMS keeps a checksum of every value, its Puts compute it; the peers keep none. \"Get, "
+      "checksum always verified\" checks it at each read, the plain Get does not.\n"
+      "CPU s/GB: of this process, and of the processes that serve. Latencies are of one call.\n",
+      servers, servers == 1 ? "" : "s", name_space, FormatBytes(plan.working_set_bytes), s.rounds));
+  report->json()["settings"] = {{"servers", servers},
+                                {"namespace", name_space},
+                                {"working_set_bytes", plan.working_set_bytes},
+                                {"rounds", s.rounds},
+                                {"warmup_rounds", s.warmup_rounds},
+                                {"read_ring_bytes", s.read_ring_bytes},
+                                {"put_ring_bytes", s.put_ring_bytes},
+                                {"quick", plan.flags.quick}};
+}
+
+// Why reads went over the socket, if any did.
+void TellStats(const ClientStats& stats, Report* report) {
+  report->json()["client"] = {
+      {"one_sided", stats.one_sided},     {"not_attached", stats.not_attached},
+      {"not_current", stats.not_current}, {"not_conclusive", stats.not_conclusive},
+      {"retries", stats.retries},         {"checksum_mismatches", stats.checksum_mismatches}};
+  const uint64_t asked = stats.not_attached + stats.not_current + stats.not_conclusive;
+  if (asked == 0) return;
+  report->Print(fmt::format(
+      "\n{} reads took the socket: {} not attached, {} index not current, {} not conclusive; {} "
+      "were one-sided\n",
+      asked, stats.not_attached, stats.not_current, stats.not_conclusive, stats.one_sided));
+}
+
+void Gates(const Plan& plan, const LocalResults& results, Report* report) {
+  if (plan.working_set_bytes < kLocalGateWorkingSet) {
+    report->Fail(fmt::format("the gates are stated for a working set of {}, this run had {}",
+                             FormatBytes(kLocalGateWorkingSet),
+                             FormatBytes(plan.working_set_bytes)));
+  }
+  report->Print("\n");
+  for (const LocalGate& gate : JudgeLocal(results)) {
+    report->Gate(gate.result.name, gate.result.value, gate.result.op, gate.result.bound);
+    if (!gate.why.empty()) report->Print(fmt::format("  {}\n", gate.why));
+  }
+}
+
+Status MeasureAndReport(const Plan& plan, const std::string& name_space, Report* report) {
+  ClientOptions options;
+  options.controller = plan.flags.controller;
+  options.name_space = name_space;
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(options));
+  const ViewCache::View view = client->views().view();
+  EMS_ASSIGN_OR_RETURN(const std::vector<pid_t> pids, RequireLocalServers(*view));
+  EMS_RETURN_IF_ERROR(CheckCapacity(plan, *view));
+  Announce(plan, name_space, pids.size(), report);
+
+  EMS_ASSIGN_OR_RETURN(const LocalResults results,
+                       LocalRun(plan, name_space, client.get(), pids, report).Measure());
+  report->Print(LocalTables(results));
+  TellStats(client->stats(), report);
+  const nlohmann::ordered_json figures = LocalJson(results);
+  report->json().update(figures);
+  if (!plan.flags.plot_path.empty()) {
+    const std::string subtitle = fmt::format(
+        "One caller, working set {}, medians of {} rounds that alternate in one run. EMS keeps a "
+        "checksum of each value, the peers keep none.",
+        FormatBytes(plan.working_set_bytes), plan.flags.settings.rounds);
+    EMS_RETURN_IF_ERROR(WriteWhole(plan.flags.plot_path, RenderSvg(LocalPlot(results, subtitle))));
+  }
+  if (plan.flags.gate) Gates(plan, results, report);
+  return OkStatus();
+}
+
+int RunLocal(const Flags& flags) {
+  const Result<Plan> plan = MakePlan(flags);
+  if (!plan.ok()) {
+    fmt::print(stderr, "ems-bench local: {}\n", Message(plan.status()));
+    return kExitUsage;
+  }
+  Report report("local", flags.json_path);
+  CatchInterrupts();
+  const Status status = [&]() -> Status {
+    EMS_ASSIGN_OR_RETURN(const auto temporary, TemporaryNamespace::Create(flags.controller));
+    return MeasureAndReport(*plan, temporary->name(), &report);
+  }();
+  if (!status.ok()) report.Fail(ToString(status));
+  return report.Finish();
+}
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  LocalSettings& s = flags->settings;
+  app->add_option("--controller", flags->controller, "host:port of the controller")
+      ->envname("EMS_CONTROLLER")
+      ->capture_default_str();
+  app->add_option("--sizes", flags->sizes, "Value sizes; --gate adds those that it needs")
+      ->delimiter(',')
+      ->capture_default_str();
+  app->add_option("--working-set", flags->working_set,
+                  "Bytes of values of one size; the servers need a third more")
+      ->capture_default_str();
+  app->add_option("--rounds", s.rounds, "Measured rounds; figures are their medians")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--threads", s.threads, "Numbers of callers")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--peers", flags->peers, "Caches to compare with, as far as they are installed")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"redis", "memcached", "none"}))
+      ->capture_default_str();
+  app->add_option("--peer-transports", flags->peer_transports, "How the peers are reached")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"unix", "tcp"}))
+      ->capture_default_str();
+  app->add_option("--json", flags->json_path, "Write the figures to this file");
+  app->add_option("--plot", flags->plot_path, "Draw GB/s and p50 by size into this SVG file");
+  app->add_flag("--quick", flags->quick, "A few seconds: a working set of 16 MiB, small rounds");
+  app->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
+}
+
+}  // namespace
+
+void AddLocalCommand(CLI::App* app, std::function<int()>* run) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* local = app->add_subcommand(
+      "local", "Measure a client on its servers' host beside memcpy, redis and memcached");
+  AddFlags(local, flags.get());
+  local->footer(
+      "All servers have to be on this host and to have a unix_path. redis-server and memcached "
+      "are\n"
+      "started and ended by the bench, on sockets and ports of their own.\n"
+      "Exit codes: 0 all went well; 1 an error, a wrong byte, a missing key or a failed gate; 2 "
+      "usage.\n"
+      "Examples:\n"
+      "  ems-bench local --plot local.svg\n"
+      "  ems-bench local --gate --json local.json\n"
+      "  ems-bench local --sizes 1MiB --threads 1 --peers none");
+  local->callback([flags, run] { *run = [flags] { return RunLocal(*flags); }; });
+}
+
+}  // namespace ems::bench
