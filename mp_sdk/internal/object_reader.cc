@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
+#include <cstring>
 
 #include "common/checksum.h"
 #include "common/object_key.h"
@@ -128,13 +128,11 @@ bool CopyRange(const FoundObject& found, uint64_t offset, std::span<const Mutabl
 }  // namespace
 
 bool ObjectReader::IsCurrent(TimePoint now) const {
-  const RemoteMemory& control = pool_->control();
-  if (control.LoadWord(offsetof(ControlPage, view)) < view_) return false;
-  const auto until =
-      static_cast<int64_t>(control.LoadWord(offsetof(ControlPage, readable_until_ns)));
+  if (control_.Load(offsetof(ControlPage, view)) < view_) return false;
+  const auto until = static_cast<int64_t>(control_.Load(offsetof(ControlPage, readable_until_ns)));
   if (now.time_since_epoch().count() > until) return false;
   static_assert(offsetof(ControlPage, closed) % sizeof(uint64_t) == 0);
-  return static_cast<uint32_t>(control.LoadWord(offsetof(ControlPage, closed))) == 0;
+  return static_cast<uint32_t>(control_.Load(offsetof(ControlPage, closed))) == 0;
 }
 
 bool ObjectReader::StillThere(const FoundObject& found) const {
@@ -142,17 +140,20 @@ bool ObjectReader::StillThere(const FoundObject& found) const {
   // to do, but a real barrier on ARM: the copy's loads come before the entry's.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (found.table->LoadWord(found.entry_at) != found.entry_word) return false;
-  if (pool_->control().LoadWord(found.shard_at) != found.shard_word) return false;
+  if (control_.Load(found.shard_at) != found.shard_word) return false;
   return found.segment->LoadWord(found.header_at + offsetof(ObjectHeader, state_generation)) ==
          shm::StateWord(found.entry_word >> 8, shm::ChunkState::kValid);
 }
 
-ObjectReader::Buckets ObjectReader::BucketsOf(const RemoteMemory* table, Hash128 hash) {
-  const uint64_t buckets = table->size_bytes() / shm::TableBytesOf(1);
-  if (!std::has_single_bit(buckets) || buckets < 2 || buckets > shm::kBucketsPerShardMax) return {};
+ObjectReader::Buckets ObjectReader::BucketsOf(uint64_t table_bytes, Hash128 hash) {
+  const uint64_t buckets = table_bytes / shm::TableBytesOf(1);
+  // Powers of two only; std::has_single_bit is a call where the CPU may be an old one.
+  if ((buckets & (buckets - 1)) != 0 || buckets < 2 || buckets > shm::kBucketsPerShardMax) {
+    return {};
+  }
   const shm::IndexPlace place = shm::PlaceOf(hash, buckets);
   const uint64_t shard_at = place.shard * buckets;
-  return {table, (shard_at + place.first) * sizeof(IndexBucket),
+  return {true, (shard_at + place.first) * sizeof(IndexBucket),
           (shard_at + place.second) * sizeof(IndexBucket)};
 }
 
@@ -165,23 +166,23 @@ ReadOutcome ObjectReader::Find(std::string_view key, Hash128 hash, FoundObject* 
 }
 
 ReadOutcome ObjectReader::FindOnce(std::string_view key, Hash128 hash, FoundObject* found) const {
-  const RemoteMemory& control = pool_->control();
   found->shard_at = ShardAt(shm::ShardOf(hash));
-  found->shard_word = control.LoadWord(found->shard_at);
+  found->shard_word = control_.Load(found->shard_at);
   found->needed = shm::TableOf(found->shard_word);
   if (found->needed == 0) return ReadOutcome::kNotConclusive;
   const RemoteMemory* const table = pool_->table(found->needed);
   if (table == nullptr) return ReadOutcome::kNeedTable;
-  const Buckets buckets = BucketsOf(table, hash);
-  if (buckets.table == nullptr) return ReadOutcome::kMismatch;
+  const Buckets buckets = BucketsOf(table->size_bytes(), hash);
+  if (!buckets.valid) return ReadOutcome::kMismatch;
   found->table = table;
+  const Words entries(*table);
   for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
     for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
       found->entry_at = bucket_at + i * sizeof(IndexEntry);
-      found->entry_word = table->LoadWord(found->entry_at);
+      found->entry_word = entries.Load(found->entry_at);
       if (!TagFits(found->entry_word, hash)) continue;
-      const uint64_t location = table->LoadWord(found->entry_at + offsetof(IndexEntry, location));
-      if (table->LoadWord(found->entry_at) != found->entry_word) return ReadOutcome::kChanged;
+      const uint64_t location = entries.Load(found->entry_at + offsetof(IndexEntry, location));
+      if (entries.Load(found->entry_at) != found->entry_word) return ReadOutcome::kChanged;
       switch (Examine(key, hash, location, found)) {
         case Candidate::kThisKey:
           return ReadOutcome::kHit;
@@ -198,9 +199,9 @@ ReadOutcome ObjectReader::FindOnce(std::string_view key, Hash128 hash, FoundObje
     }
   }
   // No entry. That proves something if the index held every object all the while.
-  if (control.LoadWord(found->shard_at) != found->shard_word) return ReadOutcome::kChanged;
-  const bool conclusive = !shm::IsIncomplete(found->shard_word) &&
-                          control.LoadWord(offsetof(ControlPage, view)) == view_;
+  if (control_.Load(found->shard_at) != found->shard_word) return ReadOutcome::kChanged;
+  const bool conclusive =
+      !shm::IsIncomplete(found->shard_word) && control_.Load(offsetof(ControlPage, view)) == view_;
   return conclusive ? ReadOutcome::kMiss : ReadOutcome::kNotConclusive;
 }
 
@@ -291,59 +292,45 @@ bool ObjectReader::Copy(const FoundObject& found, const CopyRequest& request) {
   return CopyWhole(found, std::span(&grown, 1), request.verify);
 }
 
-void ObjectReader::PrefetchBuckets(Hash128 hash) const {
-  const uint64_t word = pool_->control().LoadWord(ShardAt(shm::ShardOf(hash)));
+void ObjectReader::PrefetchBuckets(Hash128 hash, Hint* hint) const {
+  const uint64_t word = control_.Load(ShardAt(shm::ShardOf(hash)));
   const RemoteMemory* const table = pool_->table(shm::TableOf(word));
   if (table == nullptr || table->address() == nullptr) return;
-  const Buckets buckets = BucketsOf(table, hash);
-  if (buckets.table == nullptr) return;
-  __builtin_prefetch(table->address() + buckets.first);
-  __builtin_prefetch(table->address() + buckets.second);
+  const Buckets buckets = BucketsOf(table->size_bytes(), hash);
+  if (!buckets.valid) return;
+  hint->first = reinterpret_cast<const IndexBucket*>(table->address() + buckets.first);
+  hint->second = reinterpret_cast<const IndexBucket*>(table->address() + buckets.second);
+  __builtin_prefetch(hint->first);
+  __builtin_prefetch(hint->second);
 }
 
-const std::byte* ObjectReader::PeekHeader(Hash128 hash, const RemoteMemory** segment) const {
-  const uint64_t word = pool_->control().LoadWord(ShardAt(shm::ShardOf(hash)));
-  const RemoteMemory* const table = pool_->table(shm::TableOf(word));
-  if (table == nullptr || table->address() == nullptr) return nullptr;
-  const Buckets buckets = BucketsOf(table, hash);
-  if (buckets.table == nullptr) return nullptr;
-  for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
-    for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
-      const uint64_t at = bucket_at + i * sizeof(IndexEntry);
-      if (!TagFits(table->LoadWord(at), hash)) continue;
-      const uint64_t location = table->LoadWord(at + offsetof(IndexEntry, location));
-      *segment = pool_->segment(shm::SegmentOf(location));
+// The header that the first entry with a fitting tag points to: the right one, nearly always.
+void ObjectReader::PrefetchHeader(Hash128 hash, Hint* hint) const {
+  if (hint->first == nullptr) return;
+  for (const IndexBucket* bucket : {hint->first, hint->second}) {
+    for (const IndexEntry& entry : bucket->entries) {
+      if (!TagFits(entry.generation_tag.load(std::memory_order_relaxed), hash)) continue;
+      const uint64_t location = entry.location.load(std::memory_order_relaxed);
+      const RemoteMemory* const segment = pool_->segment(shm::SegmentOf(location));
+      if (segment == nullptr || segment->address() == nullptr) return;
       const uint64_t offset = shm::OffsetOf(location);
-      if (*segment == nullptr || (*segment)->address() == nullptr ||
-          !Inside(offset, shm::kObjectHeaderBytes, (*segment)->size_bytes())) {
-        return nullptr;
-      }
-      return (*segment)->address() + offset;
+      if (!Inside(offset, shm::kObjectHeaderBytes, segment->size_bytes())) return;
+      const std::byte* const header = segment->address() + offset;
+      __builtin_prefetch(header);
+      __builtin_prefetch(header + 64);
+      hint->header = reinterpret_cast<const ObjectHeader*>(header);
+      hint->room = segment->size_bytes() - offset;
+      return;
     }
   }
-  return nullptr;
 }
 
-void ObjectReader::PrefetchHeader(Hash128 hash) const {
-  const RemoteMemory* segment = nullptr;
-  const std::byte* const header = PeekHeader(hash, &segment);
-  if (header == nullptr) return;
-  __builtin_prefetch(header);
-  __builtin_prefetch(header + 64);
-}
-
-void ObjectReader::PrefetchKey(Hash128 hash) const {
-  const RemoteMemory* segment = nullptr;
-  const std::byte* const header = PeekHeader(hash, &segment);
-  if (header == nullptr) return;
-  const auto header_at = static_cast<uint64_t>(header - segment->address());
+void ObjectReader::PrefetchKey(const Hint& hint) {
+  if (hint.header == nullptr) return;
+  const auto* const header = reinterpret_cast<const std::byte*>(hint.header);
   uint32_t key_offset = 0;
-  segment->Read(header_at + offsetof(ObjectHeader, key_offset),
-                std::as_writable_bytes(std::span(&key_offset, 1)));
-  // A prefetch of an address that is not mapped does nothing, but let it be inside.
-  if (Inside(header_at + key_offset, 1, segment->size_bytes())) {
-    __builtin_prefetch(header + key_offset);
-  }
+  std::memcpy(&key_offset, header + offsetof(ObjectHeader, key_offset), sizeof(key_offset));
+  if (key_offset < hint.room) __builtin_prefetch(header + key_offset);
 }
 
 }  // namespace ems::internal

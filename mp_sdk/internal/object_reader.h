@@ -4,6 +4,8 @@
 // Invariant: what a call reports as a hit was the object's at one moment of the call; bytes that
 // were recycled under the reader never get out. Every number read from the server's memory is
 // checked against the memory it points into before it is used. Bound: three attempts a call.
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -78,7 +80,7 @@ class ObjectReader final {
 
   // `view` is ViewVersion::packed() of the caller's own view.
   ObjectReader(const PoolMemory* pool, const PoolIdentity* identity, uint64_t view)
-      : pool_(pool), identity_(identity), view_(view) {}
+      : pool_(pool), identity_(identity), view_(view), control_(pool->control()) {}
 
   // Whether the index may be read at all. `now` as Clock. Ask before each call or batch.
   bool IsCurrent(TimePoint now) const;
@@ -95,20 +97,43 @@ class ObjectReader final {
   bool StillThere(const FoundObject& found) const;
 
   // For many keys: step 1 for all of them, then step 2, then step 3, then Find for each finds
-  // everything in the cache. Nothing that these look at is believed.
-  void PrefetchBuckets(Hash128 hash) const;
-  void PrefetchHeader(Hash128 hash) const;
-  void PrefetchKey(Hash128 hash) const;
+  // everything in the cache. Nothing that these look at is believed. A hint is good for one key,
+  // from step to step; where memory has no address it stays empty.
+  struct Hint {
+    const shm::IndexBucket* first = nullptr;
+    const shm::IndexBucket* second = nullptr;
+    const shm::ObjectHeader* header = nullptr;
+    uint64_t room = 0;  // bytes from the header to the end of its segment
+  };
+  void PrefetchBuckets(Hash128 hash, Hint* hint) const;  // step 1
+  void PrefetchHeader(Hash128 hash, Hint* hint) const;   // step 2
+  static void PrefetchKey(const Hint& hint);             // step 3
 
  private:
   enum class Candidate : uint8_t { kThisKey, kOtherKey, kNeedSegment, kChanged, kDamaged };
+  // A memory whose words are loaded often: straight from its address, if it has one.
+  class Words final {
+   public:
+    Words(const fabric::RemoteMemory& memory)  // NOLINT(google-explicit-constructor)
+        : memory_(memory), address_(memory.address()) {}
+    uint64_t Load(uint64_t offset) const {
+      if (address_ == nullptr) return memory_.LoadWord(offset);
+      return reinterpret_cast<const std::atomic<uint64_t>*>(address_ + offset)
+          ->load(std::memory_order_acquire);
+    }
+    const std::byte* address() const { return address_; }
+
+   private:
+    const fabric::RemoteMemory& memory_;
+    const std::byte* address_;
+  };
   struct Buckets {
-    const fabric::RemoteMemory* table = nullptr;
+    bool valid = false;
     uint64_t first = 0;  // offsets in the table
     uint64_t second = 0;
   };
 
-  static Buckets BucketsOf(const fabric::RemoteMemory* table, Hash128 hash);
+  static Buckets BucketsOf(uint64_t table_bytes, Hash128 hash);
   ReadOutcome FindOnce(std::string_view key, Hash128 hash, FoundObject* found) const;
   Candidate Examine(std::string_view key, Hash128 hash, uint64_t location,
                     FoundObject* found) const;
@@ -116,13 +141,11 @@ class ObjectReader final {
   static bool TakeGeometry(const shm::ObjectHeader& header, FoundObject* found);
   // False when the bytes do not match their checksum: worth something once StillThere.
   static bool Copy(const FoundObject& found, const CopyRequest& request);
-  // The header that the first entry with a fitting tag points to; nullptr when it cannot be looked
-  // at.
-  const std::byte* PeekHeader(Hash128 hash, const fabric::RemoteMemory** segment) const;
 
   const PoolMemory* pool_;
   const PoolIdentity* identity_;
   uint64_t view_;
+  Words control_;
 };
 
 }  // namespace ems::internal

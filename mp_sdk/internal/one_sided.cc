@@ -37,8 +37,13 @@ struct OneSided::Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  ObjectReader ReaderOf(const Target& target) const {
-    return {target.session, &target.session->identity(), routes->view};
+  // Of the last session that was asked for: mostly there is but one.
+  const ObjectReader& ReaderOf(const ShmSession* session) {
+    if (session != reader_session) {
+      reader.emplace(session, &session->identity(), routes->view);
+      reader_session = session;
+    }
+    return *reader;
   }
 
   OneSided* owner;
@@ -47,6 +52,8 @@ struct OneSided::Call {
   const TimePoint now;
   const bool touch;
   std::array<uint64_t, kCounters> counts{};
+  const ShmSession* reader_session = nullptr;
+  std::optional<ObjectReader> reader;
 };
 
 bool OneSided::WantsChecksum(Verify verify, bool view) const {
@@ -75,7 +82,7 @@ OneSided::Target OneSided::Aim(std::string_view key, std::string_view route_key,
   }
   target.session = session;
   target.hash = KeyHash(key);
-  if (call->ReaderOf(target).IsCurrent(call->now)) return target;
+  if (call->ReaderOf(target.session).IsCurrent(call->now)) return target;
   ++call->counts[kNotCurrent];
   target.session = nullptr;
   return target;
@@ -124,7 +131,7 @@ std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetO
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   FoundObject found;
-  const ReadOutcome outcome = call.ReaderOf(target).Find(item.key, target.hash, &found);
+  const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
   return Settle(outcome, found, target, nullptr, &call);
 }
 
@@ -137,7 +144,7 @@ std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string
   CopyRequest copy = request;
   copy.verify = WantsChecksum(options.verify, false);
   FoundObject found;
-  const ReadOutcome outcome = call.ReaderOf(target).Read(key, target.hash, copy, &found);
+  const ReadOutcome outcome = call.ReaderOf(target.session).Read(key, target.hash, copy, &found);
   return Settle(outcome, found, target, &copy, &call);
 }
 
@@ -145,7 +152,7 @@ std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetO
   Call call(this, options.touch);
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
-  const ObjectReader reader = call.ReaderOf(target);
+  const ObjectReader& reader = call.ReaderOf(target.session);
   FoundObject found;
   ObjectView view;
   ReadOutcome outcome = ReadOutcome::kChanged;
@@ -176,21 +183,21 @@ template <typename Item, typename One>
 void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
                      std::vector<uint32_t>* left, One one) {
   std::array<Target, kWindow> targets;
+  std::array<ObjectReader::Hint, kWindow> hints;
   for (size_t begin = 0; begin < items.size(); begin += kWindow) {
     const size_t count = std::min(kWindow, items.size() - begin);
-    const auto each = [&](auto step) {
-      for (size_t i = 0; i < count; ++i) {
-        if (targets[i].session != nullptr) step(call->ReaderOf(targets[i]), targets[i].hash);
-      }
-    };
     for (size_t i = 0; i < count; ++i) {
       const Item& item = items[begin + i];
       targets[i] = Aim(item.key, item.route_key, call);
+      hints[i] = {};
       if (targets[i].session == nullptr) continue;
-      call->ReaderOf(targets[i]).PrefetchBuckets(targets[i].hash);
+      call->ReaderOf(targets[i].session).PrefetchBuckets(targets[i].hash, &hints[i]);
     }
-    each([](const ObjectReader& reader, Hash128 hash) { reader.PrefetchHeader(hash); });
-    each([](const ObjectReader& reader, Hash128 hash) { reader.PrefetchKey(hash); });
+    for (size_t i = 0; i < count; ++i) {
+      if (targets[i].session == nullptr) continue;
+      call->ReaderOf(targets[i].session).PrefetchHeader(targets[i].hash, &hints[i]);
+    }
+    for (size_t i = 0; i < count; ++i) ObjectReader::PrefetchKey(hints[i]);
     for (size_t i = 0; i < count; ++i) {
       std::optional<Result<uint64_t>> settled;
       if (targets[i].session != nullptr) settled = one(items[begin + i], targets[i]);
@@ -208,7 +215,7 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
   Call call(this, options.touch);
   Sweep(items, &call, results, left, [&](const KeyItem& item, const Target& target) {
     FoundObject found;
-    const ReadOutcome outcome = call.ReaderOf(target).Find(item.key, target.hash, &found);
+    const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
     return Settle(outcome, found, target, nullptr, &call);
   });
 }
@@ -223,7 +230,8 @@ void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& optio
                            .offset = 0,
                            .verify = WantsChecksum(options.verify, false)};
     FoundObject found;
-    const ReadOutcome outcome = call.ReaderOf(target).Read(item.key, target.hash, copy, &found);
+    const ReadOutcome outcome =
+        call.ReaderOf(target.session).Read(item.key, target.hash, copy, &found);
     return Settle(outcome, found, target, &copy, &call);
   });
 }

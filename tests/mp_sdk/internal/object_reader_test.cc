@@ -267,9 +267,10 @@ TEST_F(ReaderTest, AnyBytesAreSafeToRead) {
     EXPECT_TRUE(!hit || copy == value);
     std::string part(random() % 300, '\0');
     (void)Range("key", random() >> random() % 64, &part);
-    reader().PrefetchBuckets(KeyHash("key"));
-    reader().PrefetchHeader(KeyHash("key"));
-    reader().PrefetchKey(KeyHash("key"));
+    ObjectReader::Hint hint;
+    reader().PrefetchBuckets(KeyHash("key"), &hint);
+    reader().PrefetchHeader(KeyHash("key"), &hint);
+    ObjectReader::PrefetchKey(hint);
   }
 }
 
@@ -279,9 +280,11 @@ TEST_F(ReaderTest, MemoryWithoutAddressIsReadAsWell) {
   const PlainMemory segment(image.segment_file().bytes(), false);
   image.seen_table = &table;
   image.seen_segment = &segment;
-  reader().PrefetchBuckets(KeyHash("key"));
-  reader().PrefetchHeader(KeyHash("key"));
-  reader().PrefetchKey(KeyHash("key"));
+  ObjectReader::Hint hint;
+  reader().PrefetchBuckets(KeyHash("key"), &hint);
+  reader().PrefetchHeader(KeyHash("key"), &hint);
+  ObjectReader::PrefetchKey(hint);
+  EXPECT_EQ(hint.first, nullptr);
   std::string value;
   EXPECT_EQ(Grow("key", &value), ReadOutcome::kHit);
   EXPECT_EQ(value, "value");

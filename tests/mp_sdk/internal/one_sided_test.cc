@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/object_key.h"
+#include "common/thread_pool.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/shm_peer.h"
@@ -213,6 +214,39 @@ TEST_F(WarmTest, AServerThatIsGoneLeavesReadsToTheSocketAtOnce) {
   peer.HangUp();
   EXPECT_TRUE(Eventually([&] { return !Get("warm").has_value(); }));
   EXPECT_GE(sided->stats().not_attached, 1U);
+}
+
+// Sessions and routes come and go under the readers. Under ASan and TSan a reader that is let down
+// shows.
+TEST_F(WarmTest, ReadersSurviveServersThatComeAndGo) {
+  const std::string stored = MakeValue("ns", "key", 1, 3000);
+  image.Put(0, "key", stored, 9);
+  std::atomic<bool> stop{false};
+  std::atomic<int> hits{0}, wrong{0};
+  std::vector<Thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back("reader", [&] {
+      std::string copy;
+      while (!stop.load()) {
+        const auto read = sided->Read("key", {}, {.into = {}, .grow = &copy}, {});
+        if (read && read->ok()) copy == stored ? hits++ : wrong++;
+        const auto view = sided->View({.key = "key"}, {});
+        if (view && view->ok() && AsText((*view)->bytes()) != stored) wrong++;
+      }
+    });
+  }
+  for (uint64_t epoch = 5; epoch < 60; ++epoch) {
+    const ViewCache::View empty = *DhtView::Make(ViewVersion(1, epoch), {}, SlotTable(), false);
+    servers.Follow(epoch % 2 == 0 ? ViewOf(epoch) : empty);
+    image.page().view = ViewVersion(1, epoch).packed();
+    const int before = hits;
+    if (epoch % 8 == 0) {
+      EXPECT_TRUE(Eventually([&] { return hits > before; }));
+    }
+  }
+  stop.store(true);
+  readers.clear();
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace
