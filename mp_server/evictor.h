@@ -16,7 +16,7 @@ namespace ems::server {
 class Evictor final {
  public:
   // Starts the thread "ems-evict". `store` must outlive this.
-  explicit Evictor(ObjectStore* store, Duration interval = std::chrono::milliseconds(100));
+  explicit Evictor(ObjectStore* store, Duration interval = std::chrono::milliseconds(10));
   ~Evictor();
   // Asks for a round now. Never blocks.
   void Poke();

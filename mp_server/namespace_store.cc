@@ -18,7 +18,15 @@ constexpr int kDrainsMax = 8;    // slabs or windows that one call empties
 constexpr int kRoundsMax = 256;  // chunks of its class that one call frees and loses to others
 constexpr int kQuotaEvictionsMax = 1 << 20;
 constexpr uint64_t kTrimMax = 4096;
-constexpr size_t kCandidatesPerShard = 4;
+constexpr uint64_t kLooseShare = 24;  // free memory up to a twenty-fourth: evict the coldest
+constexpr uint64_t kAheadShare = 32;  // the longest run that is kept free: this part of all pages
+constexpr int kAheadSteps = 64;       // what one Publish frees at most
+constexpr uint32_t kRememberPuts = 256;
+constexpr Duration kAskEvery = std::chrono::milliseconds(1);
+constexpr size_t kDoomedStep = 16;
+constexpr uint64_t kObjectsMin = 4096;
+constexpr uint64_t kBytesAnObject = 512;
+constexpr size_t kLeftoversMax = 1024;
 
 // Generations start at the seconds since 2020 shifted by 26 bits: they grow by less than 2^26 a
 // second, so that a restart never repeats one, and 56 bits last until 2054.
@@ -46,7 +54,6 @@ struct NamespaceStore::Effort {
   int skips_left = kSkipsMax;
   int drains_left = kDrainsMax;
   int rounds_left = kRoundsMax;
-  uint64_t pages_evicted = 0;
 };
 
 void OwnedSlots::Set(const std::bitset<kSlotCount>& owned) {
@@ -77,7 +84,15 @@ void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes) {
   quota_.SetReserved(reserved_bytes);
 }
 
+Duration NamespaceStore::QuietFor(TimePoint now) {
+  const uint64_t uses = uses_.load(std::memory_order_relaxed);
+  auto last = last_use_.Lock();
+  if (last->uses != uses || last->seen == TimePoint()) *last = {uses, now};
+  return now - last->seen;
+}
+
 ObjectPin NamespaceStore::Get(std::string_view key, bool touch) {
+  NoteUse();
   const ObjectIndex::Found found = index_.Find(options_.hash(key), key, touch, true);
   if (found.entry == nullptr) return {};
   if (HeaderMatches(*found.entry)) [[likely]]
@@ -90,6 +105,7 @@ ObjectPin NamespaceStore::Get(std::string_view key, bool touch) {
 }
 
 std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch) {
+  NoteUse();
   const ObjectIndex::Found found = index_.Find(options_.hash(key), key, touch, false);
   if (found.entry == nullptr) return std::nullopt;
   return ObjectInfo{found.value_bytes, found.checksum};
@@ -111,6 +127,7 @@ bool NamespaceStore::HeaderMatches(const ObjectEntry& entry) const {
 Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
                                             uint64_t value_bytes) {
   EMS_RETURN_IF_ERROR(ValidateKey(key));
+  NoteUse();
   const Footprint footprint = SizeClasses::Get().For(value_bytes, key.size());
   const uint64_t limit = quota_.limit();
   if ((limit != 0 && value_bytes > limit) ||
@@ -122,11 +139,12 @@ Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
   }
   Effort effort;
   EMS_RETURN_IF_ERROR(ChargeQuota(value_bytes, &effort));
-  ObjectEntry* entry = entries_.Take();
-  if (entry == nullptr) {
+  Result<ObjectEntry*> taken_entry = TakeEntry(&effort);
+  if (!taken_entry.ok()) {
     quota_.Refund(value_bytes);
-    return NoRoom(value_bytes, "no memory for its index entry");
+    return taken_entry.status();
   }
+  ObjectEntry* entry = *taken_entry;
   entry->hash = options_.hash(key);
   entry->generation = generation_.fetch_add(1, std::memory_order_relaxed) + 1;
   entry->value_bytes = value_bytes;
@@ -140,6 +158,29 @@ Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
   }
   LayOut(footprint, key, entry);
   return Reservation(shared_from_this(), entry);
+}
+
+uint64_t NamespaceStore::objects_max() const {
+  const uint64_t limit = quota_.limit();
+  const uint64_t bytes = limit == 0 ? options_.pool->bytes_max() : limit;
+  return std::max(kObjectsMin, bytes / kBytesAnObject);
+}
+
+// At the most objects the coldest goes, as at the most bytes.
+Result<ObjectEntry*> NamespaceStore::TakeEntry(Effort* effort) {
+  const uint64_t most = objects_max();
+  while (true) {
+    if (ObjectEntry* entry = entries_.Take(most); entry != nullptr) return entry;
+    if (entries_.taken() < most)
+      return Error(StatusCode::kResourceExhausted, "no memory for an index entry");
+    if (effort->rounds_left-- <= 0 || !EvictOne(ObjectIndex::kAnyClass, &effort->skips_left)) {
+      return Error(StatusCode::kResourceExhausted,
+                   "namespace {} has {} of {} objects here, one for each {} of its memory, and all "
+                   "are in use; try again shortly",
+                   options_.name, entries_.taken(), most, FormatBytes(kBytesAnObject));
+    }
+    count_evictions_.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 // Evicts first and charges then, so that use never passes the quota.
@@ -156,12 +197,14 @@ Status NamespaceStore::ChargeQuota(uint64_t value_bytes, Effort* effort) {
 
 Status NamespaceStore::TakeMemory(const Footprint& footprint, ObjectEntry* entry, Effort* effort) {
   while (true) {
-    if (slabs_.Allocate(footprint, false, entry)) return OkStatus();
+    const bool short_slab = short_of_memory_.load(std::memory_order_relaxed);
+    if (slabs_.Allocate(footprint, short_slab, entry)) return OkStatus();
     const Status added = AddSegment(footprint);
     if (added.ok()) continue;
     if (!footprint.is_run() && slabs_.Allocate(footprint, true, entry)) return OkStatus();
     if (added.code() == StatusCode::kUnavailable)
       return NoRoom(entry->value_bytes, "memory is being prepared");
+    short_of_memory_.store(true, std::memory_order_relaxed);
     if (effort->rounds_left-- <= 0 || !MakeRoom(footprint, effort))
       return NoRoom(entry->value_bytes, "everything in the way is in use");
     if (slabs_.Allocate(footprint, true, entry)) return OkStatus();
@@ -183,54 +226,133 @@ Status NamespaceStore::AddSegment(const Footprint& footprint) {
 // Frees something that helps. False: nothing can be freed now.
 bool NamespaceStore::MakeRoom(const Footprint& footprint, Effort* effort) {
   if (FreeParked()) return true;
-  const bool is_run = footprint.is_run();
-  // Runs of other lengths may not add up to one that fits: after twice the need, a window is
-  // emptied instead.
-  if (!is_run || effort->pages_evicted < 2 * footprint.pages) {
-    const auto taken = index_.TakeColdest(footprint.size_class, &effort->skips_left);
-    if (taken.outcome == ObjectIndex::TakeOutcome::kNone) return false;
-    if (taken.outcome == ObjectIndex::TakeOutcome::kTaken) {
-      if (is_run) {
-        effort->pages_evicted += taken.entry->value_bytes / kPageBytes + 1;
-        ++effort->rounds_left;  // bounded by the pages
-      }
-      Evict(taken.entry);
-      return true;
-    }
+  if (EvictDoomed(kDoomedStep) > 0) {
+    ++effort->rounds_left;  // bounded by the drains
+    return true;
+  }
+  if (!footprint.is_run() && EvictOne(footprint.size_class, &effort->skips_left)) return true;
+  const SlabPool::Supply supply = slabs_.SupplyOf(footprint, 0);
+  if (supply.free_bytes() * kLooseShare < supply.pages * kPageBytes &&
+      EvictOne(ObjectIndex::kAnyClass, &effort->skips_left)) {
+    ++effort->rounds_left;  // bounded by the bytes
+    return true;
   }
   if (effort->drains_left-- <= 0) return false;
-  if (!is_run) return MakeSlabRoom(footprint.size_class);
-  std::vector<Victim> victims;
-  return slabs_.DrainWindow(footprint.pages, &victims) && Drained(victims);
+  if (footprint.is_run()) return DrainFor(footprint, footprint.pages);
+  const SizeClass& wanted = SizeClasses::Get().at(footprint.size_class);
+  return DrainFor(footprint, wanted.slab_pages_short) || DrainFor(footprint, wanted.slab_pages_min);
 }
 
-// The coldest object is of another class. One of this class that is nearly as cold goes; otherwise
-// a whole slab of what is cold, whose pages then serve this class.
-bool NamespaceStore::MakeSlabRoom(uint8_t size_class) {
-  std::vector<Candidate> candidates;
-  candidates.reserve(kCandidatesPerShard * ObjectIndex::kShards);
-  index_.Coldest(kCandidatesPerShard, &candidates);
-  for (const Candidate& candidate : candidates) {
-    if (candidate.size_class != size_class && candidate.size_class != kRunClass) continue;
-    if (ObjectEntry* entry = index_.Unlink(candidate.victim, true); entry != nullptr) {
-      Evict(entry);
-      return true;
-    }
-  }
-  const SizeClass& wanted = SizeClasses::Get().at(size_class);
-  std::vector<Victim> victims;
-  return (slabs_.DrainSlabOf(candidates, wanted.slab_pages_min, &victims) ||
-          slabs_.DrainSomeSlab(wanted.slab_pages_min, &victims) ||
-          slabs_.DrainWindow(wanted.slab_pages, &victims) ||
-          slabs_.DrainWindow(wanted.slab_pages_min, &victims)) &&
-         Drained(victims);
-}
-
-bool NamespaceStore::Drained(const std::vector<Victim>& victims) {
-  for (const Victim& victim : victims) {
-    if (ObjectEntry* entry = index_.Unlink(victim, true); entry != nullptr) Evict(entry);
-  }
+// False: there is none that can go, or the coldest is of another class.
+bool NamespaceStore::EvictOne(int size_class, int* skips_left) {
+  const auto taken = index_.TakeColdest(size_class, skips_left);
+  if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return false;
+  Evict(taken.entry);
   return true;
+}
+
+// Chooses `pages` neighbouring pages and dooms who is there.
+bool NamespaceStore::DrainFor(const Footprint& footprint, uint32_t pages) {
+  const int64_t now = options_.clock->Now().time_since_epoch().count();
+  const Ages ages{std::min(index_.ColdestTouch(), now), now};
+  std::vector<Victim> victims;
+  if (!slabs_.DrainNear(pages, ages, &victims) &&
+      (footprint.is_run() || !slabs_.DrainSomeSlab(pages, &victims)) &&
+      !slabs_.DrainWindow(pages, &victims))
+    return false;
+  auto doomed = doomed_.Lock();
+  doomed->insert(doomed->end(), victims.begin(), victims.end());
+  return true;
+}
+
+// Evicts up to `count` of those who are in the way; how many there were.
+size_t NamespaceStore::EvictDoomed(size_t count) {
+  size_t evicted = 0;
+  std::array<Victim, kDoomedStep> step;
+  while (evicted < count) {
+    size_t size = 0;
+    {
+      auto doomed = doomed_.Lock();
+      for (; size < step.size() && evicted + size < count && !doomed->empty(); ++size) {
+        step[size] = doomed->back();
+        doomed->pop_back();
+      }
+    }
+    if (size == 0) break;
+    for (size_t i = 0; i < size; ++i) EvictVictim(step[i]);
+    evicted += size;
+  }
+  return evicted;
+}
+
+// Somebody may hold it: then its name goes now, and its memory when it is let go.
+void NamespaceStore::EvictVictim(const Victim& victim) {
+  if (ObjectEntry* entry = index_.Unlink(victim, false); entry != nullptr) Evict(entry);
+}
+
+void NamespaceStore::FinishDraining() {
+  EvictDoomed(SIZE_MAX);
+  std::vector<Victim> victims;
+  slabs_.Leftovers(kLeftoversMax, &victims);
+  for (const Victim& victim : victims) EvictVictim(victim);
+}
+
+// The longest run that one of the last 256 to 512 Puts has needed. An object in a slab counts if
+// the one before it was of another class: then a new slab may be next.
+uint32_t NamespaceStore::RunAhead(const Footprint& last) {
+  const int before = last_class_.exchange(last.size_class, std::memory_order_relaxed);
+  const bool changed = before != last.size_class && before != ObjectIndex::kAnyClass;
+  uint32_t pages = last.pages;
+  if (!last.is_run() && changed) pages = SizeClasses::Get().at(last.size_class).slab_pages_short;
+  if (puts_.fetch_add(1, std::memory_order_relaxed) % kRememberPuts == 0) {
+    longest_before_.store(longest_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    longest_.store(pages, std::memory_order_relaxed);
+  } else if (pages > longest_.load(std::memory_order_relaxed)) {
+    longest_.store(pages, std::memory_order_relaxed);
+  }
+  return std::max(longest_.load(std::memory_order_relaxed),
+                  longest_before_.load(std::memory_order_relaxed));
+}
+
+bool NamespaceStore::MayAsk() {
+  const int64_t now = Clock::System().Now().time_since_epoch().count();
+  if (now < next_ask_ns_.load(std::memory_order_relaxed)) return false;
+  next_ask_ns_.store(now + kAskEvery.count(), std::memory_order_relaxed);
+  return true;
+}
+
+// Makes up for what a Put has taken. One thread at a time; others leave it to that one, or to their
+// next Reserve.
+void NamespaceStore::MakeAhead(const Footprint& last) {
+  const uint32_t run_pages = RunAhead(last);
+  if (!short_of_memory_.load(std::memory_order_relaxed) ||
+      making_ahead_.test_and_set(std::memory_order_acquire))
+    return;
+  int searches_left = 1;
+  for (int i = 0; i < kAheadSteps && FreeAhead(last, run_pages, &searches_left); ++i) {
+  }
+  making_ahead_.clear(std::memory_order_release);
+}
+
+// One step; false: there is enough, or nothing can be done now. *searches_left bounds what is
+// costly.
+bool NamespaceStore::FreeAhead(const Footprint& last, uint32_t run_pages, int* searches_left) {
+  SlabPool::Supply supply = slabs_.SupplyOf(last, run_pages);
+  const bool keeps_run = run_pages * kAheadShare <= supply.pages;
+  if ((supply.fits || last.is_run()) && (supply.has_run || !keeps_run)) return false;
+  if (EvictDoomed(1) > 0) return true;
+  if (MayAsk() && AddSegment({}).ok()) {
+    short_of_memory_.store(false, std::memory_order_relaxed);
+    return false;
+  }
+  int skips_left = kSkipsMax;
+  if (supply.free_bytes() * kLooseShare < supply.pages * kPageBytes)
+    return EvictOne(ObjectIndex::kAnyClass, &skips_left);
+  if (!last.is_run() && !supply.fits && EvictOne(last.size_class, &skips_left)) return true;
+  if (--*searches_left < 0) return false;
+  return DrainFor(last, supply.has_run || !keeps_run
+                            ? SizeClasses::Get().at(last.size_class).slab_pages_short
+                            : run_pages);
 }
 
 void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
@@ -285,6 +407,9 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum, bool 
   header->header_checksum = HeaderChecksum(*header);
   header->state_generation.store(StateWord(entry->generation, ChunkState::kValid),
                                  std::memory_order_release);
+  const Footprint footprint{
+      entry->size_class,
+      entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
   const ObjectIndex::Linked linked = index_.Link(entry, overwrite, &MayPublish, this);
   switch (linked.outcome) {
     case ObjectIndex::LinkOutcome::kReplaced:
@@ -292,6 +417,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum, bool 
       [[fallthrough]];
     case ObjectIndex::LinkOutcome::kInserted:
       *stored = true;
+      MakeAhead(footprint);
       return OkStatus();
     case ObjectIndex::LinkOutcome::kDuplicate:
       DropHold(entry, 1);
@@ -407,22 +533,30 @@ bool NamespaceStore::TrimToQuota() {
   return quota_.exceeded();
 }
 
-uint64_t NamespaceStore::EvictColdest(uint64_t objects) {
+uint64_t NamespaceStore::EvictColdest(uint64_t objects, uint64_t value_bytes) {
   int skips_left = kSkipsMax;
+  uint64_t bytes = 0;
   for (uint64_t i = 0; i < objects; ++i) {
     const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &skips_left);
     if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return i;
+    bytes += taken.entry->value_bytes;
     Evict(taken.entry);
+    if (bytes >= value_bytes) return i + 1;
   }
   return objects;
 }
 
-bool NamespaceStore::SurrenderSegment() {
+bool NamespaceStore::SurrenderSegment(bool now) {
   std::vector<Victim> victims;
   std::unique_ptr<Segment> empty;
   if (!slabs_.DrainSegment(&victims, &empty)) return false;
   if (empty != nullptr) options_.pool->Release(std::move(empty));
-  return Drained(victims);
+  {
+    auto doomed = doomed_.Lock();
+    doomed->insert(doomed->end(), victims.begin(), victims.end());
+  }
+  if (now) EvictDoomed(SIZE_MAX);
+  return true;
 }
 
 uint64_t NamespaceStore::ReleaseEmpty(size_t keep) {
@@ -445,6 +579,8 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.segment_bytes = slabs_.stats().segment_bytes;
   usage.evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
   usage.evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
+  usage.objects_max = objects_max();
+  usage.count_evictions = count_evictions_.load(std::memory_order_relaxed);
   usage.pinned_objects = index_.pinned_objects();
   usage.parked_bytes = sharing_.parked_bytes();
   return usage;

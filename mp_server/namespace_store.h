@@ -3,8 +3,15 @@
 // made in them.
 //
 // Invariant: quota used = value bytes of all entries = those in the index + those being filled +
-// removed ones still pinned. Bound: one Reserve evicts at most what its quota or its footprint
-// need, looks at most at 1024 held objects, and drains memory at most 8 times.
+// removed ones still pinned. Bound: objects_max() entries; one Reserve evicts at most what its
+// quota or its footprint need, looks at most at 1024 held objects, and drains memory at most 8
+// times.
+//
+// Once the namespace can get no more memory, each Publish makes up for what its object took, so
+// that the next Reserve finds its room free: a chunk of the same class, and a run as long as lately
+// needed (a thirty-second of the memory at most). What goes is the coldest object, as long as less
+// than a twenty-fourth of the memory is free; beyond that, free memory lies in pieces, and the
+// neighbours of one that lose least go.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -84,11 +91,15 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // Evicts the coldest until use is within the quota, 4096 objects at most. True: there is more to
   // do.
   bool TrimToQuota();
-  // Evicts the coldest objects, up to `objects`; how many there were.
-  uint64_t EvictColdest(uint64_t objects);
-  // Empties the coldest segment and gives it back; with objects held in it, as soon as they are let
-  // go. False: none found.
-  bool SurrenderSegment();
+  // Evicts the coldest objects, up to `objects` and until `value_bytes` have gone; how many.
+  uint64_t EvictColdest(uint64_t objects, uint64_t value_bytes);
+  // Chooses the coldest segment to be given back, and empties it now or lets FinishDraining do it;
+  // what is held in it goes as it is let go. False: none found.
+  bool SurrenderSegment(bool now);
+  // Evicts up to `count` objects from memory that is being emptied; how many.
+  size_t EvictDoomed(size_t count);
+  // Evicts all that is left in such memory. Called by "ems-evict".
+  void FinishDraining();
   // Gives empty segments back, but `keep`. How many bytes.
   uint64_t ReleaseEmpty(size_t keep);
 
@@ -111,9 +122,20 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
 
   NamespaceUsage Usage();
   uint64_t segment_bytes() { return slabs_.stats().segment_bytes; }
+  // Of segments that stay, and of those being emptied.
+  uint64_t kept_bytes() { return slabs_.stats().kept_bytes; }
+  uint64_t leaving_bytes() {
+    const SlabPool::Stats stats = slabs_.stats();
+    return stats.segment_bytes - stats.kept_bytes;
+  }
+  // How long nobody has asked for anything, as far as calls of this one have seen it.
+  Duration QuietFor(TimePoint now);
   uint64_t chunk_bytes() { return slabs_.stats().chunk_bytes; }
   bool HasSegmentOf(uint64_t bytes) { return slabs_.HasSegmentOf(bytes); }
   uint64_t reserved_bytes() const { return quota_.reserved(); }
+  // How many objects there may be: one for each 512 bytes of quota or, without one, of the pool, so
+  // that index entries (about 200 bytes each) cannot take more memory than values; 4096 at least.
+  uint64_t objects_max() const;
   uint64_t entries() { return entries_.taken(); }
   // Objects found damaged in memory (header against index) and dropped.
   uint64_t damaged_objects() const { return damaged_.load(std::memory_order_relaxed); }
@@ -130,8 +152,17 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Status TakeMemory(const Footprint& footprint, ObjectEntry* entry, Effort* effort);
   Status AddSegment(const Footprint& footprint);
   bool MakeRoom(const Footprint& footprint, Effort* effort);
-  bool MakeSlabRoom(uint8_t size_class);
-  bool Drained(const std::vector<Victim>& victims);
+  Result<ObjectEntry*> TakeEntry(Effort* effort);
+  bool EvictOne(int size_class, int* skips_left);
+  bool DrainFor(const Footprint& footprint, uint32_t pages);
+  void MakeAhead(const Footprint& last);
+  bool FreeAhead(const Footprint& last, uint32_t run_pages, int* searches_left);
+  uint32_t RunAhead(const Footprint& last);
+  void NoteUse() {
+    uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  bool MayAsk();
+  void EvictVictim(const Victim& victim);
   void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
   bool HeaderMatches(const ObjectEntry& entry) const;
   void Evict(ObjectEntry* entry);
@@ -148,8 +179,22 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   EntryPool entries_;
   Sharing sharing_;  // before what mirrors into it
   ObjectIndex index_;
+  Guarded<std::vector<Victim>> doomed_;  // in memory that is being emptied
+  std::atomic<bool> short_of_memory_{false};
+  std::atomic_flag making_ahead_ = ATOMIC_FLAG_INIT;
+  // What Puts have needed lately, roughly: threads may overwrite each other.
+  std::atomic<uint32_t> puts_{0}, longest_{0}, longest_before_{0};
+  std::atomic<int> last_class_{ObjectIndex::kAnyClass};
+  std::atomic<int64_t> next_ask_ns_{0};
+  struct Use {
+    uint64_t uses = 0;
+    TimePoint seen;
+  };
+  Guarded<Use> last_use_;
+  std::atomic<uint64_t> uses_{0};  // approximate: it only has to change
   std::atomic<uint64_t> evicted_objects_{0};
   std::atomic<uint64_t> evicted_bytes_{0};
+  std::atomic<uint64_t> count_evictions_{0};
   std::atomic<uint64_t> damaged_{0};
   bool index_refused_ = false;  // ems-evict's
 };

@@ -6,8 +6,9 @@
 
 namespace ems::server {
 
-ObjectEntry* EntryPool::Take() {
+ObjectEntry* EntryPool::Take(uint64_t entries_max) {
   auto state = state_.Lock();
+  if (state->taken >= entries_max) return nullptr;
   if (state->free == nullptr) {
     try {
       state->blocks.push_back(std::make_unique<ObjectEntry[]>(kBlock));

@@ -81,8 +81,8 @@ struct Candidate {
 // growing.
 class EntryPool final {
  public:
-  // nullptr: the machine has no memory for more.
-  ObjectEntry* Take();
+  // nullptr: `entries_max` are in use, or the machine has no memory for more.
+  ObjectEntry* Take(uint64_t entries_max);
   void Give(ObjectEntry* entry);
   // Entries in use.
   uint64_t taken();

@@ -232,6 +232,12 @@ void ObjectIndex::Coldest(size_t per_shard, std::vector<Candidate>* candidates) 
             [](const Candidate& a, const Candidate& b) { return a.touched_ns < b.touched_ns; });
 }
 
+int64_t ObjectIndex::ColdestTouch() const {
+  int64_t second_ns = 0;
+  const size_t shard = ColdestShard(&second_ns);
+  return shard == kShards ? kNever : shards_[shard].coldest_ns.load(std::memory_order_relaxed);
+}
+
 bool ObjectIndex::Sweep(Admit admit, const void* context, SweepCursor* cursor,
                         std::vector<ObjectEntry*>* out) {
   if (cursor->shard == kShards) return false;

@@ -75,6 +75,9 @@ class ObjectIndex final {
   // each shard's lock once.
   void Coldest(size_t per_shard, std::vector<Candidate>* candidates);
 
+  // When the coldest object was touched, as a hint; INT64_MAX: there is none. Cost: no lock.
+  int64_t ColdestTouch() const;
+
   // Unlinks objects of slots for which `admit` says no; all of them when `admit` is null. The
   // caller drops kLinked of `out`. Works in steps: call with *cursor = 0 until it returns false.
   // Bounded by 256 buckets a call.

@@ -30,9 +30,9 @@ uint64_t QuotaShare(uint64_t quota_bytes, double share) {
   return quota_bytes == 0 ? 0 : std::max<uint64_t>(1, ShareOf(quota_bytes, share));
 }
 
-// Bytes of segments above the reservation; below it: negative.
+// Bytes of segments above the reservation, without those being given up; below it: negative.
 int64_t ExcessOf(NamespaceStore& store) {
-  return static_cast<int64_t>(store.segment_bytes()) - static_cast<int64_t>(store.reserved_bytes());
+  return static_cast<int64_t>(store.kept_bytes()) - static_cast<int64_t>(store.reserved_bytes());
 }
 
 }  // namespace
@@ -94,6 +94,7 @@ struct ObjectStore::Impl final : SegmentSource {
   }
 
   Result<std::unique_ptr<Segment>> Acquire(NamespaceStore* asker, uint64_t bytes_min) override;
+  bool IsPromisedTo(const NamespaceStore* asker);
   bool IsPromisedToOther(const NamespaceStore* asker);
   bool MayTakeNow(NamespaceStore* asker);
   bool TakeFromOthers(NamespaceStore* asker, uint64_t bytes);
@@ -115,6 +116,11 @@ struct ObjectStore::Impl final : SegmentSource {
   };
   Guarded<Current> current;
 };
+
+bool ObjectStore::Impl::IsPromisedTo(const NamespaceStore* asker) {
+  auto locked = promise.Lock();
+  return locked->asker == asker && options.clock->Now() < locked->until;
+}
 
 bool ObjectStore::Impl::IsPromisedToOther(const NamespaceStore* asker) {
   auto locked = promise.Lock();
@@ -156,7 +162,7 @@ Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(NamespaceStore* aske
     return segment;  // empty one of those
   asker->ReleaseEmpty(0);
   for (int i = 0; i < kSurrendersMax && options.pool->free_bytes() < bytes; ++i) {
-    if (!TakeFromOthers(asker, bytes) && !asker->SurrenderSegment()) break;
+    if (!TakeFromOthers(asker, bytes) && !asker->SurrenderSegment(true)) break;
   }
   if (options.pool->free_bytes() < bytes) return segment;
   segment = options.pool->Acquire(bytes_min);
@@ -166,29 +172,42 @@ Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(NamespaceStore* aske
 
 // Makes the namespace furthest above its reservation give up a segment, if that brings the two
 // closer together: nobody is taken from below its reservation, and two equals do not rob each other
-// in turn.
+// in turn. One that has gone quiet is taken from first, and down to its reservation.
 bool ObjectStore::Impl::TakeFromOthers(NamespaceStore* asker, uint64_t bytes) {
+  const TimePoint now = options.clock->Now();
   StorePtr victim;
   int64_t victim_excess = 0;
-  uint64_t released = 0;
+  bool victim_quiet = false;
+  uint64_t released = 0, leaving = 0;
   for (const StorePtr& store : All()) {
+    const bool quiet = store->QuietFor(now) >= options.quiet_after;
     if (store.get() == asker) continue;
     released += store->ReleaseEmpty(0);
     const int64_t excess = ExcessOf(*store);
-    if (excess > victim_excess) {
+    if (const uint64_t on_its_way = store->leaving_bytes(); on_its_way > 0) {
+      leaving += on_its_way;
+      store->EvictDoomed(kEvictStep);
+    }
+    if (excess <= 0 || (victim_quiet && !quiet)) continue;
+    if (excess > victim_excess || (quiet && !victim_quiet)) {
       victim = store;
       victim_excess = excess;
+      victim_quiet = quiet;
     }
   }
+  if (released == 0 && leaving >= bytes && IsPromisedTo(asker)) return true;  // it is on its way
   const auto step = static_cast<int64_t>(bytes);
   if (released == 0) {
     const int64_t asker_excess = ExcessOf(*asker);
-    const bool entitled =
-        asker_excess < 0 ? victim_excess > 0 : asker_excess + step <= victim_excess - step;
-    if (victim == nullptr || !entitled || !victim->SurrenderSegment()) return false;
+    const bool entitled = asker_excess < 0 || victim_quiet
+                              ? victim_excess > 0
+                              : asker_excess + step <= victim_excess - step;
+    if (victim == nullptr || !entitled ||
+        !victim->SurrenderSegment(bytes > options.pool->segment_bytes()))
+      return false;
   }
   auto locked = promise.Lock();
-  *locked = {asker, options.clock->Now() + kPromise};
+  *locked = {asker, now + kPromise};
   return true;
 }
 
@@ -313,6 +332,8 @@ void ObjectStore::EvictToWatermark() {
     store->MaintainShared();
     store->FreeParked();
     store->TrimToQuota();
+    store->FinishDraining();
+    store->QuietFor(impl_->options.clock->Now());
     store->ReleaseEmpty(1);
   }
   impl_->EvictPhysical(all);
@@ -328,7 +349,7 @@ void ObjectStore::Impl::EvictPhysical(const std::vector<StorePtr>& all) {
     const auto it = std::max_element(
         all.begin(), all.end(),
         [](const StorePtr& a, const StorePtr& b) { return ExcessOf(*a) < ExcessOf(*b); });
-    if (it == all.end() || (*it)->EvictColdest(kEvictStep) == 0) return;
+    if (it == all.end() || (*it)->EvictColdest(kEvictStep, used - target) == 0) return;
     used = 0;
     for (const StorePtr& store : all) used += store->chunk_bytes();
   }

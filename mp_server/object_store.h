@@ -5,7 +5,8 @@
 // Invariant: an object is reachable only between Publish and Remove/eviction, whole, with its key,
 // length and checksum; its bytes stay where they are as long as a pin on it lives. Each byte of
 // value is charged to exactly one namespace from Reserve until the chunk is free again. Bound:
-// values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks.
+// values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks, and
+// one for each 512 bytes of quota share or pool.
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -77,12 +78,14 @@ struct NamespaceUsage {
   NamespaceRef ref;
   std::string name;
   uint64_t objects = 0;
+  uint64_t objects_max = 0;
   uint64_t value_bytes = 0;  // charged to the quota
   uint64_t quota_bytes = 0;  // this server's share; 0: no limit but the pool
   uint64_t reserved_bytes = 0;
   uint64_t segment_bytes = 0;  // memory it holds
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
+  uint64_t count_evictions = 0;  // of them, those because of objects_max
   uint64_t pinned_objects = 0;
   uint64_t parked_bytes = 0;  // evicted or removed, but a client on this host still looks at them
 };
@@ -93,8 +96,10 @@ class ObjectStore final {
  public:
   struct Options {
     SegmentPool* pool = nullptr;  // must outlive the store
-    double high_watermark = 0.98;
+    double high_watermark = 1;  // 1: leave it to Puts, which free ahead for each other
     double low_watermark = 0.96;
+    // A namespace that nobody has used for so long can lose all memory above its reservation.
+    Duration quiet_after = std::chrono::seconds(60);
     const Clock* clock = &Clock::System();
   };
   explicit ObjectStore(const Options& options);

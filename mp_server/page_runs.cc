@@ -56,6 +56,7 @@ void PageRuns::Add(std::unique_ptr<Segment> segment) {
   Page* run = added->pages.data();
   Tag(run, pages, RunKind::kFree);
   Link(run);
+  pages_ += pages;
   segments_.push_back(std::move(added));
 }
 
@@ -84,6 +85,20 @@ PageRuns::Page* PageRuns::Allocate(uint32_t pages, RunKind kind) {
     if (Page* run = FindIn(bin, pages); run != nullptr) return Cut(run, pages, kind);
   }
   return nullptr;
+}
+
+bool PageRuns::Has(uint32_t pages) const {
+  const uint32_t bin = BinOf(pages);
+  return NextBin(bin + 1) < kBins || FindIn(bin, pages) != nullptr;
+}
+
+void PageRuns::LongestFree(size_t count, std::vector<Page*>* runs) const {
+  for (uint32_t bin = kBins; bin-- > 0;) {
+    for (Page* run = bins_[bin]; run != nullptr; run = run->next) {
+      if (runs->size() >= count) return;
+      runs->push_back(run);
+    }
+  }
 }
 
 PageRuns::Page* PageRuns::AllocateLongest(uint32_t pages_max, RunKind kind) {
@@ -145,6 +160,7 @@ void PageRuns::Drain(SegmentPages* segment) {
   for (Page* run = FirstRun(segment); run != nullptr; run = NextRun(run)) {
     if (run->kind == RunKind::kFree) Unlink(run);
   }
+  pages_ -= segment->pages.size();
   segment->draining = true;
 }
 
@@ -169,6 +185,10 @@ std::byte* PageRuns::Address(const Page* run) const {
 PageRuns::Page* PageRuns::NextRun(Page* run) {
   Page* next = run + run->run_pages;
   return next < run->segment->pages.data() + run->segment->pages.size() ? next : nullptr;
+}
+
+PageRuns::Page* PageRuns::PrevRun(Page* run) {
+  return run == run->segment->pages.data() ? nullptr : run - (run - 1)->run_pages;
 }
 
 }  // namespace ems::server

@@ -40,6 +40,8 @@ class PageRuns final {
   void Add(std::unique_ptr<Segment> segment);
   // The smallest run that fits, cut to `pages`; nullptr when there is none.
   Page* Allocate(uint32_t pages, RunKind kind);
+  // Whether Allocate would find one.
+  bool Has(uint32_t pages) const;
   // The longest run of at most `pages_max` pages; nullptr when nothing is free.
   Page* AllocateLongest(uint32_t pages_max, RunKind kind);
   // Gives the end of a run back, keeping `pages`.
@@ -52,10 +54,14 @@ class PageRuns final {
 
   std::byte* Address(const Page* run) const;
   const std::vector<std::unique_ptr<SegmentPages>>& segments() const { return segments_; }
-  uint64_t free_pages() const { return free_pages_; }  // of segments that are not draining
+  uint64_t pages() const { return pages_; }            // of segments that are not draining
+  uint64_t free_pages() const { return free_pages_; }  // likewise
+  // Free runs, long ones first (within a bin in any order), up to `count`. Cost: O(count + bins).
+  void LongestFree(size_t count, std::vector<Page*>* runs) const;
   // Walks the runs of a segment in address order: starts at FirstRun, ends at nullptr.
   static Page* FirstRun(SegmentPages* segment) { return segment->pages.data(); }
   static Page* NextRun(Page* run);
+  static Page* PrevRun(Page* run);
 
  private:
   static constexpr uint32_t kExactBins = 64;
@@ -72,6 +78,7 @@ class PageRuns final {
   std::vector<std::unique_ptr<SegmentPages>> segments_;
   std::array<Page*, kBins> bins_{};
   std::array<uint64_t, kBins / 64> occupied_{};
+  uint64_t pages_ = 0;
   uint64_t free_pages_ = 0;
 };
 

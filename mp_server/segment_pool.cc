@@ -24,6 +24,12 @@ TimePoint Now() { return Clock::System().Now(); }
 
 }  // namespace
 
+uint64_t SegmentPool::DefaultSegmentBytes(uint64_t pool_bytes) {
+  constexpr uint64_t kSegments = 7;
+  const uint64_t share = pool_bytes / kSegments / fabric::kHugePageBytes * fabric::kHugePageBytes;
+  return std::clamp<uint64_t>(share, fabric::kHugePageBytes, 130 * kMiB);
+}
+
 SegmentPool::SegmentPool(const Options& options) : options_(options), boot_id_(NewBootId()) {
   EMS_CHECK(options_.segment_bytes >= fabric::kHugePageBytes &&
                 options_.segment_bytes % fabric::kHugePageBytes == 0 &&
@@ -246,6 +252,7 @@ void SegmentPool::Make(uint64_t bytes) {
               segment->size_bytes());
     state->ready_bytes += bytes;
     state->ready.push_back({std::move(segment), Now()});
+    if (options_.bytes - state->created_bytes < fabric::kHugePageBytes) state->complete_once = true;
   }
   changed_.notify_all();
   if (fell_back) {

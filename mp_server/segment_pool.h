@@ -50,6 +50,11 @@ class SegmentPool final {
     fabric::PageKind page_kind = fabric::PageKind::kSmall;  // of the newest segment
   };
 
+  // 130 MiB, at most a seventh of the pool: 128 MiB of objects of a power of two of bytes fit with
+  // their heads, what is left over at the end of a segment is small beside it, and seven tenants
+  // find a segment.
+  static uint64_t DefaultSegmentBytes(uint64_t pool_bytes);
+
   // Starts the thread "ems-mem", which makes segments up to Options::bytes at once.
   explicit SegmentPool(const Options& options);
   // All segments must have come back, or be owned by nobody who uses this pool any more.

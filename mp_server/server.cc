@@ -46,13 +46,16 @@ HugePages HugePagesOf(const std::string& word) {
   return word == "off" ? HugePages::kOff : HugePages::kTry;
 }
 
-// Segments are made of whole huge pages; dram.bytes and dram.segment_bytes are at least one.
+// Segments are made of whole huge pages; dram.bytes is at least one.
 uint64_t RoundDown(uint64_t bytes) { return bytes / (2 * kMiB) * (2 * kMiB); }
 
 SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
   SegmentPool::Options options;
   options.bytes = RoundDown(dram.bytes());
-  options.segment_bytes = RoundDown(std::min(dram.segment_bytes(), dram.bytes()));
+  options.segment_bytes =
+      dram.segment_bytes() == 0
+          ? SegmentPool::DefaultSegmentBytes(options.bytes)
+          : std::max(2 * kMiB, RoundDown(std::min(dram.segment_bytes(), dram.bytes())));
   options.huge_pages = HugePagesOf(dram.huge_pages());
   return options;
 }

@@ -51,6 +51,11 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
   const Labels labels = {{"namespace", name}};
   return {
       registry_->AddGauge("ems_server_objects", "Objects in DRAM", labels),
+      registry_->AddGauge("ems_server_objects_max",
+                          "Most objects in DRAM: one for each 512 bytes of quota or pool", labels),
+      registry_->AddGauge("ems_server_count_evictions",
+                          "Objects evicted since the start because of ems_server_objects_max",
+                          labels),
       registry_->AddGauge("ems_server_value_bytes", "Value bytes in DRAM, as charged to the quota",
                           labels),
       registry_->AddGauge("ems_server_quota_bytes",
@@ -97,6 +102,8 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
     auto at = gauges->find(one.name);
     if (at == gauges->end()) at = gauges->emplace(one.name, MakeGauges(one.name)).first;
     at->second.objects.Set(static_cast<double>(one.objects));
+    at->second.objects_max.Set(static_cast<double>(one.objects_max));
+    at->second.count_evictions.Set(static_cast<double>(one.count_evictions));
     at->second.value_bytes.Set(static_cast<double>(one.value_bytes));
     at->second.quota_bytes.Set(static_cast<double>(one.quota_bytes));
     at->second.segment_bytes.Set(static_cast<double>(one.segment_bytes));

@@ -41,7 +41,8 @@ class ServerMetrics final {
 
  private:
   struct NamespaceGauges {
-    Gauge objects, value_bytes, quota_bytes, segment_bytes, evicted_objects, evicted_bytes;
+    Gauge objects, objects_max, count_evictions, value_bytes, quota_bytes, segment_bytes,
+        evicted_objects, evicted_bytes;
   };
   NamespaceGauges MakeGauges(const std::string& name);
 

@@ -10,6 +10,7 @@ namespace ems::server {
 namespace {
 
 constexpr uint64_t kValueBytesMin = 64;
+constexpr uint64_t kFineFrom = 4 * kKiB;
 constexpr uint64_t kPagedFrom = 64 * kKiB;
 constexpr uint64_t kSlabValueMax = 256 * kKiB;
 constexpr uint64_t kSlabPagesMin = 4;
@@ -24,6 +25,10 @@ uint32_t SlabPages(const SizeClass& size_class, uint64_t pages_min, uint64_t par
     if (used > 0 && (all - used) * parts <= all) return static_cast<uint32_t>(pages);
   }
   return 0;
+}
+
+uint64_t Step(uint64_t value_bytes) {
+  return std::max<uint64_t>(64, std::bit_floor(value_bytes) / (value_bytes < kFineFrom ? 8 : 16));
 }
 
 }  // namespace
@@ -42,11 +47,10 @@ SizeClasses::SizeClasses() {
   uint64_t value = kValueBytesMin;
   while (value < kPagedFrom) {
     Add(value, false);
-    value += std::max<uint64_t>(64, std::bit_floor(value) / 8);
+    value += Step(value);
   }
   packed_count_ = count_;
-  for (value = kPagedFrom; value <= kSlabValueMax; value += std::bit_floor(value) / 8)
-    Add(value, true);
+  for (value = kPagedFrom; value <= kSlabValueMax; value += Step(value)) Add(value, true);
 }
 
 void SizeClasses::Add(uint64_t value_bytes, bool paged) {
@@ -56,6 +60,7 @@ void SizeClasses::Add(uint64_t value_bytes, bool paged) {
   added.paged = paged;
   added.chunk_bytes = value_bytes + (paged ? kPagedHeadBytes : kObjectHeaderBytes + kPackedKeyRoom);
   added.slab_pages_min = SlabPages(added, 1, 5);
+  added.slab_pages_short = SlabPages(added, 1, 12);
   added.slab_pages = SlabPages(added, kSlabPagesMin, 100);
   if (added.slab_pages == 0) added.slab_pages = SlabPages(added, kSlabPagesMin, 50);
   EMS_CHECK(added.slab_pages_min > 0 && added.slab_pages > 0, "no slab for values of {} bytes",

@@ -2,10 +2,11 @@
 // How objects are cut out of pages: size classes for values up to 256 KiB, runs of 16 KiB pages
 // above.
 //
-// Classes are defined by the value, 8 for each doubling (at least 64 bytes apart), and header and
-// key come on top, so that values of a power of two fit exactly. Pages are 16 KiB, not 64: a 1 MiB
-// value with its head takes 65 of them and wastes 1.5 %, where 64 KiB pages would waste 6 %. Bound:
-// fewer than 100 classes; a slab is at most 2 MiB and wastes at most 2 %.
+// Classes are defined by the value, 8 for each doubling (at least 64 bytes apart) and 16 from 4 KiB
+// on, where most bytes are; header and key come on top, so that values of a power of two fit
+// exactly. Pages are 16 KiB, not 64: a 1 MiB value with its head takes 65 of them and wastes 1.5 %,
+// where 64 KiB pages would waste 6 %. Bound: fewer than 160 classes; a slab is at most 2 MiB and
+// wastes at most 2 %, but for the first ones of a class, which are short.
 #include <array>
 #include <cstdint>
 
@@ -25,10 +26,11 @@ inline constexpr uint64_t kPagedHeadBytes = 384;
 inline constexpr uint64_t kDirectIoBytes = 4 * kKiB;
 
 struct SizeClass {
-  uint64_t value_bytes = 0;     // that fit with a key of kPackedKeyRoom
-  uint64_t chunk_bytes = 0;     // memory of one chunk, head included
-  uint32_t slab_pages = 0;      // preferred length of a slab
-  uint32_t slab_pages_min = 0;  // shortest worth having: wastes at most a fifth
+  uint64_t value_bytes = 0;       // that fit with a key of kPackedKeyRoom
+  uint64_t chunk_bytes = 0;       // memory of one chunk, head included
+  uint32_t slab_pages = 0;        // preferred length of a slab
+  uint32_t slab_pages_short = 0;  // of a class with few objects: wastes at most a twelfth
+  uint32_t slab_pages_min = 0;    // shortest worth having: wastes at most a fifth
   bool paged = false;
 };
 
@@ -61,7 +63,7 @@ class SizeClasses final {
   SizeClasses();
   void Add(uint64_t value_bytes, bool paged);
 
-  std::array<SizeClass, 100> classes_{};
+  std::array<SizeClass, 160> classes_{};
   uint8_t count_ = 0;
   uint8_t packed_count_ = 0;
 };

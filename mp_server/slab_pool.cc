@@ -51,12 +51,14 @@ bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry
   Slab* slab = state->partial[footprint.size_class];
   if (slab == nullptr) slab = NewSlab(*state, footprint.size_class, short_slab);
   if (slab == nullptr) return false;
+  const SizeClass& size_class = SizeClasses::Get().at(footprint.size_class);
   const uint32_t index = slab->free.back();
   slab->free.pop_back();
+  state->idle_bytes -= size_class.chunk_bytes;
+  ++state->used[footprint.size_class];
   EMS_CHECK(slab->owners[index] == nullptr, "chunk {} handed out twice", index);
   slab->owners[index] = owner;
   if (slab->free.empty()) Unlist(*state, slab);
-  const SizeClass& size_class = SizeClasses::Get().at(footprint.size_class);
   owner->unit = slab;
   owner->unit_index = index;
   owner->head = slab->base + index * (size_class.paged ? kPagedHeadBytes : size_class.chunk_bytes);
@@ -67,11 +69,18 @@ bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry
   return true;
 }
 
-SlabPool::Slab* SlabPool::NewSlab(State& state, uint8_t size_class, bool short_slab) {
+// A class with few objects gets short slabs, so that many such classes hold little idle memory.
+uint32_t SlabPool::SlabPages(const State& state, uint8_t size_class) {
   const SizeClass& shape = SizeClasses::Get().at(size_class);
-  PageRuns::Page* run = state.runs.Allocate(shape.slab_pages, RunKind::kSlab);
-  if (run == nullptr && short_slab)
-    run = state.runs.AllocateLongest(shape.slab_pages, RunKind::kSlab);
+  const bool few = state.used[size_class] < SizeClasses::ChunksIn(shape, shape.slab_pages);
+  return few ? std::min(shape.slab_pages, shape.slab_pages_short) : shape.slab_pages;
+}
+
+Slab* SlabPool::NewSlab(State& state, uint8_t size_class, bool short_slab) {
+  const SizeClass& shape = SizeClasses::Get().at(size_class);
+  const uint32_t wanted = SlabPages(state, size_class);
+  PageRuns::Page* run = state.runs.Allocate(wanted, RunKind::kSlab);
+  if (run == nullptr && short_slab) run = state.runs.AllocateLongest(wanted, RunKind::kSlab);
   if (run == nullptr) return nullptr;
   if (run->run_pages < shape.slab_pages_min) {
     state.runs.Free(run);
@@ -96,6 +105,7 @@ SlabPool::Slab* SlabPool::NewSlab(State& state, uint8_t size_class, bool short_s
   slab->free.resize(chunks);
   for (uint32_t i = 0; i < chunks; ++i) slab->free[i] = chunks - 1 - i;
   run->owner = slab;
+  state.idle_bytes += chunks * shape.chunk_bytes;
   List(state, slab);
   return slab;
 }
@@ -129,9 +139,14 @@ std::unique_ptr<Segment> SlabPool::Free(ObjectEntry* owner) {
               owner->unit_index);
     slab->owners[owner->unit_index] = nullptr;
     slab->free.push_back(owner->unit_index);
-    state->chunk_bytes -= ChunkBytes(slab->size_class);
+    const uint64_t bytes = ChunkBytes(slab->size_class);
+    state->chunk_bytes -= bytes;
+    --state->used[slab->size_class];
+    if (!slab->draining) state->idle_bytes += bytes;
     if (slab->used() == 0) {
       Unlist(*state, slab);
+      if (slab->draining) --state->draining_slabs;
+      if (!slab->draining) state->idle_bytes -= slab->owners.size() * bytes;
       run = std::exchange(slab->run, nullptr);
       state->spare.push_back(slab);
     } else if (!slab->draining && !slab->listed) {
@@ -146,11 +161,19 @@ std::unique_ptr<Segment> SlabPool::Free(ObjectEntry* owner) {
   return state->runs.Take(segment);
 }
 
-// Nobody looks at anything in the slab, nor fills it.
-bool SlabPool::IsIdle(const Slab& slab) {
-  return std::all_of(slab.owners.begin(), slab.owners.end(), [](const ObjectEntry* owner) {
-    return owner == nullptr || owner->evictable();
-  });
+SlabPool::Supply SlabPool::SupplyOf(const Footprint& footprint, uint32_t run_pages) {
+  auto state = state_.Lock();
+  Supply supply;
+  supply.pages = state->runs.pages();
+  supply.free_pages = state->runs.free_pages();
+  supply.idle_bytes = state->idle_bytes;
+  supply.has_run = run_pages == 0 || state->runs.Has(run_pages);
+  supply.fits =
+      footprint.is_run()
+          ? state->runs.Has(footprint.pages)
+          : state->partial[footprint.size_class] != nullptr ||
+                state->runs.Has(SizeClasses::Get().at(footprint.size_class).slab_pages_short);
+  return supply;
 }
 
 // Of up to 16 objects, spread over the slab.
@@ -168,15 +191,34 @@ int64_t SlabPool::MeanTouch(const Slab& slab) {
 void SlabPool::DrainSlab(State& state, Slab* slab, std::vector<Victim>* victims) {
   Unlist(state, slab);
   slab->draining = true;
+  ++state.draining_slabs;
+  state.idle_bytes -= slab->free.size() * ChunkBytes(slab->size_class);
   for (ObjectEntry* owner : slab->owners) {
     if (owner != nullptr) victims->push_back(MakeVictim(owner));
   }
 }
 
 void SlabPool::DrainRun(State& state, PageRuns::Page* run, std::vector<Victim>* victims) {
-  if (run->kind == RunKind::kSlab) DrainSlab(state, static_cast<Slab*>(run->owner), victims);
+  if (run->kind == RunKind::kSlab && !static_cast<Slab*>(run->owner)->draining)
+    DrainSlab(state, static_cast<Slab*>(run->owner), victims);
   if (run->kind == RunKind::kObject)
     victims->push_back(MakeVictim(static_cast<ObjectEntry*>(run->owner)));
+}
+
+void SlabPool::DrainRuns(State& state, PageRuns::Page* first, const PageRuns::Page* last,
+                         std::vector<Victim>* victims) {
+  for (PageRuns::Page* run = first;; run = PageRuns::NextRun(run)) {
+    DrainRun(state, run, victims);
+    if (run == last) return;
+  }
+}
+
+bool SlabPool::DrainNear(uint32_t pages, Ages ages, std::vector<Victim>* victims) {
+  auto state = state_.Lock();
+  const Window window = state->search.Find(state->runs, state->slabs, pages, ages);
+  if (window.first == nullptr) return false;
+  DrainRuns(*state, window.first, window.last, victims);
+  return true;
 }
 
 bool SlabPool::DrainSlabOf(std::span<const Candidate> candidates, uint32_t pages_min,
@@ -196,7 +238,7 @@ bool SlabPool::DrainSlabOf(std::span<const Candidate> candidates, uint32_t pages
     if (owner != candidate.victim.entry || owner->generation != candidate.victim.generation)
       continue;
     const int64_t touch = MeanTouch(*slab);
-    if ((coldest != nullptr && touch >= coldest_touch) || !IsIdle(*slab)) continue;
+    if ((coldest != nullptr && touch >= coldest_touch) || !WindowSearch::IsIdle(*slab)) continue;
     coldest = slab;
     coldest_touch = touch;
   }
@@ -211,7 +253,7 @@ bool SlabPool::DrainSomeSlab(uint32_t pages_min, std::vector<Victim>* victims) {
   for (size_t i = 0; i < std::min(count, kSlabsLookedAt); ++i) {
     Slab* slab = state->slabs[state->slab_cursor++ % count].get();
     if (slab->run == nullptr || slab->draining || slab->run->run_pages < pages_min ||
-        !IsIdle(*slab))
+        !WindowSearch::IsIdle(*slab))
       continue;
     DrainSlab(*state, slab, victims);
     return true;
@@ -219,18 +261,10 @@ bool SlabPool::DrainSomeSlab(uint32_t pages_min, std::vector<Victim>* victims) {
   return false;
 }
 
-bool SlabPool::IsBlocked(const PageRuns::Page* run) {
-  if (run->kind == RunKind::kFree) return false;
-  if (run->kind == RunKind::kObject)
-    return !static_cast<const ObjectEntry*>(run->owner)->evictable();
-  const auto* slab = static_cast<const Slab*>(run->owner);
-  return slab->draining || !IsIdle(*slab);
-}
-
 // Two ends move over the units; a blocked one starts the window anew.
-SlabPool::Window SlabPool::BestOfUnits(const State& state, uint32_t pages, size_t* first,
-                                       size_t* last) {
-  Window best;
+SlabPool::Units SlabPool::BestOfUnits(const State& state, uint32_t pages, size_t* first,
+                                      size_t* last) {
+  Units best;
   uint64_t length = 0, cost = 0;
   size_t from = 0;
   for (size_t to = 0; to < state.units.size(); ++to) {
@@ -258,8 +292,8 @@ SlabPool::Window SlabPool::BestOfUnits(const State& state, uint32_t pages, size_
 
 // Looking for pins costs a look at every object, so it is done for the window that would win, and
 // again if it is blocked.
-SlabPool::Window SlabPool::CheapestWindow(State& state, PageRuns::SegmentPages* segment,
-                                          uint32_t pages) {
+SlabPool::Units SlabPool::CheapestWindow(State& state, PageRuns::SegmentPages* segment,
+                                         uint32_t pages) {
   state.units.clear();
   for (auto* run = PageRuns::FirstRun(segment); run != nullptr; run = PageRuns::NextRun(run)) {
     Unit unit{run, 0, false};
@@ -272,11 +306,11 @@ SlabPool::Window SlabPool::CheapestWindow(State& state, PageRuns::SegmentPages* 
   }
   for (int i = 0; i < kWindowTries; ++i) {
     size_t first = 0, last = 0;
-    const Window window = BestOfUnits(state, pages, &first, &last);
+    const Units window = BestOfUnits(state, pages, &first, &last);
     if (window.first == nullptr) return {};
     bool blocked = false;
     for (size_t at = first; at <= last; ++at) {
-      state.units[at].blocked = IsBlocked(state.units[at].run);
+      state.units[at].blocked = WindowSearch::IsBlocked(state.units[at].run);
       blocked |= state.units[at].blocked;
     }
     if (!blocked) return window;
@@ -287,18 +321,16 @@ SlabPool::Window SlabPool::CheapestWindow(State& state, PageRuns::SegmentPages* 
 bool SlabPool::DrainWindow(uint32_t pages, std::vector<Victim>* victims) {
   auto state = state_.Lock();
   const auto& segments = state->runs.segments();
-  Window best;
+  Units best;
   for (size_t i = 0; i < std::min(segments.size(), kWindowSegments); ++i) {
     PageRuns::SegmentPages* segment = segments[state->segment_cursor++ % segments.size()].get();
     if (segment->draining || segment->pages.size() < pages) continue;
-    const Window window = CheapestWindow(*state, segment, pages);
+    const Units window = CheapestWindow(*state, segment, pages);
     if (window.cost_bytes < best.cost_bytes) best = window;
   }
   if (best.first == nullptr) return false;
-  for (auto* run = best.first;; run = PageRuns::NextRun(run)) {
-    DrainRun(*state, run, victims);
-    if (run == best.last) return true;
-  }
+  DrainRuns(*state, best.first, best.last, victims);
+  return true;
 }
 
 // Mean of one object of each of up to 64 runs; false when one of them is held.
@@ -357,13 +389,36 @@ std::vector<std::unique_ptr<Segment>> SlabPool::TakeEmpty(size_t keep) {
   return taken;
 }
 
+void SlabPool::Leftovers(size_t count, std::vector<Victim>* victims) {
+  constexpr size_t kSlabsMax = 4096;
+  auto state = state_.Lock();
+  for (size_t i = 0; state->draining_slabs > 0 && i < std::min(state->slabs.size(), kSlabsMax);
+       ++i) {
+    const Slab& slab = *state->slabs[state->slab_cursor++ % state->slabs.size()];
+    if (slab.run == nullptr || !slab.draining) continue;
+    for (ObjectEntry* owner : slab.owners) {
+      if (owner != nullptr) victims->push_back(MakeVictim(owner));
+    }
+    if (victims->size() >= count) return;
+  }
+  for (const auto& segment : state->runs.segments()) {
+    if (!segment->draining) continue;
+    for (auto* run = PageRuns::FirstRun(segment.get()); run != nullptr;
+         run = PageRuns::NextRun(run)) {
+      if (run->kind == RunKind::kObject)
+        victims->push_back(MakeVictim(static_cast<ObjectEntry*>(run->owner)));
+    }
+    if (victims->size() >= count) return;
+  }
+}
+
 void SlabPool::DrainAll() {
+  std::vector<Victim> victims;  // go by themselves: the namespace is closed
   auto state = state_.Lock();
   for (const auto& segment : state->runs.segments()) state->runs.Drain(segment.get());
   for (const auto& slab : state->slabs) {
     if (slab->run == nullptr) continue;
-    Unlist(*state, slab.get());
-    slab->draining = true;
+    if (!slab->draining) DrainSlab(*state, slab.get(), &victims);
   }
 }
 
@@ -399,6 +454,7 @@ SlabPool::Stats SlabPool::stats() {
   Stats stats;
   for (const auto& segment : state->runs.segments())
     stats.segment_bytes += segment->segment->size_bytes();
+  stats.kept_bytes = state->runs.pages() * kPageBytes;
   stats.segments = state->runs.segments().size();
   stats.chunk_bytes = state->chunk_bytes;
   stats.slabs = state->slabs.size() - state->spare.size();

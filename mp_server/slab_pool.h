@@ -16,6 +16,8 @@
 #include "mp_server/object_entry.h"
 #include "mp_server/page_runs.h"
 #include "mp_server/size_classes.h"
+#include "mp_server/slab.h"
+#include "mp_server/window_search.h"
 
 namespace ems::server {
 
@@ -24,9 +26,20 @@ class SlabPool final {
  public:
   struct Stats {
     uint64_t segment_bytes = 0;
+    uint64_t kept_bytes = 0;   // of segments that are not draining
     uint64_t chunk_bytes = 0;  // of chunks and runs in use
     uint64_t slabs = 0;
     uint64_t segments = 0;
+  };
+
+  // What could be handed out without evicting anybody.
+  struct Supply {
+    uint64_t pages = 0;       // of segments that are not draining
+    uint64_t free_pages = 0;  // of them in free runs
+    uint64_t idle_bytes = 0;  // free chunks of slabs
+    bool fits = false;        // Allocate would find something for the footprint that was asked for
+    bool has_run = false;     // a free run of the pages that were asked for
+    uint64_t free_bytes() const { return free_pages * kPageBytes + idle_bytes; }
   };
 
   SlabPool() = default;
@@ -42,10 +55,14 @@ class SlabPool final {
   // SegmentPool.
   std::unique_ptr<Segment> Free(ObjectEntry* owner);
 
+  Supply SupplyOf(const Footprint& footprint, uint32_t run_pages);
+
   // The searches below choose memory to be emptied, mark it so that nothing more is allocated
   // there, and list who is in it; the caller evicts those. They skip what is pinned or being
   // filled. False: nothing was found.
 
+  // The neighbours of a free run that lose least, `pages` with it. Cost: bounded, see WindowSearch.
+  bool DrainNear(uint32_t pages, Ages ages, std::vector<Victim>* victims);
   // The coldest among the slabs of `pages_min` or more that hold `candidates` (of which those in
   // runs are left out).
   bool DrainSlabOf(std::span<const Candidate> candidates, uint32_t pages_min,
@@ -58,6 +75,10 @@ class SlabPool final {
   // The coldest segment; looks at up to 256. An empty one is returned in `empty` at once.
   bool DrainSegment(std::vector<Victim>* victims, std::unique_ptr<Segment>* empty);
 
+  // Who is left in draining slabs and segments: they were held when the others had to go. Up to
+  // `count`, others at each call. Cost: O(segments), and O(slabs) while a slab is draining; 4096 at
+  // most.
+  void Leftovers(size_t count, std::vector<Victim>* victims);
   // Takes out empty segments but `keep` of them.
   std::vector<std::unique_ptr<Segment>> TakeEmpty(size_t keep);
   // From now on every segment goes as soon as it is empty.
@@ -75,25 +96,12 @@ class SlabPool final {
   Stats stats();
 
  private:
-  struct Slab {
-    PageRuns::Page* run = nullptr;  // nullptr: the record is spare
-    std::byte* base = nullptr;
-    std::byte* values = nullptr;  // of a paged slab
-    uint8_t size_class = 0;
-    bool draining = false;
-    bool listed = false;  // in its class's list of slabs with free chunks
-    Slab* prev = nullptr;
-    Slab* next = nullptr;
-    std::vector<uint32_t> free;        // chunk numbers
-    std::vector<ObjectEntry*> owners;  // by chunk number
-    size_t used() const { return owners.size() - free.size(); }
-  };
   struct Unit {  // a run as DrainWindow sees it
     PageRuns::Page* run = nullptr;
     uint64_t cost_bytes = 0;
     bool blocked = false;
   };
-  struct Window {
+  struct Units {
     uint64_t cost_bytes = UINT64_MAX;
     PageRuns::Page* first = nullptr;
     PageRuns::Page* last = nullptr;
@@ -103,8 +111,12 @@ class SlabPool final {
     std::array<Slab*, 256> partial{};  // by class
     std::vector<std::unique_ptr<Slab>> slabs;
     std::vector<Slab*> spare;
-    std::vector<Unit> units;  // scratch
+    std::vector<Unit> units;           // scratch
+    std::array<uint64_t, 256> used{};  // chunks, by class
+    WindowSearch search;
     uint64_t chunk_bytes = 0;
+    uint64_t idle_bytes = 0;
+    size_t draining_slabs = 0;
     size_t slab_cursor = 0;
     size_t segment_cursor = 0;
   };
@@ -112,13 +124,14 @@ class SlabPool final {
   static Slab* NewSlab(State& state, uint8_t size_class, bool short_slab);
   static void List(State& state, Slab* slab);
   static void Unlist(State& state, Slab* slab);
-  static bool IsIdle(const Slab& slab);
+  static uint32_t SlabPages(const State& state, uint8_t size_class);
   static int64_t MeanTouch(const Slab& slab);
   static void DrainSlab(State& state, Slab* slab, std::vector<Victim>* victims);
   static void DrainRun(State& state, PageRuns::Page* run, std::vector<Victim>* victims);
-  static bool IsBlocked(const PageRuns::Page* run);
-  static Window CheapestWindow(State& state, PageRuns::SegmentPages* segment, uint32_t pages);
-  static Window BestOfUnits(const State& state, uint32_t pages, size_t* first, size_t* last);
+  static void DrainRuns(State& state, PageRuns::Page* first, const PageRuns::Page* last,
+                        std::vector<Victim>* victims);
+  static Units CheapestWindow(State& state, PageRuns::SegmentPages* segment, uint32_t pages);
+  static Units BestOfUnits(const State& state, uint32_t pages, size_t* first, size_t* last);
   static bool SegmentTouch(PageRuns::SegmentPages* segment, int64_t* touched_ns);
 
   Guarded<State> state_;

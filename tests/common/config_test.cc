@@ -37,7 +37,7 @@ TEST(ConfigTest, DefaultsHoldUntilTheFileSaysOtherwise) {
   EXPECT_EQ(config.name(), "a");
   EXPECT_EQ(config.controller(), "127.0.0.1:7400");
   EXPECT_EQ(config.dram().bytes(), kGiB);
-  EXPECT_DOUBLE_EQ(config.dram().high_watermark(), 0.98);
+  EXPECT_DOUBLE_EQ(config.dram().high_watermark(), 1.0);
   EXPECT_EQ(config.unix_path(), "");
   EXPECT_EQ(config.network().io_threads(), 0u);
 }

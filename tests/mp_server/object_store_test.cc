@@ -19,6 +19,7 @@ class ObjectStoreTest : public ::testing::Test {
     pool_ = std::make_unique<SegmentPool>(SmallPool(pool_bytes, segment_bytes));
     ObjectStore::Options options;
     options.pool = pool_.get();
+    options.clock = store_clock_;
     store_ = std::make_unique<ObjectStore>(options);
     store_->SetOwnedSlots(AllSlots());
     ASSERT_TRUE(pool_->WaitReady(pool_bytes, Soon()).ok());
@@ -63,6 +64,8 @@ class ObjectStoreTest : public ::testing::Test {
     return store_->Find(ns, key, false).has_value();
   }
 
+  ManualClock clock_;
+  const Clock* store_clock_ = &Clock::System();
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ObjectStore> store_;
 };
@@ -138,6 +141,26 @@ TEST_F(ObjectStoreTest, AFullPoolGivesANamespaceItsReservationBackFromOthers) {
   EXPECT_GT(UsageOf(kB).segment_bytes, 0u);
   EXPECT_GT(UsageOf(kA).objects, 0u);
   EXPECT_EQ(VerifyValue("b", "74", AsText(store_->Get(kB, "74", false).value())), 1u);
+}
+
+TEST_F(ObjectStoreTest, AQuietNamespaceIsTakenFromDownToItsReservation) {
+  store_clock_ = &clock_;
+  Make(16 * kMiB);
+  Namespaces({Info(kA, 0, 4 * kMiB), Info(kB)});
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(PutRetrying(kA, std::to_string(i), std::string(100 * kKiB, 'a')).ok());
+  const auto grow = [&](uint64_t bytes) {
+    const Deadline deadline = Soon();
+    for (int i = 0; UsageOf(kB).segment_bytes < bytes && !deadline.Passed(); ++i)
+      (void)Put(kB, "b" + std::to_string(i), std::string(100 * kKiB, 'b'));
+    return UsageOf(kB).segment_bytes;
+  };
+  EXPECT_GE(grow(4 * kMiB), 4 * kMiB);
+  store_->EvictToWatermark();
+  clock_.Advance(std::chrono::seconds(61));
+  EXPECT_EQ(grow(12 * kMiB), 12 * kMiB);
+  for (int i = 0; i < 200; ++i) (void)Put(kB, "c" + std::to_string(i), std::string(kMiB / 2, 'b'));
+  EXPECT_GE(UsageOf(kA).segment_bytes, 4 * kMiB);
 }
 
 TEST_F(ObjectStoreTest, NobodyIsTakenFromBelowItsReservation) {

@@ -60,6 +60,37 @@ TEST_F(PageRunsTest, TakesTheSmallestThatFitsAndCoalescesOnBothSides) {
   EXPECT_EQ(runs_.Allocate(128, RunKind::kObject), a);
 }
 
+TEST_F(PageRunsTest, HasSaysWhatAllocateWouldFind) {
+  AddSegments(1);  // 128 pages
+  EXPECT_TRUE(runs_.Has(128));
+  EXPECT_FALSE(runs_.Has(129));
+  auto* run = runs_.Allocate(30, RunKind::kObject);
+  EXPECT_TRUE(runs_.Has(98));
+  EXPECT_FALSE(runs_.Has(99));
+  EXPECT_EQ(PageRuns::PrevRun(run), nullptr);
+  EXPECT_EQ(PageRuns::PrevRun(PageRuns::NextRun(run)), run);
+  runs_.Drain(run->segment);
+  EXPECT_FALSE(runs_.Has(1));
+  EXPECT_EQ(runs_.pages(), 0u);
+}
+
+TEST_F(PageRunsTest, LongestFreeListsLongRunsFirst) {
+  AddSegments(3);
+  auto* long_run = runs_.Allocate(20, RunKind::kObject);
+  runs_.Allocate(108, RunKind::kObject);
+  auto* short_run = runs_.Allocate(2, RunKind::kObject);
+  runs_.Allocate(126, RunKind::kObject);
+  runs_.Allocate(128, RunKind::kObject);
+  runs_.Free(long_run);
+  runs_.Free(short_run);
+  std::vector<PageRuns::Page*> found;
+  runs_.LongestFree(16, &found);
+  EXPECT_EQ(found, (std::vector<PageRuns::Page*>{long_run, short_run}));
+  found.clear();
+  runs_.LongestFree(1, &found);
+  EXPECT_EQ(found, std::vector<PageRuns::Page*>{long_run});
+}
+
 TEST_F(PageRunsTest, RandomRunsNeverOverlapAndAllComeBack) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -80,6 +80,18 @@ TEST(SegmentPoolTest, AMachineThatRefusesMakesThePoolSmallerAndIsAskedAgain) {
   EXPECT_TRUE(healed.ok()) << healed;
 }
 
+TEST(SegmentPoolTest, DefaultSegmentsHoldLargeBlocksAndLeaveRoomForSevenTenants) {
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(kGiB), 130 * kMiB);
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(uint64_t{1} << 44), 130 * kMiB);
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(256 * kMiB), 36 * kMiB);
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(2 * kMiB), 2 * kMiB);
+  for (const uint64_t block : {4 * kMiB, 8 * kMiB, uint64_t{8'994'816}, 16 * kMiB}) {
+    const uint64_t pages = SizeClasses::Get().For(block, 64).pages;
+    const uint64_t blocks = 130 * kMiB / kPageBytes / pages;
+    EXPECT_GE(static_cast<double>(blocks * block), 0.95 * 130 * kMiB) << block;
+  }
+}
+
 TEST(SegmentPoolTest, MissingHugePagesAreNotedAndTheRemainderOfTheBudgetIsUsed) {
   SegmentPool::Options options = SmallPool(6 * kMiB, 4 * kMiB);
   options.huge_pages = HugePages::kTry;

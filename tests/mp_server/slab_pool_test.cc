@@ -119,6 +119,57 @@ TEST_F(SlabPoolTest, ADrainedSegmentComesBackWithItsLastObject) {
   EXPECT_EQ(pool_.stats().segments, 0u);
 }
 
+TEST_F(SlabPoolTest, SupplySaysWhatIsToBeHadWithoutEvicting) {
+  pool_.Add(NewSegment());
+  const Footprint small = SizeClasses::Get().For(16384, 32);
+  EXPECT_TRUE(pool_.SupplyOf(small, 128).has_run);
+  std::vector<ObjectEntry*> taken;
+  while (ObjectEntry* entry = Allocate(16384)) taken.push_back(entry);
+  SlabPool::Supply supply = pool_.SupplyOf(small, 1);
+  EXPECT_FALSE(supply.fits);
+  EXPECT_EQ(supply.idle_bytes, 0u);
+  EXPECT_EQ(supply.pages, 128u);
+  pool_.Free(taken[5]);
+  supply = pool_.SupplyOf(small, 64);
+  EXPECT_TRUE(supply.fits);
+  EXPECT_FALSE(supply.has_run);
+  EXPECT_EQ(supply.idle_bytes, SizeClasses::Get().at(small.size_class).chunk_bytes);
+  EXPECT_FALSE(pool_.SupplyOf(SizeClasses::Get().For(100, 32), 0).fits);
+}
+
+TEST_F(SlabPoolTest, FirstSlabsOfAClassAreShort) {
+  pool_.Add(NewSegment(8 * kMiB));
+  uint64_t used_pages = 0;
+  for (uint64_t bytes = 4 * kKiB; bytes <= 256 * kKiB; bytes *= 2) {
+    ASSERT_NE(Allocate(bytes), nullptr);
+    used_pages +=
+        SizeClasses::Get().at(SizeClasses::Get().For(bytes, 32).size_class).slab_pages_short;
+  }
+  const SlabPool::Supply supply = pool_.SupplyOf({}, 0);
+  EXPECT_GE(supply.free_pages + used_pages, supply.pages);
+}
+
+TEST_F(SlabPoolTest, LeftoversAreWhoIsStillInDrainingMemory) {
+  pool_.Add(NewSegment());
+  ObjectEntry* small = Allocate(100);
+  ObjectEntry* large = Allocate(kMiB);
+  std::vector<Victim> victims;
+  pool_.Leftovers(100, &victims);
+  EXPECT_TRUE(victims.empty());
+  std::unique_ptr<Segment> empty;
+  ASSERT_TRUE(pool_.DrainSegment(&victims, &empty));
+  victims.clear();
+  pool_.Leftovers(100, &victims);
+  EXPECT_EQ(victims.size(), 2u);
+  pool_.Free(small);
+  victims.clear();
+  pool_.Leftovers(100, &victims);
+  ASSERT_EQ(victims.size(), 1u);
+  EXPECT_EQ(victims[0].entry, large);
+  EXPECT_EQ(pool_.stats().kept_bytes, 0u);
+  EXPECT_NE(pool_.Free(large), nullptr);
+}
+
 TEST_F(SlabPoolTest, TakeEmptyKeepsWhatItIsTold) {
   for (int i = 0; i < 3; ++i) pool_.Add(NewSegment());
   EXPECT_EQ(pool_.TakeEmpty(1).size(), 2u);

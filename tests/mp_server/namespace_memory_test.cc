@@ -1,0 +1,157 @@
+// What must hold of memory as a namespace uses it: how much of a full pool is payload, that room is
+// freed ahead, that what is held goes when it is let go, and that objects are bounded in number.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "tests/mp_server/memory_fixture.h"
+
+namespace ems::server {
+namespace {
+
+class NamespaceMemoryTest : public NamespaceFixture {
+ protected:
+  // Stores without filling the value.
+  Status Store(const std::string& key, uint64_t bytes) {
+    clock_.Advance(Duration(1));
+    EMS_ASSIGN_OR_RETURN(Reservation room, store_->Reserve(SlotId(1), key, bytes));
+    bool stored = false;
+    return NamespaceStore::Publish(std::move(room), bytes, false, &stored);
+  }
+  // Stores `count` objects of sizes drawn log-uniformly, reading others; the least payload share of
+  // the full pool.
+  double Churn(uint64_t bytes_min, uint64_t bytes_max, int count) {
+    std::uniform_real_distribution<double> exponent(std::log(static_cast<double>(bytes_min)),
+                                                    std::log(static_cast<double>(bytes_max)));
+    double least = 1;
+    for (int i = 0; i < count; ++i) {
+      const auto bytes = static_cast<uint64_t>(std::lround(std::exp(exponent(random_))));
+      const Status stored = Store("object" + std::to_string(next_++), bytes);
+      EXPECT_TRUE(stored.ok()) << stored;
+      const uint64_t back = random_() % std::min<uint64_t>(next_, 200);
+      store_->Get("object" + std::to_string(next_ - 1 - back), true);
+      if (store_->Usage().evicted_objects > 0) least = std::min(least, Efficiency());
+    }
+    return least;
+  }
+  double Efficiency() {
+    return static_cast<double>(store_->Usage().value_bytes) /
+           static_cast<double>(pool_->stats().bytes_max);
+  }
+  std::mt19937 random_{7};
+  uint64_t next_ = 0;
+};
+
+TEST_F(NamespaceMemoryTest, AFullPoolOfUniformBlocksIsPayloadTo95Percent) {
+  for (const uint64_t block : {uint64_t{147'456}, uint64_t{147'000}, 16 * kKiB, kMiB}) {
+    Make(64 * kMiB, 0, 32 * kMiB);
+    EXPECT_GE(Churn(block, block, static_cast<int>(160 * kMiB / block)), 0.95) << block;
+  }
+  Make(140 * kMiB, 0, 130 * kMiB);
+  Churn(8'994'816, 8'994'816, 60);
+  EXPECT_GE(Efficiency(), 0.95 * 130 / 140) << "15 of them in a segment of the default size";
+}
+
+// The pool is to the largest object what 1 GiB is to 16 MiB.
+TEST_F(NamespaceMemoryTest, AFullPoolOfMixedSizesIsPayloadTo90PercentAlsoWhenTheyShift) {
+  Make(256 * kMiB, 0, 64 * kMiB);
+  // A moment may be a little worse: one object is 1.6 % of this pool.
+  EXPECT_GE(Churn(4 * kKiB, 4 * kMiB, 6000), 0.88);
+  EXPECT_GE(Efficiency(), 0.90);
+  EXPECT_GE(Churn(4 * kKiB, 128 * kKiB, 12000), 0.88) << "small";
+  EXPECT_GE(Efficiency(), 0.90);
+  EXPECT_GE(Churn(256 * kKiB, 4 * kMiB, 2000), 0.88) << "large";
+  EXPECT_GE(Churn(4 * kKiB, 128 * kKiB, 12000), 0.88) << "small again";
+  EXPECT_GE(Efficiency(), 0.90);
+}
+
+TEST_F(NamespaceMemoryTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
+  Make(64 * kMiB, 0, 32 * kMiB);
+  Churn(100 * kKiB, 100 * kKiB, 1000);
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t evicted = store_->Usage().evicted_objects;
+    clock_.Advance(Duration(1));
+    auto room = store_->Reserve(SlotId(1), "r" + std::to_string(i), 100 * kKiB);
+    ASSERT_TRUE(room.ok());
+    EXPECT_EQ(store_->Usage().evicted_objects, evicted) << "Reserve had to evict";
+    bool stored = false;
+    ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, false, &stored).ok());
+    EXPECT_EQ(store_->Usage().evicted_objects, evicted + 1) << "no more than was taken";
+  }
+}
+
+TEST_F(NamespaceMemoryTest, NothingIsFreedAheadWhileThereIsMemoryToBeHad) {
+  Make(64 * kMiB, 0, 8 * kMiB);
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(Store(std::to_string(i), kMiB).ok());
+  EXPECT_EQ(store_->Usage().evicted_objects, 0u);
+}
+
+// What was held when its segment was chosen to go left it half used for as long as it was popular.
+TEST_F(NamespaceMemoryTest, ASegmentGoesBackWhenTheLastPinInItEnds) {
+  Make(8 * kMiB);
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(Store(std::to_string(i), 16 * kKiB).ok());
+  std::vector<ObjectPin> pins;
+  for (int i = 0; i < 400; ++i)
+    if (ObjectPin pin = store_->Get(std::to_string(i), true); i % 100 == 7 && pin)
+      pins.push_back(std::move(pin));
+  ASSERT_FALSE(pins.empty());
+  const uint64_t before = pool_->stats().bytes_in_use;
+  for (int i = 0; i < 4; ++i) store_->SurrenderSegment(true);
+  for (const ObjectPin& pin : pins) EXPECT_TRUE(pin);
+  pins.clear();
+  EXPECT_EQ(store_->leaving_bytes(), 0u) << "without another call";
+  EXPECT_LT(pool_->stats().bytes_in_use, before);
+}
+
+TEST_F(NamespaceMemoryTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfterIt) {
+  Make(2 * kMiB);
+  ASSERT_TRUE(Store("old", 1000).ok());
+  auto room = store_->Reserve(SlotId(1), "late", 1000);
+  ASSERT_TRUE(room.ok());
+  store_->Remove("old");
+  std::vector<ObjectPin> none;
+  ASSERT_FALSE(store_->SurrenderSegment(true))
+      << "a segment that is all being filled is not chosen";
+  bool stored = false;
+  ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, false, &stored).ok());
+  ASSERT_TRUE(store_->SurrenderSegment(false));
+  EXPECT_EQ(store_->leaving_bytes(), 2 * kMiB);
+  EXPECT_EQ(Read("late").size(), 1000u) << "it is there until somebody empties the segment";
+  store_->FinishDraining();
+  EXPECT_EQ(Read("late"), "(miss)");
+  EXPECT_EQ(store_->segment_bytes(), 0u);
+}
+
+TEST_F(NamespaceMemoryTest, EmptyValuesAreBoundedInNumberByTheQuota) {
+  Make(16 * kMiB, 4 * kMiB);
+  const uint64_t most = store_->objects_max();
+  EXPECT_EQ(most, 4 * kMiB / 512);
+  for (uint64_t i = 0; i < most + 100; ++i) ASSERT_TRUE(Store(std::to_string(i), 0).ok());
+  const NamespaceUsage usage = store_->Usage();
+  EXPECT_EQ(usage.objects, most);
+  EXPECT_EQ(usage.objects_max, most);
+  EXPECT_EQ(usage.count_evictions, 100u);
+  EXPECT_EQ(Read("99"), "(miss)");
+  EXPECT_EQ(Read("100"), "");
+}
+
+TEST_F(NamespaceMemoryTest, ANamespaceOfHeldObjectsSaysHowManyItMayHave) {
+  Make(16 * kMiB, 1000);
+  const uint64_t most = store_->objects_max();
+  EXPECT_EQ(most, 4096u) << "the least";
+  std::vector<ObjectPin> pins;
+  for (uint64_t i = 0; i < most; ++i) {
+    ASSERT_TRUE(Store(std::to_string(i), 0).ok());
+    pins.push_back(store_->Get(std::to_string(i), false));
+  }
+  const Status refused = Store("more", 0);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(Message(refused).find("4096 of 4096 objects"), std::string_view::npos) << refused;
+  pins.clear();
+  EXPECT_TRUE(Store("more", 0).ok());
+}
+
+}  // namespace
+}  // namespace ems::server
