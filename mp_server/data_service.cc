@@ -40,6 +40,10 @@ class DataSession final : public fabric::Session {
   Outcome BeginPut(const PutRequest& put, PutTarget* target) override;
   WireStatus EndPut(uint64_t checksum, uint64_t expected) override;
   void AbortPut() override { reservation_ = Reservation(); }
+  Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override;
+  void TakeOver(fabric::Fd socket, NamespaceRef ns) override {
+    service_.shm_->Adopt(std::move(socket), ns);
+  }
   std::string_view ErrorText() override { return text_; }
   uint32_t retry_ms() override { return retry_ms_; }
   ViewVersion view_version() override { return service_.ownership_->version(); }
@@ -48,6 +52,7 @@ class DataSession final : public fabric::Session {
  private:
   Outcome Hello(Answer* answer);
   Outcome Stats(Answer* answer);
+  Outcome Attach(const FrameHeader& request);
   Outcome HandleMulti(const FrameHeader& request, ConstBytes body, Answer* answer);
   // One item of a Multi request, or a request of one key.
   Outcome Check(const FrameHeader& request, SlotId slot, bool write);
@@ -124,6 +129,7 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
   if (request.op == Op::kHello) return Hello(answer);
   if (request.op == Op::kPing) return {};
   if (request.op == Op::kStats) return Stats(answer);
+  if (request.op == Op::kAttach) return Attach(request);
   if (IsMulti(request.op)) return HandleMulti(request, body, answer);
   Outcome outcome = Check(request, request.slot_id(), request.op == Op::kRemove);
   if (outcome.status == WireStatus::kOk) {
@@ -159,6 +165,18 @@ Outcome DataSession::Stats(Answer* answer) {
   const std::string json = service_.stats_json_();
   answer->body.assign(AsBytes(json).begin(), AsBytes(json).end());
   return {};
+}
+
+// Whether this client may attach is decided, and said, when the connection has been taken over.
+Outcome DataSession::Attach(const FrameHeader& request) {
+  if (service_.shm_ == nullptr) return {Fail(WireStatus::kUnimplemented, service_.no_shm_text_)};
+  if (service_.store_->Knows(request.ns())) return {};
+  return {Fail(WireStatus::kStaleNamespace, "the namespace is not known here"), kLookAgain};
+}
+
+Result<fabric::StagedBytes> DataSession::Staged(const wire::StagedValue& value) {
+  if (service_.shm_ == nullptr) return fabric::Session::Staged(value);
+  return service_.shm_->Staged(value);
 }
 
 WireStatus DataSession::Get(const FrameHeader& request, std::string_view key, Answer* answer) {

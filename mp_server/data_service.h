@@ -13,6 +13,7 @@
 #include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/server_metrics.h"
+#include "mp_server/shm_service.h"
 
 namespace ems::server {
 
@@ -29,6 +30,12 @@ class DataService final : public fabric::SessionFactory {
         value_bytes_max_(value_bytes_max),
         stats_json_(std::move(stats_json)) {}
 
+  // From now on clients on this host may attach; null: they may not, because of `why`. Before the
+  // first session.
+  void SetShm(ShmService* shm, std::string why) {
+    shm_ = shm;
+    no_shm_text_ = std::move(why);
+  }
   std::unique_ptr<fabric::Session> NewSession() override;
   // From now on every request is answered with kRetryLater: the server is about to stop.
   void Drain() { draining_.store(true, std::memory_order_release); }
@@ -41,6 +48,8 @@ class DataService final : public fabric::SessionFactory {
   const uint64_t boot_id_;
   const uint64_t value_bytes_max_;
   const std::function<std::string()> stats_json_;
+  ShmService* shm_ = nullptr;
+  std::string no_shm_text_ = "this server does not share its memory";
   std::atomic<bool> draining_{false};
 };
 

@@ -13,20 +13,10 @@
 namespace ems::server {
 namespace {
 
-constexpr int kSkipsMax = 1024;  // held objects that one call passes over
-constexpr int kDrainsMax = 8;    // slabs or windows that one call empties
-constexpr int kRoundsMax = 256;  // chunks of its class that one call frees and loses to others
 constexpr int kQuotaEvictionsMax = 1 << 20;
 constexpr uint64_t kTrimMax = 4096;
-constexpr uint64_t kLooseShare = 24;  // free memory up to a twenty-fourth: evict the coldest
-constexpr uint64_t kAheadShare = 32;  // the longest run that is kept free: this part of all pages
-constexpr int kAheadSteps = 64;       // what one Publish frees at most
-constexpr uint32_t kRememberPuts = 256;
-constexpr Duration kAskEvery = std::chrono::milliseconds(1);
-constexpr size_t kDoomedStep = 16;
 constexpr uint64_t kObjectsMin = 4096;
 constexpr uint64_t kBytesAnObject = 512;
-constexpr size_t kLeftoversMax = 1024;
 
 // Generations start at the seconds since 2020 shifted by 26 bits: they grow by less than 2^26 a
 // second, so that a restart never repeats one, and 56 bits last until 2054.
@@ -49,12 +39,6 @@ Status NoRoom(uint64_t value_bytes, std::string_view why) {
 }
 
 }  // namespace
-
-struct NamespaceStore::Effort {
-  int skips_left = kSkipsMax;
-  int drains_left = kDrainsMax;
-  int rounds_left = kRoundsMax;
-};
 
 void OwnedSlots::Set(const std::bitset<kSlotCount>& owned) {
   for (size_t word = 0; word < words_.size(); ++word) {
@@ -187,6 +171,7 @@ Result<ObjectEntry*> NamespaceStore::TakeEntry(Effort* effort) {
 Status NamespaceStore::ChargeQuota(uint64_t value_bytes, Effort* effort) {
   for (int i = 0; i < kQuotaEvictionsMax; ++i) {
     if (quota_.TryCharge(value_bytes)) return OkStatus();
+    if (FreeParked()) continue;
     const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &effort->skips_left);
     if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) break;
     Evict(taken.entry);
@@ -221,138 +206,6 @@ Status NamespaceStore::AddSegment(const Footprint& footprint) {
   slabs_.Add(std::move(*segment));
   if (closed_.load(std::memory_order_acquire)) slabs_.DrainAll();
   return OkStatus();
-}
-
-// Frees something that helps. False: nothing can be freed now.
-bool NamespaceStore::MakeRoom(const Footprint& footprint, Effort* effort) {
-  if (FreeParked()) return true;
-  if (EvictDoomed(kDoomedStep) > 0) {
-    ++effort->rounds_left;  // bounded by the drains
-    return true;
-  }
-  if (!footprint.is_run() && EvictOne(footprint.size_class, &effort->skips_left)) return true;
-  const SlabPool::Supply supply = slabs_.SupplyOf(footprint, 0);
-  if (supply.free_bytes() * kLooseShare < supply.pages * kPageBytes &&
-      EvictOne(ObjectIndex::kAnyClass, &effort->skips_left)) {
-    ++effort->rounds_left;  // bounded by the bytes
-    return true;
-  }
-  if (effort->drains_left-- <= 0) return false;
-  if (footprint.is_run()) return DrainFor(footprint, footprint.pages);
-  const SizeClass& wanted = SizeClasses::Get().at(footprint.size_class);
-  return DrainFor(footprint, wanted.slab_pages_short) || DrainFor(footprint, wanted.slab_pages_min);
-}
-
-// False: there is none that can go, or the coldest is of another class.
-bool NamespaceStore::EvictOne(int size_class, int* skips_left) {
-  const auto taken = index_.TakeColdest(size_class, skips_left);
-  if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return false;
-  Evict(taken.entry);
-  return true;
-}
-
-// Chooses `pages` neighbouring pages and dooms who is there.
-bool NamespaceStore::DrainFor(const Footprint& footprint, uint32_t pages) {
-  const int64_t now = options_.clock->Now().time_since_epoch().count();
-  const Ages ages{std::min(index_.ColdestTouch(), now), now};
-  std::vector<Victim> victims;
-  if (!slabs_.DrainNear(pages, ages, &victims) &&
-      (footprint.is_run() || !slabs_.DrainSomeSlab(pages, &victims)) &&
-      !slabs_.DrainWindow(pages, &victims))
-    return false;
-  auto doomed = doomed_.Lock();
-  doomed->insert(doomed->end(), victims.begin(), victims.end());
-  return true;
-}
-
-// Evicts up to `count` of those who are in the way; how many there were.
-size_t NamespaceStore::EvictDoomed(size_t count) {
-  size_t evicted = 0;
-  std::array<Victim, kDoomedStep> step;
-  while (evicted < count) {
-    size_t size = 0;
-    {
-      auto doomed = doomed_.Lock();
-      for (; size < step.size() && evicted + size < count && !doomed->empty(); ++size) {
-        step[size] = doomed->back();
-        doomed->pop_back();
-      }
-    }
-    if (size == 0) break;
-    for (size_t i = 0; i < size; ++i) EvictVictim(step[i]);
-    evicted += size;
-  }
-  return evicted;
-}
-
-// Somebody may hold it: then its name goes now, and its memory when it is let go.
-void NamespaceStore::EvictVictim(const Victim& victim) {
-  if (ObjectEntry* entry = index_.Unlink(victim, false); entry != nullptr) Evict(entry);
-}
-
-void NamespaceStore::FinishDraining() {
-  EvictDoomed(SIZE_MAX);
-  std::vector<Victim> victims;
-  slabs_.Leftovers(kLeftoversMax, &victims);
-  for (const Victim& victim : victims) EvictVictim(victim);
-}
-
-// The longest run that one of the last 256 to 512 Puts has needed. An object in a slab counts if
-// the one before it was of another class: then a new slab may be next.
-uint32_t NamespaceStore::RunAhead(const Footprint& last) {
-  const int before = last_class_.exchange(last.size_class, std::memory_order_relaxed);
-  const bool changed = before != last.size_class && before != ObjectIndex::kAnyClass;
-  uint32_t pages = last.pages;
-  if (!last.is_run() && changed) pages = SizeClasses::Get().at(last.size_class).slab_pages_short;
-  if (puts_.fetch_add(1, std::memory_order_relaxed) % kRememberPuts == 0) {
-    longest_before_.store(longest_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    longest_.store(pages, std::memory_order_relaxed);
-  } else if (pages > longest_.load(std::memory_order_relaxed)) {
-    longest_.store(pages, std::memory_order_relaxed);
-  }
-  return std::max(longest_.load(std::memory_order_relaxed),
-                  longest_before_.load(std::memory_order_relaxed));
-}
-
-bool NamespaceStore::MayAsk() {
-  const int64_t now = Clock::System().Now().time_since_epoch().count();
-  if (now < next_ask_ns_.load(std::memory_order_relaxed)) return false;
-  next_ask_ns_.store(now + kAskEvery.count(), std::memory_order_relaxed);
-  return true;
-}
-
-// Makes up for what a Put has taken. One thread at a time; others leave it to that one, or to their
-// next Reserve.
-void NamespaceStore::MakeAhead(const Footprint& last) {
-  const uint32_t run_pages = RunAhead(last);
-  if (!short_of_memory_.load(std::memory_order_relaxed) ||
-      making_ahead_.test_and_set(std::memory_order_acquire))
-    return;
-  int searches_left = 1;
-  for (int i = 0; i < kAheadSteps && FreeAhead(last, run_pages, &searches_left); ++i) {
-  }
-  making_ahead_.clear(std::memory_order_release);
-}
-
-// One step; false: there is enough, or nothing can be done now. *searches_left bounds what is
-// costly.
-bool NamespaceStore::FreeAhead(const Footprint& last, uint32_t run_pages, int* searches_left) {
-  SlabPool::Supply supply = slabs_.SupplyOf(last, run_pages);
-  const bool keeps_run = run_pages * kAheadShare <= supply.pages;
-  if ((supply.fits || last.is_run()) && (supply.has_run || !keeps_run)) return false;
-  if (EvictDoomed(1) > 0) return true;
-  if (MayAsk() && AddSegment({}).ok()) {
-    short_of_memory_.store(false, std::memory_order_relaxed);
-    return false;
-  }
-  int skips_left = kSkipsMax;
-  if (supply.free_bytes() * kLooseShare < supply.pages * kPageBytes)
-    return EvictOne(ObjectIndex::kAnyClass, &skips_left);
-  if (!last.is_run() && !supply.fits && EvictOne(last.size_class, &skips_left)) return true;
-  if (--*searches_left < 0) return false;
-  return DrainFor(last, supply.has_run || !keeps_run
-                            ? SizeClasses::Get().at(last.size_class).slab_pages_short
-                            : run_pages);
 }
 
 void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
@@ -583,6 +436,9 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.count_evictions = count_evictions_.load(std::memory_order_relaxed);
   usage.pinned_objects = index_.pinned_objects();
   usage.parked_bytes = sharing_.parked_bytes();
+  usage.linked_bytes = index_.value_bytes();
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr)
+    usage.shared_index_bytes = shared->table_bytes();
   return usage;
 }
 

@@ -145,7 +145,12 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void Abort(ObjectEntry* entry);
 
  private:
-  struct Effort;  // what one Reserve has spent so far
+  static constexpr int kSkipsMax = 1024;  // held objects that one call passes over
+  struct Effort {                         // what one Reserve may still spend
+    int skips_left = kSkipsMax;
+    int drains_left = 8;
+    int rounds_left = 256;  // chunks of its class that it frees and loses to others
+  };
   static bool MayPublish(const void* self, uint16_t slot);
   Status PublishEntry(ObjectEntry* entry, uint64_t checksum, bool overwrite, bool* stored);
   Status ChargeQuota(uint64_t value_bytes, Effort* effort);

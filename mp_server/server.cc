@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bitset>
+#include <charconv>
 #include <condition_variable>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "common/logging.h"
 #include "common/thread_pool.h"
@@ -21,6 +23,7 @@
 #include "mp_server/peer_quorum.h"
 #include "mp_server/segment_pool.h"
 #include "mp_server/server_metrics.h"
+#include "mp_server/shm_service.h"
 #include "proto/config.pb.h"
 
 namespace ems::server {
@@ -39,6 +42,19 @@ uint64_t RandomBootId() {
 
 Status ReplacedError() {
   return Error(StatusCode::kFailedPrecondition, "another server has this name");
+}
+
+Result<std::vector<uid_t>> ParseUids(const std::string& text) {
+  std::vector<uid_t> uids;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    uid_t uid = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), uid);
+    if (error != std::errc() || end != word.data() + word.size())
+      return Error(StatusCode::kInvalidArgument, "shm.uids: \"{}\" is not a user's number", word);
+    uids.push_back(uid);
+  }
+  return uids;
 }
 
 HugePages HugePagesOf(const std::string& word) {
@@ -60,11 +76,20 @@ SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
   return options;
 }
 
+Result<uint32_t> ParseMode(const std::string& text) {
+  uint32_t mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
+  return Error(StatusCode::kInvalidArgument, "unix_mode \"{}\" is not an octal mode of 0 to 0777",
+               text);
+}
+
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config) {
   const config::NetworkConfig& network = config.network();
   fabric::RpcServerOptions options;
   options.listen = config.listen();
   options.unix_path = config.unix_path();
+  options.unix_mode = ParseMode(config.unix_mode()).value_or(0);  // checked by Start
   options.io_threads = network.io_threads();
   options.connections_max = network.connections_max();
   options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
@@ -93,6 +118,7 @@ struct Server::Impl {
   ~Impl();
 
   Status Start();
+  Status StartShm();
   Status StartHttp();
   void MakeHeartbeat();
   void ControlLoop();
@@ -114,6 +140,7 @@ struct Server::Impl {
   ServerMetrics metrics;
   DataService service;
   std::unique_ptr<Evictor> evictor;
+  std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
   std::unique_ptr<fabric::RpcServer> rpc;
   std::unique_ptr<fabric::HttpEndpoint> http;
   std::string http_address;
@@ -143,16 +170,43 @@ Server::Impl::~Impl() {
   control.Join();
   http.reset();
   rpc.reset();
+  shm.reset();  // after those who bring it sessions, before what the sessions hold
 }
 
 Status Server::Impl::Start() {
-  EMS_ASSIGN_OR_RETURN(rpc, fabric::RpcServer::Start(RpcOptions(config), &service, metrics.rpc()));
   evictor = std::make_unique<Evictor>(&store);
+  EMS_RETURN_IF_ERROR(StartShm());
+  EMS_ASSIGN_OR_RETURN(rpc, fabric::RpcServer::Start(RpcOptions(config), &service, metrics.rpc()));
   if (!config.http_listen().empty()) EMS_RETURN_IF_ERROR(StartHttp());
   MakeHeartbeat();
   heartbeat->Start();
   control = Thread("ems-ctl", [this] { ControlLoop(); });
   controller.StartWatch(&views, [this] { Poke(); });
+  return OkStatus();
+}
+
+// A machine on which memory cannot be shared safely serves over sockets and says why.
+Status Server::Impl::StartShm() {
+  const config::ShmConfig& wanted = config.shm();
+  if (wanted.share() == "off" || config.unix_path().empty()) {
+    service.SetShm(nullptr, wanted.share() == "off" ? "shm.share is off" : "unix_path is not set");
+    return OkStatus();
+  }
+  ShmService::Options options;
+  options.store = &store;
+  options.sessions_max = wanted.sessions_max();
+  options.registered_bytes_max = wanted.registered_bytes_max();
+  EMS_ASSIGN_OR_RETURN(options.uids, ParseUids(wanted.uids()));
+  options.on_shared = [this] { evictor->Poke(); };
+  auto started = ShmService::Start(options, metrics.shm());
+  if (!started.ok()) {
+    EMS_LOG(kWarn, "mp_server", "{}; clients on this host go over sockets",
+            Message(started.status()));
+    service.SetShm(nullptr, std::string(Message(started.status())));
+    return OkStatus();
+  }
+  shm = *std::move(started);
+  service.SetShm(shm.get(), "");
   return OkStatus();
 }
 
@@ -218,6 +272,10 @@ void Server::Impl::ControlLoop() {
     }
     InstallNews();
     AskPeers();
+    // After InstallNews: the objects of lost slots are gone. Readers without the server's help stop
+    // where the controller may have given its slots away.
+    store.SetCurrent(ownership.version(),
+                     ownership.LeaseValid() ? ownership.lease_until() : TimePoint{});
   }
 }
 
@@ -311,6 +369,7 @@ std::string Server::Impl::StatsJson() {
   const ServerMetrics::HitCounts counts = metrics.hit_counts();
   json["gets"] = counts.gets;
   json["hits"] = counts.hits;
+  json["shm_sessions"] = static_cast<uint64_t>(metrics.shm().sessions.value());
   json["pool"] = {{"bytes_max", memory.bytes_max},
                   {"bytes_created", memory.bytes_created},
                   {"bytes_ready", memory.bytes_ready},
@@ -328,7 +387,10 @@ std::string Server::Impl::StatsJson() {
                                   {"segment_bytes", one.segment_bytes},
                                   {"evicted_objects", one.evicted_objects},
                                   {"evicted_bytes", one.evicted_bytes},
-                                  {"pinned_objects", one.pinned_objects}});
+                                  {"pinned_objects", one.pinned_objects},
+                                  {"parked_bytes", one.parked_bytes},
+                                  {"linked_bytes", one.linked_bytes},
+                                  {"shared_index_bytes", one.shared_index_bytes}});
   }
   return json.dump();
 }
@@ -366,6 +428,7 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
                  "clients are to use",
                  config.listen());
   }
+  EMS_RETURN_IF_ERROR(ParseMode(config.unix_mode()).status());
   EMS_ASSIGN_OR_RETURN(DataDir dir, DataDir::Open(config.data_dir()));
   auto impl = std::make_unique<Impl>(config, std::move(dir));
   EMS_RETURN_IF_ERROR(impl->Start());

@@ -45,6 +45,16 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   rpc_.bytes_received =
       registry->AddCounter("ems_server_received_bytes_total", "Body bytes announced by requests");
   rpc_.bytes_sent = registry->AddCounter("ems_server_sent_bytes_total", "Body bytes of answers");
+  shm_.sessions = registry->AddGauge("ems_server_shm_sessions", "Clients attached to the memory");
+  shm_.attached = registry->AddCounter("ems_server_shm_attached_total", "Sessions begun");
+  shm_.refused = registry->AddCounter("ems_server_shm_refused_total",
+                                      "Sessions refused: user, sessions_max or no memory");
+  shm_.revoked = registry->AddCounter("ems_server_shm_revoked_total",
+                                      "Sessions ended because they pinned more than they may");
+  shm_.touches = registry->AddCounter("ems_server_shm_touches_total",
+                                      "Uses of objects that attached clients have reported");
+  shm_.registered_bytes = registry->AddGauge("ems_server_shm_registered_bytes",
+                                             "Memory of clients mapped here for their Puts");
 }
 
 ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name) {
@@ -63,6 +73,10 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
       registry_->AddGauge("ems_server_segment_bytes", "DRAM in segments of the namespace", labels),
       registry_->AddGauge("ems_server_evicted_objects", "Objects evicted since the start", labels),
       registry_->AddGauge("ems_server_evicted_bytes", "Value bytes evicted since the start",
+                          labels),
+      registry_->AddGauge("ems_server_parked_bytes",
+                          "Bytes evicted or removed that attached clients still look at", labels),
+      registry_->AddGauge("ems_server_shared_index_bytes", "Memory of the index clients read",
                           labels)};
 }
 
@@ -109,6 +123,8 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
     at->second.segment_bytes.Set(static_cast<double>(one.segment_bytes));
     at->second.evicted_objects.Set(static_cast<double>(one.evicted_objects));
     at->second.evicted_bytes.Set(static_cast<double>(one.evicted_bytes));
+    at->second.parked_bytes.Set(static_cast<double>(one.parked_bytes));
+    at->second.shared_index_bytes.Set(static_cast<double>(one.shared_index_bytes));
   }
 }
 

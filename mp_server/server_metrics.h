@@ -10,6 +10,7 @@
 #include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/segment_pool.h"
+#include "mp_server/shm_service.h"
 #include "proto/data_plane.h"
 
 namespace ems::server {
@@ -28,6 +29,7 @@ class ServerMetrics final {
   void OnDeduplicated(uint64_t bytes) const { deduplicated_bytes_.Add(static_cast<double>(bytes)); }
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
   const fabric::RpcMetrics& rpc() const { return rpc_; }
+  const ShmMetrics& shm() const { return shm_; }
 
   // Objects asked for by Get and MultiGet since the start, and how many of them were here.
   struct HitCounts {
@@ -43,11 +45,13 @@ class ServerMetrics final {
   struct NamespaceGauges {
     Gauge objects, objects_max, count_evictions, value_bytes, quota_bytes, segment_bytes,
         evicted_objects, evicted_bytes;
+    Gauge parked_bytes, shared_index_bytes;
   };
   NamespaceGauges MakeGauges(const std::string& name);
 
   MetricsRegistry* registry_;
   fabric::RpcMetrics rpc_;
+  ShmMetrics shm_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, 16> answers_;
   Counter read_bytes_, stored_bytes_, deduplicated_bytes_, heartbeats_ok_, heartbeats_failed_;
   Gauge pool_bytes_, pool_used_bytes_, pool_ready_bytes_, huge_page_fallback_, pool_refused_;

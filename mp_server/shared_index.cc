@@ -16,9 +16,9 @@ using shm::kEntriesPerBucket;
 using shm::kIndexShards;
 
 constexpr uint64_t kObjectsMin = 1 << 16;  // about 2 MiB of table
-// Of its entries, in percent, beyond which a larger table is made: two choices of four places each
-// begin to overflow at about 75.
-constexpr uint64_t kLoadMax = 60;
+// Of its entries, in percent, beyond which a larger table is made: two choices of four places each,
+// without moving anybody, begin to overflow at about 50.
+constexpr uint64_t kLoadMax = 40;
 
 IndexEntry* FindEntry(IndexBucket* buckets, const shm::IndexPlace& place, uint64_t word) {
   for (const uint64_t bucket : {place.first, place.second}) {

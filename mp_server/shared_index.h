@@ -6,7 +6,7 @@
 //
 // Invariant: an entry that stands names a live object. An object without an entry is in a shard
 // whose word says incomplete, or that has no table. Bound: two tables while one grows into the
-// other; 64 bytes for each 4 objects at full load, tables are filled to 60 % at most.
+// other; 64 bytes for each 4 objects at full load, tables are filled to 40 %.
 #include <array>
 #include <atomic>
 #include <cstdint>

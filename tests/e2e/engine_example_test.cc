@@ -2,6 +2,8 @@
 // compares the two.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +47,12 @@ ems::Status Example(const std::string& controller_address, std::span<const int32
                                   {.key = "b", .value = std::string_view("2")}};
   for (const ems::Status& status : (*client)->MultiPut(items)) EMS_RETURN_IF_ERROR(status);
 
+  ems::Result<ems::ObjectView> view = (*client)->GetView("greeting");
+  if (view.ok()) std::fwrite(view->bytes().data(), 1, view->size_bytes(), stdout);
+  ems::Result<ems::StagingBuffer> staged = (*client)->AllocateBuffer(4096);
+  if (!staged.ok()) return staged.status();
+  std::memset(staged->bytes().data(), 'x', 4096);
+  EMS_RETURN_IF_ERROR((*client)->Put("made in place", ems::ConstBytes(staged->bytes())));
   ems::context::ClientBlockStore store(client->get());
   ems::context::ContextCache cache(&store);
   // Everything that makes two blocks with equal tokens different belongs into the domain.

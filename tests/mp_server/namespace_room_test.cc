@@ -11,7 +11,7 @@
 namespace ems::server {
 namespace {
 
-class NamespaceMemoryTest : public NamespaceFixture {
+class NamespaceRoomTest : public NamespaceFixture {
  protected:
   // Stores without filling the value.
   Status Store(const std::string& key, uint64_t bytes) {
@@ -44,7 +44,7 @@ class NamespaceMemoryTest : public NamespaceFixture {
   uint64_t next_ = 0;
 };
 
-TEST_F(NamespaceMemoryTest, AFullPoolOfUniformBlocksIsPayloadTo95Percent) {
+TEST_F(NamespaceRoomTest, AFullPoolOfUniformBlocksIsPayloadTo95Percent) {
   for (const uint64_t block : {uint64_t{147'456}, uint64_t{147'000}, 16 * kKiB, kMiB}) {
     Make(64 * kMiB, 0, 32 * kMiB);
     EXPECT_GE(Churn(block, block, static_cast<int>(160 * kMiB / block)), 0.95) << block;
@@ -55,7 +55,7 @@ TEST_F(NamespaceMemoryTest, AFullPoolOfUniformBlocksIsPayloadTo95Percent) {
 }
 
 // The pool is to the largest object what 1 GiB is to 16 MiB.
-TEST_F(NamespaceMemoryTest, AFullPoolOfMixedSizesIsPayloadTo90PercentAlsoWhenTheyShift) {
+TEST_F(NamespaceRoomTest, AFullPoolOfMixedSizesIsPayloadTo90PercentAlsoWhenTheyShift) {
   Make(256 * kMiB, 0, 64 * kMiB);
   // A moment may be a little worse: one object is 1.6 % of this pool.
   EXPECT_GE(Churn(4 * kKiB, 4 * kMiB, 6000), 0.88);
@@ -67,7 +67,7 @@ TEST_F(NamespaceMemoryTest, AFullPoolOfMixedSizesIsPayloadTo90PercentAlsoWhenThe
   EXPECT_GE(Efficiency(), 0.90);
 }
 
-TEST_F(NamespaceMemoryTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
+TEST_F(NamespaceRoomTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
   Make(64 * kMiB, 0, 32 * kMiB);
   Churn(100 * kKiB, 100 * kKiB, 1000);
   for (int i = 0; i < 100; ++i) {
@@ -82,14 +82,14 @@ TEST_F(NamespaceMemoryTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
   }
 }
 
-TEST_F(NamespaceMemoryTest, NothingIsFreedAheadWhileThereIsMemoryToBeHad) {
+TEST_F(NamespaceRoomTest, NothingIsFreedAheadWhileThereIsMemoryToBeHad) {
   Make(64 * kMiB, 0, 8 * kMiB);
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(Store(std::to_string(i), kMiB).ok());
   EXPECT_EQ(store_->Usage().evicted_objects, 0u);
 }
 
 // What was held when its segment was chosen to go left it half used for as long as it was popular.
-TEST_F(NamespaceMemoryTest, ASegmentGoesBackWhenTheLastPinInItEnds) {
+TEST_F(NamespaceRoomTest, ASegmentGoesBackWhenTheLastPinInItEnds) {
   Make(8 * kMiB);
   for (int i = 0; i < 400; ++i) ASSERT_TRUE(Store(std::to_string(i), 16 * kKiB).ok());
   std::vector<ObjectPin> pins;
@@ -105,7 +105,7 @@ TEST_F(NamespaceMemoryTest, ASegmentGoesBackWhenTheLastPinInItEnds) {
   EXPECT_LT(pool_->stats().bytes_in_use, before);
 }
 
-TEST_F(NamespaceMemoryTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfterIt) {
+TEST_F(NamespaceRoomTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfterIt) {
   Make(2 * kMiB);
   ASSERT_TRUE(Store("old", 1000).ok());
   auto room = store_->Reserve(SlotId(1), "late", 1000);
@@ -124,7 +124,7 @@ TEST_F(NamespaceMemoryTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfter
   EXPECT_EQ(store_->segment_bytes(), 0u);
 }
 
-TEST_F(NamespaceMemoryTest, EmptyValuesAreBoundedInNumberByTheQuota) {
+TEST_F(NamespaceRoomTest, EmptyValuesAreBoundedInNumberByTheQuota) {
   Make(16 * kMiB, 4 * kMiB);
   const uint64_t most = store_->objects_max();
   EXPECT_EQ(most, 4 * kMiB / 512);
@@ -137,7 +137,7 @@ TEST_F(NamespaceMemoryTest, EmptyValuesAreBoundedInNumberByTheQuota) {
   EXPECT_EQ(Read("100"), "");
 }
 
-TEST_F(NamespaceMemoryTest, ANamespaceOfHeldObjectsSaysHowManyItMayHave) {
+TEST_F(NamespaceRoomTest, ANamespaceOfHeldObjectsSaysHowManyItMayHave) {
   Make(16 * kMiB, 1000);
   const uint64_t most = store_->objects_max();
   EXPECT_EQ(most, 4096u) << "the least";

@@ -1,0 +1,470 @@
+#include "mp_server/shm_service.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <new>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "common/check.h"
+#include "common/guarded.h"
+#include "common/logging.h"
+#include "common/thread_pool.h"
+#include "fabric/fd_message.h"
+#include "mp_server/namespace_store.h"
+
+namespace ems::server {
+namespace {
+
+using fabric::Fd;
+using shm::SessionMessage;
+using shm::SessionOp;
+using wire::WireStatus;
+
+constexpr int kTickMs = 100;
+constexpr int kMessagesAtOnce = 16;  // of one session, before the others have their turn
+constexpr uint64_t kWakeTag = 0;
+
+uint64_t RandomWord() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+Fd OpenPid(int64_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+
+// A client's memory, mapped for reading. Sealed, so that it cannot shrink under us.
+class Registered final {
+ public:
+  static Result<std::shared_ptr<const Registered>> Map(const Fd& fd, uint64_t bytes) {
+    const int seals = fcntl(fd.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+      return Error(StatusCode::kInvalidArgument, "not a memfd sealed against shrinking");
+    struct stat info {};
+    struct statfs system {};
+    if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes || bytes == 0)
+      return Error(StatusCode::kInvalidArgument, "the memfd has another size than {} bytes", bytes);
+    // Elsewhere than in plain shared memory, touching it could fault (no huge page left).
+    if (fstatfs(fd.get(), &system) != 0 || system.f_type != TMPFS_MAGIC)
+      return Error(StatusCode::kInvalidArgument, "not plain shared memory");
+    void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+    if (map == MAP_FAILED)
+      return Error(StatusCode::kResourceExhausted, "mapping {} bytes: {}", bytes,
+                   fabric::ErrnoText(errno));
+    return std::make_shared<const Registered>(static_cast<const std::byte*>(map), bytes);
+  }
+  Registered(const std::byte* data, uint64_t bytes) : bytes_(data, bytes) {}
+  ~Registered() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+  ConstBytes bytes() const { return bytes_; }
+
+ private:
+  const ConstBytes bytes_;
+};
+
+struct ShmSession {
+  uint64_t id = 0;
+  uint64_t secret = 0;
+  Fd socket;
+  Fd process;  // pidfd; invalid where the peer's process cannot be seen
+  std::shared_ptr<NamespaceStore> store;
+  HazardBoard::Page page;
+  fabric::MessageReceiver receiver;
+  uint64_t touches_seen = 0;
+  std::vector<uint32_t> segments;  // given to the client and not called back
+  std::vector<uint64_t> tables;
+};
+
+}  // namespace
+
+struct ShmService::Impl {
+  struct Incoming {
+    Fd socket;
+    NamespaceRef ns;
+  };
+  struct Memory {
+    uint64_t secret = 0;
+    std::shared_ptr<const Registered> memory;
+  };
+
+  Impl(const Options& wanted, const ShmMetrics& counters) : options(wanted), metrics(counters) {}
+  ~Impl();
+
+  Status Open();
+  void Run();
+  void Wake() const;
+  void AdoptIncoming();
+  void Welcome(Incoming incoming);
+  Status CheckPeer(const fabric::PeerCredentials& peer) const;
+  Status Begin(ShmSession* session, NamespaceRef ns, SessionMessage* welcome);
+  void OnReadable(uint64_t id);
+  bool Answer(ShmSession* session, const SessionMessage& request, std::vector<Fd>* fds);
+  WireStatus Register(ShmSession* session, const SessionMessage& request, std::vector<Fd>* fds,
+                      std::string* why);
+  void End(uint64_t id, std::string_view why);
+  void Tick();
+  void TakeTouches(ShmSession* session) const;
+  bool CallBack(ShmSession* session) const;
+
+  const Options options;
+  const ShmMetrics metrics;
+  Fd poll;
+  Fd wake;
+  std::atomic<bool> stopping{false};
+  Guarded<std::vector<Incoming>> incoming;
+  // The thread's own.
+  std::map<uint64_t, std::unique_ptr<ShmSession>> sessions;
+  uint64_t next_id = 1;
+  uint64_t registered_bytes = 0;
+  Guarded<std::map<uint64_t, Memory>> memories;  // by session
+  Thread thread;
+};
+
+ShmService::Impl::~Impl() {
+  stopping.store(true, std::memory_order_release);
+  if (wake.valid()) Wake();
+  thread.Join();
+  while (!sessions.empty()) End(sessions.begin()->first, "the server is stopping");
+}
+
+void ShmService::Impl::Wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake.get(), &one, sizeof(one));
+}
+
+Status ShmService::Impl::Open() {
+  poll = Fd(epoll_create1(EPOLL_CLOEXEC));
+  wake = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeTag;
+  if (!poll.valid() || !wake.valid() ||
+      epoll_ctl(poll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
+    return Error(StatusCode::kResourceExhausted, "no descriptors: {}", fabric::ErrnoText(errno));
+  thread = Thread("ems-shm", [this] { Run(); });
+  return OkStatus();
+}
+
+void ShmService::Impl::Run() {
+  TimePoint next_tick = Clock::System().Now();
+  while (!stopping.load(std::memory_order_acquire)) {
+    std::array<epoll_event, 64> events;
+    const int ready = epoll_wait(poll.get(), events.data(), static_cast<int>(events.size()),
+                                 sessions.empty() ? -1 : kTickMs);
+    for (int i = 0; i < ready; ++i) {
+      const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+      if (tag == kWakeTag) {
+        uint64_t drained = 0;
+        (void)!read(wake.get(), &drained, sizeof(drained));
+      } else if ((tag & 1) != 0) {
+        End(tag >> 1, "its process ended");
+      } else {
+        OnReadable(tag >> 1);
+      }
+    }
+    AdoptIncoming();
+    if (const TimePoint now = Clock::System().Now(); now >= next_tick) {
+      next_tick = now + std::chrono::milliseconds(kTickMs);
+      Tick();
+    }
+  }
+}
+
+void ShmService::Impl::AdoptIncoming() {
+  std::vector<Incoming> taken;
+  {
+    auto waiting = incoming.Lock();
+    taken.swap(*waiting);
+  }
+  for (Incoming& one : taken) Welcome(std::move(one));
+}
+
+Status ShmService::Impl::CheckPeer(const fabric::PeerCredentials& peer) const {
+  if (sessions.size() >= options.sessions_max) {
+    return Error(StatusCode::kResourceExhausted, "{} sessions are open: see shm.sessions_max",
+                 sessions.size());
+  }
+  if (options.uids.empty() || std::ranges::count(options.uids, peer.uid) > 0) return OkStatus();
+  return Error(StatusCode::kPermissionDenied, "user {} may not attach: see shm.uids", peer.uid);
+}
+
+Status ShmService::Impl::Begin(ShmSession* session, NamespaceRef ns, SessionMessage* welcome) {
+  EMS_ASSIGN_OR_RETURN(const fabric::PeerCredentials peer,
+                       fabric::CredentialsOf(session->socket.get()));
+  EMS_RETURN_IF_ERROR(CheckPeer(peer));
+  EMS_ASSIGN_OR_RETURN(session->store, options.store->Share(ns));
+  EMS_ASSIGN_OR_RETURN(fabric::ShmSegment page,
+                       fabric::ShmSegment::CreatePages(shm::kSessionBytes, true));
+  new (page.bytes().data()) shm::SessionPage;
+  EMS_ASSIGN_OR_RETURN(const SharedIndex::Opened control,
+                       session->store->sharing().index()->OpenControl());
+  session->page = std::make_shared<const fabric::ShmSegment>(std::move(page));
+  session->process = OpenPid(peer.pid);
+  session->secret = RandomWord();
+  welcome->id = session->id;
+  welcome->secret = session->secret;
+  welcome->bytes = session->store->pin_bytes_max();
+  // Before the client can name anything.
+  session->store->sharing().hazards().Add(session->id, session->page);
+  const std::array<int, 2> fds{control.fd.get(), session->page->fd()};
+  return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(*welcome), fds);
+}
+
+namespace {
+
+WireStatus StatusOf(const Status& why) {
+  switch (why.code()) {
+    case StatusCode::kFailedPrecondition:
+      return WireStatus::kStaleNamespace;
+    case StatusCode::kResourceExhausted:
+      return WireStatus::kRetryLater;
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kInvalidArgument:
+      return WireStatus::kInvalid;
+    default:
+      return WireStatus::kInternal;
+  }
+}
+
+void SetText(std::string_view text, SessionMessage* message) {
+  const size_t length = std::min(text.size(), message->text.size() - 1);
+  std::copy_n(text.begin(), length, message->text.begin());
+  message->text[length] = '\0';
+}
+
+void Watch(int poll, int fd, uint64_t tag) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = tag;
+  (void)epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+void ShmService::Impl::Welcome(Incoming arrived) {
+  auto session = std::make_unique<ShmSession>();
+  session->id = next_id++;
+  session->socket = std::move(arrived.socket);
+  SessionMessage welcome;
+  if (const Status begun = Begin(session.get(), arrived.ns, &welcome); !begun.ok()) {
+    metrics.refused.Add();
+    if (session->store != nullptr) session->store->sharing().hazards().Remove(session->id);
+    welcome = SessionMessage();
+    welcome.status = static_cast<uint32_t>(StatusOf(begun));
+    SetText(Message(begun), &welcome);
+    (void)fabric::SendMessageTo(session->socket.get(), wire::RawBytes(welcome), {});
+    return;
+  }
+  metrics.attached.Add();
+  metrics.sessions.Add(1);
+  Watch(poll.get(), session->socket.get(), session->id << 1);
+  if (session->process.valid()) Watch(poll.get(), session->process.get(), session->id << 1 | 1);
+  sessions.emplace(session->id, std::move(session));
+  if (options.on_shared) options.on_shared();
+}
+
+void ShmService::Impl::OnReadable(uint64_t id) {
+  const auto found = sessions.find(id);
+  if (found == sessions.end()) return;
+  ShmSession* const session = found->second.get();
+  for (int i = 0; i < kMessagesAtOnce; ++i) {
+    SessionMessage request;
+    std::vector<Fd> fds;
+    const auto outcome = session->receiver.Receive(
+        session->socket.get(), std::as_writable_bytes(std::span(&request, 1)), &fds);
+    if (outcome == fabric::MessageReceiver::Outcome::kNotYet) return;
+    if (outcome == fabric::MessageReceiver::Outcome::kEnded) return End(id, "it hung up");
+    if (!Answer(session, request, &fds)) return End(id, "it broke the protocol");
+  }
+}
+
+// False: the session is to end.
+bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request,
+                              std::vector<Fd>* fds) {
+  SessionMessage answer;
+  answer.op = request.op;
+  answer.id = request.id;
+  WireStatus status = WireStatus::kMiss;
+  Fd given;
+  std::string why;
+  SharedIndex& index = *session->store->sharing().index();
+  if (request.op == SessionOp::kSegment) {
+    if (auto opened = session->store->OpenSegment(static_cast<uint32_t>(request.id));
+        opened.ok() && request.id <= UINT32_MAX) {
+      given = std::move(opened->fd);
+      answer.bytes = opened->bytes;
+      session->segments.push_back(static_cast<uint32_t>(request.id));
+    }
+  } else if (request.op == SessionOp::kTable) {
+    if (auto opened = index.OpenTable(request.id); opened.ok()) {
+      given = std::move(opened->fd);
+      answer.bytes = opened->bytes;
+      session->tables.push_back(request.id);
+    }
+  } else if (request.op == SessionOp::kRegister) {
+    status = Register(session, request, fds, &why);
+  } else {
+    return false;
+  }
+  if (given.valid()) status = WireStatus::kOk;
+  answer.status = static_cast<uint32_t>(status);
+  SetText(why, &answer);
+  const int fd = given.get();
+  return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(answer),
+                               std::span(&fd, given.valid() ? 1 : 0))
+      .ok();
+}
+
+WireStatus ShmService::Impl::Register(ShmSession* session, const SessionMessage& request,
+                                      std::vector<Fd>* fds, std::string* why) {
+  if (fds->size() != 1) {
+    *why = "one descriptor is needed";
+    return WireStatus::kInvalid;
+  }
+  if (request.bytes > options.registered_bytes_max - registered_bytes) {
+    *why = "clients have registered all they may: see shm.registered_bytes_max";
+    return WireStatus::kRetryLater;
+  }
+  auto mapped = Registered::Map(fds->front(), request.bytes);
+  if (!mapped.ok()) {
+    *why = std::string(Message(mapped.status()));
+    return StatusOf(mapped.status());
+  }
+  auto all = memories.Lock();
+  if (!all->emplace(session->id, Memory{session->secret, *std::move(mapped)}).second) {
+    *why = "this session has registered its memory already";
+    return WireStatus::kInvalid;
+  }
+  registered_bytes += request.bytes;
+  metrics.registered_bytes.Set(static_cast<double>(registered_bytes));
+  return WireStatus::kOk;
+}
+
+// Its hazards no longer count: what it alone held back is freed now.
+void ShmService::Impl::End(uint64_t id, std::string_view why) {
+  const auto found = sessions.find(id);
+  if (found == sessions.end()) return;
+  const std::unique_ptr<ShmSession> session = std::move(found->second);
+  sessions.erase(found);
+  EMS_LOG(kDebug, "mp_server", "session {} ended: {}", id, why);
+  TakeTouches(session.get());
+  session->store->sharing().hazards().Remove(id);
+  session->store->FreeParked();
+  std::shared_ptr<const Registered> memory;  // unmapped outside the lock
+  auto all = memories.Lock();
+  if (const auto registered = all->find(id); registered != all->end()) {
+    memory = std::move(registered->second.memory);
+    registered_bytes -= memory->bytes().size();
+    all->erase(registered);
+  }
+  all.Unlock();
+  metrics.registered_bytes.Set(static_cast<double>(registered_bytes));
+  metrics.sessions.Add(-1);
+}
+
+void ShmService::Impl::Tick() {
+  std::vector<uint64_t> revoked, closed;
+  for (const auto& [id, session] : sessions) {
+    TakeTouches(session.get());
+    if (session->store->closed() || !CallBack(session.get())) closed.push_back(id);
+    const auto above = session->store->sharing().SessionsAbove(session->store->pin_bytes_max());
+    if (std::ranges::count(above, id) > 0) revoked.push_back(id);
+  }
+  for (const uint64_t id : closed) End(id, "its namespace is gone, or it does not read");
+  for (const uint64_t id : revoked) {
+    metrics.revoked.Add();
+    EMS_LOG(kWarn, "mp_server", "a client holds more views than it may: session ended id={}", id);
+    End(id, "it pins too much");
+  }
+}
+
+void ShmService::Impl::TakeTouches(ShmSession* session) const {
+  const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
+  const uint64_t written = page.touch_count.load(std::memory_order_acquire);
+  const uint64_t count = std::min<uint64_t>(written - session->touches_seen, shm::kTouchesMax);
+  for (uint64_t i = written - count; i != written; ++i) {
+    const shm::Touch& touch = page.touches[i % shm::kTouchesMax];
+    session->store->Touch({touch.hash_lo.load(std::memory_order_relaxed),
+                           touch.hash_hi.load(std::memory_order_relaxed)});
+  }
+  session->touches_seen = written;
+  if (count > 0) metrics.touches.Add(static_cast<double>(count));
+}
+
+// Tells the client about what it was given and is not used any more. False: it does not read.
+bool ShmService::Impl::CallBack(ShmSession* session) const {
+  const std::vector<uint32_t> live = session->store->SegmentIds();
+  SharedIndex& index = *session->store->sharing().index();
+  const auto tell = [&](SessionOp op, uint64_t id) {
+    SessionMessage notice;
+    notice.op = op;
+    notice.id = id;
+    return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(notice), {}).ok();
+  };
+  bool reads = true;
+  std::erase_if(session->segments, [&](uint32_t id) {
+    if (std::ranges::count(live, id) > 0) return false;
+    reads = reads && tell(SessionOp::kSegmentGone, id);
+    return true;
+  });
+  std::erase_if(session->tables, [&](uint64_t id) {
+    if (index.HasTable(id)) return false;
+    reads = reads && tell(SessionOp::kTableGone, id);
+    return true;
+  });
+  return reads;
+}
+
+ShmService::ShmService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ShmService::~ShmService() = default;
+
+Result<std::unique_ptr<ShmService>> ShmService::Start(const Options& options,
+                                                      const ShmMetrics& metrics) {
+  EMS_CHECK(options.store != nullptr);
+  EMS_RETURN_IF_ERROR(fabric::ShmSegment::CheckSealing());
+  auto impl = std::make_unique<Impl>(options, metrics);
+  EMS_RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<ShmService>(new ShmService(std::move(impl)));
+}
+
+void ShmService::Adopt(Fd socket, NamespaceRef ns) {
+  {
+    auto waiting = impl_->incoming.Lock();
+    if (waiting->size() >= impl_->options.sessions_max) return;  // hung up: the client tries again
+    waiting->push_back({std::move(socket), ns});
+  }
+  impl_->Wake();
+}
+
+Result<fabric::StagedBytes> ShmService::Staged(const wire::StagedValue& value) {
+  std::shared_ptr<const Registered> memory;
+  {
+    auto all = impl_->memories.Lock();
+    const auto found = all->find(value.session);
+    if (found == all->end() || found->second.secret != value.secret)
+      return Error(StatusCode::kInvalidArgument, "no such session, or it has registered no memory");
+    memory = found->second.memory;
+  }
+  const uint64_t size = memory->bytes().size();
+  if (value.offset > size || value.bytes > size - value.offset) {
+    return Error(StatusCode::kInvalidArgument, "bytes {}+{} of registered memory of {}",
+                 value.offset, value.bytes, size);
+  }
+  const ConstBytes bytes = memory->bytes().subspan(value.offset, value.bytes);
+  return fabric::StagedBytes{bytes, std::move(memory)};
+}
+
+}  // namespace ems::server
