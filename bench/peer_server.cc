@@ -52,6 +52,7 @@ uint16_t FreePort() {
 // A child whose output goes to `log`. Between fork and exec only calls that are safe there.
 Result<pid_t> Spawn(const std::vector<std::string>& arguments, const std::string& log) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = getpid();
@@ -127,7 +128,7 @@ std::vector<std::string> MemcachedArguments(const PeerServerOptions& options, ui
 }  // namespace
 
 std::string FindPeerProgram(PeerKind kind) {
-  const char* path = std::getenv("PATH");
+  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   std::string folders = fmt::format("{}:/usr/bin:/usr/local/bin", path == nullptr ? "" : path);
   while (!folders.empty()) {
     const std::string folder = folders.substr(0, folders.find(':'));

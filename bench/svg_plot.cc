@@ -201,8 +201,9 @@ void WriteLegend(const Plot& plot, double width, std::string* out) {
   const auto columns = static_cast<size_t>(std::max(1.0, (width - kLeft - kRight) / column));
   for (size_t i = 0; i < shown.size(); ++i) {
     const PlotSeries& series = *shown[i];
+    const size_t row = i / columns;
     const double x = kLeft + column * static_cast<double>(i % columns);
-    const double y = kLegendTop + kLegendRow * static_cast<double>(i / columns);
+    const double y = kLegendTop + kLegendRow * static_cast<double>(row);
     fmt::format_to(
         std::back_inserter(*out),
         "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
