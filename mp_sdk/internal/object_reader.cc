@@ -21,6 +21,9 @@ using shm::ObjectHeader;
 // So much is copied and then hashed from the CPU's cache: whole pieces, which hash fastest.
 constexpr uint64_t kCopyStepBytes = kPieceBytes;
 constexpr uint64_t kScratchBytes = 4 * kKiB;
+// A value that is replaced while its buckets are looked through may stand behind the reader with
+// its new entry before the old one, further on, goes. A second look finds it.
+constexpr int kScans = 2;
 
 uint64_t ShardAt(uint32_t shard) {
   return offsetof(ControlPage, shards) + shard * sizeof(std::atomic<uint64_t>);
@@ -175,27 +178,10 @@ ReadOutcome ObjectReader::FindOnce(std::string_view key, Hash128 hash, FoundObje
   const Buckets buckets = BucketsOf(table->size_bytes(), hash);
   if (!buckets.valid) return ReadOutcome::kMismatch;
   found->table = table;
-  const Words entries(*table);
-  for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
-    for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
-      found->entry_at = bucket_at + i * sizeof(IndexEntry);
-      found->entry_word = entries.Load(found->entry_at);
-      if (!TagFits(found->entry_word, hash)) continue;
-      const uint64_t location = entries.Load(found->entry_at + offsetof(IndexEntry, location));
-      if (entries.Load(found->entry_at) != found->entry_word) return ReadOutcome::kChanged;
-      switch (Examine(key, hash, location, found)) {
-        case Candidate::kThisKey:
-          return ReadOutcome::kHit;
-        case Candidate::kOtherKey:
-          break;
-        case Candidate::kNeedSegment:
-          found->needed = shm::SegmentOf(location);
-          return ReadOutcome::kNeedSegment;
-        case Candidate::kChanged:
-          return ReadOutcome::kChanged;
-        case Candidate::kDamaged:
-          return ReadOutcome::kMismatch;
-      }
+  for (int scan = 0; scan < kScans; ++scan) {
+    for (const uint64_t bucket_at : {buckets.first, buckets.second}) {
+      const ReadOutcome outcome = FindInBucket(key, hash, bucket_at, found);
+      if (outcome != ReadOutcome::kMiss) return outcome;
     }
   }
   // No entry. That proves something if the index held every object all the while.
@@ -203,6 +189,33 @@ ReadOutcome ObjectReader::FindOnce(std::string_view key, Hash128 hash, FoundObje
   const bool conclusive =
       !shm::IsIncomplete(found->shard_word) && control_.Load(offsetof(ControlPage, view)) == view_;
   return conclusive ? ReadOutcome::kMiss : ReadOutcome::kNotConclusive;
+}
+
+// kMiss: none of this bucket's entries is the key's.
+ReadOutcome ObjectReader::FindInBucket(std::string_view key, Hash128 hash, uint64_t bucket_at,
+                                       FoundObject* found) const {
+  const Words entries(*found->table);
+  for (uint64_t i = 0; i < shm::kEntriesPerBucket; ++i) {
+    found->entry_at = bucket_at + i * sizeof(IndexEntry);
+    found->entry_word = entries.Load(found->entry_at);
+    if (!TagFits(found->entry_word, hash)) continue;
+    const uint64_t location = entries.Load(found->entry_at + offsetof(IndexEntry, location));
+    if (entries.Load(found->entry_at) != found->entry_word) return ReadOutcome::kChanged;
+    switch (Examine(key, hash, location, found)) {
+      case Candidate::kThisKey:
+        return ReadOutcome::kHit;
+      case Candidate::kOtherKey:
+        break;
+      case Candidate::kNeedSegment:
+        found->needed = shm::SegmentOf(location);
+        return ReadOutcome::kNeedSegment;
+      case Candidate::kChanged:
+        return ReadOutcome::kChanged;
+      case Candidate::kDamaged:
+        return ReadOutcome::kMismatch;
+    }
+  }
+  return ReadOutcome::kMiss;
 }
 
 // What the header at `location` is. Any verdict but kChanged was checked against the entry after

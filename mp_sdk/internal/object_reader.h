@@ -135,6 +135,8 @@ class ObjectReader final {
 
   static Buckets BucketsOf(uint64_t table_bytes, Hash128 hash);
   ReadOutcome FindOnce(std::string_view key, Hash128 hash, FoundObject* found) const;
+  ReadOutcome FindInBucket(std::string_view key, Hash128 hash, uint64_t bucket_at,
+                           FoundObject* found) const;
   Candidate Examine(std::string_view key, Hash128 hash, uint64_t location,
                     FoundObject* found) const;
   bool CheckHeader(const shm::ObjectHeader& header) const;

@@ -62,6 +62,10 @@ Status ReceiveExactly(int fd, MutableBytes into, Deadline deadline) {
   return OkStatus();
 }
 
+// What a view counts for: as the server counts it, or a client of many small views would be cut
+// off. Empty values count, too.
+uint64_t PinWeight(uint64_t bytes) { return bytes + shm::kObjectHeaderBytes; }
+
 bool IsTableLength(uint64_t bytes) {
   const uint64_t buckets = bytes / shm::TableBytesOf(1);
   return std::has_single_bit(buckets) && buckets >= 2 && buckets <= shm::kBucketsPerShardMax &&
@@ -193,7 +197,7 @@ void ShmSession::Touch(Hash128 hash) {
 
 ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader& reader,
                                    ObjectView* view) {
-  const uint64_t bytes = found.payload_bytes;
+  const uint64_t bytes = PinWeight(found.payload_bytes);
   const uint64_t before = pinned_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   const std::optional<uint32_t> slot =
       bytes > pin_bytes_max_ || before > pin_bytes_max_ - bytes ? std::nullopt : hazards_.Take();
@@ -210,7 +214,7 @@ ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader&
   // or the entry is found empty here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!reader.StillThere(found)) {
-    Unpin(*slot, bytes);
+    Unpin(*slot, found.payload_bytes);
     return Pinned::kChanged;
   }
   view->Release();
@@ -222,12 +226,12 @@ ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader&
   return Pinned::kYes;
 }
 
-void ShmSession::Unpin(uint32_t hazard, uint64_t bytes) {
+void ShmSession::Unpin(uint32_t hazard, uint64_t payload_bytes) {
   if (!fork_mark_.here()) return;  // the view is the parent's
   // Release: all reads of the view's bytes come before.
   page_->hazards[hazard].store(0, std::memory_order_release);
   hazards_.Give(hazard);
-  pinned_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  pinned_bytes_.fetch_sub(PinWeight(payload_bytes), std::memory_order_relaxed);
   views_.fetch_sub(1, std::memory_order_release);
 }
 

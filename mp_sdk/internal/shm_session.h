@@ -78,7 +78,8 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   void StopStaging() { staging_.store(false, std::memory_order_relaxed); }
 
   // --- Any thread.
-  void Unpin(uint32_t hazard, uint64_t bytes);
+  // Ends a view of an object of `payload_bytes`.
+  void Unpin(uint32_t hazard, uint64_t payload_bytes);
   uint64_t pin_bytes_max() const { return pin_bytes_max_; }
   uint64_t pinned_bytes() const { return pinned_bytes_.load(std::memory_order_relaxed); }
 

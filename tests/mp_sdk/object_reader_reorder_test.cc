@@ -184,6 +184,40 @@ TEST_P(ReorderTest, AReaderThatChecksTooEarlyIsCaught) {
   EXPECT_GT(Play(GetParam(), 10'000, ReadTheLastLineAfterChecking).wrong, 0);
 }
 
+// The server links the new value, then unlinks the old one: each at any moment of the look-up.
+TEST(ReplacedUnderTheReaderTest, AValueIsFoundAtEveryMoment) {
+  constexpr int kMoments = 30;
+  for (int link_at = 0; link_at < kMoments; ++link_at) {
+    for (int unlink_at = link_at; unlink_at < kMoments; ++unlink_at) {
+      for (const bool moves_up : {false, true}) {
+        PoolImage image(64 * kKiB);
+        uint64_t old_generation = 1;
+        image.Put(0, "key", "old", old_generation);
+        if (moves_up) {  // the old entry further on than the first free one
+          image.Put(1024, "key", "older", 2);
+          image.Unlink("key", 1);
+          old_generation = 2;
+        }
+        image.Write(2048, "key", "new", 3);
+        std::mt19937_64 random(1);
+        int moment = 0;
+        const ReorderingMemory table(image.table_file().bytes(), &random, [&] {
+          if (moment == link_at) image.Link("key", 2048, 3);
+          if (moment == unlink_at) image.Unlink("key", old_generation);
+          ++moment;
+        });
+        image.seen_table = &table;
+        const PoolIdentity identity = image.identity();
+        FoundObject found;
+        EXPECT_EQ(
+            ObjectReader(&image, &identity, PoolImage::kView).Find("key", KeyHash("key"), &found),
+            ReadOutcome::kHit)
+            << link_at << " " << unlink_at << " " << moves_up;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, ReorderTest, ::testing::Values(1, 2, 3, 20240817),
                          [](const auto& one) { return "seed" + std::to_string(one.param); });
 

@@ -57,6 +57,7 @@ class PoolImage final : public internal::PoolMemory {
         control_memory_(control_.bytes()),
         table_memory_(table_.bytes()),
         segment_memory_(segment_.bytes()) {
+    EMS_CHECK(table_.size_bytes() == shm::TableBytesOf(buckets_per_shard), "whole pages only");
     auto* page = new (control_.bytes().data()) shm::ControlPage;
     page->namespace_id = kNs.id.value();
     page->namespace_generation = kNs.generation;

@@ -191,7 +191,7 @@ TEST_F(ShmSessionTest, AViewHoldsAHazardAsLongAsItLives) {
   EXPECT_TRUE(view.mapped());
   EXPECT_EQ(AsText(view.bytes()), value);
   EXPECT_TRUE(view.Verify().ok());
-  EXPECT_EQ(session->pinned_bytes(), 1000U);
+  EXPECT_EQ(session->pinned_bytes(), 1000U + shm::kObjectHeaderBytes);
   ObjectView moved = std::move(view);
   EXPECT_FALSE(view);  // NOLINT(bugprone-use-after-move)
   EXPECT_THAT(Hazards(), ::testing::SizeIs(1));
