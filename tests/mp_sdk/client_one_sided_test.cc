@@ -1,0 +1,227 @@
+// What must hold: a client on a server's host reads without it, writes from its own memory, and
+// sees the same as one that goes over a socket.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/checksum.h"
+#include "mp_sdk/client.h"
+#include "tests/support/cluster.h"
+#include "tests/support/memory_server.h"
+#include "tests/support/self_verifying.h"
+
+namespace ems {
+namespace {
+
+using testing::Cluster;
+using testing::Eventually;
+using testing::MakeValue;
+
+std::string Name(int i) { return "key-" + std::to_string(i); }
+
+struct OneSidedTest : ::testing::Test {
+  static void SetUpTestSuite() {
+    Cluster::Options options;
+    options.servers = 1;
+    auto started = Cluster::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    cluster = *std::move(started);
+  }
+  static void TearDownTestSuite() { cluster.reset(); }
+  void SetUp() override {
+    auto connected = cluster->Connect();
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    client = *std::move(connected);
+    auto remote = cluster->Connect(TransportChoice::kTcp);
+    ASSERT_TRUE(remote.ok()) << remote.status();
+    other = *std::move(remote);
+  }
+  // Reads until everything that a read of `key` needs is mapped.
+  void WarmUp(std::string_view key) {
+    ASSERT_TRUE(Eventually([&] {
+      const uint64_t before = client->stats().one_sided;
+      EXPECT_TRUE(client->Get(key).ok());
+      return client->stats().one_sided > before;
+    })) << client->stats().not_attached
+        << " not attached, " << client->stats().not_current << " not current, "
+        << client->stats().not_conclusive << " not conclusive";
+  }
+  // How many of the keys of `work` were settled without the server.
+  template <typename Work>
+  uint64_t OneSided(Work work) {
+    const uint64_t before = client->stats().one_sided;
+    work();
+    return client->stats().one_sided - before;
+  }
+
+  static std::unique_ptr<Cluster> cluster;
+  std::unique_ptr<Client> client;  // on the server's host
+  std::unique_ptr<Client> other;   // over TCP
+};
+std::unique_ptr<Cluster> OneSidedTest::cluster;
+
+TEST_F(OneSidedTest, ReadsWhatAnotherClientWrote) {
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{65537}, size_t{3'000'000}}) {
+    const std::string key = "size" + std::to_string(bytes);
+    const std::string value = MakeValue("ns", key, 1, bytes);
+    ASSERT_TRUE(other->Put(key, std::string_view(value)).ok());
+    WarmUp(key);
+    std::string room(bytes + 10, '\0');
+    EXPECT_EQ(OneSided([&] {
+                const auto length = client->Get(key, std::as_writable_bytes(std::span(room)));
+                ASSERT_TRUE(length.ok()) << length.status();
+                EXPECT_EQ(room.substr(0, *length), value);
+                EXPECT_EQ(*client->Stat(key), bytes);
+                EXPECT_TRUE(*client->Exists(key));
+              }),
+              3U);
+    std::string part(bytes / 2, '\0');
+    EXPECT_EQ(OneSided([&] {
+                EXPECT_TRUE(
+                    client->GetRange(key, bytes / 3, std::as_writable_bytes(std::span(part))).ok());
+              }),
+              1U);
+    EXPECT_EQ(part, value.substr(bytes / 3, bytes / 2));
+    std::string small(bytes - 1, '\0');
+    EXPECT_EQ(client->Get(key, std::as_writable_bytes(std::span(small))).status().code(),
+              StatusCode::kOutOfRange);
+    EXPECT_EQ(client->GetRange(key, bytes, std::as_writable_bytes(std::span(room))).code(),
+              StatusCode::kOutOfRange);
+  }
+}
+
+TEST_F(OneSidedTest, SeesItsOwnAndOthersWritesAtOnce) {
+  ASSERT_TRUE(client->Put("seen", std::string_view("0")).ok());
+  WarmUp("seen");
+  for (int i = 1; i < 300; ++i) {
+    const std::string value = std::to_string(i);
+    Client& writer = i % 2 == 0 ? *client : *other;
+    ASSERT_TRUE(writer.Put("seen", std::string_view(value), {.overwrite = true}).ok());
+    EXPECT_EQ(*client->Get("seen"), value);
+  }
+  ASSERT_TRUE(other->Remove("seen").ok());
+  EXPECT_EQ(client->Get("seen").status().code(), StatusCode::kNotFound);
+  EXPECT_FALSE(*client->Exists("seen"));
+}
+
+TEST_F(OneSidedTest, AMissIsSettledWithoutTheServer) {
+  ASSERT_TRUE(client->Put("there", std::string_view("x")).ok());
+  WarmUp("there");
+  EXPECT_EQ(OneSided([&] {
+              EXPECT_EQ(client->Get("never written").status().code(), StatusCode::kNotFound);
+              EXPECT_FALSE(*client->Exists("never written"));
+            }),
+            2U);
+}
+
+TEST_F(OneSidedTest, ViewsLieInTheServersMemory) {
+  const std::string value = MakeValue("ns", "viewed", 1, 500'000);
+  ASSERT_TRUE(client->Put("viewed", std::string_view(value)).ok());
+  WarmUp("viewed");
+  Result<ObjectView> view = client->GetView("viewed");
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_TRUE(view->mapped());
+  EXPECT_TRUE(view->Verify().ok());
+  EXPECT_EQ(view->checksum(), Checksum(AsBytes(value)));
+  // The object stays in place while it is replaced and the memory is asked for by others.
+  ASSERT_TRUE(other->Put("viewed", std::string_view("new"), {.overwrite = true}).ok());
+  for (int i = 0; i < 400; ++i) {
+    const std::string filler = MakeValue("ns", Name(i), 7, 500'000);
+    ASSERT_TRUE(other->Put(Name(i), std::string_view(filler), {.overwrite = true}).ok());
+  }
+  EXPECT_EQ(AsText(view->bytes()), value);
+  EXPECT_EQ(*client->Get("viewed"), "new");
+  EXPECT_EQ(client->GetView("no such").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(OneSidedTest, AViewOverASocketIsACopy) {
+  for (const size_t bytes : {size_t{5}, size_t{100'000}}) {
+    const std::string value = MakeValue("ns", "copied", 1, bytes);
+    ASSERT_TRUE(other->Put("copied", std::string_view(value), {.overwrite = true}).ok());
+    Result<ObjectView> view = other->GetView("copied");
+    ASSERT_TRUE(view.ok()) << view.status();
+    const ObjectView moved = *std::move(view);
+    EXPECT_FALSE(moved.mapped());
+    EXPECT_EQ(AsText(moved.bytes()), value);
+    EXPECT_TRUE(moved.Verify().ok());
+  }
+}
+
+TEST_F(OneSidedTest, BatchesMixHitsAndMisses) {
+  std::vector<std::string> names, values;
+  std::vector<PutItem> puts;
+  for (int i = 0; i < 300; ++i) {
+    names.push_back("batch-" + std::to_string(i));
+    values.push_back(MakeValue("ns", names.back(), 1, static_cast<size_t>(100 + i * 40)));
+  }
+  for (size_t i = 0; i < names.size(); i += 2) {
+    puts.push_back({.key = names[i], .value = std::string_view(values[i])});
+  }
+  for (const Status& status : client->MultiPut(puts)) EXPECT_TRUE(status.ok()) << status;
+  WarmUp(names[0]);
+  std::vector<KeyItem> keys;
+  std::vector<GetItem> gets;
+  std::vector<std::string> rooms(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    rooms[i].resize(values[i].size());
+    keys.push_back({.key = names[i]});
+    gets.push_back({.key = names[i], .into = std::as_writable_bytes(std::span(rooms[i]))});
+  }
+  (void)client->MultiExists(keys);  // has all segments asked for
+  ASSERT_TRUE(Eventually(
+      [&] { return OneSided([&] { (void)client->MultiExists(keys); }) == keys.size(); }));
+  const auto there = client->MultiExists(keys);
+  const auto got = client->MultiGet(gets);
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(*there[i], i % 2 == 0);
+    EXPECT_EQ(got[i].ok(), i % 2 == 0);
+    EXPECT_TRUE(i % 2 != 0 || rooms[i] == values[i]) << i;
+  }
+}
+
+TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
+  Result<StagingBuffer> buffer = client->AllocateBuffer(200'000);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  const std::string value = MakeValue("ns", "staged", 1, 200'000);
+  std::ranges::copy(AsBytes(value), buffer->bytes().begin());
+  for (int i = 0; i < 50; ++i) {  // at first over the socket, then in place
+    const std::string key = "staged" + std::to_string(i);
+    ASSERT_TRUE(client->Put(key, ConstBytes(buffer->bytes())).ok());
+    EXPECT_EQ(*other->Get(key), value);
+  }
+  // Staged, ordinary and scattered values in one batch.
+  std::vector<std::string> names;
+  std::vector<PutItem> items;
+  const ConstBytes bytes = buffer->bytes();
+  const std::vector<ConstBytes> parts = {bytes.first(10), bytes.subspan(10, 90)};
+  for (int i = 0; i < 30; ++i) names.push_back("mixed" + std::to_string(i));
+  for (size_t i = 0; i < names.size(); ++i) {
+    items.push_back({.key = names[i], .value = ConstBuffers(bytes.first(100))});
+    if (i % 3 == 1) items.back().value = std::string_view(value).substr(0, 100);
+    if (i % 3 == 2) items.back().value = ConstBuffers(std::span(parts));
+  }
+  for (const Status& status : client->MultiPut(items)) EXPECT_TRUE(status.ok()) << status;
+  for (const std::string& key : names) EXPECT_EQ(*other->Get(key), value.substr(0, 100));
+  EXPECT_EQ(client->Put("staged0", ConstBytes(bytes.first(5))).code(), StatusCode::kAlreadyExists);
+}
+
+TEST_F(OneSidedTest, AServerThatEndsAndReturnsIsReadAgain) {
+  ASSERT_TRUE(client->Put("again", std::string_view("1")).ok());
+  WarmUp("again");
+  Result<ObjectView> view = client->GetView("again");
+  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_TRUE(cluster->RestartServer(0).ok());
+  EXPECT_EQ(AsText(view->bytes()), "1");
+  ASSERT_TRUE(Eventually(
+      [&] { return client->Put("again", std::string_view("2"), {.overwrite = true}).ok(); },
+      std::chrono::seconds(20)));
+  WarmUp("again");
+  EXPECT_EQ(*client->Get("again"), "2");
+}
+
+}  // namespace
+}  // namespace ems
