@@ -35,8 +35,14 @@ using shm::SessionOp;
 using wire::WireStatus;
 
 constexpr int kTickMs = 100;
+constexpr uint64_t kTouchesTaken = 1024;  // of one session at each visit
 constexpr int kMessagesAtOnce = 16;  // of one session, before the others have their turn
 constexpr uint64_t kWakeTag = 0;
+
+template <typename Id>
+void AddOnce(Id id, std::vector<Id>* ids) {
+  if (std::ranges::count(*ids, id) == 0) ids->push_back(id);
+}
 
 uint64_t RandomWord() {
   std::random_device random;
@@ -306,13 +312,13 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
         opened.ok() && request.id <= UINT32_MAX) {
       given = std::move(opened->fd);
       answer.bytes = opened->bytes;
-      session->segments.push_back(static_cast<uint32_t>(request.id));
+      AddOnce(static_cast<uint32_t>(request.id), &session->segments);
     }
   } else if (request.op == SessionOp::kTable) {
     if (auto opened = index.OpenTable(request.id); opened.ok()) {
       given = std::move(opened->fd);
       answer.bytes = opened->bytes;
-      session->tables.push_back(request.id);
+      AddOnce(request.id, &session->tables);
     }
   } else if (request.op == SessionOp::kRegister) {
     status = Register(session, request, fds, &why);
@@ -395,8 +401,10 @@ void ShmService::Impl::TakeTouches(ShmSession* session) const {
   const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
   const uint64_t written = page.touch_count.load(std::memory_order_acquire);
   const uint64_t count = std::min<uint64_t>(written - session->touches_seen, shm::kTouchesMax);
-  for (uint64_t i = written - count; i != written; ++i) {
-    const shm::Touch& touch = page.touches[i % shm::kTouchesMax];
+  // Each costs a few cache misses. Of a storm of reads a sample is enough to tell hot from cold.
+  const uint64_t step = (count + kTouchesTaken - 1) / kTouchesTaken;
+  for (uint64_t i = 0; i < count; i += step) {
+    const shm::Touch& touch = page.touches[(written - count + i) % shm::kTouchesMax];
     session->store->Touch({touch.hash_lo.load(std::memory_order_relaxed),
                            touch.hash_hi.load(std::memory_order_relaxed)});
   }
