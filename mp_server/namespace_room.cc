@@ -9,7 +9,7 @@
 namespace ems::server {
 namespace {
 
-constexpr uint64_t kLooseShare = 24;  // free memory up to a twenty-fourth: evict the coldest
+constexpr uint64_t kLooseShare = 28;  // free memory up to a twenty-eighth: evict the coldest
 constexpr uint64_t kAheadShare = 32;  // the longest run that is kept free: this part of all pages
 constexpr int kAheadSteps = 64;       // what one Publish frees at most
 constexpr uint32_t kRememberPuts = 256;
@@ -47,18 +47,36 @@ bool NamespaceStore::EvictOne(int size_class, int* skips_left) {
   return true;
 }
 
-// Chooses `pages` neighbouring pages and dooms who is there.
-bool NamespaceStore::DrainFor(const Footprint& footprint, uint32_t pages) {
+// Chooses `pages` neighbouring pages that lose least and dooms who is there. `spare_young`: nobody
+// touched in the last 1024th of the time since the coldest was, so that what is freed ahead is
+// never the object that was just stored. A larger part makes too many searches fail: with a
+// quarter, Reserve of mixed sizes took 3 to 13 us at p99 instead of less than 2.
+bool NamespaceStore::DrainCheapest(uint32_t pages, bool spare_young) {
   const int64_t now = options_.clock->Now().time_since_epoch().count();
-  const Ages ages{std::min(index_.ColdestTouch(), now), now};
+  Ages ages;
+  ages.coldest_ns = std::min(index_.ColdestTouch(), now);
+  ages.now_ns = now;
+  if (spare_young) ages.spared_from_ns = now - (now - ages.coldest_ns) / 1024;
   std::vector<Victim> victims;
-  if (!slabs_.DrainNear(pages, ages, &victims) &&
-      (footprint.is_run() || !slabs_.DrainSomeSlab(pages, &victims)) &&
+  if (!slabs_.DrainNear(pages, ages, &victims)) return false;
+  Doom(victims);
+  return true;
+}
+
+// The same for a Reserve that has to have it, young ones and far ones included.
+bool NamespaceStore::DrainFor(const Footprint& footprint, uint32_t pages) {
+  if (DrainCheapest(pages, true) || DrainCheapest(pages, false)) return true;
+  std::vector<Victim> victims;
+  if ((footprint.is_run() || !slabs_.DrainSomeSlab(pages, &victims)) &&
       !slabs_.DrainWindow(pages, &victims))
     return false;
+  Doom(victims);
+  return true;
+}
+
+void NamespaceStore::Doom(const std::vector<Victim>& victims) {
   auto doomed = doomed_.Lock();
   doomed->insert(doomed->end(), victims.begin(), victims.end());
-  return true;
 }
 
 // Evicts up to `count` of those who are in the way; how many there were.
@@ -146,9 +164,10 @@ bool NamespaceStore::FreeAhead(const Footprint& last, uint32_t run_pages, int* s
     return EvictOne(ObjectIndex::kAnyClass, &skips_left);
   if (!last.is_run() && !supply.fits && EvictOne(last.size_class, &skips_left)) return true;
   if (--*searches_left < 0) return false;
-  return DrainFor(last, supply.has_run || !keeps_run
-                            ? SizeClasses::Get().at(last.size_class).slab_pages_short
-                            : run_pages);
+  const uint32_t pages = supply.has_run || !keeps_run
+                             ? SizeClasses::Get().at(last.size_class).slab_pages_short
+                             : run_pages;
+  return DrainCheapest(pages, true) || EvictOne(ObjectIndex::kAnyClass, &skips_left);
 }
 
 }  // namespace ems::server

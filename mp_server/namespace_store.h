@@ -10,7 +10,7 @@
 // Once the namespace can get no more memory, each Publish makes up for what its object took, so
 // that the next Reserve finds its room free: a chunk of the same class, and a run as long as lately
 // needed (a thirty-second of the memory at most). What goes is the coldest object, as long as less
-// than a twenty-fourth of the memory is free; beyond that, free memory lies in pieces, and the
+// than a twenty-eighth of the memory is free; beyond that, free memory lies in pieces, and the
 // neighbours of one that lose least go.
 #include <atomic>
 #include <cstdint>
@@ -159,7 +159,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   bool MakeRoom(const Footprint& footprint, Effort* effort);
   Result<ObjectEntry*> TakeEntry(Effort* effort);
   bool EvictOne(int size_class, int* skips_left);
+  bool DrainCheapest(uint32_t pages, bool spare_young);
   bool DrainFor(const Footprint& footprint, uint32_t pages);
+  void Doom(const std::vector<Victim>& victims);
   void MakeAhead(const Footprint& last);
   bool FreeAhead(const Footprint& last, uint32_t run_pages, int* searches_left);
   uint32_t RunAhead(const Footprint& last);

@@ -24,6 +24,20 @@ double LossOf(const ObjectEntry& entry, Ages ages) {
   return part * part * part * part * (1 + static_cast<double>(entry.value_bytes) / kBytesAsObject);
 }
 
+bool IsSpared(const ObjectEntry& entry, Ages ages) {
+  return entry.touched_ns.load(std::memory_order_relaxed) >= ages.spared_from_ns;
+}
+
+bool HasSpared(const PageRuns::Page* run, Ages ages) {
+  if (run->kind == RunKind::kFree) return false;
+  if (run->kind == RunKind::kObject)
+    return IsSpared(*static_cast<const ObjectEntry*>(run->owner), ages);
+  const auto& owners = static_cast<const Slab*>(run->owner)->owners;
+  return std::any_of(owners.begin(), owners.end(), [&](const ObjectEntry* owner) {
+    return owner != nullptr && IsSpared(*owner, ages);
+  });
+}
+
 }  // namespace
 
 bool WindowSearch::IsIdle(const Slab& slab) {
@@ -44,7 +58,7 @@ double WindowSearch::LossOf(const PageRuns::Page* run, Ages ages) {
   if (run->kind == RunKind::kFree) return 0;
   if (run->kind == RunKind::kObject) {
     const auto& entry = *static_cast<const ObjectEntry*>(run->owner);
-    return entry.evictable() ? server::LossOf(entry, ages) : kNever;
+    return entry.evictable() && !IsSpared(entry, ages) ? server::LossOf(entry, ages) : kNever;
   }
   const auto& slab = *static_cast<const Slab*>(run->owner);
   if (slab.draining) return kNever;
@@ -53,6 +67,7 @@ double WindowSearch::LossOf(const PageRuns::Page* run, Ages ages) {
   size_t looked = 0;
   for (size_t i = 0; i < slab.owners.size(); i += step) {
     if (slab.owners[i] == nullptr) continue;
+    if (IsSpared(*slab.owners[i], ages)) return kNever;
     loss += server::LossOf(*slab.owners[i], ages);
     ++looked;
   }
@@ -90,10 +105,11 @@ Window WindowSearch::Grow(PageRuns::Page* seed, uint32_t pages, Ages ages, doubl
   return window;
 }
 
-// Looking for pins costs a look at every object, so it is done for windows that would win.
-bool WindowSearch::IsFree(const Window& window) {
+// Looking for pins and for young objects costs a look at every object, so it is done for windows
+// that would win.
+bool WindowSearch::IsFree(const Window& window, Ages ages) {
   for (PageRuns::Page* run = window.first;; run = PageRuns::NextRun(run)) {
-    if (IsBlocked(run)) return false;
+    if (IsBlocked(run) || HasSpared(run, ages)) return false;
     if (run == window.last) return true;
   }
 }
@@ -119,7 +135,7 @@ Window WindowSearch::Find(const PageRuns& runs, const std::vector<std::unique_pt
   std::sort(windows_.begin(), windows_.end(),
             [](const Window& a, const Window& b) { return a.loss < b.loss; });
   for (const Window& window : windows_)
-    if (IsFree(window)) return window;
+    if (IsFree(window, ages)) return window;
   return {};
 }
 

@@ -17,6 +17,8 @@ namespace ems::server {
 struct Ages {
   int64_t coldest_ns = 0;
   int64_t now_ns = 0;
+  // Objects touched then or later are not given up.
+  int64_t spared_from_ns = std::numeric_limits<int64_t>::max();
 };
 
 struct Window {
@@ -30,7 +32,7 @@ struct Window {
 class WindowSearch final {
  public:
   // The cheapest window of `pages`, or one without runs when there is none. Nothing in it is held,
-  // filled or draining. Cost: see the bound; and
+  // filled, draining or spared. Cost: see the bound; and
   // a look at each object of the window that wins.
   Window Find(const PageRuns& runs, const std::vector<std::unique_ptr<Slab>>& slabs, uint32_t pages,
               Ages ages);
@@ -43,7 +45,7 @@ class WindowSearch final {
   Window Grow(PageRuns::Page* seed, uint32_t pages, Ages ages, double loss_max);
   // Infinite: it cannot go.
   static double LossOf(const PageRuns::Page* run, Ages ages);
-  static bool IsFree(const Window& window);
+  static bool IsFree(const Window& window, Ages ages);
 
   std::vector<PageRuns::Page*> seeds_;  // scratch
   std::vector<Window> windows_;         // scratch

@@ -82,6 +82,21 @@ TEST_F(NamespaceRoomTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
   }
 }
 
+// The neighbours of what is free may all be young: then the window around the newest object lost
+// least, and a Put evicted what it had just stored.
+TEST_F(NamespaceRoomTest, WhatWasJustStoredIsNeverFreedForTheNextOne) {
+  for (const uint64_t fill : {20 * kKiB, 64 * kKiB, 700 * kKiB}) {
+    Make(16 * kMiB, 0, 16 * kMiB);
+    Churn(fill, fill, static_cast<int>(40 * kMiB / fill));
+    std::uniform_real_distribution<double> exponent(std::log(64.0), std::log(1024.0 * 1024));
+    for (int i = 0; i < 3000; ++i) {
+      const std::string key = "new" + std::to_string(i);
+      ASSERT_TRUE(Store(key, static_cast<uint64_t>(std::exp(exponent(random_)))).ok());
+      ASSERT_TRUE(store_->Find(key, false).has_value()) << i << " into a pool of " << fill;
+    }
+  }
+}
+
 TEST_F(NamespaceRoomTest, NothingIsFreedAheadWhileThereIsMemoryToBeHad) {
   Make(64 * kMiB, 0, 8 * kMiB);
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(Store(std::to_string(i), kMiB).ok());

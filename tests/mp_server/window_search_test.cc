@@ -64,6 +64,28 @@ TEST_F(WindowSearchTest, ManyOldObjectsGoBeforeOneYoungOne) {
   EXPECT_EQ(window.last, gone);
 }
 
+TEST_F(WindowSearchTest, TheYoungAreSparedAlsoAmongOldOnesInASlab) {
+  PageRuns::Page* run = runs_.Allocate(16, RunKind::kSlab);
+  PageRuns::Page* rest = Place(112, 750);
+  slabs_.push_back(std::make_unique<Slab>());
+  Slab& slab = *slabs_.back();
+  slab.run = run;
+  run->owner = &slab;
+  for (int i = 0; i < 40; ++i) {
+    ObjectEntry& entry = entries_.emplace_back();
+    entry.holds.store(kLinked);
+    entry.touched_ns.store(i == 7 ? 750 : 0);  // the samples miss it
+    slab.owners.push_back(&entry);
+  }
+  Ages ages = kAges;
+  EXPECT_EQ(search_.Find(runs_, slabs_, 16, ages).first, run);
+  ages.spared_from_ns = 750;
+  EXPECT_EQ(search_.Find(runs_, slabs_, 16, ages).first, nullptr);
+  ages.spared_from_ns = 751;
+  EXPECT_EQ(search_.Find(runs_, slabs_, 16, ages).first, run);
+  EXPECT_EQ(EntryOf(rest).touched_ns.load(), 750);
+}
+
 TEST_F(WindowSearchTest, WhatIsHeldIsNeverInAWindow) {
   PageRuns::Page* cold = Place(10, 0);
   PageRuns::Page* gone = Place(10, 0);
