@@ -14,6 +14,7 @@
 #include "mp_controller/view/controller_client.h"
 #include "mp_sdk/internal/local_servers.h"
 #include "mp_sdk/internal/one_sided.h"
+#include "mp_sdk/internal/put_stager.h"
 #include "mp_sdk/internal/router.h"
 #include "mp_sdk/internal/staging_memory.h"
 #include "mp_sdk/internal/stripe.h"
@@ -97,6 +98,9 @@ struct Client::Impl {
   std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, Look look, Ask ask);
   // The staging memory; made when there is none. Errors: kResourceExhausted
   Result<std::shared_ptr<StagingMemory>> Staging();
+  // Copies values of a Put into staging memory where that is the quicker way; the buffer must live
+  // until the batch is done.
+  StagingBuffer StageOrdinary(Batch* batch);
 
   const ClientOptions options;
   NamespaceInfo ns;  // constant after Connect
@@ -108,6 +112,7 @@ struct Client::Impl {
   internal::StripedCounters<kCounters> counters;
   Guarded<std::shared_ptr<StagingMemory>> staging;
   std::atomic<const StagingMemory*> staging_memory{nullptr};  // staging's, once it is there
+  internal::PutStager stager;
   ThreadPool async;  // last: its tasks use all of the above
 };
 
@@ -208,6 +213,14 @@ Result<std::shared_ptr<StagingMemory>> Client::Impl::Staging() {
   }
   if (locals != nullptr) locals->Offer(made);
   return made;
+}
+
+StagingBuffer Client::Impl::StageOrdinary(Batch* batch) {
+  if (locals == nullptr || !internal::PutStager::Wants(*batch, locals.get())) return {};
+  const ViewCache::View view = views.view();
+  const auto memory = Staging();
+  if (view == nullptr || !memory.ok()) return {};
+  return stager.Stage(batch, *view, locals.get(), memory->get());
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -349,7 +362,9 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
       item.staged_offset = staging->OffsetOf(put.value.parts()[0]);
     }
   }
+  StagingBuffer scratch = impl_->StageOrdinary(&batch);
   impl_->Run(&batch);
+  impl_->stager.GiveBack(std::move(scratch));
   impl_->counters.Add(kPuts, items.size());
   std::vector<Status> results;
   results.reserve(items.size());

@@ -1,6 +1,11 @@
 #include "mp_server/evictor.h"
 
 namespace ems::server {
+namespace {
+
+constexpr int kIdleRounds = 10;  // without Puts a round has ten times the interval
+
+}  // namespace
 
 Evictor::Evictor(ObjectStore* store, Duration interval) : store_(store), interval_(interval) {
   thread_ = Thread("ems-evict", [this] { Run(); });
@@ -29,14 +34,16 @@ uint64_t Evictor::rounds() {
 }
 
 void Evictor::Run() {
+  bool active = false;
   while (true) {
     {
       auto state = state_.Lock();
-      state.WaitFor(wakeup_, interval_, [](const State& s) { return s.stopping || s.poked; });
+      state.WaitFor(wakeup_, active ? interval_ : kIdleRounds * interval_,
+                    [](const State& s) { return s.stopping || s.poked; });
       if (state->stopping) return;
       state->poked = false;
     }
-    store_->EvictToWatermark();
+    active = store_->EvictToWatermark();
     auto state = state_.Lock();
     ++state->rounds;
   }

@@ -109,8 +109,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Sharing& sharing() { return sharing_; }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return slabs_.OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return slabs_.SegmentIds(); }
-  // A client has used the object of this hash.
-  void Touch(Hash128 hash) { index_.Touch(hash); }
+  // Clients have used the objects of these hashes.
+  void Touch(std::span<const Hash128> hashes) { index_.Touch(hashes); }
   // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
   // Cost: when it does, each shard's lock in turn for about 50 ns an object.
   void MaintainShared();
@@ -119,6 +119,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // Half of what the namespace may have in memory: what the views of one client may pin.
   uint64_t pin_bytes_max() const;
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  // Grows with each Reserve.
+  uint64_t newest_generation() const { return generation_.load(std::memory_order_relaxed); }
 
   NamespaceUsage Usage();
   uint64_t segment_bytes() { return slabs_.stats().segment_bytes; }

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kBucketsMin = 16;
 constexpr size_t kSweepBuckets = 256;
 constexpr int kShardTries = 64;
+constexpr size_t kTouchWindow = 16;
 
 ObjectEntry* EntryOf(EvictionHook* hook) { return static_cast<ObjectEntry*>(hook); }
 
@@ -258,17 +259,46 @@ bool ObjectIndex::Sweep(Admit admit, const void* context, SweepCursor* cursor,
   return true;
 }
 
-bool ObjectIndex::Touch(Hash128 hash) {
-  Shard& shard = shards_[ShardOf(hash)];
-  auto table = shard.table.Lock();
-  for (ObjectEntry* entry = table->buckets[table->BucketOf(hash)]; entry != nullptr;
-       entry = entry->next) {
-    if (entry->hash != hash) continue;
-    table->policy->OnTouch(entry, NowNs());
-    PublishColdest(shard, *table);
-    return true;
+void ObjectIndex::Touch(std::span<const Hash128> hashes) {
+  EMS_CHECK(hashes.size() <= kTouchesMax, "{} touches", hashes.size());
+  // By shard, in their order; 16 bits an index keep it on the stack.
+  std::array<uint16_t, kTouchesMax> order;
+  std::array<size_t, kShards + 1> begin{};
+  for (const Hash128& hash : hashes) ++begin[ShardOf(hash) + 1];
+  for (size_t shard = 0; shard < kShards; ++shard) begin[shard + 1] += begin[shard];
+  std::array<size_t, kShards> next;
+  std::copy_n(begin.begin(), kShards, next.begin());
+  for (size_t i = 0; i < hashes.size(); ++i)
+    order[next[ShardOf(hashes[i])]++] = static_cast<uint16_t>(i);
+  for (size_t shard = 0; shard < kShards; ++shard) {
+    if (begin[shard] == begin[shard + 1]) continue;
+    auto table = shards_[shard].table.Lock();
+    for (size_t at = begin[shard]; at < begin[shard + 1]; at += kTouchWindow) {
+      const size_t end = std::min(at + kTouchWindow, begin[shard + 1]);
+      TouchWindow(*table, hashes, std::span(order).subspan(at, end - at));
+    }
+    PublishColdest(shards_[shard], *table);
   }
-  return false;
+}
+
+// The cache misses of a window overlap: buckets, then entries, then neighbours in the order.
+void ObjectIndex::TouchWindow(Table& table, std::span<const Hash128> hashes,
+                              std::span<const uint16_t> which) {
+  std::array<ObjectEntry*, kTouchWindow> found;
+  for (const uint16_t i : which) __builtin_prefetch(&table.buckets[table.BucketOf(hashes[i])]);
+  for (const uint16_t i : which) __builtin_prefetch(table.buckets[table.BucketOf(hashes[i])], 1);
+  for (size_t n = 0; n < which.size(); ++n) {
+    ObjectEntry* entry = table.buckets[table.BucketOf(hashes[which[n]])];
+    while (entry != nullptr && entry->hash != hashes[which[n]]) entry = entry->next;
+    found[n] = entry;
+    if (entry == nullptr) continue;
+    __builtin_prefetch(entry->colder, 1);
+    __builtin_prefetch(entry->warmer, 1);
+  }
+  const int64_t now = NowNs();
+  for (size_t n = 0; n < which.size(); ++n) {
+    if (found[n] != nullptr) table.policy->OnTouch(found[n], now);
+  }
 }
 
 void ObjectIndex::MoveShard(size_t shard, SharedIndex* mirror) {

@@ -110,6 +110,7 @@ struct ObjectStore::Impl final : SegmentSource {
   Guarded<Promise> promise;
   std::atomic<int64_t> next_take_ns{0};
   Guarded<std::map<NamespaceId, StorePtr>> stores;
+  uint64_t puts_seen = 0;  // ems-evict's
   struct Current {
     ViewVersion view;
     TimePoint readable_until{};
@@ -326,9 +327,11 @@ Result<std::shared_ptr<NamespaceStore>> ObjectStore::Share(NamespaceRef ns) {
   return store;
 }
 
-void ObjectStore::EvictToWatermark() {
+bool ObjectStore::EvictToWatermark() {
   const std::vector<StorePtr> all = impl_->All();
+  uint64_t puts = 0;
   for (const StorePtr& store : all) {
+    puts += store->newest_generation();
     store->MaintainShared();
     store->FreeParked();
     store->TrimToQuota();
@@ -337,6 +340,7 @@ void ObjectStore::EvictToWatermark() {
     store->ReleaseEmpty(1);
   }
   impl_->EvictPhysical(all);
+  return std::exchange(impl_->puts_seen, puts) != puts;
 }
 
 void ObjectStore::Impl::EvictPhysical(const std::vector<StorePtr>& all) {

@@ -99,7 +99,7 @@ class ObjectStore final {
  public:
   struct Options {
     SegmentPool* pool = nullptr;  // must outlive the store
-    double high_watermark = 1;  // 1: leave it to Puts, which free ahead for each other
+    double high_watermark = 1;    // 1: leave it to Puts, which free ahead for each other
     double low_watermark = 0.96;
     // A namespace that nobody has used for so long can lose all memory above its reservation.
     Duration quiet_after = std::chrono::seconds(60);
@@ -151,7 +151,8 @@ class ObjectStore final {
 
   // Evicts until the pool is under the low watermark if it is above the high one. Called by the
   // "ems-evict" thread.
-  void EvictToWatermark();
+  // False: no Put has come since the last round, so the next one has time.
+  bool EvictToWatermark();
 
   std::vector<NamespaceUsage> Usage() const;
 

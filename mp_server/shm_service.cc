@@ -35,8 +35,11 @@ using shm::SessionOp;
 using wire::WireStatus;
 
 constexpr int kTickMs = 100;
-constexpr uint64_t kTouchesTaken = 1024;  // of one session at each visit
-constexpr int kMessagesAtOnce = 16;  // of one session, before the others have their turn
+// While clients use objects: an LRU order that lags behind what is evicted loses hits.
+constexpr int kTouchTickMs = 10;
+constexpr Duration kStayBusy = std::chrono::milliseconds(300);
+constexpr uint64_t kTouchesTaken = 256;  // of one session at each visit
+constexpr int kMessagesAtOnce = 16;      // of one session, before the others have their turn
 constexpr uint64_t kWakeTag = 0;
 
 template <typename Id>
@@ -122,7 +125,7 @@ struct ShmService::Impl {
                       std::string* why);
   void End(uint64_t id, std::string_view why);
   void Tick();
-  void TakeTouches(ShmSession* session) const;
+  bool TakeTouches(ShmSession* session) const;
   bool CallBack(ShmSession* session) const;
 
   const Options options;
@@ -166,10 +169,13 @@ Status ShmService::Impl::Open() {
 
 void ShmService::Impl::Run() {
   TimePoint next_tick = Clock::System().Now();
+  TimePoint next_touches = next_tick;
+  TimePoint busy_until = next_tick;
   while (!stopping.load(std::memory_order_acquire)) {
     std::array<epoll_event, 64> events;
-    const int ready = epoll_wait(poll.get(), events.data(), static_cast<int>(events.size()),
-                                 sessions.empty() ? -1 : kTickMs);
+    const int ready = epoll_wait(
+        poll.get(), events.data(), static_cast<int>(events.size()),
+        sessions.empty() ? -1 : (Clock::System().Now() < busy_until ? kTouchTickMs : kTickMs));
     for (int i = 0; i < ready; ++i) {
       const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
       if (tag == kWakeTag) {
@@ -182,9 +188,15 @@ void ShmService::Impl::Run() {
       }
     }
     AdoptIncoming();
-    if (const TimePoint now = Clock::System().Now(); now >= next_tick) {
+    const TimePoint now = Clock::System().Now();
+    if (now >= next_tick) {
       next_tick = now + std::chrono::milliseconds(kTickMs);
       Tick();
+    }
+    if (now < next_touches) continue;
+    next_touches = now + std::chrono::milliseconds(kTouchTickMs);
+    for (const auto& [id, session] : sessions) {
+      if (TakeTouches(session.get())) busy_until = now + kStayBusy;
     }
   }
 }
@@ -366,7 +378,7 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
   const std::unique_ptr<ShmSession> session = std::move(found->second);
   sessions.erase(found);
   EMS_LOG(kDebug, "mp_server", "session {} ended: {}", id, why);
-  TakeTouches(session.get());
+  (void)TakeTouches(session.get());
   session->store->sharing().hazards().Remove(id);
   session->store->FreeParked();
   std::shared_ptr<const Registered> memory;  // unmapped outside the lock
@@ -384,7 +396,6 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
 void ShmService::Impl::Tick() {
   std::vector<uint64_t> revoked, closed;
   for (const auto& [id, session] : sessions) {
-    TakeTouches(session.get());
     if (session->store->closed() || !CallBack(session.get())) closed.push_back(id);
     const auto above = session->store->sharing().SessionsAbove(session->store->pin_bytes_max());
     if (std::ranges::count(above, id) > 0) revoked.push_back(id);
@@ -397,19 +408,25 @@ void ShmService::Impl::Tick() {
   }
 }
 
-void ShmService::Impl::TakeTouches(ShmSession* session) const {
+// True: there were some; it is worth looking again soon.
+bool ShmService::Impl::TakeTouches(ShmSession* session) const {
   const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
   const uint64_t written = page.touch_count.load(std::memory_order_acquire);
   const uint64_t count = std::min<uint64_t>(written - session->touches_seen, shm::kTouchesMax);
-  // Each costs a few cache misses. Of a storm of reads a sample is enough to tell hot from cold.
+  // Of a storm of reads a sample is enough to tell hot from cold.
   const uint64_t step = (count + kTouchesTaken - 1) / kTouchesTaken;
+  static_assert(kTouchesTaken <= ObjectIndex::kTouchesMax);
+  std::array<Hash128, kTouchesTaken> hashes;
+  size_t taken = 0;
   for (uint64_t i = 0; i < count; i += step) {
     const shm::Touch& touch = page.touches[(written - count + i) % shm::kTouchesMax];
-    session->store->Touch({touch.hash_lo.load(std::memory_order_relaxed),
-                           touch.hash_hi.load(std::memory_order_relaxed)});
+    hashes[taken++] = {touch.hash_lo.load(std::memory_order_relaxed),
+                       touch.hash_hi.load(std::memory_order_relaxed)};
   }
+  session->store->Touch(std::span(hashes).first(taken));
   session->touches_seen = written;
   if (count > 0) metrics.touches.Add(static_cast<double>(count));
+  return count > 0;
 }
 
 // Tells the client about what it was given and is not used any more. False: it does not read.

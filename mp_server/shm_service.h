@@ -3,9 +3,10 @@
 // touched, and what happens when they go (docs/ONE_SIDED_READS.md).
 //
 // One thread ("ems-shm") owns all sessions: it answers their messages, and while there are any it
-// looks every 100 ms at their touch rings, at segments and tables that are gone, and at namespaces
-// that are closed. Bounds: sessions_max sessions; one message in hand each; one piece of registered
-// memory each, registered_bytes_max of all of them together.
+// takes over what they have touched (every 10 ms while there are any), and every 100 ms looks at
+// segments and tables that are gone, and at namespaces that are closed. Bounds: sessions_max
+// sessions; one message in hand each; one piece of registered memory each, registered_bytes_max of
+// all of them together.
 #include <sys/types.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "fabric/internal/rpc_connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -353,7 +354,15 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
     }
   }
   const uint64_t checksum = hasher_.Finish();
+  // A sender that has given up closes first and uses its memory for something else then. As long as
+  // it has not closed, what was copied is what it wanted to be stored.
+  if (PeerHungUp()) co_return WireStatus::kDeadline;
   co_return open.Release()->EndPut(checksum, checksum);
+}
+
+bool RpcConnection::PeerHungUp() {
+  pollfd poll{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&poll, 1, 0) > 0;
 }
 
 asio::awaitable<bool> RpcConnection::ReceiveValue(const PutRequest& put, WireStatus* status) {

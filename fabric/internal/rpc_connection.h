@@ -47,6 +47,8 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   // Copies one value out of registered memory.
   asio::awaitable<wire::WireStatus> CopyStaged(const PutRequest& put,
                                                const wire::StagedValue& staged);
+  // Whether the peer has closed its end, or sends no more.
+  bool PeerHungUp();
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   // Receives one value and its trailer. False: the connection broke.
   asio::awaitable<bool> ReceiveValue(const PutRequest& put, wire::WireStatus* status);

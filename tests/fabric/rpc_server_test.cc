@@ -88,6 +88,18 @@ TEST(RpcServerTest, AStagedValueThatIsNotThereIsRefusedAndTheConnectionGoesOn) {
   EXPECT_EQ(server.store.counts().violations, 0);
 }
 
+// It may be using the memory for another value by now.
+TEST(RpcServerTest, AStagedValueOfASenderThatHasGivenUpIsNotStored) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  server.store.staged = "0123456789";
+  WirePeer peer = WirePeer::Connect(server.address());
+  server.store.on_staged = [&] { peer.Close(); };
+  ASSERT_TRUE(peer.Send(StagedFrame(1, "key", StagedAt(0, 5))));
+  EXPECT_TRUE(Eventually([&] { return server.store.counts().aborted == 1; }));
+  EXPECT_EQ(server.store.size(), 0u);
+}
+
 TEST(RpcServerTest, ABatchOfStagedValuesHasAStatusForEach) {
   MemoryServer server;
   ASSERT_TRUE(server.status.ok()) << server.status;

@@ -156,7 +156,7 @@ TEST_F(ObjectStoreTest, AQuietNamespaceIsTakenFromDownToItsReservation) {
     return UsageOf(kB).segment_bytes;
   };
   EXPECT_GE(grow(4 * kMiB), 4 * kMiB);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   clock_.Advance(std::chrono::seconds(61));
   EXPECT_EQ(grow(12 * kMiB), 12 * kMiB);
   for (int i = 0; i < 200; ++i) (void)Put(kB, "c" + std::to_string(i), std::string(kMiB / 2, 'b'));
@@ -204,7 +204,7 @@ TEST_F(ObjectStoreTest, TheWatermarksBoundPhysicalUse) {
   Namespaces({Info(kA)});
   for (int i = 0; i < 700; ++i)
     ASSERT_TRUE(Put(kA, std::to_string(i), std::string(16 * kKiB, 'a')).ok());
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   EXPECT_LE(UsageOf(kA).value_bytes, 16 * kMiB * 4 / 10);
   EXPECT_GE(UsageOf(kA).value_bytes, 16 * kMiB * 3 / 10);
   EXPECT_TRUE(Has(kA, "699"));

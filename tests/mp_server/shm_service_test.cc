@@ -157,7 +157,7 @@ TEST_F(ShmServiceTest, AClientReadsWhatWasPut) {
   EXPECT_EQ(welcome->message.bytes, 16 * kMiB) << "half of the pool";
   const Mapping control(welcome->fds[0], shm::kControlBytes);
   const auto& words = control.as<const shm::ControlPage>()->shards;
-  store_->EvictToWatermark();  // makes the index
+  (void)store_->EvictToWatermark();  // makes the index
   const Hash128 hash = KeyHash("key");
   const uint64_t table_id = shm::TableOf(words[shm::ShardOf(hash)].load());
   const auto table = peer.Ask(SessionOp::kTable, table_id);
@@ -178,11 +178,11 @@ TEST_F(ShmServiceTest, AClientReadsWhatWasPut) {
 TEST_F(ShmServiceTest, NoDescriptorCanBeWrittenButTheSessionPage) {
   Start();
   Put(kNs, "key", "the value");
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   Peer peer = Connect();
   auto welcome = peer.Next();
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   std::vector<Fd> given;
   given.push_back(std::move(welcome->fds[0]));
   for (const auto& [op, id] :
@@ -275,7 +275,7 @@ TEST_F(ShmServiceTest, WhatAClientHeldIsFreeWhenItHangsUp) {
   Peer peer = Connect();
   auto welcome = peer.Next();
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   const Mapping page(welcome->fds[1], shm::kSessionBytes, true);
   const auto table = peer.Ask(SessionOp::kTable, 1);
   ASSERT_TRUE(table.has_value() && table->fds.size() == 1);
@@ -301,7 +301,7 @@ TEST_F(ShmServiceTest, AClientThatPinsTooMuchLosesItsSession) {
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
   EXPECT_EQ(welcome->message.bytes, 2 * kMiB);
   const Mapping page(welcome->fds[1], shm::kSessionBytes, true);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   const auto table = peer.Ask(SessionOp::kTable, 1);
   ASSERT_TRUE(table.has_value() && table->fds.size() == 1);
   const Mapping index(table->fds[0], table->message.bytes);
@@ -417,7 +417,7 @@ TEST_F(ShmServiceTest, AnotherUserCanNeitherWriteReopenTruncateNorPunch) {
   Peer peer = Connect();
   const auto welcome = peer.Next();
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   const auto table = peer.Ask(SessionOp::kTable, 1);
   ASSERT_TRUE(table.has_value() && table->fds.size() == 1);
   uint64_t id = 0;
@@ -460,7 +460,7 @@ TEST_F(ShmServiceTest, AHostilePageHarmsOnlyItsClient) {
   Peer bad = Connect();
   const auto welcome = bad.Next();
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
-  store_->EvictToWatermark();
+  (void)store_->EvictToWatermark();
   const Mapping page(welcome->fds[1], shm::kSessionBytes, true);
   std::atomic<bool> stop{false};
   Thread scribbler("scribbler", [&] {

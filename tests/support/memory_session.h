@@ -36,6 +36,7 @@ class MemoryStore final : public fabric::SessionFactory {
   uint32_t retry_ms = 1;
   uint64_t value_bytes_max = 64 * kMiB;
   uint64_t boot_id = 77;
+  std::function<void()> on_staged;  // called before a staged value is copied
   std::string staged;               // the memory that session 1 with secret 2 has registered
   std::atomic<int> taken_over{-1};  // the descriptor of a connection that was attached; the test's
   uint64_t batch_bytes_max = wire::kBatchBytesMax;  // MultiGet answers kBatchFull beyond it
@@ -122,6 +123,7 @@ class MemorySession final : public fabric::Session {
     return {};
   }
   Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override {
+    if (store_->on_staged) store_->on_staged();
     const ConstBytes all = AsBytes(store_->staged);
     if (value.session != 1 || value.secret != 2 || value.offset > all.size() ||
         value.bytes > all.size() - value.offset)

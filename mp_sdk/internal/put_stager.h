@@ -1,0 +1,42 @@
+#pragma once
+// Values in ordinary memory on their way to a server of this host: a copy into registered memory
+// costs less than the socket, and a scratch buffer that is used again and again stays in the cache.
+//
+// Bound: kCallBytesMax a call; kSparesMax buffers of kSpareBytesMax are kept between calls.
+#include <cstdint>
+#include <vector>
+
+#include "common/guarded.h"
+#include "mp_controller/view/dht_view.h"
+#include "mp_sdk/internal/batch.h"
+#include "mp_sdk/internal/local_servers.h"
+#include "mp_sdk/internal/staging_memory.h"
+#include "mp_sdk/staging_buffer.h"
+
+namespace ems::internal {
+
+// Threading: thread-safe.
+class PutStager final {
+ public:
+  static constexpr uint64_t kValueBytesMin = 16 * kKiB;  // below it the socket is as fast
+  static constexpr uint64_t kCallBytesMax = 64 * kMiB;
+  static constexpr uint64_t kSpareBytesMax = 8 * kMiB;
+  static constexpr size_t kSparesMax = 4;
+
+  // Whether a value of `batch` would gain from being staged: large enough, not staged, and owned by
+  // a server of this host.
+  static bool Wants(const Batch& batch, LocalServers* locals);
+  // Copies such values whose server has registered `memory` and tells their items where. The buffer
+  // must live until the batch is done; empty: nothing was copied.
+  StagingBuffer Stage(Batch* batch, const DhtView& view, LocalServers* locals,
+                      StagingMemory* memory);
+  // Keeps the buffer for the next call.
+  void GiveBack(StagingBuffer buffer);
+
+ private:
+  StagingBuffer TakeSpare(uint64_t bytes, StagingMemory* memory);
+
+  Guarded<std::vector<StagingBuffer>> spares_;
+};
+
+}  // namespace ems::internal
