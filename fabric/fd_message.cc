@@ -53,7 +53,8 @@ Status SendMessageTo(int socket, ConstBytes message, std::span<const int> fds) {
     sent = sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent == static_cast<ssize_t>(message.size())) return OkStatus();
-  if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
+  if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ||
+      errno == ETOOMANYREFS)
     return Error(StatusCode::kResourceExhausted, "the peer does not read its messages");
   return Error(StatusCode::kUnavailable, "sending a message: {}", ErrnoText(errno));
 }
@@ -74,8 +75,7 @@ MessageReceiver::Outcome MessageReceiver::Receive(int socket, MutableBytes messa
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Outcome::kNotYet;
     if (got <= 0) return Outcome::kEnded;
     TakeFds(&header, &partial_fds_);
-    if (partial_fds_.size() > kFdsMax || (header.msg_flags & MSG_CTRUNC) != 0)
-      return Outcome::kEnded;
+    if (partial_fds_.size() > kFdsMax) return Outcome::kEnded;
     partial_.insert(partial_.end(), at, at + got);
   }
   std::copy(partial_.begin(), partial_.end(), message.begin());

@@ -14,16 +14,17 @@ namespace ems::fabric {
 
 inline constexpr size_t kFdsMax = 4;
 
-// Sends `message` and `fds` without blocking; a message is far smaller than any socket buffer, so
-// one that does not fit at once means that the peer does not read.
-// Errors: kResourceExhausted  the peer does not read    kUnavailable  the peer is gone
+// Sends `message` and `fds` without blocking; nothing or all of it.
+// Errors: kResourceExhausted  not now: as many messages, or descriptors of this user, are on their
+// way as may be    kUnavailable  the peer is gone
 Status SendMessageTo(int socket, ConstBytes message, std::span<const int> fds);
 
 // Collects messages of `message.size()` bytes from a stream. Threading: one thread (holder).
 class MessageReceiver final {
  public:
   enum class Outcome { kMessage, kNotYet, kEnded };
-  // kMessage: `message` is filled and `fds` holds what came with it. kEnded: end of stream, error,
+  // kMessage: `message` is filled and `fds` holds what came with it and this process had room for.
+  // kEnded: end of stream, error,
   // or more descriptors than any message has. Does not block.
   Outcome Receive(int socket, MutableBytes message, std::vector<Fd>* fds);
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -46,7 +47,11 @@ class HelloSink final : public AnswerSink {
 
 }  // namespace
 
-RpcChannel::RpcChannel(Fd fd) : fd_(std::move(fd)) {}
+RpcChannel::RpcChannel(Fd fd) : fd_(std::move(fd)), owner_(::getpid()) {}
+
+RpcChannel::~RpcChannel() {
+  if (fd_.valid() && ::getpid() == owner_) ::shutdown(fd_.get(), SHUT_RDWR);
+}
 
 Result<std::unique_ptr<RpcChannel>> RpcChannel::Open(const Address& address, Duration timeout) {
   const Deadline deadline = Deadline::After(timeout);

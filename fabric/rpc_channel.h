@@ -5,6 +5,8 @@
 // Values go out straight from the caller's memory and come in straight to it; both are checksummed
 // part by part while they are in the CPU's cache. Several channels are driven at once by RunAll, on
 // the caller's own thread. Bound: 8 KiB of read-ahead, and a table of at most kBatchItemsMax items.
+#include <sys/types.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -55,6 +57,8 @@ class AnswerSink {
 class RpcChannel final {
  public:
   explicit RpcChannel(Fd fd);
+  // Ends the connection for the server at once, whoever else holds the descriptor (a forked child).
+  ~RpcChannel();
   RpcChannel(const RpcChannel&) = delete;
   RpcChannel& operator=(const RpcChannel&) = delete;
 
@@ -100,6 +104,7 @@ class RpcChannel final {
   std::string BrokenText(std::string_view what) const;
 
   Fd fd_;
+  const pid_t owner_;  // the process that may end it
   State state_ = State::kIdle;
   uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
   RpcRequest request_;

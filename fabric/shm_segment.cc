@@ -111,6 +111,8 @@ Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
 
 Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
   if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  if (bytes > kMiB && AvailableBytes() < bytes + kFreeBytesMin)
+    return NoMemory(bytes, PageKind::kSmall, ENOMEM);
   ShmSegment segment;
   segment.fd_ = memfd_create("ems-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment.fd_ < 0) {

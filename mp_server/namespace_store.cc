@@ -13,6 +13,8 @@
 namespace ems::server {
 namespace {
 
+constexpr Duration kIndexAgain = std::chrono::seconds(10);  // after memory was refused
+
 constexpr int kQuotaEvictionsMax = 1 << 20;
 constexpr uint64_t kTrimMax = 4096;
 constexpr uint64_t kObjectsMin = 4096;
@@ -63,7 +65,9 @@ NamespaceStore::~NamespaceStore() {
   ReleaseEmpty(0);
 }
 
-void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes) {
+void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes,
+                               uint64_t quota_total_bytes) {
+  quota_total_bytes_.store(quota_total_bytes, std::memory_order_relaxed);
   quota_.SetLimit(quota_bytes);
   quota_.SetReserved(reserved_bytes);
 }
@@ -348,6 +352,9 @@ void NamespaceStore::MaintainShared() {
   if (shared == nullptr || closed()) return;
   const uint64_t objects = index_.objects();
   if (!shared->NeedsTable(objects)) return;
+  const TimePoint now = options_.clock->Now();
+  if (index_refused_ && now < index_again_at_) return;
+  index_again_at_ = now + kIndexAgain;
   if (const Status added = shared->AddTable(objects); !added.ok()) {
     if (!std::exchange(index_refused_, true)) {
       EMS_LOG(kWarn, "mp_server", "no memory for the shared index of namespace {}: {}",
@@ -361,9 +368,10 @@ void NamespaceStore::MaintainShared() {
 }
 
 uint64_t NamespaceStore::pin_bytes_max() const {
-  const uint64_t limit = quota_.limit();
-  return (limit == 0 ? options_.pool->bytes_max() : std::min(limit, options_.pool->bytes_max())) /
-         2;
+  // Of the whole quota: this server's share may be next to nothing until it owns slots.
+  const uint64_t pool = options_.pool->bytes_max();
+  const uint64_t quota = quota_total_bytes_.load(std::memory_order_relaxed);
+  return std::min(pool, quota == 0 ? pool : quota) / 2;
 }
 
 void NamespaceStore::Close() {

@@ -73,7 +73,11 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   ~NamespaceStore();
 
   // `quota_bytes` 0: no limit. A quota below what is used is reached by TrimToQuota and Reserve.
-  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes);
+  // `quota_total_bytes`: that of all servers together.
+  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes, uint64_t quota_total_bytes);
+  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes) {
+    SetLimits(quota_bytes, reserved_bytes, quota_bytes);
+  }
   NamespaceRef ref() const { return options_.ref; }
   const std::string& name() const { return options_.name; }
 
@@ -116,7 +120,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void MaintainShared();
   // Frees what clients do not look at any more. True: there was something.
   bool FreeParked();
-  // Half of what the namespace may have in memory: what the views of one client may pin.
+  // Half of what the namespace could have in this server's memory: what the views of one client may
+  // pin.
   uint64_t pin_bytes_max() const;
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
@@ -185,6 +190,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   std::atomic<bool> closed_{false};
   std::atomic<uint64_t> generation_;
   Quota quota_;
+  std::atomic<uint64_t> quota_total_bytes_{0};
   SlabPool slabs_;
   EntryPool entries_;
   Sharing sharing_;  // before what mirrors into it
@@ -206,7 +212,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   std::atomic<uint64_t> evicted_bytes_{0};
   std::atomic<uint64_t> count_evictions_{0};
   std::atomic<uint64_t> damaged_{0};
-  bool index_refused_ = false;  // ems-evict's
+  bool index_refused_ = false;  // ems-evict's, as the next
+  TimePoint index_again_at_{};
 };
 
 }  // namespace ems::server

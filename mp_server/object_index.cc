@@ -272,12 +272,12 @@ void ObjectIndex::Touch(std::span<const Hash128> hashes) {
     order[next[ShardOf(hashes[i])]++] = static_cast<uint16_t>(i);
   for (size_t shard = 0; shard < kShards; ++shard) {
     if (begin[shard] == begin[shard + 1]) continue;
-    auto table = shards_[shard].table.Lock();
     for (size_t at = begin[shard]; at < begin[shard + 1]; at += kTouchWindow) {
       const size_t end = std::min(at + kTouchWindow, begin[shard + 1]);
+      auto table = shards_[shard].table.Lock();
       TouchWindow(*table, hashes, std::span(order).subspan(at, end - at));
+      PublishColdest(shards_[shard], *table);
     }
-    PublishColdest(shards_[shard], *table);
   }
 }
 

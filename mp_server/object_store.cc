@@ -251,7 +251,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
         store = std::make_shared<NamespaceStore>(std::move(options));
       }
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
-                       ShareOf(info.dram_reserved_bytes, share));
+                       ShareOf(info.dram_reserved_bytes, share), info.dram_quota_bytes);
       limited.push_back(store);
     }
   }

@@ -15,10 +15,12 @@ using shm::IndexEntry;
 using shm::kEntriesPerBucket;
 using shm::kIndexShards;
 
-constexpr uint64_t kObjectsMin = 1 << 16;  // about 2 MiB of table
+constexpr uint64_t kObjectsMin = 1 << 16;  // 1 MiB of table
 // Of its entries, in percent, beyond which a larger table is made: two choices of four places each,
 // without moving anybody, begin to overflow at about 50.
 constexpr uint64_t kLoadMax = 40;
+// Below it a shard that overflows is left incomplete.
+constexpr uint64_t kLoadMin = 25;
 
 IndexEntry* FindEntry(IndexBucket* buckets, const shm::IndexPlace& place, uint64_t word) {
   for (const uint64_t bucket : {place.first, place.second}) {
@@ -114,15 +116,19 @@ void SharedIndex::FinishShard(uint32_t shard) {
   Publish(shard);
 }
 
+// A single crowded shard may be the work of a few chosen keys: the table grows with the objects
+// only.
 bool SharedIndex::NeedsTable(uint64_t objects) const {
-  if (!has_table_.load(std::memory_order_relaxed)) return true;
-  return objects > 0 && std::any_of(shards_.begin(), shards_.end(), [](const Shard& shard) {
+  if (newest_ == nullptr) return true;
+  const uint64_t places = kIndexShards * newest_->buckets_per_shard * kEntriesPerBucket;
+  return objects * 100 > places * kLoadMin &&
+         std::any_of(shards_.begin(), shards_.end(), [](const Shard& shard) {
            return shard.crowded.load(std::memory_order_relaxed);
          });
 }
 
 Status SharedIndex::AddTable(uint64_t objects) {
-  const uint64_t wanted = std::max(kObjectsMin, 2 * objects);
+  const uint64_t wanted = std::max(kObjectsMin, 4 * objects);
   uint64_t buckets = std::bit_ceil(wanted / kIndexShards / kEntriesPerBucket);
   if (newest_ != nullptr) buckets = std::max(buckets, 2 * newest_->buckets_per_shard);
   if (buckets > shm::kBucketsPerShardMax) {
@@ -135,7 +141,6 @@ Status SharedIndex::AddTable(uint64_t objects) {
   table->id = next_table_id_++;
   table->buckets_per_shard = buckets;
   newest_ = table.get();
-  has_table_.store(true, std::memory_order_relaxed);
   auto tables = tables_.Lock();
   tables->push_back(std::move(table));
   return OkStatus();

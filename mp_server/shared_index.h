@@ -6,7 +6,8 @@
 //
 // Invariant: an entry that stands names a live object. An object without an entry is in a shard
 // whose word says incomplete, or that has no table. Bound: two tables while one grows into the
-// other; 64 bytes for each 4 objects at full load, tables are filled to 40 %.
+// other; 64 bytes for each 4 objects at full load, a table is replaced
+// when a shard is filled to 40 %.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -38,8 +39,8 @@ class SharedIndex final {
   // --- One thread ("ems-evict").
   // Whether a shard is too full, incomplete, or without a table.
   bool NeedsTable(uint64_t objects) const;
-  // Makes a table with room for twice `objects`, of twice the size of the present one at least.
-  // Then every shard is to be moved (StartShard, Insert …, FinishShard), then DropOldTables.
+  // Makes a table that `objects` fill to a quarter at most, of twice the size of the present one at
+  // least. Then every shard is to be moved (StartShard, Insert …, FinishShard), then DropOldTables.
   // Errors: kResourceExhausted  no memory: readers go on with the present one
   Status AddTable(uint64_t objects);
   void DropOldTables();
@@ -84,7 +85,6 @@ class SharedIndex final {
   const fabric::ShmSegment control_memory_;
   std::array<Shard, shm::kIndexShards> shards_;
   std::atomic<uint64_t> left_out_{0};
-  std::atomic<bool> has_table_{false};
   uint64_t next_table_id_ = 1;  // ems-evict's
   Table* newest_ = nullptr;     // of tables_; written by ems-evict before it moves a shard
   Guarded<std::vector<std::unique_ptr<Table>>> tables_;

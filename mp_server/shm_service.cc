@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -72,16 +73,25 @@ class Registered final {
     if (map == MAP_FAILED)
       return Error(StatusCode::kResourceExhausted, "mapping {} bytes: {}", bytes,
                    fabric::ErrnoText(errno));
-    return std::make_shared<const Registered>(static_cast<const std::byte*>(map), bytes);
+    Fd kept(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    return std::make_shared<const Registered>(static_cast<const std::byte*>(map), bytes,
+                                              std::move(kept));
   }
-  Registered(const std::byte* data, uint64_t bytes) : bytes_(data, bytes) {}
+  Registered(const std::byte* data, uint64_t bytes, Fd fd)
+      : bytes_(data, bytes), fd_(std::move(fd)) {}
   ~Registered() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
   Registered(const Registered&) = delete;
   Registered& operator=(const Registered&) = delete;
   ConstBytes bytes() const { return bytes_; }
+  // Reading a hole would make pages, and this process would pay for them.
+  bool IsThere(uint64_t offset, uint64_t bytes) const {
+    return lseek(fd_.get(), static_cast<off_t>(offset), SEEK_HOLE) >=
+           static_cast<off_t>(offset + bytes);
+  }
 
  private:
   const ConstBytes bytes_;
+  const Fd fd_;
 };
 
 struct ShmSession {
@@ -95,6 +105,15 @@ struct ShmSession {
   uint64_t touches_seen = 0;
   std::vector<uint32_t> segments;  // given to the client and not called back
   std::vector<uint64_t> tables;
+  uint64_t pin_bytes_max = 0;  // as its Welcome said
+  // A message that did not fit; until it does nothing is read.
+  struct Unsent {
+    SessionMessage message;
+    Fd fd;
+  };
+  std::optional<Unsent> unsent;
+  // Told to go, but its views live until it does.
+  bool leaving = false;
 };
 
 }  // namespace
@@ -121,12 +140,15 @@ struct ShmService::Impl {
   Status Begin(ShmSession* session, NamespaceRef ns, SessionMessage* welcome);
   void OnReadable(uint64_t id);
   bool Answer(ShmSession* session, const SessionMessage& request, std::vector<Fd>* fds);
+  bool Send(ShmSession* session, const SessionMessage& message, Fd fd);
+  bool SendUnsent(ShmSession* session);
+  void Dismiss(ShmSession* session, std::string_view why);
   WireStatus Register(ShmSession* session, const SessionMessage& request, std::vector<Fd>* fds,
                       std::string* why);
   void End(uint64_t id, std::string_view why);
   void Tick();
   bool TakeTouches(ShmSession* session) const;
-  bool CallBack(ShmSession* session) const;
+  bool CallBack(ShmSession* session, const std::vector<uint32_t>& live);
 
   const Options options;
   const ShmMetrics metrics;
@@ -183,6 +205,8 @@ void ShmService::Impl::Run() {
         (void)!read(wake.get(), &drained, sizeof(drained));
       } else if ((tag & 1) != 0) {
         End(tag >> 1, "its process ended");
+      } else if ((events[static_cast<size_t>(i)].events & (EPOLLHUP | EPOLLERR)) != 0) {
+        End(tag >> 1, "it hung up");
       } else {
         OnReadable(tag >> 1);
       }
@@ -197,6 +221,9 @@ void ShmService::Impl::Run() {
     next_touches = now + std::chrono::milliseconds(kTouchTickMs);
     for (const auto& [id, session] : sessions) {
       if (TakeTouches(session.get())) busy_until = now + kStayBusy;
+      if (!session->unsent) continue;
+      busy_until = now + kStayBusy;
+      if (!SendUnsent(session.get())) Dismiss(session.get(), "it cannot be reached");
     }
   }
 }
@@ -209,6 +236,48 @@ void ShmService::Impl::AdoptIncoming() {
   }
   for (Incoming& one : taken) Welcome(std::move(one));
 }
+
+namespace {
+
+WireStatus StatusOf(const Status& why) {
+  switch (why.code()) {
+    case StatusCode::kFailedPrecondition:
+      return WireStatus::kStaleNamespace;
+    case StatusCode::kResourceExhausted:
+      return WireStatus::kRetryLater;
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kInvalidArgument:
+      return WireStatus::kInvalid;
+    default:
+      return WireStatus::kInternal;
+  }
+}
+
+void SetText(std::string_view text, SessionMessage* message) {
+  const size_t length = std::min(text.size(), message->text.size() - 1);
+  std::copy_n(text.begin(), length, message->text.begin());
+  message->text[length] = '\0';
+}
+
+constexpr uint32_t kAllEvents = EPOLLIN | EPOLLRDHUP;
+
+// EPOLLHUP and EPOLLERR come in any case.
+void SetEvents(int poll, int fd, uint64_t tag, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  (void)epoll_ctl(poll, EPOLL_CTL_MOD, fd, &event);
+}
+
+Status Watch(int poll, int fd, uint64_t tag) {
+  epoll_event event{};
+  event.events = kAllEvents;
+  event.data.u64 = tag;
+  if (epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event) == 0) return OkStatus();
+  return Error(StatusCode::kResourceExhausted, "epoll: {}", fabric::ErrnoText(errno));
+}
+
+}  // namespace
 
 Status ShmService::Impl::CheckPeer(const fabric::PeerCredentials& peer) const {
   if (sessions.size() >= options.sessions_max) {
@@ -234,43 +303,14 @@ Status ShmService::Impl::Begin(ShmSession* session, NamespaceRef ns, SessionMess
   session->secret = RandomWord();
   welcome->id = session->id;
   welcome->secret = session->secret;
-  welcome->bytes = session->store->pin_bytes_max();
+  session->pin_bytes_max = session->store->pin_bytes_max();
+  welcome->bytes = session->pin_bytes_max;
+  EMS_RETURN_IF_ERROR(Watch(poll.get(), session->socket.get(), session->id << 1));
   // Before the client can name anything.
   session->store->sharing().hazards().Add(session->id, session->page);
   const std::array<int, 2> fds{control.fd.get(), session->page->fd()};
   return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(*welcome), fds);
 }
-
-namespace {
-
-WireStatus StatusOf(const Status& why) {
-  switch (why.code()) {
-    case StatusCode::kFailedPrecondition:
-      return WireStatus::kStaleNamespace;
-    case StatusCode::kResourceExhausted:
-      return WireStatus::kRetryLater;
-    case StatusCode::kPermissionDenied:
-    case StatusCode::kInvalidArgument:
-      return WireStatus::kInvalid;
-    default:
-      return WireStatus::kInternal;
-  }
-}
-
-void SetText(std::string_view text, SessionMessage* message) {
-  const size_t length = std::min(text.size(), message->text.size() - 1);
-  std::copy_n(text.begin(), length, message->text.begin());
-  message->text[length] = '\0';
-}
-
-void Watch(int poll, int fd, uint64_t tag) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLRDHUP;
-  event.data.u64 = tag;
-  (void)epoll_ctl(poll, EPOLL_CTL_ADD, fd, &event);
-}
-
-}  // namespace
 
 void ShmService::Impl::Welcome(Incoming arrived) {
   auto session = std::make_unique<ShmSession>();
@@ -288,8 +328,8 @@ void ShmService::Impl::Welcome(Incoming arrived) {
   }
   metrics.attached.Add();
   metrics.sessions.Add(1);
-  Watch(poll.get(), session->socket.get(), session->id << 1);
-  if (session->process.valid()) Watch(poll.get(), session->process.get(), session->id << 1 | 1);
+  if (session->process.valid())
+    (void)Watch(poll.get(), session->process.get(), session->id << 1 | 1);
   sessions.emplace(session->id, std::move(session));
   if (options.on_shared) options.on_shared();
 }
@@ -305,7 +345,9 @@ void ShmService::Impl::OnReadable(uint64_t id) {
         session->socket.get(), std::as_writable_bytes(std::span(&request, 1)), &fds);
     if (outcome == fabric::MessageReceiver::Outcome::kNotYet) return;
     if (outcome == fabric::MessageReceiver::Outcome::kEnded) return End(id, "it hung up");
-    if (!Answer(session, request, &fds)) return End(id, "it broke the protocol");
+    if (session->leaving) continue;
+    if (!Answer(session, request, &fds)) return Dismiss(session, "it broke the protocol");
+    if (session->unsent) return;
   }
 }
 
@@ -340,10 +382,34 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
   if (given.valid()) status = WireStatus::kOk;
   answer.status = static_cast<uint32_t>(status);
   SetText(why, &answer);
+  return Send(session, answer, std::move(given));
+}
+
+// False: the peer is gone, or out of its mind.
+bool ShmService::Impl::Send(ShmSession* session, const SessionMessage& message, Fd given) {
   const int fd = given.get();
-  return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(answer),
-                               std::span(&fd, given.valid() ? 1 : 0))
-      .ok();
+  const Status sent = fabric::SendMessageTo(session->socket.get(), wire::RawBytes(message),
+                                            std::span(&fd, given.valid() ? 1 : 0));
+  if (sent.code() != StatusCode::kResourceExhausted) return sent.ok();
+  // It reads slowly: nothing more is taken from it until this has gone out.
+  session->unsent = ShmSession::Unsent{message, std::move(given)};
+  SetEvents(poll.get(), session->socket.get(), session->id << 1, 0);
+  return true;
+}
+
+bool ShmService::Impl::SendUnsent(ShmSession* session) {
+  ShmSession::Unsent unsent = *std::exchange(session->unsent, std::nullopt);
+  SetEvents(poll.get(), session->socket.get(), session->id << 1, kAllEvents);
+  return Send(session, unsent.message, std::move(unsent.fd));
+}
+
+// Tells the client to go. Its views stay valid: only its end takes its hazards off the board.
+void ShmService::Impl::Dismiss(ShmSession* session, std::string_view why) {
+  if (std::exchange(session->leaving, true)) return;
+  EMS_LOG(kInfo, "mp_server", "session dismissed id={} reason=\"{}\"", session->id, why);
+  session->unsent.reset();
+  SetEvents(poll.get(), session->socket.get(), session->id << 1, kAllEvents);
+  (void)shutdown(session->socket.get(), SHUT_WR);
 }
 
 WireStatus ShmService::Impl::Register(ShmSession* session, const SessionMessage& request,
@@ -394,13 +460,21 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
 }
 
 void ShmService::Impl::Tick() {
-  std::vector<uint64_t> revoked, closed;
+  std::vector<uint64_t> revoked;
+  std::map<const NamespaceStore*, std::vector<uint32_t>> live_of;  // sorted
   for (const auto& [id, session] : sessions) {
-    if (session->store->closed() || !CallBack(session.get())) closed.push_back(id);
-    const auto above = session->store->sharing().SessionsAbove(session->store->pin_bytes_max());
+    const auto [live, is_new] = live_of.try_emplace(session->store.get());
+    if (is_new) {
+      live->second = session->store->SegmentIds();
+      std::ranges::sort(live->second);
+    }
+    if (session->store->closed()) Dismiss(session.get(), "its namespace is gone");
+    if (!session->leaving && !CallBack(session.get(), live->second))
+      Dismiss(session.get(), "it cannot be reached");
+    if (session->store->sharing().parked_bytes() <= session->pin_bytes_max) continue;
+    const auto above = session->store->sharing().SessionsAbove(session->pin_bytes_max);
     if (std::ranges::count(above, id) > 0) revoked.push_back(id);
   }
-  for (const uint64_t id : closed) End(id, "its namespace is gone, or it does not read");
   for (const uint64_t id : revoked) {
     metrics.revoked.Add();
     EMS_LOG(kWarn, "mp_server", "a client holds more views than it may: session ended id={}", id);
@@ -429,28 +503,28 @@ bool ShmService::Impl::TakeTouches(ShmSession* session) const {
   return count > 0;
 }
 
-// Tells the client about what it was given and is not used any more. False: it does not read.
-bool ShmService::Impl::CallBack(ShmSession* session) const {
-  const std::vector<uint32_t> live = session->store->SegmentIds();
+// Tells the client about what it was given and is not used any more; what does not fit waits for
+// the next visit. False: it is gone.
+bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>& live) {
   SharedIndex& index = *session->store->sharing().index();
   const auto tell = [&](SessionOp op, uint64_t id) {
     SessionMessage notice;
     notice.op = op;
     notice.id = id;
-    return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(notice), {}).ok();
+    return Send(session, notice, {});
   };
-  bool reads = true;
+  bool reached = true;
   std::erase_if(session->segments, [&](uint32_t id) {
-    if (std::ranges::count(live, id) > 0) return false;
-    reads = reads && tell(SessionOp::kSegmentGone, id);
+    if (session->unsent || !reached || std::ranges::binary_search(live, id)) return false;
+    reached = tell(SessionOp::kSegmentGone, id);
     return true;
   });
   std::erase_if(session->tables, [&](uint64_t id) {
-    if (index.HasTable(id)) return false;
-    reads = reads && tell(SessionOp::kTableGone, id);
+    if (session->unsent || !reached || index.HasTable(id)) return false;
+    reached = tell(SessionOp::kTableGone, id);
     return true;
   });
-  return reads;
+  return reached;
 }
 
 ShmService::ShmService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -487,6 +561,10 @@ Result<fabric::StagedBytes> ShmService::Staged(const wire::StagedValue& value) {
   if (value.offset > size || value.bytes > size - value.offset) {
     return Error(StatusCode::kInvalidArgument, "bytes {}+{} of registered memory of {}",
                  value.offset, value.bytes, size);
+  }
+  if (value.bytes > 0 && !memory->IsThere(value.offset, value.bytes)) {
+    return Error(StatusCode::kInvalidArgument,
+                 "bytes {}+{} of registered memory were never written", value.offset, value.bytes);
   }
   const ConstBytes bytes = memory->bytes().subspan(value.offset, value.bytes);
   return fabric::StagedBytes{bytes, std::move(memory)};

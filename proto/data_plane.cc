@@ -150,6 +150,7 @@ Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
   EMS_CHECK(heads.size() == header.item_count * sizeof(ItemHead));
   uint64_t table = heads.size();
   uint64_t values = 0;
+  uint64_t staged = 0;
   for (size_t at = 0; at < heads.size(); at += sizeof(ItemHead)) {
     const auto head = ReadRaw<ItemHead>(heads.subspan(at, sizeof(ItemHead)));
     if (head.key_bytes == 0 || head.key_bytes > kKeyBytesMax) {
@@ -162,7 +163,12 @@ Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
     }
     if (head.value_bytes > value_bytes_max) return TooLarge(head.value_bytes, value_bytes_max);
     table += head.key_bytes;
+    if (header.op == Op::kMultiPutStaged) staged += head.value_bytes;
     values += PerItemBytes(header.op) + (brings ? head.value_bytes : 0);
+  }
+  if (staged > std::max(kBatchBytesMax, value_bytes_max)) {
+    return Error(StatusCode::kOutOfRange, "staged values of {} bytes in one frame: {} at most",
+                 staged, std::max(kBatchBytesMax, value_bytes_max));
   }
   if (table + values != header.body_bytes) {
     return Malformed(header, fmt::format("items of {} bytes in a body of", table + values),

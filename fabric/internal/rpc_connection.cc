@@ -349,7 +349,9 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
       hasher_.Update(into.first(part.size()));
       into = into.subspan(part.size());
     }
-    if (left.size() % kStagedStepBytes == 0 && !left.empty()) {
+    copied_ += part.size();
+    if (copied_ >= kStagedStepBytes) {
+      copied_ = 0;
       co_await asio::post(socket_.get_executor(), asio::use_awaitable);  // others have their turn
     }
   }

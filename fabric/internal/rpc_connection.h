@@ -98,6 +98,7 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   std::array<std::byte, 1024> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
+  uint64_t copied_ = 0;      // bytes of staged values since others had their turn
   bool spoken_ = false;      // a whole header has come
   uint64_t wake_bytes_ = 1;  // how many bytes are worth waking up for
   uint64_t low_water_ = 1;   // SO_RCVLOWAT as set

@@ -140,7 +140,9 @@ void LocalServers::Run() {
       polled.push_back(server);
     }
     if (::poll(entries.data(), entries.size(), PollTimeoutMs()) < 0 && errno != EINTR) {
-      EMS_LOG(kError, "mp_sdk", "poll failed reason=\"{}\"", fabric::ErrnoText(errno));
+      EMS_LOG(kError, "mp_sdk", "reads take the sockets from now on: poll failed reason=\"{}\"",
+              fabric::ErrnoText(errno));
+      for (const auto& server : servers_) Detach(server.get());
       return;
     }
     uint64_t wakes = 0;

@@ -167,7 +167,10 @@ Status ShmSession::TakeWelcome(const SessionMessage& welcome) {
   return OkStatus();
 }
 
+// The last view is gone, too: only now may the server forget the hazards. Shut down, because a
+// forked child may hold the descriptor.
 ShmSession::~ShmSession() {
+  if (socket_.valid() && fork_mark_.here()) ::shutdown(socket_.get(), SHUT_RDWR);
   if (page_ != nullptr) ::munmap(page_, shm::kSessionBytes);
 }
 
@@ -367,7 +370,6 @@ void ShmSession::DropGone(uint64_t ended) {
 void ShmSession::End() {
   alive_.store(false, std::memory_order_release);
   staging_.store(false, std::memory_order_release);
-  socket_.Close();
 }
 
 }  // namespace ems::internal

@@ -94,7 +94,8 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   bool Receive(ReaderGate* gate);
   // Gives back what nobody can be in: `ended` is the last grace period that has ended.
   void DropGone(uint64_t ended);
-  // From now on nobody reads here, and nothing is sent or received.
+  // From now on nobody reads here, and nothing is sent or received. The socket stays open as long
+  // as there are views: its end would tell the server that their hazards no longer count.
   void End();
 
  private:

@@ -114,7 +114,7 @@ TEST_F(LocalServersTest, AReaderKeepsWhatItIsIn) {
   const LocalRoutes* const routes = servers.routes();
   ShmSession* const session = routes->Of(SlotId(0))->session.load();
   servers.Follow(MakeView(2, {}));
-  ASSERT_TRUE(Eventually([&] { return peer.ended == 1; }));
+  ASSERT_TRUE(Eventually([&] { return !session->usable(); }));
   // Both are out of sight, and here.
   EXPECT_FALSE(session->usable());
   EXPECT_EQ(session->control().size_bytes(), shm::kControlBytes);

@@ -1,0 +1,175 @@
+// What must hold when the server stands still, is expelled or has very much memory: a Put that was
+// given up stores nothing that came later, views keep their bytes, and no session is lost for want
+// of room in a socket.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "common/thread_pool.h"
+#include "tests/support/cluster.h"
+
+namespace ems::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+void Pause(Duration time) {
+  StopFlag never;
+  never.WaitFor(time);
+}
+
+template <typename Holds>
+bool Eventually(Holds holds, Duration patience = 20s) {
+  const Deadline deadline = Deadline::After(patience);
+  while (!holds()) {
+    if (deadline.Passed()) return false;
+    Pause(20ms);
+  }
+  return true;
+}
+
+// A child that holds every descriptor and does nothing, as the workers of an engine may.
+class IdleChild final {
+ public:
+  IdleChild() : pid_(fork()) {
+    while (pid_ == 0) pause();
+  }
+  ~IdleChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  IdleChild(const IdleChild&) = delete;
+  IdleChild& operator=(const IdleChild&) = delete;
+
+ private:
+  const pid_t pid_;
+};
+
+class OneSidedFaultsTest : public ::testing::Test {
+ protected:
+  void Begin(int servers, std::vector<std::string> server_flags,
+             std::vector<std::string> controller_flags = {}) {
+    server_flags.insert(server_flags.end(), {"--set", "dram.huge_pages=off"});
+    auto started = Cluster::Start({.servers = servers,
+                                   .controller_flags = std::move(controller_flags),
+                                   .server_flags = std::move(server_flags)});
+    ASSERT_TRUE(started.ok()) << started.status();
+    cluster_ = *std::move(started);
+    auto connected = cluster_->Connect();
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    client_ = *std::move(connected);
+  }
+  // Puts until the server has taken the client's memory: from then on values are staged.
+  void WarmUp(const std::string& value) {
+    ASSERT_TRUE(client_->Put("warm", std::string_view(value)).ok());
+    ASSERT_TRUE(Eventually([&] {
+      const auto view = client_->GetView("warm");
+      return view.ok() && view->mapped();
+    }));
+    Pause(300ms);  // the registration follows the attaching
+  }
+  // The value of `key` as the server has it.
+  Result<std::string> Stored(const std::string& key) {
+    auto other = cluster_->Connect(TransportChoice::kTcp);
+    if (!other.ok()) return other.status();
+    return (*other)->Get(key);
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(OneSidedFaultsTest, APutThatWasGivenUpStoresNothingThatCameLater) {
+  Begin(1, {"--set", "dram.bytes=128MiB"});
+  constexpr size_t kBytes = 256 * kKiB;
+  WarmUp(std::string(kBytes, 'w'));
+  auto buffer = client_->AllocateBuffer(kBytes);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_TRUE(client_->Put("staged", ConstBytes(buffer->bytes())).ok());
+  const IdleChild child;
+  PutOptions options;
+  options.timeout = 200ms;
+  cluster_->server(0).Signal(SIGSTOP);
+  Pause(100ms);  // it takes its time to stop
+  std::fill(buffer->bytes().begin(), buffer->bytes().end(), std::byte{'A'});
+  const Status registered = client_->Put("registered", ConstBytes(buffer->bytes()), options);
+  std::fill(buffer->bytes().begin(), buffer->bytes().end(), std::byte{'B'});
+  const std::string first(kBytes, 'A'), second(kBytes, 'B');
+  const Status ordinary = client_->Put("ordinary", std::string_view(first), options);
+  (void)client_->Put("another", std::string_view(second), options);
+  cluster_->server(0).Signal(SIGCONT);
+  EXPECT_EQ(registered.code(), StatusCode::kDeadlineExceeded) << registered;
+  EXPECT_FALSE(ordinary.ok());
+  Pause(1s);
+  for (const std::string key : {"registered", "ordinary"}) {
+    const Result<std::string> value = Stored(key);
+    EXPECT_TRUE(!value.ok() || *value == first) << key << " holds '" << value->back() << "'";
+  }
+}
+
+TEST_F(OneSidedFaultsTest, ViewsKeepTheirBytesWhenTheirServerIsExpelledAndComesBack) {
+  Begin(2, {"--set", "dram.bytes=64MiB"},
+        {"--set", "lease_ms=1000", "--set", "heartbeat_ms=200", "--set", "damping_ms=0"});
+  constexpr int kKeys = 60;
+  const auto letter = [](int i) { return static_cast<char>('a' + i % 20); };
+  const auto name = [](int i) { return "k" + std::to_string(i); };
+  for (int i = 0; i < kKeys; ++i) {
+    const std::string value(100 * kKiB, letter(i));
+    ASSERT_TRUE(client_->Put(name(i), std::string_view(value)).ok());
+  }
+  std::vector<std::pair<int, ObjectView>> views;
+  ASSERT_TRUE(Eventually([&] {
+    views.clear();
+    for (int i = 0; i < kKeys; ++i) {
+      auto view = client_->GetView(name(i));
+      if (view.ok() && view->mapped()) views.emplace_back(i, *std::move(view));
+    }
+    return views.size() == kKeys;
+  }));
+  cluster_->server(0).Signal(SIGSTOP);
+  const Status gone = cluster_->WaitForServers(1, 20s);
+  Pause(500ms);
+  cluster_->server(0).Signal(SIGCONT);
+  ASSERT_TRUE(gone.ok()) << gone;
+  ASSERT_TRUE(cluster_->WaitForServers(2, 20s).ok());
+  for (int i = 0; i < 1500; ++i) {
+    const std::string value(100 * kKiB, '#');
+    (void)client_->Put("new" + std::to_string(i), std::string_view(value));
+  }
+  for (const auto& [i, view] : views) {
+    const auto wrong = std::ranges::find_if(
+        view.bytes(), [&](std::byte b) { return b != static_cast<std::byte>(letter(i)); });
+    ASSERT_EQ(wrong, view.bytes().end()) << "the view of " << name(i) << " reads another object";
+  }
+}
+
+TEST_F(OneSidedFaultsTest, SevenHundredSegmentsAreMappedInOneSession) {
+  Begin(1, {"--set", "dram.bytes=1500MiB", "--set", "dram.segment_bytes=2MiB"});
+  constexpr int kKeys = 700;
+  const std::string value(1200 * kKiB, 'x');
+  std::vector<std::string> keys;
+  for (int i = 0; i < kKeys; ++i) keys.push_back("k" + std::to_string(i));
+  {
+    auto other = cluster_->Connect(TransportChoice::kTcp);
+    ASSERT_TRUE(other.ok()) << other.status();
+    for (const std::string& key : keys) {
+      ASSERT_TRUE(Eventually([&] { return (*other)->Put(key, std::string_view(value)).ok(); }));
+    }
+  }
+  std::vector<KeyItem> items;
+  for (const std::string& key : keys) items.push_back({.key = key, .route_key = {}});
+  EXPECT_TRUE(Eventually([&] {
+    const uint64_t before = client_->stats().one_sided;
+    for (const Result<bool>& there : client_->MultiExists(items)) EXPECT_TRUE(there.ok() && *there);
+    return client_->stats().one_sided - before == kKeys;
+  }));
+  const std::string log = cluster_->server(0).ReadLog();
+  EXPECT_EQ(log.find("session dismissed"), std::string::npos) << log;
+}
+
+}  // namespace
+}  // namespace ems::testing
