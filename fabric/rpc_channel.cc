@@ -18,6 +18,7 @@ using wire::WireStatus;
 // How much is checksummed ahead of the kernel taking it: enough for one send to fill the socket,
 // little enough to be still in the L2 cache when the kernel copies it.
 constexpr uint64_t kSendAheadBytes = 256 * kKiB;
+constexpr uint64_t kSendFirstBytes = 64 * kKiB;  // of a value: the receiver starts with it
 constexpr size_t kReceivePartBytes = 256 * kKiB;
 // In the middle of a value the caller is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
@@ -129,7 +130,8 @@ std::string RpcChannel::BrokenText(std::string_view what) const {
 
 // Checksums the next parts of the values and queues them, each value followed by its trailer.
 void RpcChannel::FillPending() {
-  while (pending_bytes_ < kSendAheadBytes && value_ < request_.values.size()) {
+  const uint64_t ahead = part_ == 0 && part_offset_ == 0 ? kSendFirstBytes : kSendAheadBytes;
+  while (pending_bytes_ < ahead && value_ < request_.values.size()) {
     const auto& parts = request_.values[value_];
     if (!value_started_) {
       hasher_.Start({});

@@ -24,6 +24,8 @@ constexpr size_t kReceivePartBytes = 256 * kKiB;
 // In the middle of a value the thread is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
+// At its start sooner, so that receiving and sending overlap from there on.
+constexpr uint64_t kFirstWakeBytes = 64 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
 // A staged value is copied so far before the other connections of the thread have their turn.
 constexpr size_t kStagedStepBytes = 4 * kMiB;
@@ -403,7 +405,8 @@ asio::awaitable<bool> RpcConnection::ReceiveBytes(const PutTarget& target, bool 
     const size_t trailer_done = received > value_bytes ? received - value_bytes : 0;
     const MutableBytes tail =
         part == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
-    wake_bytes_ = std::min(value_bytes + wire::kTrailerBytes - received, kWakeBytes);
+    wake_bytes_ = std::min(value_bytes + wire::kTrailerBytes - received,
+                           received == 0 ? kFirstWakeBytes : kWakeBytes);
     const size_t n = co_await ReadSome(value, tail);
     if (n == 0) co_return false;
     if (hash) hasher_.Update(value.first(std::min(n, value.size())));
