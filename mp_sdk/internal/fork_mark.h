@@ -3,13 +3,12 @@
 //
 // A child shares the memory that its parent shares with a server, hazards included: what it wrote
 // there would be taken for its parent's. The mark lies in a page that the kernel empties in a child
-// (MADV_WIPEONFORK, Linux 4.14; on an older kernel a child looks like its parent).
+// (MADV_WIPEONFORK, Linux 4.14; on an older kernel, or without a page to be had, a child looks like
+// its parent).
 #include <sys/mman.h>
 
 #include <atomic>
 #include <new>
-
-#include "common/check.h"
 
 namespace ems::internal {
 
@@ -18,11 +17,13 @@ class ForkMark final {
  public:
   ForkMark()
       : page_(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    EMS_CHECK(page_ != MAP_FAILED, "no page for the fork mark");
+    if (page_ == MAP_FAILED) return;
     (void)::madvise(page_, kBytes, MADV_WIPEONFORK);
     mark_ = std::construct_at(static_cast<std::atomic<int>*>(page_), 1);
   }
-  ~ForkMark() { ::munmap(page_, kBytes); }
+  ~ForkMark() {
+    if (page_ != MAP_FAILED) ::munmap(page_, kBytes);
+  }
   ForkMark(const ForkMark&) = delete;
   ForkMark& operator=(const ForkMark&) = delete;
 
@@ -32,7 +33,8 @@ class ForkMark final {
  private:
   static constexpr size_t kBytes = 4096;
   void* page_;
-  std::atomic<int>* mark_ = nullptr;
+  std::atomic<int> pageless_{1};
+  std::atomic<int>* mark_ = &pageless_;
 };
 
 }  // namespace ems::internal
