@@ -445,8 +445,10 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.pinned_objects = index_.pinned_objects();
   usage.parked_bytes = sharing_.parked_bytes();
   usage.linked_bytes = index_.value_bytes();
-  if (SharedIndex* shared = sharing_.index(); shared != nullptr)
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr) {
     usage.shared_index_bytes = shared->table_bytes();
+    usage.shared_index_left_out = shared->left_out();
+  }
   return usage;
 }
 

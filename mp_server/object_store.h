@@ -89,6 +89,7 @@ struct NamespaceUsage {
   uint64_t pinned_objects = 0;
   uint64_t parked_bytes = 0;  // evicted or removed, but a client on this host still looks at them
   uint64_t shared_index_bytes = 0;
+  uint64_t shared_index_left_out = 0;
   uint64_t linked_bytes =
       0;  // of value_bytes, what a key leads to: all of it when nothing is going on
 };

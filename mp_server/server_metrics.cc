@@ -51,6 +51,12 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
                                       "Sessions refused: user, sessions_max or no memory");
   shm_.revoked = registry->AddCounter("ems_server_shm_revoked_total",
                                       "Sessions ended because they pinned more than they may");
+  shm_.dismissed = registry->AddCounter(
+      "ems_server_shm_dismissed_total",
+      "Sessions ended because they broke the protocol or their namespace is gone");
+  shm_.registrations_refused =
+      registry->AddCounter("ems_server_shm_registrations_refused_total",
+                           "Memory of clients that is not mapped here: their Puts take the socket");
   shm_.touches = registry->AddCounter("ems_server_shm_touches_total",
                                       "Uses of objects that attached clients have reported");
   shm_.registered_bytes = registry->AddGauge("ems_server_shm_registered_bytes",
@@ -77,7 +83,9 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
       registry_->AddGauge("ems_server_parked_bytes",
                           "Bytes evicted or removed that attached clients still look at", labels),
       registry_->AddGauge("ems_server_shared_index_bytes", "Memory of the index clients read",
-                          labels)};
+                          labels),
+      registry_->AddGauge("ems_server_shared_index_left_out",
+                          "Objects without a place in that index since the start", labels)};
 }
 
 ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
@@ -125,6 +133,7 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
     at->second.evicted_bytes.Set(static_cast<double>(one.evicted_bytes));
     at->second.parked_bytes.Set(static_cast<double>(one.parked_bytes));
     at->second.shared_index_bytes.Set(static_cast<double>(one.shared_index_bytes));
+    at->second.shared_index_left_out.Set(static_cast<double>(one.shared_index_left_out));
   }
 }
 

@@ -45,7 +45,7 @@ class ServerMetrics final {
   struct NamespaceGauges {
     Gauge objects, objects_max, count_evictions, value_bytes, quota_bytes, segment_bytes,
         evicted_objects, evicted_bytes;
-    Gauge parked_bytes, shared_index_bytes;
+    Gauge parked_bytes, shared_index_bytes, shared_index_left_out;
   };
   NamespaceGauges MakeGauges(const std::string& name);
 

@@ -376,6 +376,11 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
     }
   } else if (request.op == SessionOp::kRegister) {
     status = Register(session, request, fds, &why);
+    if (status != WireStatus::kOk) {
+      metrics.registrations_refused.Add();
+      EMS_LOG(kWarn, "mp_server", "memory for Puts refused session={} bytes={} reason=\"{}\"",
+              session->id, request.bytes, why);
+    }
   } else {
     return false;
   }
@@ -406,6 +411,7 @@ bool ShmService::Impl::SendUnsent(ShmSession* session) {
 // Tells the client to go. Its views stay valid: only its end takes its hazards off the board.
 void ShmService::Impl::Dismiss(ShmSession* session, std::string_view why) {
   if (std::exchange(session->leaving, true)) return;
+  metrics.dismissed.Add();
   EMS_LOG(kInfo, "mp_server", "session dismissed id={} reason=\"{}\"", session->id, why);
   session->unsent.reset();
   SetEvents(poll.get(), session->socket.get(), session->id << 1, kAllEvents);

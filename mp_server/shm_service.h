@@ -26,10 +26,12 @@ namespace ems::server {
 struct ShmMetrics {
   Gauge sessions;
   Counter attached;
-  Counter refused;         // credentials, bounds, no memory
-  Counter revoked;         // pinned more than allowed
-  Counter touches;         // taken over from clients
-  Gauge registered_bytes;  // memory that clients Put from
+  Counter refused;                // credentials, bounds, no memory
+  Counter revoked;                // pinned more than allowed
+  Counter dismissed;              // broke the protocol, or their namespace is gone
+  Counter registrations_refused;  // memory for Puts: registered_bytes_max, or not as it must be
+  Counter touches;                // taken over from clients
+  Gauge registered_bytes;         // memory that clients Put from
 };
 
 // Threading: thread-safe.

@@ -177,34 +177,45 @@ std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetO
   return view;
 }
 
+// Aims at the next keys and sends for their buckets. An empty window: there are no more.
+template <typename Item>
+void OneSided::Open(std::span<const Item> items, size_t begin, Call* call, Window* window) const {
+  window->begin = begin;
+  window->count = std::min(kWindow, items.size() - begin);
+  for (size_t i = 0; i < window->count; ++i) {
+    const Item& item = items[begin + i];
+    window->targets[i] = Aim(item.key, item.route_key, call);
+    window->hints[i] = {};
+    const Target& target = window->targets[i];
+    if (target.session == nullptr) continue;
+    call->ReaderOf(target.session).PrefetchBuckets(target.hash, &window->hints[i]);
+  }
+}
+
 // Takes the keys in windows: all buckets of a window are on their way to the cache before the first
-// is looked at, then all headers, then all keys.
+// is looked at, then all headers, then all keys; the next window is opened while headers come.
 template <typename Item, typename One>
 void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
                      std::vector<uint32_t>* left, One one) {
-  std::array<Target, kWindow> targets;
-  std::array<ObjectReader::Hint, kWindow> hints;
-  for (size_t begin = 0; begin < items.size(); begin += kWindow) {
-    const size_t count = std::min(kWindow, items.size() - begin);
-    for (size_t i = 0; i < count; ++i) {
-      const Item& item = items[begin + i];
-      targets[i] = Aim(item.key, item.route_key, call);
-      hints[i] = {};
-      if (targets[i].session == nullptr) continue;
-      call->ReaderOf(targets[i].session).PrefetchBuckets(targets[i].hash, &hints[i]);
+  std::array<Window, 2> windows;
+  Open(items, 0, call, &windows[0]);
+  for (size_t n = 0; windows[n % 2].count > 0; ++n) {
+    Window& window = windows[n % 2];
+    for (size_t i = 0; i < window.count; ++i) {
+      const Target& target = window.targets[i];
+      if (target.session == nullptr) continue;
+      call->ReaderOf(target.session).PrefetchHeader(target.hash, &window.hints[i]);
     }
-    for (size_t i = 0; i < count; ++i) {
-      if (targets[i].session == nullptr) continue;
-      call->ReaderOf(targets[i].session).PrefetchHeader(targets[i].hash, &hints[i]);
-    }
-    for (size_t i = 0; i < count; ++i) ObjectReader::PrefetchKey(hints[i]);
-    for (size_t i = 0; i < count; ++i) {
+    Open(items, window.begin + window.count, call, &windows[(n + 1) % 2]);
+    for (size_t i = 0; i < window.count; ++i) ObjectReader::PrefetchKey(window.hints[i]);
+    for (size_t i = 0; i < window.count; ++i) {
+      const size_t at = window.begin + i;
       std::optional<Result<uint64_t>> settled;
-      if (targets[i].session != nullptr) settled = one(items[begin + i], targets[i]);
+      if (window.targets[i].session != nullptr) settled = one(items[at], window.targets[i]);
       if (settled) {
-        results[begin + i] = *std::move(settled);
+        results[at] = *std::move(settled);
       } else {
-        left->push_back(static_cast<uint32_t>(begin + i));
+        left->push_back(static_cast<uint32_t>(at));
       }
     }
   }

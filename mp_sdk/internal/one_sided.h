@@ -4,6 +4,7 @@
 //
 // A call takes the gate, the routes and the clock once, whatever the number of its keys. Nothing
 // here blocks or retries for longer than ObjectReader's attempts.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,6 +71,14 @@ class OneSided final {
   std::optional<Result<uint64_t>> Settle(ReadOutcome outcome, const FoundObject& found,
                                          const Target& target, const CopyRequest* request,
                                          Call* call) const;
+  struct Window {
+    size_t begin = 0;
+    size_t count = 0;
+    std::array<Target, kWindow> targets;
+    std::array<ObjectReader::Hint, kWindow> hints;
+  };
+  template <typename Item>
+  void Open(std::span<const Item> items, size_t begin, Call* call, Window* window) const;
   template <typename Item, typename One>
   void Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
              std::vector<uint32_t>* left, One one);

@@ -99,6 +99,8 @@ class ShmServiceTest : public ::testing::Test {
     metrics_.refused = registry_.AddCounter("refused", "");
     metrics_.revoked = registry_.AddCounter("revoked", "");
     metrics_.attached = registry_.AddCounter("attached", "");
+    metrics_.dismissed = registry_.AddCounter("dismissed", "");
+    metrics_.registrations_refused = registry_.AddCounter("registrations_refused", "");
     metrics_.touches = registry_.AddCounter("touches", "");
     metrics_.registered_bytes = registry_.AddGauge("registered", "");
     auto started = ShmService::Start(options, metrics_);
@@ -266,7 +268,8 @@ TEST_F(ShmServiceTest, NonsenseEndsTheSessionAndNoOther) {
     EXPECT_FALSE(bad.Next().has_value()) << op;
   }
   EXPECT_EQ(good.Ask(SessionOp::kTable, 99)->status(), WireStatus::kMiss);
-  EXPECT_EQ(metrics_.sessions.value(), 1);
+  EXPECT_EQ(metrics_.dismissed.value(), 5);
+  EXPECT_TRUE(Eventually([&] { return metrics_.sessions.value() == 1; }));
 }
 
 TEST_F(ShmServiceTest, WhatAClientHeldIsFreeWhenItHangsUp) {
@@ -396,6 +399,8 @@ TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
             WireStatus::kRetryLater);
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, kMiB, sealed.get())->status(), WireStatus::kOk);
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, kMiB, sealed.get())->status(), WireStatus::kInvalid);
+  EXPECT_EQ(metrics_.registrations_refused.value(), 7);
+  EXPECT_FALSE(staged(secret, 100, 5).ok()) << "a hole";
   ASSERT_EQ(::pwrite(sealed.get(), "hello", 5, 100), 5);
   const auto bytes = staged(secret, 100, 5);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
