@@ -1,14 +1,9 @@
 #include "mp_server/shm_service.h"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +21,7 @@
 #include "common/thread_pool.h"
 #include "fabric/fd_message.h"
 #include "mp_server/namespace_store.h"
+#include "mp_server/registered_memory.h"
 
 namespace ems::server {
 namespace {
@@ -54,45 +50,6 @@ uint64_t RandomWord() {
 }
 
 Fd OpenPid(int64_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
-
-// A client's memory, mapped for reading. Sealed, so that it cannot shrink under us.
-class Registered final {
- public:
-  static Result<std::shared_ptr<const Registered>> Map(const Fd& fd, uint64_t bytes) {
-    const int seals = fcntl(fd.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-      return Error(StatusCode::kInvalidArgument, "not a memfd sealed against shrinking");
-    struct stat info {};
-    struct statfs system {};
-    if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes || bytes == 0)
-      return Error(StatusCode::kInvalidArgument, "the memfd has another size than {} bytes", bytes);
-    // Elsewhere than in plain shared memory, touching it could fault (no huge page left).
-    if (fstatfs(fd.get(), &system) != 0 || system.f_type != TMPFS_MAGIC)
-      return Error(StatusCode::kInvalidArgument, "not plain shared memory");
-    void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (map == MAP_FAILED)
-      return Error(StatusCode::kResourceExhausted, "mapping {} bytes: {}", bytes,
-                   fabric::ErrnoText(errno));
-    Fd kept(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    return std::make_shared<const Registered>(static_cast<const std::byte*>(map), bytes,
-                                              std::move(kept));
-  }
-  Registered(const std::byte* data, uint64_t bytes, Fd fd)
-      : bytes_(data, bytes), fd_(std::move(fd)) {}
-  ~Registered() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-  ConstBytes bytes() const { return bytes_; }
-  // Reading a hole would make pages, and this process would pay for them.
-  bool IsThere(uint64_t offset, uint64_t bytes) const {
-    return lseek(fd_.get(), static_cast<off_t>(offset), SEEK_HOLE) >=
-           static_cast<off_t>(offset + bytes);
-  }
-
- private:
-  const ConstBytes bytes_;
-  const Fd fd_;
-};
 
 struct ShmSession {
   uint64_t id = 0;
@@ -125,7 +82,7 @@ struct ShmService::Impl {
   };
   struct Memory {
     uint64_t secret = 0;
-    std::shared_ptr<const Registered> memory;
+    std::shared_ptr<const RegisteredMemory> memory;
   };
 
   Impl(const Options& wanted, const ShmMetrics& counters) : options(wanted), metrics(counters) {}
@@ -428,7 +385,7 @@ WireStatus ShmService::Impl::Register(ShmSession* session, const SessionMessage&
     *why = "clients have registered all they may: see shm.registered_bytes_max";
     return WireStatus::kRetryLater;
   }
-  auto mapped = Registered::Map(fds->front(), request.bytes);
+  auto mapped = RegisteredMemory::Map(fds->front(), request.bytes);
   if (!mapped.ok()) {
     *why = std::string(Message(mapped.status()));
     return StatusOf(mapped.status());
@@ -453,11 +410,11 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
   (void)TakeTouches(session.get());
   session->store->sharing().hazards().Remove(id);
   session->store->FreeParked();
-  std::shared_ptr<const Registered> memory;  // unmapped outside the lock
+  std::shared_ptr<const RegisteredMemory> memory;  // unmapped outside the lock
   auto all = memories.Lock();
   if (const auto registered = all->find(id); registered != all->end()) {
     memory = std::move(registered->second.memory);
-    registered_bytes -= memory->bytes().size();
+    registered_bytes -= memory->size_bytes();
     all->erase(registered);
   }
   all.Unlock();
@@ -555,7 +512,7 @@ void ShmService::Adopt(Fd socket, NamespaceRef ns) {
 }
 
 Result<fabric::StagedBytes> ShmService::Staged(const wire::StagedValue& value) {
-  std::shared_ptr<const Registered> memory;
+  std::shared_ptr<const RegisteredMemory> memory;
   {
     auto all = impl_->memories.Lock();
     const auto found = all->find(value.session);
@@ -563,16 +520,7 @@ Result<fabric::StagedBytes> ShmService::Staged(const wire::StagedValue& value) {
       return Error(StatusCode::kInvalidArgument, "no such session, or it has registered no memory");
     memory = found->second.memory;
   }
-  const uint64_t size = memory->bytes().size();
-  if (value.offset > size || value.bytes > size - value.offset) {
-    return Error(StatusCode::kInvalidArgument, "bytes {}+{} of registered memory of {}",
-                 value.offset, value.bytes, size);
-  }
-  if (value.bytes > 0 && !memory->IsThere(value.offset, value.bytes)) {
-    return Error(StatusCode::kInvalidArgument,
-                 "bytes {}+{} of registered memory were never written", value.offset, value.bytes);
-  }
-  const ConstBytes bytes = memory->bytes().subspan(value.offset, value.bytes);
+  EMS_ASSIGN_OR_RETURN(const ConstBytes bytes, memory->Part(value.offset, value.bytes));
   return fabric::StagedBytes{bytes, std::move(memory)};
 }
 
