@@ -62,6 +62,7 @@ class NamespaceFixture : public ::testing::Test {
  protected:
   void Make(uint64_t pool_bytes, uint64_t quota_bytes = 0, uint64_t segment_bytes = 2 * kMiB,
             Hash128 (*hash)(std::string_view) = &KeyHash) {
+    store_.reset();  // it gives its memory back to the pool that it came from
     pool_ = std::make_unique<SegmentPool>(SmallPool(pool_bytes, segment_bytes));
     source_ = std::make_unique<PlainSource>(pool_.get());
     owned_->Set(AllSlots());
