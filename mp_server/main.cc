@@ -21,7 +21,9 @@ constexpr const char* kAbout =
     "mp-server: gives DRAM to the EMS pool and serves the objects that fall to it.\n\n"
     "It registers with the controller, owns a share of the 4096 slots in proportion to dram.bytes, "
     "and answers Put, Get,\n"
-    "Exists and Remove on TCP and, when unix_path is set, on a Unix socket.";
+    "Exists and Remove on TCP and, when unix_path is set, on a Unix socket. Clients of the same "
+    "machine map\n"
+    "the pool read-only through that socket and read it themselves (shm.share).";
 
 constexpr const char* kFooter = R"(
 FILES

@@ -75,9 +75,6 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // `quota_bytes` 0: no limit. A quota below what is used is reached by TrimToQuota and Reserve.
   // `quota_total_bytes`: that of all servers together.
   void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes, uint64_t quota_total_bytes);
-  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes) {
-    SetLimits(quota_bytes, reserved_bytes, quota_bytes);
-  }
   NamespaceRef ref() const { return options_.ref; }
   const std::string& name() const { return options_.name; }
 

@@ -197,7 +197,7 @@ Status Server::Impl::StartShm() {
   options.sessions_max = wanted.sessions_max();
   options.registered_bytes_max = wanted.registered_bytes_max();
   EMS_ASSIGN_OR_RETURN(options.uids, ParseUids(wanted.uids()));
-  options.on_shared = [this] { evictor->Poke(); };
+  options.on_session = [this] { evictor->Poke(); };
   auto started = ShmService::Start(options, metrics.shm());
   if (!started.ok()) {
     EMS_LOG(kWarn, "mp_server", "{}; clients on this host go over sockets",

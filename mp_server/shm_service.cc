@@ -288,7 +288,7 @@ void ShmService::Impl::Welcome(Incoming arrived) {
   if (session->process.valid())
     (void)Watch(poll.get(), session->process.get(), session->id << 1 | 1);
   sessions.emplace(session->id, std::move(session));
-  if (options.on_shared) options.on_shared();
+  if (options.on_session) options.on_session();
 }
 
 void ShmService::Impl::OnReadable(uint64_t id) {

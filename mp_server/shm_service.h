@@ -42,8 +42,9 @@ class ShmService final {
     uint32_t sessions_max = 256;
     uint64_t registered_bytes_max = 4 * kGiB;
     std::vector<uid_t> uids;  // who may attach; empty: whoever may connect
-    // Called when a namespace is shared for the first time; may be empty.
-    std::function<void()> on_shared;
+    // Called when a session begins, from the thread: its namespace may want an index now. May be
+    // empty.
+    std::function<void()> on_session;
   };
   // Starts the thread. Errors: kFailedPrecondition  the kernel's sealing does not keep its promise:
   // nothing may be shared

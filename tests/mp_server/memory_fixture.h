@@ -75,7 +75,7 @@ class NamespaceFixture : public ::testing::Test {
     options.clock = &clock_;
     options.hash = hash;
     store_ = std::make_shared<NamespaceStore>(std::move(options));
-    store_->SetLimits(quota_bytes, 0);
+    store_->SetLimits(quota_bytes, 0, quota_bytes);
     ASSERT_TRUE(pool_->WaitReady(pool_bytes, Soon()).ok());
   }
   Status PutTick(std::string_view key, std::string_view value) {

@@ -222,7 +222,7 @@ TEST_F(NamespaceStoreTest, ALoweredQuotaIsReachedByTrimming) {
   Make(8 * kMiB, 100000);
   for (int i = 0; i < 100; ++i)
     ASSERT_TRUE(PutTick(std::to_string(i), std::string(1000, 'x')).ok());
-  store_->SetLimits(10500, 0);
+  store_->SetLimits(10500, 0, 10500);
   EXPECT_FALSE(store_->TrimToQuota());
   EXPECT_EQ(store_->Usage().value_bytes, 10000u);
   EXPECT_NE(Read("99"), "(miss)");

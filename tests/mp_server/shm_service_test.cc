@@ -467,27 +467,37 @@ TEST_F(ShmServiceTest, AHostilePageHarmsOnlyItsClient) {
   ASSERT_TRUE(welcome.has_value() && welcome->fds.size() == 2);
   (void)store_->EvictToWatermark();
   const Mapping page(welcome->fds[1], shm::kSessionBytes, true);
+  const auto table = bad.Ask(SessionOp::kTable, 1);
+  ASSERT_TRUE(table.has_value() && table->fds.size() == 1);
+  Put(kNs, "first", "value");
+  const auto first = LookUp(Mapping(table->fds[0], table->message.bytes), KeyHash("first"));
+  ASSERT_TRUE(first.has_value());
   std::atomic<bool> stop{false};
   Thread scribbler("scribbler", [&] {
     std::mt19937_64 random(1);
     auto* words = page.as<std::atomic<uint64_t>>();
     while (!stop.load()) {
-      // Also plausible words: generations that are in use.
-      const uint64_t word = random() % 2 == 0 ? random() : words[random() % 64].load() + 256;
+      // Every other word names an object that is about to be: each Reserve takes the next
+      // generation.
+      const uint64_t word =
+          random() % 2 == 0 ? random() : first->generation_tag + (random() % 4000 << 8);
       words[random() % (shm::kSessionBytes / 8)].store(word, std::memory_order_relaxed);
     }
   });
   auto shared = store_->Share(kNs);
   ASSERT_TRUE(shared.ok());
+  uint64_t parked_most = 0;
   for (int i = 0; i < 3000; ++i) {
     const std::string key = "key" + std::to_string(i % 100);
     Put(kNs, key, key + key);
     ASSERT_EQ(AsText(store_->Get(kNs, key, true).value()), key + key);
     if (i % 3 == 0) store_->Remove(kNs, key);
+    parked_most = std::max(parked_most, ParkedBytes());
     if (i % 100 == 0) store_->EvictToWatermark();
   }
   stop.store(true);
   scribbler.Join();
+  EXPECT_GT(parked_most, 0u) << "no word ever named an object: nothing was tested";
   EXPECT_EQ(good.Ask(SessionOp::kTable, 99)->status(), WireStatus::kMiss);
   bad.HangUp();
   EXPECT_TRUE(Eventually([&] { return metrics_.sessions.value() == 1 && ParkedBytes() == 0; }));
