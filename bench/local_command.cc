@@ -35,6 +35,7 @@ constexpr double kPoolShareMax = 0.75;
 
 struct Flags {
   std::string controller = "127.0.0.1:7400";
+  std::string shm_token;
   std::vector<std::string> sizes = {"4KiB", "64KiB", "256KiB", "1MiB", "4MiB", "16MiB"};
   std::vector<std::string> peers = {"redis", "memcached"};
   std::vector<std::string> peer_transports = {"unix", "tcp"};
@@ -295,6 +296,7 @@ void Gates(const Plan& plan, const LocalResults& results, Report* report) {
 Status MeasureAndReport(const Plan& plan, const std::string& name_space, Report* report) {
   ClientOptions options;
   options.controller = plan.flags.controller;
+  options.shm_token = plan.flags.shm_token;
   options.name_space = name_space;
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(options));
   const ViewCache::View view = client->views().view();
@@ -340,6 +342,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--controller", flags->controller, "host:port of the controller")
       ->envname("EMS_CONTROLLER")
       ->capture_default_str();
+  app->add_option("--shm-token", flags->shm_token,
+                  "Shown to servers of this host that ask for one (shm.token_file)")
+      ->envname("EMS_SHM_TOKEN");
   app->add_option("--sizes", flags->sizes, "Value sizes; --gate adds those that it needs")
       ->delimiter(',')
       ->capture_default_str();

@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "ENVIRONMENT\n"
-      "  EMS_CONTROLLER   host:port of the controller, where --controller is not given\n\n"
+      "  EMS_CONTROLLER   host:port of the controller, where --controller is not given\n"
+      "  EMS_SHM_TOKEN    token for servers of this host, where --shm-token is not given\n\n"
       "EXIT STATUS\n"
       "  0  all went well\n"
       "  1  an error, a wrong byte, or a gate that failed\n"

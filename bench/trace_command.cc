@@ -43,6 +43,7 @@ constexpr uint64_t kProbes = 256;  // keys that reach every server with near cer
 
 struct Flags {
   std::string controller = "127.0.0.1:7400";
+  std::string shm_token;
   std::string name_space;
   std::string trace_path;
   std::string block_bytes = "16KiB";
@@ -213,6 +214,7 @@ Result<Target> OpenTarget(const Plan& plan, uint64_t pool_bytes, ControllerClien
 Result<std::unique_ptr<Client>> ConnectClient(const Flags& flags, const std::string& name_space) {
   ClientOptions options;
   options.controller = flags.controller;
+  options.shm_token = flags.shm_token;
   options.name_space = name_space;
   options.connections_per_server_max =
       std::max(options.connections_per_server_max, flags.settings.concurrency);
@@ -348,6 +350,10 @@ void AddTraceCommand(CLI::App* app, std::function<int()>* run) {
   trace->add_option("--controller", flags->controller, "host:port of the controller")
       ->envname("EMS_CONTROLLER")
       ->capture_default_str();
+  trace
+      ->add_option("--shm-token", flags->shm_token,
+                   "Shown to servers of this host that ask for one (shm.token_file)")
+      ->envname("EMS_SHM_TOKEN");
   CLI::Option* const name_space = trace->add_option(
       "--namespace", flags->name_space,
       "Namespace to use, its quota being the capacity; without it one is made and deleted");

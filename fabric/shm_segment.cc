@@ -14,9 +14,6 @@
 
 #include "common/check.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -128,7 +125,7 @@ Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
 // does not know it: then CheckSealing says so before anything is shared.
 Status ShmSegment::SealSize(bool peer_writes) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (!peer_writes) (void)fcntl(fd_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  if (!peer_writes) (void)fcntl(fd_, F_ADD_SEALS, kSealFutureWrite);
   if (fcntl(fd_, F_ADD_SEALS, kSize | F_SEAL_SEAL) == 0) return OkStatus();
   return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(size_),
                ErrnoText(errno));

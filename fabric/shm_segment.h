@@ -16,6 +16,7 @@
 namespace ems::fabric {
 
 inline constexpr uint64_t kHugePageBytes = 2 * kMiB;
+inline constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE, which old headers lack
 
 // kTry: hugetlb pages, then transparent huge pages, then 4 KiB. kRequire: hugetlb or an error.
 // kOff: 4 KiB.

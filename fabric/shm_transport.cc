@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "fabric/shm_segment.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -79,16 +80,21 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(const char* name, uin
   bytes = RoundUp(bytes, kPageBytes);
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return NoMemory(bytes, "memfd_create", errno);
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
-      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
+      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return NoMemory(bytes, "sizing shared memory", errno);
   }
   void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
-  return std::unique_ptr<SharedMemory>(
+  std::unique_ptr<SharedMemory> memory(
       new SharedMemory(std::move(fd), {static_cast<std::byte*>(map), bytes}));
+  // From here on pages may be written, through this mapping, but not given back: what a reader has
+  // found there stays. A kernel before 5.1 does not know this seal; then servers do not map it.
+  (void)::fcntl(memory->fd(), F_ADD_SEALS, kSealFutureWrite);
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (::fcntl(memory->fd(), F_ADD_SEALS, kSeals) != 0)
+    return NoMemory(bytes, "sealing shared memory", errno);
+  return memory;
 }
 
 SharedMemory::~SharedMemory() {

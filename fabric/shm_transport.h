@@ -12,7 +12,8 @@
 
 namespace ems::fabric {
 
-// A memfd of this process, mapped read-write and sealed against any change of its size.
+// A memfd of this process, mapped read-write and sealed: its size stays, and so does every page
+// once it is made.
 // Threading: immutable; the bytes are the caller's matter.
 class SharedMemory final : public LocalMemory {
  public:

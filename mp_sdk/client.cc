@@ -144,7 +144,11 @@ void Client::Impl::CountGets(std::span<const Result<uint64_t>> results) {
 }
 
 void Client::Impl::ReadOneSided() {
-  locals = std::make_unique<LocalServers>(ns.ref, options.connect_timeout, fabric::HostId());
+  locals = std::make_unique<LocalServers>(
+      LocalServers::Options{.ns = ns.ref,
+                            .attach_timeout = options.connect_timeout,
+                            .host_id = fabric::HostId(),
+                            .token = options.shm_token});
   one_sided = std::make_unique<OneSided>(locals.get(), ns);
   router.Use(locals.get());
 }

@@ -34,6 +34,8 @@ struct ClientOptions {
   Duration start_timeout = std::chrono::seconds(5);
   // Most memory that AllocateBuffer hands out; made when first asked for.
   uint64_t staging_bytes = 256 * kMiB;
+  // For servers of this host that ask for one before they share memory (shm.token_file).
+  std::string shm_token;
 };
 
 struct PutOptions {

@@ -42,7 +42,7 @@ class DataSession final : public fabric::Session {
   void AbortPut() override { reservation_ = Reservation(); }
   Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override;
   void TakeOver(fabric::Fd socket, NamespaceRef ns) override {
-    service_.shm_->Adopt(std::move(socket), ns);
+    service_.shm_->Adopt(std::move(socket), ns, std::move(token_));
   }
   std::string_view ErrorText() override { return text_; }
   uint32_t retry_ms() override { return retry_ms_; }
@@ -52,7 +52,7 @@ class DataSession final : public fabric::Session {
  private:
   Outcome Hello(Answer* answer);
   Outcome Stats(Answer* answer);
-  Outcome Attach(const FrameHeader& request);
+  Outcome Attach(const FrameHeader& request, ConstBytes token);
   Outcome HandleMulti(const FrameHeader& request, ConstBytes body, Answer* answer);
   // One item of a Multi request, or a request of one key.
   Outcome Check(const FrameHeader& request, SlotId slot, bool write);
@@ -74,6 +74,7 @@ class DataSession final : public fabric::Session {
   std::vector<ObjectPin> pins_;  // what the present answer sends; at most kBatchItemsMax
   std::string text_;
   uint32_t retry_ms_ = 0;
+  std::string token_;  // of an Attach
   // The Put under way.
   Reservation reservation_;
   Op put_op_ = Op::kPut;
@@ -129,7 +130,7 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
   if (request.op == Op::kHello) return Hello(answer);
   if (request.op == Op::kPing) return {};
   if (request.op == Op::kStats) return Stats(answer);
-  if (request.op == Op::kAttach) return Attach(request);
+  if (request.op == Op::kAttach) return Attach(request, body);
   if (IsMulti(request.op)) return HandleMulti(request, body, answer);
   Outcome outcome = Check(request, request.slot_id(), request.op == Op::kRemove);
   if (outcome.status == WireStatus::kOk) {
@@ -168,8 +169,9 @@ Outcome DataSession::Stats(Answer* answer) {
 }
 
 // Whether this client may attach is decided, and said, when the connection has been taken over.
-Outcome DataSession::Attach(const FrameHeader& request) {
+Outcome DataSession::Attach(const FrameHeader& request, ConstBytes token) {
   if (service_.shm_ == nullptr) return {Fail(WireStatus::kUnimplemented, service_.no_shm_text_)};
+  token_ = AsText(token);
   if (service_.store_->Knows(request.ns())) return {};
   return {Fail(WireStatus::kStaleNamespace, "the namespace is not known here"), kLookAgain};
 }

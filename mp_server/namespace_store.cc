@@ -1,6 +1,7 @@
 #include "mp_server/namespace_store.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -176,6 +177,7 @@ Status NamespaceStore::ChargeQuota(uint64_t value_bytes, Effort* effort) {
   for (int i = 0; i < kQuotaEvictionsMax; ++i) {
     if (quota_.TryCharge(value_bytes)) return OkStatus();
     if (FreeParked()) continue;
+    FreshenOrder();
     const auto taken = index_.TakeColdest(ObjectIndex::kAnyClass, &effort->skips_left);
     if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) break;
     Evict(taken.entry);
@@ -347,6 +349,15 @@ bool NamespaceStore::FreeParked() {
   return !unnamed.empty();
 }
 
+bool NamespaceStore::TakeTouches(size_t most) {
+  TouchRings& touches = sharing_.touches();
+  if (touches.empty()) return false;
+  std::array<Hash128, ObjectIndex::kTouchesMax> hashes;
+  const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())));
+  index_.Touch(std::span(hashes).first(taken.hashes));
+  return taken.written > 0;
+}
+
 void NamespaceStore::MaintainShared() {
   SharedIndex* shared = sharing_.index();
   if (shared == nullptr || closed()) return;
@@ -445,6 +456,7 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.pinned_objects = index_.pinned_objects();
   usage.parked_bytes = sharing_.parked_bytes();
   usage.linked_bytes = index_.value_bytes();
+  usage.touches = sharing_.touches().total();
   if (SharedIndex* shared = sharing_.index(); shared != nullptr) {
     usage.shared_index_bytes = shared->table_bytes();
     usage.shared_index_left_out = shared->left_out();

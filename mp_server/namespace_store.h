@@ -110,8 +110,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Sharing& sharing() { return sharing_; }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return slabs_.OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return slabs_.SegmentIds(); }
-  // Clients have used the objects of these hashes.
-  void Touch(std::span<const Hash128> hashes) { index_.Touch(hashes); }
+  // Takes over what clients have used, a sample of it when it is more than `most`. True: there was
+  // something. Cost: about 0.1 µs a use.
+  bool TakeTouches(size_t most);
   // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
   // Cost: when it does, each shard's lock in turn for about 50 ns an object.
   void MaintainShared();
@@ -174,6 +175,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   bool MayAsk();
+  void FreshenOrder();
   void EvictVictim(const Victim& victim);
   void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
   bool HeaderMatches(const ObjectEntry& entry) const;
@@ -198,7 +200,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // What Puts have needed lately, roughly: threads may overwrite each other.
   std::atomic<uint32_t> puts_{0}, longest_{0}, longest_before_{0};
   std::atomic<int> last_class_{ObjectIndex::kAnyClass};
-  std::atomic<int64_t> next_ask_ns_{0};
+  std::atomic<int64_t> next_ask_ns_{0}, next_fresh_ns_{0};
   struct Use {
     uint64_t uses = 0;
     TimePoint seen;

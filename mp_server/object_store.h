@@ -87,6 +87,7 @@ struct NamespaceUsage {
   uint64_t evicted_bytes = 0;
   uint64_t count_evictions = 0;  // of them, those because of objects_max
   uint64_t pinned_objects = 0;
+  uint64_t touches = 0;       // uses that attached clients have reported
   uint64_t parked_bytes = 0;  // evicted or removed, but a client on this host still looks at them
   uint64_t shared_index_bytes = 0;
   uint64_t shared_index_left_out = 0;

@@ -7,18 +7,30 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
+
+#include "fabric/shm_segment.h"
 
 namespace ems::server {
 
 using fabric::Fd;
 
+namespace {
+
+constexpr uint64_t kPageBytes = 4 * kKiB;  // at least: larger ones are seen in parts
+
+}  // namespace
+
 Result<std::shared_ptr<const RegisteredMemory>> RegisteredMemory::Map(const Fd& fd,
                                                                       uint64_t bytes) {
+  constexpr int kNeeded = F_SEAL_SHRINK | fabric::kSealFutureWrite;
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-    return Error(StatusCode::kInvalidArgument, "not a memfd sealed against shrinking");
+  if (seals < 0 || (seals & kNeeded) != kNeeded)
+    return Error(StatusCode::kInvalidArgument,
+                 "not a memfd sealed against shrinking and future writes");
   struct stat info {};
   struct statfs system {};
   if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes || bytes == 0)
@@ -35,8 +47,35 @@ Result<std::shared_ptr<const RegisteredMemory>> RegisteredMemory::Map(const Fd& 
                                                   bytes, std::move(kept));
 }
 
+RegisteredMemory::RegisteredMemory(Passkey, const std::byte* data, uint64_t bytes, Fd fd)
+    : bytes_(data, bytes),
+      fd_(std::move(fd)),
+      pages_((bytes + kPageBytes - 1) / kPageBytes),
+      seen_(new std::atomic<uint64_t>[(pages_ + 63) / 64]()) {}
+
 RegisteredMemory::~RegisteredMemory() {
   munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+uint64_t RegisteredMemory::FirstUnseen(uint64_t page, uint64_t end) const {
+  while (page < end) {
+    const uint64_t word = seen_[page / 64].load(std::memory_order_relaxed) >> (page % 64);
+    const auto run = static_cast<uint64_t>(std::countr_one(word));
+    page += run;
+    if (run == 0 || page % 64 != 0) return std::min(page, end);
+  }
+  return end;
+}
+
+void RegisteredMemory::SeeFrom(uint64_t page) const {
+  if (walked_.load(std::memory_order_relaxed) > kWalksMax * pages_) return;
+  const off_t hole = lseek(fd_.get(), static_cast<off_t>(page * kPageBytes), SEEK_HOLE);
+  if (hole < 0) return;
+  const uint64_t end =
+      std::min((static_cast<uint64_t>(hole) + kPageBytes - 1) / kPageBytes, pages_);
+  walked_.fetch_add(end - page, std::memory_order_relaxed);
+  for (; page < end; ++page)
+    seen_[page / 64].fetch_or(uint64_t{1} << (page % 64), std::memory_order_relaxed);
 }
 
 Result<ConstBytes> RegisteredMemory::Part(uint64_t offset, uint64_t bytes) const {
@@ -45,8 +84,13 @@ Result<ConstBytes> RegisteredMemory::Part(uint64_t offset, uint64_t bytes) const
     return Error(StatusCode::kInvalidArgument, "bytes {}+{} of registered memory of {}", offset,
                  bytes, size);
   }
-  if (bytes > 0 && lseek(fd_.get(), static_cast<off_t>(offset), SEEK_HOLE) <
-                       static_cast<off_t>(offset + bytes)) {
+  const uint64_t end = (offset + bytes + kPageBytes - 1) / kPageBytes;
+  uint64_t unseen = FirstUnseen(offset / kPageBytes, end);
+  if (unseen < end) {
+    SeeFrom(unseen);
+    unseen = FirstUnseen(unseen, end);
+  }
+  if (bytes > 0 && unseen < end) {
     return Error(StatusCode::kInvalidArgument,
                  "bytes {}+{} of registered memory were never written", offset, bytes);
   }

@@ -107,6 +107,16 @@ void SegmentPool::Release(std::unique_ptr<Segment> segment) {
   wakeup_.notify_all();
 }
 
+void SegmentPool::SetKeptByClients(uint64_t bytes) {
+  {
+    auto state = state_.Lock();
+    if (state->kept_bytes == bytes) return;
+    state->poked = true;
+    state->kept_bytes = bytes;
+  }
+  wakeup_.notify_all();
+}
+
 Status SegmentPool::WaitReady(uint64_t bytes, Deadline deadline) {
   const uint64_t target =
       std::min(bytes, options_.bytes / fabric::kHugePageBytes * fabric::kHugePageBytes);
@@ -129,7 +139,7 @@ uint64_t SegmentPool::free_bytes() {
   auto state = state_.Lock();
   // After a refusal only what exists counts: what the machine did not give cannot be handed out.
   const uint64_t limit = state->last_error.ok() ? options_.bytes : state->created_bytes;
-  return limit - std::min(limit, state->in_use_bytes);
+  return limit - std::min(limit, state->in_use_bytes + state->kept_bytes);
 }
 
 SegmentPool::Stats SegmentPool::stats() {
@@ -138,6 +148,7 @@ SegmentPool::Stats SegmentPool::stats() {
   stats.bytes_max = options_.bytes;
   stats.bytes_ready = state->ready_bytes;
   stats.bytes_in_use = state->in_use_bytes;
+  stats.bytes_kept = state->kept_bytes;
   stats.bytes_created = stats.bytes_ready + stats.bytes_in_use;
   stats.refused = state->refused;
   stats.fell_back = state->fell_back;
@@ -193,15 +204,23 @@ uint64_t SegmentPool::NextWanted(State& state) const {
       return ready.segment->size_bytes() == wanted.bytes;
     });
     if (made || options_.bytes - state.in_use_bytes < wanted.bytes) continue;
-    if (options_.bytes - state.created_bytes >= wanted.bytes) return wanted.bytes;
+    if (Room(state) >= wanted.bytes) return wanted.bytes;
     if (!state.ready.empty()) CloseReady(state, 0);
     break;  // one after the other; what is closed becomes room in the next round
   }
   return 0;
 }
 
+uint64_t SegmentPool::Room(const State& state) const {
+  return options_.bytes - std::min(options_.bytes, state.created_bytes + state.kept_bytes);
+}
+
 uint64_t SegmentPool::NextBytes(State& state) const {
   const TimePoint now = Now();
+  if (state.created_bytes + state.kept_bytes > options_.bytes && !state.ready.empty()) {
+    CloseReady(state, 0);  // made before it was known what clients keep
+    return 0;
+  }
   if (now < state.retry_at) return 0;
   if (const uint64_t bytes = NextWanted(state); bytes > 0) return bytes;
   if (!state.closing.empty() || !state.wanted.empty()) {
@@ -222,8 +241,7 @@ uint64_t SegmentPool::NextBytes(State& state) const {
       return 0;
     }
   }
-  const uint64_t room =
-      (options_.bytes - state.created_bytes) / fabric::kHugePageBytes * fabric::kHugePageBytes;
+  const uint64_t room = Room(state) / fabric::kHugePageBytes * fabric::kHugePageBytes;
   const uint64_t bytes = std::min(room, options_.segment_bytes);
   if (bytes == 0) {
     state.complete_once = true;

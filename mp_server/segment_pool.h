@@ -45,6 +45,7 @@ class SegmentPool final {
     uint64_t bytes_created = 0;  // exist, handed out or not
     uint64_t bytes_ready = 0;
     uint64_t bytes_in_use = 0;  // handed out
+    uint64_t bytes_kept = 0;    // see SetKeptByClients
     uint64_t refused = 0;       // times the machine did not give memory
     bool fell_back = false;     // huge pages were asked for and are not to be had
     fabric::PageKind page_kind = fabric::PageKind::kSmall;  // of the newest segment
@@ -69,6 +70,10 @@ class SegmentPool final {
   Result<std::unique_ptr<Segment>> Acquire(uint64_t bytes_min);
   // Takes a segment back; its memory is freed and made anew by the thread.
   void Release(std::unique_ptr<Segment> segment);
+
+  // Memory of segments that came back, but that clients still map: it exists, so so much less is
+  // made.
+  void SetKeptByClients(uint64_t bytes);
 
   // Waits until `bytes` (at most Options::bytes are waited for) have been made.
   // Errors: kResourceExhausted  the machine refused, in its words    kDeadlineExceeded
@@ -100,6 +105,7 @@ class SegmentPool final {
     uint64_t created_bytes = 0;  // all that exist or are being made
     uint64_t in_use_bytes = 0;
     uint64_t ready_bytes = 0;
+    uint64_t kept_bytes = 0;
     uint64_t refused = 0;
     uint32_t next_id = 1;
     bool complete_once = false;
@@ -115,6 +121,7 @@ class SegmentPool final {
   // What to make next, in bytes; 0: nothing now. May move ready segments to `closing` to make room.
   uint64_t NextBytes(State& state) const;
   uint64_t NextWanted(State& state) const;
+  uint64_t Room(const State& state) const;  // bytes that may be made
   void CloseReady(State& state, size_t index) const;
   void Make(uint64_t bytes);
   void OnRefused(uint64_t bytes, const Status& error);

@@ -194,11 +194,16 @@ Status Server::Impl::StartShm() {
   }
   ShmService::Options options;
   options.store = &store;
+  options.pool = &pool;
   options.sessions_max = wanted.sessions_max();
   options.registered_bytes_max = wanted.registered_bytes_max();
   EMS_ASSIGN_OR_RETURN(options.uids, ParseUids(wanted.uids()));
   options.on_session = [this] { evictor->Poke(); };
+  options.token_file = wanted.token_file();
   auto started = ShmService::Start(options, metrics.shm());
+  const StatusCode code = started.status().code();
+  if (code == StatusCode::kNotFound || code == StatusCode::kInvalidArgument)
+    return Error(code, "shm.token_file: {}", Message(started.status()));
   if (!started.ok()) {
     EMS_LOG(kWarn, "mp_server", "{}; clients on this host go over sockets",
             Message(started.status()));
@@ -370,11 +375,10 @@ std::string Server::Impl::StatsJson() {
   json["gets"] = counts.gets;
   json["hits"] = counts.hits;
   json["shm_sessions"] = static_cast<uint64_t>(metrics.shm().sessions.value());
-  json["pool"] = {{"bytes_max", memory.bytes_max},
-                  {"bytes_created", memory.bytes_created},
-                  {"bytes_ready", memory.bytes_ready},
-                  {"bytes_in_use", memory.bytes_in_use},
-                  {"page_kind", fabric::PageKindName(memory.page_kind)}};
+  json["pool"] = {
+      {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
+      {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},
+      {"bytes_kept", memory.bytes_kept},   {"page_kind", fabric::PageKindName(memory.page_kind)}};
   json["namespaces"] = nlohmann::json::array();
   for (const NamespaceUsage& one : store.Usage()) {
     json["namespaces"].push_back({{"name", one.name},

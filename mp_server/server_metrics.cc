@@ -24,6 +24,8 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
       registry->AddGauge("ems_server_pool_used_bytes", "DRAM in segments held by namespaces");
   pool_ready_bytes_ =
       registry->AddGauge("ems_server_pool_ready_bytes", "DRAM in segments touched and free");
+  pool_kept_bytes_ = registry->AddGauge("ems_server_pool_kept_bytes",
+                                        "DRAM that was called back and clients still map");
   huge_page_fallback_ =
       registry->AddGauge("ems_server_huge_page_fallback",
                          "1 when hugetlb pages were asked for and smaller ones are used");
@@ -57,8 +59,6 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   shm_.registrations_refused =
       registry->AddCounter("ems_server_shm_registrations_refused_total",
                            "Memory of clients that is not mapped here: their Puts take the socket");
-  shm_.touches = registry->AddCounter("ems_server_shm_touches_total",
-                                      "Uses of objects that attached clients have reported");
   shm_.registered_bytes = registry->AddGauge("ems_server_shm_registered_bytes",
                                              "Memory of clients mapped here for their Puts");
 }
@@ -79,6 +79,9 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
       registry_->AddGauge("ems_server_segment_bytes", "DRAM in segments of the namespace", labels),
       registry_->AddGauge("ems_server_evicted_objects", "Objects evicted since the start", labels),
       registry_->AddGauge("ems_server_evicted_bytes", "Value bytes evicted since the start",
+                          labels),
+      registry_->AddGauge("ems_server_shm_touches",
+                          "Uses of objects that attached clients have reported since the start",
                           labels),
       registry_->AddGauge("ems_server_parked_bytes",
                           "Bytes evicted or removed that attached clients still look at", labels),
@@ -106,6 +109,7 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
   pool_bytes_.Set(static_cast<double>(stats.bytes_max));
   pool_used_bytes_.Set(static_cast<double>(stats.bytes_in_use));
   pool_ready_bytes_.Set(static_cast<double>(stats.bytes_ready));
+  pool_kept_bytes_.Set(static_cast<double>(stats.bytes_kept));
   huge_page_fallback_.Set(stats.fell_back ? 1 : 0);
   pool_refused_.Set(static_cast<double>(stats.refused));
   view_term_.Set(static_cast<double>(ownership.version().term()));
@@ -131,6 +135,7 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
     at->second.segment_bytes.Set(static_cast<double>(one.segment_bytes));
     at->second.evicted_objects.Set(static_cast<double>(one.evicted_objects));
     at->second.evicted_bytes.Set(static_cast<double>(one.evicted_bytes));
+    at->second.touches.Set(static_cast<double>(one.touches));
     at->second.parked_bytes.Set(static_cast<double>(one.parked_bytes));
     at->second.shared_index_bytes.Set(static_cast<double>(one.shared_index_bytes));
     at->second.shared_index_left_out.Set(static_cast<double>(one.shared_index_left_out));

@@ -45,7 +45,7 @@ class ServerMetrics final {
   struct NamespaceGauges {
     Gauge objects, objects_max, count_evictions, value_bytes, quota_bytes, segment_bytes,
         evicted_objects, evicted_bytes;
-    Gauge parked_bytes, shared_index_bytes, shared_index_left_out;
+    Gauge touches, parked_bytes, shared_index_bytes, shared_index_left_out;
   };
   NamespaceGauges MakeGauges(const std::string& name);
 
@@ -54,7 +54,8 @@ class ServerMetrics final {
   ShmMetrics shm_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, 16> answers_;
   Counter read_bytes_, stored_bytes_, deduplicated_bytes_, heartbeats_ok_, heartbeats_failed_;
-  Gauge pool_bytes_, pool_used_bytes_, pool_ready_bytes_, huge_page_fallback_, pool_refused_;
+  Gauge pool_bytes_, pool_used_bytes_, pool_ready_bytes_, pool_kept_bytes_, huge_page_fallback_,
+      pool_refused_;
   Gauge view_term_, view_epoch_, owned_slots_, lease_valid_;
   Guarded<std::map<std::string, NamespaceGauges>>
       namespaces_;  // bounded by the namespaces that exist

@@ -21,6 +21,16 @@ Status Sharing::Start(NamespaceRef ns, uint64_t boot_id) {
   return OkStatus();
 }
 
+void Sharing::AddSession(uint64_t session, const HazardBoard::Page& page) {
+  hazards_.Add(session, page);
+  touches_.Add(session, page);
+}
+
+void Sharing::RemoveSession(uint64_t session) {
+  hazards_.Remove(session);
+  touches_.Remove(session);
+}
+
 bool Sharing::Park(ObjectEntry* entry) {
   // Without an index at this point the object was never in one: clients cannot know it.
   if (index() == nullptr || !hazards_.IsNamed(entry->generation)) return false;

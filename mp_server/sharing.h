@@ -1,6 +1,6 @@
 #pragma once
-// What one namespace shares with clients on this host: its shared index, who looks at what, and the
-// objects that wait for a client to look away.
+// What one namespace shares with clients on this host: its shared index, who looks at what, who has
+// used what, and the objects that wait for a client to look away.
 //
 // Invariant: an object in limbo is unlinked, unpinned and named by a session when it was last
 // looked at; its memory and its charge stay until it is taken out. Bound: kHazardsMax objects a
@@ -14,6 +14,7 @@
 #include "mp_server/object_entry.h"
 #include "mp_server/reclaim.h"
 #include "mp_server/shared_index.h"
+#include "mp_server/touch_rings.h"
 
 namespace ems::server {
 
@@ -25,7 +26,10 @@ class Sharing final {
   Status Start(NamespaceRef ns, uint64_t boot_id);
   // nullptr until Start.
   SharedIndex* index() const { return index_.load(std::memory_order_acquire); }
-  HazardBoard& hazards() { return hazards_; }
+  TouchRings& touches() { return touches_; }
+  // A session, with its page: from now on what it names stays, and what it uses counts.
+  void AddSession(uint64_t session, const HazardBoard::Page& page);
+  void RemoveSession(uint64_t session);
 
   // Puts an unlinked, unpinned object aside when a client looks at it; false: nobody does, free it.
   // Cost: without sessions, a fence.
@@ -41,6 +45,7 @@ class Sharing final {
   std::unique_ptr<SharedIndex> owned_;
   std::atomic<SharedIndex*> index_{nullptr};
   HazardBoard hazards_;
+  TouchRings touches_;
   std::atomic<uint64_t> parked_bytes_{0};
   Guarded<std::vector<ObjectEntry*>> parked_;
 };

@@ -20,8 +20,10 @@
 #include "common/logging.h"
 #include "common/thread_pool.h"
 #include "fabric/fd_message.h"
+#include "mp_server/access_tokens.h"
 #include "mp_server/namespace_store.h"
 #include "mp_server/registered_memory.h"
+#include "mp_server/segment_pool.h"
 
 namespace ems::server {
 namespace {
@@ -35,13 +37,13 @@ constexpr int kTickMs = 100;
 // While clients use objects: an LRU order that lags behind what is evicted loses hits.
 constexpr int kTouchTickMs = 10;
 constexpr Duration kStayBusy = std::chrono::milliseconds(300);
-constexpr uint64_t kTouchesTaken = 256;  // of one session at each visit
-constexpr int kMessagesAtOnce = 16;      // of one session, before the others have their turn
+constexpr size_t kTouchesTaken = 256;  // of one namespace at each visit: enough in a storm of reads
+constexpr int kMessagesAtOnce = 16;    // of one session, before the others have their turn
 constexpr uint64_t kWakeTag = 0;
 
-template <typename Id>
-void AddOnce(Id id, std::vector<Id>* ids) {
-  if (std::ranges::count(*ids, id) == 0) ids->push_back(id);
+template <typename T>
+void AddOnce(T one, std::vector<T>* all) {
+  if (std::ranges::count(*all, one) == 0) all->push_back(one);
 }
 
 uint64_t RandomWord() {
@@ -51,6 +53,14 @@ uint64_t RandomWord() {
 
 Fd OpenPid(int64_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
+// A segment that a client was given and has not said it dropped.
+struct GivenSegment {
+  uint32_t id = 0;
+  uint64_t bytes = 0;
+  TimePoint called_back{};  // when it was told that the segment is gone; zero: not yet
+  bool operator==(const GivenSegment& other) const { return id == other.id; }
+};
+
 struct ShmSession {
   uint64_t id = 0;
   uint64_t secret = 0;
@@ -59,10 +69,11 @@ struct ShmSession {
   std::shared_ptr<NamespaceStore> store;
   HazardBoard::Page page;
   fabric::MessageReceiver receiver;
-  uint64_t touches_seen = 0;
-  std::vector<uint32_t> segments;  // given to the client and not called back
-  std::vector<uint64_t> tables;
-  uint64_t pin_bytes_max = 0;  // as its Welcome said
+  int64_t pid = 0;  // as its credentials say
+  std::vector<GivenSegment> segments;
+  std::vector<uint64_t> tables;  // given to the client and not called back
+  bool warned = false;           // of what it keeps
+  uint64_t pin_bytes_max = 0;    // as its Welcome said
   // A message that did not fit; until it does nothing is read.
   struct Unsent {
     SessionMessage message;
@@ -79,6 +90,7 @@ struct ShmService::Impl {
   struct Incoming {
     Fd socket;
     NamespaceRef ns;
+    std::string token;
   };
   struct Memory {
     uint64_t secret = 0;
@@ -94,7 +106,8 @@ struct ShmService::Impl {
   void AdoptIncoming();
   void Welcome(Incoming incoming);
   Status CheckPeer(const fabric::PeerCredentials& peer) const;
-  Status Begin(ShmSession* session, NamespaceRef ns, SessionMessage* welcome);
+  Status CheckToken(std::string_view name_space, std::string_view token) const;
+  Status Begin(ShmSession* session, const Incoming& arrived, SessionMessage* welcome);
   void OnReadable(uint64_t id);
   bool Answer(ShmSession* session, const SessionMessage& request, std::vector<Fd>* fds);
   bool Send(ShmSession* session, const SessionMessage& message, Fd fd);
@@ -104,8 +117,9 @@ struct ShmService::Impl {
                       std::string* why);
   void End(uint64_t id, std::string_view why);
   void Tick();
-  bool TakeTouches(ShmSession* session) const;
+  void ListStores();
   bool CallBack(ShmSession* session, const std::vector<uint32_t>& live);
+  void CountKept(TimePoint now);
 
   const Options options;
   const ShmMetrics metrics;
@@ -115,6 +129,7 @@ struct ShmService::Impl {
   Guarded<std::vector<Incoming>> incoming;
   // The thread's own.
   std::map<uint64_t, std::unique_ptr<ShmSession>> sessions;
+  std::vector<NamespaceStore*> stores;  // of the sessions, each once
   uint64_t next_id = 1;
   uint64_t registered_bytes = 0;
   Guarded<std::map<uint64_t, Memory>> memories;  // by session
@@ -176,8 +191,10 @@ void ShmService::Impl::Run() {
     }
     if (now < next_touches) continue;
     next_touches = now + std::chrono::milliseconds(kTouchTickMs);
+    for (NamespaceStore* store : stores) {
+      if (store->TakeTouches(kTouchesTaken)) busy_until = now + kStayBusy;
+    }
     for (const auto& [id, session] : sessions) {
-      if (TakeTouches(session.get())) busy_until = now + kStayBusy;
       if (!session->unsent) continue;
       busy_until = now + kStayBusy;
       if (!SendUnsent(session.get())) Dismiss(session.get(), "it cannot be reached");
@@ -245,11 +262,22 @@ Status ShmService::Impl::CheckPeer(const fabric::PeerCredentials& peer) const {
   return Error(StatusCode::kPermissionDenied, "user {} may not attach: see shm.uids", peer.uid);
 }
 
-Status ShmService::Impl::Begin(ShmSession* session, NamespaceRef ns, SessionMessage* welcome) {
+// Read each time: sessions are few, and a new token counts at once.
+Status ShmService::Impl::CheckToken(std::string_view name_space, std::string_view token) const {
+  if (options.token_file.empty()) return OkStatus();
+  const auto tokens = AccessTokens::Read(options.token_file);
+  if (tokens.ok()) return tokens->Check(name_space, token);
+  EMS_LOG(kError, "mp_server", "nobody can attach: {}", Message(tokens.status()));
+  return Error(StatusCode::kPermissionDenied, "the server cannot read its shm.token_file");
+}
+
+Status ShmService::Impl::Begin(ShmSession* session, const Incoming& arrived,
+                               SessionMessage* welcome) {
   EMS_ASSIGN_OR_RETURN(const fabric::PeerCredentials peer,
                        fabric::CredentialsOf(session->socket.get()));
   EMS_RETURN_IF_ERROR(CheckPeer(peer));
-  EMS_ASSIGN_OR_RETURN(session->store, options.store->Share(ns));
+  EMS_ASSIGN_OR_RETURN(session->store, options.store->Share(arrived.ns));
+  EMS_RETURN_IF_ERROR(CheckToken(session->store->name(), arrived.token));
   EMS_ASSIGN_OR_RETURN(fabric::ShmSegment page,
                        fabric::ShmSegment::CreatePages(shm::kSessionBytes, true));
   new (page.bytes().data()) shm::SessionPage;
@@ -257,6 +285,7 @@ Status ShmService::Impl::Begin(ShmSession* session, NamespaceRef ns, SessionMess
                        session->store->sharing().index()->OpenControl());
   session->page = std::make_shared<const fabric::ShmSegment>(std::move(page));
   session->process = OpenPid(peer.pid);
+  session->pid = peer.pid;
   session->secret = RandomWord();
   welcome->id = session->id;
   welcome->secret = session->secret;
@@ -264,7 +293,7 @@ Status ShmService::Impl::Begin(ShmSession* session, NamespaceRef ns, SessionMess
   welcome->bytes = session->pin_bytes_max;
   EMS_RETURN_IF_ERROR(Watch(poll.get(), session->socket.get(), session->id << 1));
   // Before the client can name anything.
-  session->store->sharing().hazards().Add(session->id, session->page);
+  session->store->sharing().AddSession(session->id, session->page);
   const std::array<int, 2> fds{control.fd.get(), session->page->fd()};
   return fabric::SendMessageTo(session->socket.get(), wire::RawBytes(*welcome), fds);
 }
@@ -274,9 +303,9 @@ void ShmService::Impl::Welcome(Incoming arrived) {
   session->id = next_id++;
   session->socket = std::move(arrived.socket);
   SessionMessage welcome;
-  if (const Status begun = Begin(session.get(), arrived.ns, &welcome); !begun.ok()) {
+  if (const Status begun = Begin(session.get(), arrived, &welcome); !begun.ok()) {
     metrics.refused.Add();
-    if (session->store != nullptr) session->store->sharing().hazards().Remove(session->id);
+    if (session->store != nullptr) session->store->sharing().RemoveSession(session->id);
     welcome = SessionMessage();
     welcome.status = static_cast<uint32_t>(StatusOf(begun));
     SetText(Message(begun), &welcome);
@@ -288,6 +317,7 @@ void ShmService::Impl::Welcome(Incoming arrived) {
   if (session->process.valid())
     (void)Watch(poll.get(), session->process.get(), session->id << 1 | 1);
   sessions.emplace(session->id, std::move(session));
+  ListStores();
   if (options.on_session) options.on_session();
 }
 
@@ -323,7 +353,8 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
         opened.ok() && request.id <= UINT32_MAX) {
       given = std::move(opened->fd);
       answer.bytes = opened->bytes;
-      AddOnce(static_cast<uint32_t>(request.id), &session->segments);
+      AddOnce({.id = static_cast<uint32_t>(request.id), .bytes = opened->bytes},
+              &session->segments);
     }
   } else if (request.op == SessionOp::kTable) {
     if (auto opened = index.OpenTable(request.id); opened.ok()) {
@@ -331,6 +362,11 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
       answer.bytes = opened->bytes;
       AddOnce(request.id, &session->tables);
     }
+  } else if (request.op == SessionOp::kSegmentDropped) {
+    std::erase_if(session->segments, [&](const GivenSegment& segment) {
+      return segment.id == request.id && segment.called_back != TimePoint();
+    });
+    return true;
   } else if (request.op == SessionOp::kRegister) {
     status = Register(session, request, fds, &why);
     if (status != WireStatus::kOk) {
@@ -407,9 +443,11 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
   const std::unique_ptr<ShmSession> session = std::move(found->second);
   sessions.erase(found);
   EMS_LOG(kDebug, "mp_server", "session {} ended: {}", id, why);
-  (void)TakeTouches(session.get());
-  session->store->sharing().hazards().Remove(id);
+  ListStores();
+  session->store->TakeTouches(ObjectIndex::kTouchesMax);
+  session->store->sharing().RemoveSession(id);
   session->store->FreeParked();
+  CountKept(Clock::System().Now());
   std::shared_ptr<const RegisteredMemory> memory;  // unmapped outside the lock
   auto all = memories.Lock();
   if (const auto registered = all->find(id); registered != all->end()) {
@@ -420,6 +458,11 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
   all.Unlock();
   metrics.registered_bytes.Set(static_cast<double>(registered_bytes));
   metrics.sessions.Add(-1);
+}
+
+void ShmService::Impl::ListStores() {
+  stores.clear();
+  for (const auto& [id, session] : sessions) AddOnce(session->store.get(), &stores);
 }
 
 void ShmService::Impl::Tick() {
@@ -438,32 +481,12 @@ void ShmService::Impl::Tick() {
     const auto above = session->store->sharing().SessionsAbove(session->pin_bytes_max);
     if (std::ranges::count(above, id) > 0) revoked.push_back(id);
   }
+  CountKept(Clock::System().Now());
   for (const uint64_t id : revoked) {
     metrics.revoked.Add();
     EMS_LOG(kWarn, "mp_server", "a client holds more views than it may: session ended id={}", id);
     End(id, "it pins too much");
   }
-}
-
-// True: there were some; it is worth looking again soon.
-bool ShmService::Impl::TakeTouches(ShmSession* session) const {
-  const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
-  const uint64_t written = page.touch_count.load(std::memory_order_acquire);
-  const uint64_t count = std::min<uint64_t>(written - session->touches_seen, shm::kTouchesMax);
-  // Of a storm of reads a sample is enough to tell hot from cold.
-  const uint64_t step = (count + kTouchesTaken - 1) / kTouchesTaken;
-  static_assert(kTouchesTaken <= ObjectIndex::kTouchesMax);
-  std::array<Hash128, kTouchesTaken> hashes;
-  size_t taken = 0;
-  for (uint64_t i = 0; i < count; i += step) {
-    const shm::Touch& touch = page.touches[(written - count + i) % shm::kTouchesMax];
-    hashes[taken++] = {touch.hash_lo.load(std::memory_order_relaxed),
-                       touch.hash_hi.load(std::memory_order_relaxed)};
-  }
-  session->store->Touch(std::span(hashes).first(taken));
-  session->touches_seen = written;
-  if (count > 0) metrics.touches.Add(static_cast<double>(count));
-  return count > 0;
 }
 
 // Tells the client about what it was given and is not used any more; what does not fit waits for
@@ -477,11 +500,13 @@ bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>
     return Send(session, notice, {});
   };
   bool reached = true;
-  std::erase_if(session->segments, [&](uint32_t id) {
-    if (session->unsent || !reached || std::ranges::binary_search(live, id)) return false;
-    reached = tell(SessionOp::kSegmentGone, id);
-    return true;
-  });
+  for (GivenSegment& segment : session->segments) {
+    if (session->unsent || !reached) break;
+    if (segment.called_back != TimePoint() || std::ranges::binary_search(live, segment.id))
+      continue;
+    reached = tell(SessionOp::kSegmentGone, segment.id);
+    segment.called_back = Clock::System().Now();
+  }
   std::erase_if(session->tables, [&](uint64_t id) {
     if (session->unsent || !reached || index.HasTable(id)) return false;
     reached = tell(SessionOp::kTableGone, id);
@@ -490,23 +515,46 @@ bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>
   return reached;
 }
 
+// What clients keep mapped, though they were told a while ago that it is gone: stopped ones, above
+// all. The pool may not grow by it.
+void ShmService::Impl::CountKept(TimePoint now) {
+  std::map<uint32_t, uint64_t> kept;  // once each, however many clients keep it
+  for (const auto& [id, session] : sessions) {
+    for (const GivenSegment& segment : session->segments) {
+      if (segment.called_back == TimePoint() || now - segment.called_back < options.drop_patience)
+        continue;
+      kept.emplace(segment.id, segment.bytes);
+      if (std::exchange(session->warned, true)) continue;
+      EMS_LOG(kWarn, "mp_server",
+              "a client keeps memory that was called back: the pool is smaller by it until it goes "
+              "on or ends pid={} session={}",
+              session->pid, id);
+    }
+  }
+  uint64_t bytes = 0;
+  for (const auto& [id, size] : kept) bytes += size;
+  options.pool->SetKeptByClients(bytes);
+}
+
 ShmService::ShmService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ShmService::~ShmService() = default;
 
 Result<std::unique_ptr<ShmService>> ShmService::Start(const Options& options,
                                                       const ShmMetrics& metrics) {
-  EMS_CHECK(options.store != nullptr);
+  EMS_CHECK(options.store != nullptr && options.pool != nullptr);
+  if (!options.token_file.empty())
+    EMS_RETURN_IF_ERROR(AccessTokens::Read(options.token_file).status());
   EMS_RETURN_IF_ERROR(fabric::ShmSegment::CheckSealing());
   auto impl = std::make_unique<Impl>(options, metrics);
   EMS_RETURN_IF_ERROR(impl->Open());
   return std::unique_ptr<ShmService>(new ShmService(std::move(impl)));
 }
 
-void ShmService::Adopt(Fd socket, NamespaceRef ns) {
+void ShmService::Adopt(Fd socket, NamespaceRef ns, std::string token) {
   {
     auto waiting = impl_->incoming.Lock();
     if (waiting->size() >= impl_->options.sessions_max) return;  // hung up: the client tries again
-    waiting->push_back({std::move(socket), ns});
+    waiting->push_back({std::move(socket), ns, std::move(token)});
   }
   impl_->Wake();
 }

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/metrics.h"
 #include "fabric/rpc_session.h"
@@ -30,7 +32,6 @@ struct ShmMetrics {
   Counter revoked;                // pinned more than allowed
   Counter dismissed;              // broke the protocol, or their namespace is gone
   Counter registrations_refused;  // memory for Puts: registered_bytes_max, or not as it must be
-  Counter touches;                // taken over from clients
   Gauge registered_bytes;         // memory that clients Put from
 };
 
@@ -39,15 +40,19 @@ class ShmService final {
  public:
   struct Options {
     ObjectStore* store = nullptr;  // must outlive the service
+    SegmentPool* pool = nullptr;   // that of the store
     uint32_t sessions_max = 256;
     uint64_t registered_bytes_max = 4 * kGiB;
     std::vector<uid_t> uids;  // who may attach; empty: whoever may connect
+    std::string token_file;   // see AccessTokens; empty: nobody needs one
+    // How long a client may take to unmap a segment that is gone before the pool counts it.
+    Duration drop_patience = std::chrono::seconds(1);
     // Called when a session begins, from the thread: its namespace may want an index now. May be
     // empty.
     std::function<void()> on_session;
   };
   // Starts the thread. Errors: kFailedPrecondition  the kernel's sealing does not keep its promise:
-  // nothing may be shared
+  // nothing may be shared    kNotFound, kInvalidArgument  what is wrong with token_file
   static Result<std::unique_ptr<ShmService>> Start(const Options& options,
                                                    const ShmMetrics& metrics);
   // Ends all sessions and joins.
@@ -57,7 +62,7 @@ class ShmService final {
 
   // Takes over a connection whose client wants to attach to `ns`: its first message, a Welcome or a
   // refusal, is sent from the thread. Never blocks.
-  void Adopt(fabric::Fd socket, NamespaceRef ns);
+  void Adopt(fabric::Fd socket, NamespaceRef ns, std::string token);
 
   // The bytes of a staged Put. Errors: kInvalidArgument  no such session, wrong secret, or outside
   // of what it has registered

@@ -61,6 +61,9 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
         return TooLarge(header.body_bytes - kTrailerBytes, value_bytes_max);
       }
       return OkStatus();
+    case Op::kAttach:
+      expected = std::min(header.body_bytes, kTokenBytesMax);
+      break;
     case Op::kHello:
       expected = sizeof(HelloBody);
       break;

@@ -5,23 +5,23 @@
 //   answer    header · body (body_bytes); request_id and op are the request's
 //
 // Bodies, by op (request → answer):
-//   Hello        HelloBody                       → HelloBody, the versions both sides may speak
-//   Ping         –                               → –            (the header carries the server's
-//   view) Stats        –                               → JSON text Put          value · trailer → –
-//   Get          –                               → value        header.checksum is the value's
-//   GetRange     RangeBody                       → bytes        header.checksum is that of the
-//   bytes, cut at the value's
-//                                                               64 KiB piece boundaries
-//                                                               (common/checksum.h)
-//   Exists       –                               → –            header.object_bytes is the value's
-//   length Remove       –                               → – MultiExists  ItemHead × n · keys →
-//   ItemResult × n MultiRemove  ItemHead × n · keys             → ItemResult × n MultiGet ItemHead
-//   × n · keys             → ItemResult × n · values of the items with status OK, in order MultiPut
-//   ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
-//   Attach       –                               → –            on a Unix socket; with status OK
-//   the connection speaks shm::SessionMessage from then on (shm_layout.h) PutStaged    StagedValue
-//   → –            the value lies in memory that the session has registered MultiPutStaged ItemHead
-//   × n · keys · StagedValue × n → ItemResult × n
+//   Hello           HelloBody → HelloBody: the versions that both sides may speak
+//   Ping            – → –: the header carries the server's view
+//   Stats           – → JSON text
+//   Put             value · trailer → –
+//   Get             – → value; header.checksum is the value's
+//   GetRange        RangeBody → bytes; header.checksum is that of the bytes, cut at the value's
+//                   64 KiB piece boundaries (common/checksum.h)
+//   Exists          – → –; header.object_bytes is the value's length
+//   Remove          – → –
+//   MultiExists     ItemHead × n · keys → ItemResult × n
+//   MultiRemove     ItemHead × n · keys → ItemResult × n
+//   MultiGet        ItemHead × n · keys → ItemResult × n · values of the items with status OK
+//   MultiPut        ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
+//   Attach          token, if any → –; on a Unix socket. With status OK the connection speaks
+//                   shm::SessionMessage from then on (shm_layout.h)
+//   PutStaged       StagedValue → –; the value lies in memory that the session has registered
+//   MultiPutStaged  ItemHead × n · keys · StagedValue × n → ItemResult × n
 // A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes
 // while it sends. An answer with another status than OK carries its text, if any, as body.
 //
@@ -51,6 +51,7 @@ inline constexpr uint64_t kBatchBytesMax = 256 * kMiB;  // values of one MultiPu
 inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
 inline constexpr uint64_t kErrorTextMax = 1024;
 inline constexpr uint64_t kStatsBytesMax = kMiB;
+inline constexpr uint64_t kTokenBytesMax = 256;
 
 enum class Op : uint8_t {
   kHello = 1,

@@ -139,6 +139,8 @@ enum class SessionOp : uint32_t {
   // Server, unasked: segment or table `id` is not used any more; unmap it.
   kSegmentGone = 5,
   kTableGone = 6,
+  // Client, after kSegmentGone: segment `id` is unmapped here. Not answered.
+  kSegmentDropped = 7,
 };
 
 struct SessionMessage {

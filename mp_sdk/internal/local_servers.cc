@@ -21,11 +21,8 @@ bool Contains(const std::vector<std::shared_ptr<LocalServer>>& servers, const Lo
 
 }  // namespace
 
-LocalServers::LocalServers(NamespaceRef ns, Duration attach_timeout, std::string host_id)
-    : ns_(ns),
-      attach_timeout_(attach_timeout),
-      host_id_(std::move(host_id)),
-      wakeup_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+LocalServers::LocalServers(Options options)
+    : options_(std::move(options)), wakeup_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wakeup_.valid()) {  // the engine goes on, at the sockets' speed
     EMS_LOG(kWarn, "mp_sdk", "reads take the sockets: no descriptor to wake a thread by: {}",
             fabric::ErrnoText(errno));
@@ -55,7 +52,7 @@ std::shared_ptr<LocalRoutes> LocalServers::MakeRoutes(const DhtView& view,
   routes->view = view.version().packed();
   std::vector<std::pair<NodeId, uint8_t>> index;
   for (const NodeInfo& node : view.nodes()) {
-    if (node.unix_path.empty() || node.host_id != host_id_) continue;
+    if (node.unix_path.empty() || node.host_id != options_.host_id) continue;
     if (routes->servers.size() == LocalRoutes::kServersMax) break;
     std::shared_ptr<LocalServer> server;
     if (old != nullptr) {
@@ -192,7 +189,8 @@ void LocalServers::AttachDue() {
 
 void LocalServers::Attach(LocalServer* server) {
   auto session = ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
-                                    ns_, attach_timeout_, [this] { Wake(); });
+                                    {.ns = options_.ns, .token = options_.token},
+                                    options_.attach_timeout, [this] { Wake(); });
   if (session.ok()) {
     EMS_LOG(kInfo, "mp_sdk", "attached server={}", server->node.name);
     server->failures = 0;

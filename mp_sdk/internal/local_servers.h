@@ -60,9 +60,14 @@ class LocalServers final {
   static constexpr Duration kAttachAgain = std::chrono::seconds(1);
   static constexpr Duration kAttachAgainMax = std::chrono::seconds(60);
 
-  // `attach_timeout`: how long the thread waits for one server's Welcome; the other sessions wait
-  // as long.
-  LocalServers(NamespaceRef ns, Duration attach_timeout, std::string host_id);
+  struct Options {
+    NamespaceRef ns;
+    // How long the thread waits for one server's Welcome; the other sessions wait as long.
+    Duration attach_timeout{};
+    std::string host_id;
+    std::string token;  // shown to servers that ask for one
+  };
+  explicit LocalServers(Options options);
   ~LocalServers();
   LocalServers(const LocalServers&) = delete;
   LocalServers& operator=(const LocalServers&) = delete;
@@ -107,9 +112,7 @@ class LocalServers final {
   void Retire(std::shared_ptr<const void> what);
   ShmSession* SessionOf(NodeId node) const;
 
-  const NamespaceRef ns_;
-  const Duration attach_timeout_;
-  const std::string host_id_;
+  const Options options_;
   const fabric::Fd wakeup_;  // an eventfd
   ReaderGate gate_;
   std::atomic<const LocalRoutes*> routes_{nullptr};

@@ -75,11 +75,11 @@ bool IsTableLength(uint64_t bytes) {
 }  // namespace
 
 Result<std::shared_ptr<ShmSession>> ShmSession::Attach(const fabric::Address& address,
-                                                       NamespaceRef ns, Duration timeout,
+                                                       const Terms& terms, Duration timeout,
                                                        std::function<void()> wake) {
   const Deadline deadline = Deadline::After(timeout);
-  std::shared_ptr<ShmSession> session(new ShmSession(ns, std::move(wake)));
-  EMS_RETURN_IF_ERROR(session->Greet(address, deadline));
+  std::shared_ptr<ShmSession> session(new ShmSession(terms.ns, std::move(wake)));
+  EMS_RETURN_IF_ERROR(session->Greet(address, terms.token, deadline));
   EMS_RETURN_IF_ERROR(session->AwaitWelcome(deadline));
   // The tables in use are needed by whatever comes first.
   for (uint64_t i = 0; i < shm::kIndexShards; ++i) {
@@ -91,7 +91,12 @@ Result<std::shared_ptr<ShmSession>> ShmSession::Attach(const fabric::Address& ad
 }
 
 // The frame Attach and its answer; then the connection speaks SessionMessages.
-Status ShmSession::Greet(const fabric::Address& address, Deadline deadline) {
+Status ShmSession::Greet(const fabric::Address& address, std::string_view token,
+                         Deadline deadline) {
+  if (token.size() > wire::kTokenBytesMax) {
+    return Error(StatusCode::kInvalidArgument, "shm_token of {} bytes, {} at most", token.size(),
+                 wire::kTokenBytesMax);
+  }
   fabric::ShmTransport transport;
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::RpcChannel> channel,
                        transport.Connect(address, deadline.Remaining()));
@@ -102,8 +107,11 @@ Status ShmSession::Greet(const fabric::Address& address, Deadline deadline) {
   header.deadline_ms = static_cast<uint32_t>(deadline.RemainingMs());
   header.namespace_id = identity_.ns.id.value();
   header.namespace_generation = identity_.ns.generation;
+  header.body_bytes = token.size();
   wire::Seal(&header);
-  EMS_RETURN_IF_ERROR(fabric::SendMessageTo(socket_.get(), wire::RawBytes(header), {}));
+  std::string frame(AsText(wire::RawBytes(header)));
+  frame.append(token);
+  EMS_RETURN_IF_ERROR(fabric::SendMessageTo(socket_.get(), AsBytes(frame), {}));
   std::array<std::byte, wire::kHeaderBytes> raw;
   EMS_RETURN_IF_ERROR(ReceiveExactly(socket_.get(), raw, deadline));
   EMS_RETURN_IF_ERROR(wire::ParseAnswer(raw, wire::Op::kAttach, kAttachId, &header));
@@ -351,6 +359,11 @@ Status ShmSession::MapMemory(const SessionMessage& message, ReaderGate* gate) {
 
 void ShmSession::OnGone(SessionOp op, uint64_t id, ReaderGate* gate) {
   Memories& memories = memories_[op];
+  if (op == SessionOp::kSegment) {  // as of the end of this call
+    outbox_.emplace_back();
+    outbox_.back().message.op = SessionOp::kSegmentDropped;
+    outbox_.back().message.id = id;
+  }
   const auto found = memories.find(id);
   if (found == memories.end()) return;
   MapOf(op).Erase(id);

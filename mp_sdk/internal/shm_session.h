@@ -47,12 +47,17 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   static constexpr size_t kAsksMax = 1024;
   static constexpr Duration kAskAgain = std::chrono::seconds(1);
 
+  struct Terms {
+    NamespaceRef ns;
+    std::string token;  // empty: none
+  };
   // Connects, attaches and maps what the Welcome brings. `wake` is called when the session's thread
   // has something to send; from any thread. Blocks up to `timeout`.
   // Errors: kUnimplemented, kPermissionDenied, kFailedPrecondition, …  the server's reason
   //   kUnavailable, kDeadlineExceeded  no answer    kInvalidArgument  a Welcome that makes no sense
-  static Result<std::shared_ptr<ShmSession>> Attach(const fabric::Address& address, NamespaceRef ns,
-                                                    Duration timeout, std::function<void()> wake);
+  static Result<std::shared_ptr<ShmSession>> Attach(const fabric::Address& address,
+                                                    const Terms& terms, Duration timeout,
+                                                    std::function<void()> wake);
   ~ShmSession() override;
   ShmSession(const ShmSession&) = delete;
   ShmSession& operator=(const ShmSession&) = delete;
@@ -118,7 +123,7 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   ShmSession(NamespaceRef ns, std::function<void()> wake) : wake_(std::move(wake)) {
     identity_.ns = ns;
   }
-  Status Greet(const fabric::Address& address, Deadline deadline);
+  Status Greet(const fabric::Address& address, std::string_view token, Deadline deadline);
   Status AwaitWelcome(Deadline deadline);
   Status TakeWelcome(const shm::SessionMessage& welcome);
   void OnMemory(const shm::SessionMessage& message, ReaderGate* gate);

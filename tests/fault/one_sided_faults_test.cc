@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "common/thread_pool.h"
+#include "tests/mp_controller/temp_dir.h"
 #include "tests/support/cluster.h"
 
 namespace ems::testing {
@@ -82,6 +84,28 @@ class OneSidedFaultsTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Client> client_;
 };
+
+TEST_F(OneSidedFaultsTest, WithoutTheTokenReadsTakeTheSocket) {
+  const controller::TempDir folder;
+  const std::string tokens = folder.path() + "/tokens";
+  std::ofstream(tokens) << "default s3cret\n";
+  Begin(1, {"--set", "dram.bytes=64MiB", "--set", "shm.token_file=" + tokens});
+  ASSERT_TRUE(client_->Put("key", std::string_view("value")).ok());
+  ClientOptions options;
+  options.controller = cluster_->controller_address();
+  options.shm_token = "s3cret";
+  auto trusted = Client::Connect(options);
+  ASSERT_TRUE(trusted.ok()) << trusted.status();
+  EXPECT_TRUE(Eventually([&] {
+    const auto view = (*trusted)->GetView("key");
+    return view.ok() && view->mapped();
+  }));
+  const auto view = client_->GetView("key");
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_FALSE(view->mapped());
+  EXPECT_EQ(AsText(view->bytes()), "value");
+  EXPECT_EQ(client_->stats().one_sided, 0u);
+}
 
 TEST_F(OneSidedFaultsTest, APutThatWasGivenUpStoresNothingThatCameLater) {
   Begin(1, {"--set", "dram.bytes=128MiB"});

@@ -28,8 +28,8 @@ class SharingTest : public NamespaceFixture {
     auto made = fabric::ShmSegment::CreatePages(shm::kSessionBytes, true);
     EXPECT_TRUE(made.ok()) << made.status();
     auto* page = new (made->bytes().data()) shm::SessionPage;
-    store_->sharing().hazards().Add(session,
-                                    std::make_shared<const fabric::ShmSegment>(*std::move(made)));
+    store_->sharing().AddSession(session,
+                                 std::make_shared<const fabric::ShmSegment>(*std::move(made)));
     return page;
   }
   std::optional<SharedEntry> Find(std::string_view key) {
@@ -119,8 +119,28 @@ TEST_F(SharingTest, WhoHoldsBackTooMuchIsNamed) {
   store_->Remove("b");
   EXPECT_TRUE(store_->sharing().SessionsAbove(3 * kMiB).empty());
   EXPECT_EQ(store_->sharing().SessionsAbove(kMiB), std::vector<uint64_t>{1});
-  store_->sharing().hazards().Remove(1);
+  store_->sharing().RemoveSession(1);
   EXPECT_TRUE(store_->FreeParked());
+}
+
+TEST_F(SharingTest, WhatAClientHasJustUsedIsNotEvictedNext) {
+  Begin(8 * kMiB);
+  // Fills the memory, so that the next Put has to evict.
+  int puts = 0;
+  while (store_->Usage().evicted_objects == 0)
+    ASSERT_TRUE(PutTick(std::to_string(puts++), std::string(kMiB / 2, 'x')).ok());
+  const int coldest = static_cast<int>(store_->Usage().evicted_objects);
+  const Hash128 hash = KeyHash(std::to_string(coldest));
+  page_->touches[0].hash_lo = hash.lo;
+  page_->touches[0].hash_hi = hash.hi;
+  page_->touch_count = 1;
+  clock_.Advance(std::chrono::milliseconds(1));
+  const uint64_t before = store_->Usage().evicted_objects;
+  // A Put may find what earlier ones have freed ahead.
+  while (store_->Usage().evicted_objects == before)
+    ASSERT_TRUE(PutTick(std::to_string(puts++), std::string(kMiB / 2, 'x')).ok());
+  EXPECT_TRUE(store_->Find(std::to_string(coldest), false).has_value());
+  EXPECT_EQ(store_->Usage().touches, 1u);
 }
 
 TEST_F(SharingTest, AClosedNamespaceSaysSoAndDropsItsIndex) {

@@ -13,11 +13,15 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "common/thread_pool.h"
 #include "fabric/fd_message.h"
+#include "fabric/shm_transport.h"
 #include "mp_server/namespace_store.h"
+#include "tests/mp_controller/temp_dir.h"
 #include "tests/mp_server/memory_fixture.h"
 #include "tests/mp_server/shared_reader.h"
 
@@ -95,22 +99,22 @@ class ShmServiceTest : public ::testing::Test {
   }
   void Start(ShmService::Options options = {}) {
     options.store = store_.get();
+    options.pool = &pool_;
     metrics_.sessions = registry_.AddGauge("sessions", "");
     metrics_.refused = registry_.AddCounter("refused", "");
     metrics_.revoked = registry_.AddCounter("revoked", "");
     metrics_.attached = registry_.AddCounter("attached", "");
     metrics_.dismissed = registry_.AddCounter("dismissed", "");
     metrics_.registrations_refused = registry_.AddCounter("registrations_refused", "");
-    metrics_.touches = registry_.AddCounter("touches", "");
     metrics_.registered_bytes = registry_.AddGauge("registered", "");
     auto started = ShmService::Start(options, metrics_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
   }
-  Peer Connect(NamespaceRef ns = kNs) {
+  Peer Connect(NamespaceRef ns = kNs, std::string token = {}) {
     std::array<int, 2> fds{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()), 0);
-    service_->Adopt(Fd(fds[1]), ns);
+    service_->Adopt(Fd(fds[1]), ns, std::move(token));
     return Peer(Fd(fds[0]));
   }
   void Put(NamespaceRef ns, std::string_view key, std::string_view value) {
@@ -257,6 +261,33 @@ TEST_F(ShmServiceTest, OnlyTheUsersNamedMayAttach) {
             std::string_view::npos);
 }
 
+TEST_F(ShmServiceTest, WithATokenFileOnlyTheNamespacesTokenLetsAClientIn) {
+  const controller::TempDir folder;
+  ShmService::Options options;
+  options.token_file = folder.path() + "/tokens";
+  ShmService::Options missing = options;
+  missing.store = store_.get();
+  missing.pool = &pool_;
+  EXPECT_EQ(ShmService::Start(missing, metrics_).status().code(), StatusCode::kNotFound);
+  std::ofstream(options.token_file) << "ns1 mine\nns2 theirs\n";
+  Start(options);
+  for (const std::string wrong : {"", "theirs", "min"}) {
+    Peer peer = Connect(kNs, wrong);
+    const auto refusal = peer.Next();
+    EXPECT_EQ(refusal->status(), WireStatus::kInvalid) << wrong;
+    EXPECT_TRUE(refusal->fds.empty()) << wrong;
+    EXPECT_NE(std::string_view(refusal->message.text.data()).find("shm_token"),
+              std::string_view::npos);
+  }
+  EXPECT_EQ(Connect(kNs, "mine").Next()->status(), WireStatus::kOk);
+  // A new token counts at once, and a file that is gone lets nobody in.
+  std::ofstream(options.token_file) << "ns1 renewed\n";
+  EXPECT_EQ(Connect(kNs, "mine").Next()->status(), WireStatus::kInvalid);
+  EXPECT_EQ(Connect(kNs, "renewed").Next()->status(), WireStatus::kOk);
+  std::filesystem::remove(options.token_file);
+  EXPECT_EQ(Connect(kNs, "renewed").Next()->status(), WireStatus::kInvalid);
+}
+
 TEST_F(ShmServiceTest, NonsenseEndsTheSessionAndNoOther) {
   Start();
   Peer good = Connect();
@@ -323,8 +354,10 @@ TEST_F(ShmServiceTest, AClientThatPinsTooMuchLosesItsSession) {
   EXPECT_TRUE(Eventually([&] { return ParkedBytes() == 0; }));
 }
 
-TEST_F(ShmServiceTest, SegmentsThatAreGoneAreCalledBack) {
-  Start();
+TEST_F(ShmServiceTest, SegmentsThatAreGoneAreCalledBackAndCountUntilTheyAreDropped) {
+  ShmService::Options options;
+  options.drop_patience = Duration(0);
+  Start(options);
   Put(kNs, "key", "value");
   Peer peer = Connect();
   ASSERT_TRUE(peer.Next().has_value());
@@ -339,6 +372,32 @@ TEST_F(ShmServiceTest, SegmentsThatAreGoneAreCalledBack) {
   ASSERT_TRUE(notice.has_value());
   EXPECT_EQ(notice->message.op, SessionOp::kSegmentGone);
   EXPECT_EQ(notice->message.id, id);
+  const auto kept = [&] { return pool_.stats().bytes_kept; };
+  EXPECT_TRUE(Eventually([&] { return kept() > 0; }));
+  const uint64_t room = pool_.bytes_max() - kept();
+  EXPECT_TRUE(Eventually([&] { return pool_.stats().bytes_created == room; })) << "nothing more";
+  peer.Send(SessionOp::kSegmentDropped, id);
+  EXPECT_TRUE(Eventually([&] { return kept() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return pool_.stats().bytes_created == pool_.bytes_max(); }));
+}
+
+TEST_F(ShmServiceTest, WhatAClientKeptGoesWithIt) {
+  ShmService::Options options;
+  options.drop_patience = Duration(0);
+  Start(options);
+  Put(kNs, "key", "value");
+  Peer peer = Connect();
+  ASSERT_TRUE(peer.Next().has_value());
+  uint64_t id = 1;
+  while (id < 100 && peer.Ask(SessionOp::kSegment, id)->status() != WireStatus::kOk) ++id;
+  peer.Send(SessionOp::kSegmentDropped, id);  // not yet: it was not called back
+  store_->Remove(kNs, "key");
+  auto shared = store_->Share(kNs);
+  ASSERT_TRUE(shared.ok());
+  (*shared)->ReleaseEmpty(0);
+  EXPECT_TRUE(Eventually([&] { return pool_.stats().bytes_kept > 0; }));
+  peer.HangUp();
+  EXPECT_TRUE(Eventually([&] { return pool_.stats().bytes_kept == 0; }));
 }
 
 TEST_F(ShmServiceTest, ADeletedNamespaceEndsItsSessions) {
@@ -365,14 +424,14 @@ TEST_F(ShmServiceTest, TouchesMoveTheUseOfObjects) {
   session->touches[0].hash_hi = hash.hi;
   session->touches[1].hash_lo = 12345;  // of nothing
   session->touch_count = 2;
-  ASSERT_TRUE(Eventually([&] { return metrics_.touches.value() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return store_->Usage()[0].touches == 2; }));
   auto shared = store_->Share(kNs);
   ASSERT_TRUE(shared.ok());
   EXPECT_EQ((*shared)->EvictColdest(1, 1), 1u);
   EXPECT_TRUE(store_->Find(kNs, "old", false).has_value());
   EXPECT_FALSE(store_->Find(kNs, "young", false).has_value());
   session->touch_count = UINT64_MAX;  // hostile: bounded
-  EXPECT_TRUE(Eventually([&] { return metrics_.touches.value() >= shm::kTouchesMax; }));
+  EXPECT_TRUE(Eventually([&] { return store_->Usage()[0].touches >= shm::kTouchesMax; }));
 }
 
 TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
@@ -387,8 +446,11 @@ TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
     return service_->Staged({id, key, offset, bytes});
   };
   EXPECT_EQ(staged(secret, 0, 1).status().code(), StatusCode::kInvalidArgument);
-  const Fd loose = Memory(kMiB, 0), sealed = Memory(kMiB, F_SEAL_SHRINK);
-  const Fd large = Memory(11 * kMiB, F_SEAL_SHRINK);
+  const Fd loose = Memory(kMiB, 0);
+  const Fd large = Memory(11 * kMiB, F_SEAL_SHRINK | fabric::kSealFutureWrite);
+  const auto memory = fabric::SharedMemory::Create("client", kMiB);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const Fd sealed(dup((*memory)->fd()));
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, kMiB)->status(), WireStatus::kInvalid);
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, kMiB, loose.get())->status(), WireStatus::kInvalid);
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, 2 * kMiB, sealed.get())->status(),
@@ -401,7 +463,7 @@ TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
   EXPECT_EQ(peer.Ask(SessionOp::kRegister, 0, kMiB, sealed.get())->status(), WireStatus::kInvalid);
   EXPECT_EQ(metrics_.registrations_refused.value(), 7);
   EXPECT_FALSE(staged(secret, 100, 5).ok()) << "a hole";
-  ASSERT_EQ(::pwrite(sealed.get(), "hello", 5, 100), 5);
+  std::memcpy((*memory)->bytes().data() + 100, "hello", 5);
   const auto bytes = staged(secret, 100, 5);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(AsText(bytes->bytes), "hello");

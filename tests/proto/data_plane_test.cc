@@ -129,8 +129,13 @@ TEST(ParseRequestTest, AStagedPutBringsItsPlaceAndNothingElse) {
   EXPECT_EQ(Parse(Request(Op::kPutStaged, 5, sizeof(StagedValue) + 8)),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(Parse(Request(Op::kPutStaged, 0, sizeof(StagedValue))), StatusCode::kInvalidArgument);
+}
+
+TEST(ParseRequestTest, AnAttachMayBringAToken) {
   EXPECT_EQ(Parse(Request(Op::kAttach, 0, 0)), StatusCode::kOk);
-  EXPECT_EQ(Parse(Request(Op::kAttach, 0, 1)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Parse(Request(Op::kAttach, 0, kTokenBytesMax)), StatusCode::kOk);
+  EXPECT_EQ(Parse(Request(Op::kAttach, 0, kTokenBytesMax + 1)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Parse(Request(Op::kAttach, 1, 0)), StatusCode::kInvalidArgument);
 }
 
 TEST(ParseRequestTest, AnUnknownOpsLengthsAreBoundedToo) {

@@ -66,7 +66,8 @@ class ShmPeer final {
   wire::WireStatus attach_status = wire::WireStatus::kOk;
   uint64_t pin_bytes_max = 64 * kMiB;
   Spoil spoil_welcome, spoil_answer;
-  std::atomic<int> connections{0}, attached{0}, ended{0}, segments_asked{0}, tables_asked{0};
+  std::atomic<int> connections{0}, attached{0}, ended{0}, segments_asked{0}, segments_dropped{0},
+      tables_asked{0};
   std::atomic<uint64_t> registered_bytes{0};
   std::atomic<wire::WireStatus> register_status{wire::WireStatus::kOk};
 
@@ -120,6 +121,10 @@ class ShmPeer final {
     }
   }
   void Answer(int socket, shm::SessionMessage message) {
+    if (message.op == shm::SessionOp::kSegmentDropped) {
+      segments_dropped++;
+      return;
+    }
     const fabric::ShmSegment* file = nullptr;
     if (message.op == shm::SessionOp::kSegment) {
       segments_asked++;

@@ -51,7 +51,8 @@ struct LocalServersTest : ::testing::Test {
   }
   PoolImage image;
   ShmPeer peer{&image};
-  LocalServers servers{PoolImage::kNs, 500ms, "here"};
+  LocalServers servers{LocalServers::Options{
+      .ns = PoolImage::kNs, .attach_timeout = 500ms, .host_id = "here", .token = {}}};
 };
 
 TEST_F(LocalServersTest, AttachesToTheServersOfThisHostAlone) {

@@ -59,7 +59,8 @@ struct OneSidedTest : ::testing::Test {
 
   PoolImage image;
   ShmPeer peer{&image};
-  LocalServers servers{PoolImage::kNs, 500ms, "here"};
+  LocalServers servers{LocalServers::Options{
+      .ns = PoolImage::kNs, .attach_timeout = 500ms, .host_id = "here", .token = {}}};
   NamespaceInfo ns;
   std::unique_ptr<OneSided> sided;
   std::string value;

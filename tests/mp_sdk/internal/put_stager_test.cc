@@ -63,7 +63,8 @@ class PutStagerTest : public ::testing::Test {
 
   PoolImage image;
   ShmPeer peer{&image};
-  LocalServers servers{PoolImage::kNs, 500ms, "here"};
+  LocalServers servers{LocalServers::Options{
+      .ns = PoolImage::kNs, .attach_timeout = 500ms, .host_id = "here", .token = {}}};
   ViewCache::View view;
   std::shared_ptr<StagingMemory> memory;
   PutStager stager;

@@ -510,7 +510,10 @@ TEST(RouterStagingTest, ValuesGoWithTheirBytesWhereTheServerDoesNotTakeThemInPla
   testing::ShmPeer peer(&image);  // takes the memory
   peer.Start();
   MemoryServer server;  // but knows no staged Puts
-  LocalServers locals(testing::PoolImage::kNs, seconds(1), "here");
+  LocalServers locals({.ns = testing::PoolImage::kNs,
+                       .attach_timeout = seconds(1),
+                       .host_id = "here",
+                       .token = {}});
   ViewCache views;
   NodeInfo node = MakeNode(1, server.address());
   node.unix_path = peer.path();
@@ -548,7 +551,8 @@ TEST(RouterStagingTest, ValuesGoWithTheirBytesWhereTheServerDoesNotTakeThemInPla
 
 TEST(RouterStagingTest, ReadsFollowTheViewThatIsUsed) {
   MemoryServer server;
-  LocalServers locals({NamespaceId(1), 1}, seconds(1), "here");
+  LocalServers locals(
+      {.ns = {NamespaceId(1), 1}, .attach_timeout = seconds(1), .host_id = "here", .token = {}});
   ViewCache views;
   ASSERT_TRUE(views.Install(MakeView(1, {MakeNode(1, server.address())}, {1})));
   Router router(Options(), &views, {});

@@ -30,7 +30,8 @@ using namespace std::chrono_literals;
 struct ShmSessionTest : ::testing::Test {
   Status Attach() {
     peer.Start();
-    auto attached = ShmSession::Attach(peer.address(), PoolImage::kNs, 2s, [this] { ++wakes; });
+    auto attached = ShmSession::Attach(peer.address(), {.ns = PoolImage::kNs, .token = {}}, 2s,
+                                       [this] { ++wakes; });
     if (attached.ok()) session = *attached;
     return attached.status();
   }
@@ -121,7 +122,9 @@ TEST_F(ShmSessionTest, WelcomesThatMakeNoSenseAreRefused) {
     ShmPeer bad(&image);
     bad.spoil_welcome = spoil;
     bad.Start();
-    EXPECT_FALSE(ShmSession::Attach(bad.address(), PoolImage::kNs, 2s, [] {}).ok()) << what;
+    EXPECT_FALSE(
+        ShmSession::Attach(bad.address(), {.ns = PoolImage::kNs, .token = {}}, 2s, [] {}).ok())
+        << what;
   }
 }
 
@@ -137,7 +140,7 @@ TEST_F(ShmSessionTest, AnotherLayoutIsRefused) {
 
 TEST_F(ShmSessionTest, AServerThatSaysNothingIsGivenUp) {
   const Status status =  // nobody accepts
-      ShmSession::Attach(peer.address(), PoolImage::kNs, 50ms, [] {}).status();
+      ShmSession::Attach(peer.address(), {.ns = PoolImage::kNs, .token = {}}, 50ms, [] {}).status();
   EXPECT_FALSE(status.ok());
 }
 
@@ -255,6 +258,7 @@ TEST_F(ShmSessionTest, ASegmentThatIsGoneReadsAsZeros) {
   EXPECT_EQ(segment->LoadWord(0), 0U);
   EXPECT_EQ(Find("key"), ReadOutcome::kNeedSegment);
   session->DropGone(gate.Poll());
+  EXPECT_TRUE(Serve([&] { return peer.segments_dropped == 1; })) << "the server waits to hear it";
 }
 
 TEST_F(ShmSessionTest, AViewKeepsTheAddressesOfASegmentThatIsGone) {

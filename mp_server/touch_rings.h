@@ -1,0 +1,52 @@
+#pragma once
+// Which objects clients on this host have used, as their session pages tell: a ring that each
+// client writes and the server reads, for its LRU order.
+//
+// Lossy: what was written over before it was read is lost, and of much a sample is taken, evenly
+// over all of it. Pages are written by clients: each word is read once, and a hash may be that of
+// nothing. Bound: shm::kTouchesMax words a session.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/guarded.h"
+#include "common/hash.h"
+#include "mp_server/reclaim.h"
+
+namespace ems::server {
+
+// Threading: thread-safe.
+class TouchRings final {
+ public:
+  using Page = HazardBoard::Page;
+
+  void Add(uint64_t session, Page page);
+  void Remove(uint64_t session);
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+
+  struct Taken {
+    size_t hashes = 0;     // at the start of `into`, each session's in their order
+    uint64_t written = 0;  // since the last call, but for those lost
+  };
+  // What was written since the last call, an equal share of `into` for each session at most.
+  // Cost: one leaf lock; a cache line, often another core's, for each 4 hashes.
+  Taken Take(std::span<Hash128> into);
+  // Sum of all `written`.
+  uint64_t total() const { return total_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Session {
+    uint64_t id = 0;
+    Page page;
+    uint64_t seen = 0;
+  };
+  static size_t TakeFrom(Session* session, std::span<Hash128> into, uint64_t* written);
+
+  std::atomic<uint32_t> count_{0};
+  std::atomic<uint64_t> total_{0};
+  Guarded<std::vector<Session>> sessions_;
+};
+
+}  // namespace ems::server
