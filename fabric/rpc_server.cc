@@ -22,6 +22,7 @@ namespace {
 
 using internal::RpcConnection;
 using internal::StreamSocket;
+using internal::Vigil;
 using TcpAcceptor = asio::ip::tcp::acceptor;
 using UnixAcceptor = asio::local::stream_protocol::acceptor;
 
@@ -34,7 +35,18 @@ struct IoThread {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::list<std::shared_ptr<RpcConnection>> connections;  // touched on this thread only
+  Vigil vigil;                                            // touched on this thread only
   Thread thread;
+
+  void Run() {
+    while (!context.stopped()) {
+      if (vigil.IsOn(Clock::System().Now())) {
+        context.poll();
+      } else {
+        context.run_one();
+      }
+    }
+  }
 };
 
 asio::awaitable<void> SweepDeadlines(IoThread* io) {
@@ -174,8 +186,7 @@ void RpcServer::Impl::Run() {
   if (unix_acceptor) asio::co_spawn(io[0]->context, Accept(&*unix_acceptor), asio::detached);
   for (size_t i = 0; i < io.size(); ++i) {
     asio::co_spawn(io[i]->context, SweepDeadlines(io[i].get()), asio::detached);
-    io[i]->thread =
-        Thread("ems-io-" + std::to_string(i), [context = &io[i]->context] { context->run(); });
+    io[i]->thread = Thread("ems-io-" + std::to_string(i), [one = io[i].get()] { one->Run(); });
   }
 }
 
@@ -225,7 +236,7 @@ asio::awaitable<void> RpcServer::Impl::Accept(Acceptor* acceptor) {
 
 void RpcServer::Impl::Adopt(StreamSocket socket, IoThread* thread) {
   auto connection = std::make_shared<RpcConnection>(std::move(socket), options, metrics,
-                                                    factory->NewSession(), &busy);
+                                                    factory->NewSession(), &busy, &thread->vigil);
   thread->connections.push_front(connection);
   const auto at = thread->connections.begin();
   asio::co_spawn(thread->context, connection->Run(),

@@ -5,12 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 
 #include "common/check.h"
+#include "common/copy.h"
 #include "fabric/shm_segment.h"
 
 #ifndef MADV_POPULATE_READ
@@ -24,35 +23,10 @@ namespace ems::fabric {
 namespace {
 
 constexpr uint64_t kPageBytes = 4 * kKiB;
-constexpr uint64_t kLineBytes = 64;
 
 Status NoMemory(uint64_t bytes, std::string_view what, int error) {
   return Error(StatusCode::kResourceExhausted, "{} of {}: {}", what, FormatBytes(bytes),
                ErrnoText(error));
-}
-
-// For medium sizes memcpy takes the CPU's own string copy, which is two to three times slower when
-// the destination lies a few bytes further in its page than the source: just what a value that
-// starts a page and a large buffer from malloc (which starts 16 bytes into one) make.
-bool IsSlowForMemcpy(const std::byte* into, const std::byte* from, uint64_t bytes) {
-  constexpr uint64_t kStringCopyMin = 2 * kKiB;
-  constexpr uint64_t kStringCopyMax = 512 * kKiB;  // above, memcpy streams
-  const uint64_t shift =
-      (reinterpret_cast<uintptr_t>(into) - reinterpret_cast<uintptr_t>(from)) % kPageBytes;
-  return bytes >= kStringCopyMin && bytes < kStringCopyMax && shift > 0 && shift < kLineBytes;
-}
-
-void CopyLines(std::byte* into, const std::byte* from, uint64_t bytes) {
-  struct Line {
-    std::array<std::byte, kLineBytes> bytes;
-  };
-  uint64_t at = 0;
-  for (; at + sizeof(Line) <= bytes; at += sizeof(Line)) {
-    Line line;  // a few vector registers
-    std::memcpy(&line, from + at, sizeof(line));
-    std::memcpy(into + at, &line, sizeof(line));
-  }
-  std::memcpy(into + at, from + at, bytes - at);
 }
 
 // A file that may be mapped: memory, `bytes_min` long at least, and never shorter.
@@ -145,12 +119,7 @@ uint64_t MappedMemory::LoadWord(uint64_t offset) const {
 // The other process may write meanwhile: what was copied counts only once the caller's check of a
 // word that was read before and after says so.
 void MappedMemory::Read(uint64_t offset, MutableBytes into) const {
-  const std::byte* const from = bytes_.data() + offset;
-  if (IsSlowForMemcpy(into.data(), from, into.size())) {
-    CopyLines(into.data(), from, into.size());
-  } else {
-    std::memcpy(into.data(), from, into.size());
-  }
+  CopyValue(into, bytes_.data() + offset, nullptr);
 }
 
 void MappedMemory::Blank() {

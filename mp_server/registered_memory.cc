@@ -51,7 +51,7 @@ RegisteredMemory::RegisteredMemory(Passkey, const std::byte* data, uint64_t byte
     : bytes_(data, bytes),
       fd_(std::move(fd)),
       pages_((bytes + kPageBytes - 1) / kPageBytes),
-      seen_(new std::atomic<uint64_t>[(pages_ + 63) / 64]()) {}
+      seen_((pages_ + 63) / 64) {}
 
 RegisteredMemory::~RegisteredMemory() {
   munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());

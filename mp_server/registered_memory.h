@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/status.h"
@@ -46,7 +47,7 @@ class RegisteredMemory final {
   const ConstBytes bytes_;
   const fabric::Fd fd_;
   const uint64_t pages_;
-  const std::unique_ptr<std::atomic<uint64_t>[]> seen_;  // a bit a page
+  mutable std::vector<std::atomic<uint64_t>> seen_;  // a bit a page
   mutable std::atomic<uint64_t> walked_{0};
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/copy.h"
 #include "common/logging.h"
 
 namespace ems::fabric::internal {
@@ -29,6 +30,7 @@ constexpr uint64_t kFirstWakeBytes = 64 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
 // A staged value is copied so far before the other connections of the thread have their turn.
 constexpr size_t kStagedStepBytes = 4 * kMiB;
+constexpr size_t kStagedCopyBytes = kMiB;
 constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kPartsKeep = 1024;
@@ -94,12 +96,13 @@ class OpenPut final {
 
 RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
                              const RpcMetrics& metrics, std::unique_ptr<Session> session,
-                             std::atomic<int>* busy)
+                             std::atomic<int>* busy, Vigil* vigil)
     : socket_(std::move(socket)),
       options_(options),
       metrics_(metrics),
       session_(std::move(session)),
       busy_(busy),
+      vigil_(vigil),
       timer_(socket_.get_executor()) {
   metrics_.connections.Add(1);
 }
@@ -298,9 +301,12 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
   wire::StagedValue staged;
   if (!co_await ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
   answer_.Clear();
+  vigil_->OnRequest(Clock::System().Now());
   const WireStatus status =
       co_await CopyStaged({&request, key, request.slot_id(), staged.bytes}, staged);
-  co_return co_await WriteAnswer(request, status);
+  const bool written = co_await WriteAnswer(request, status);
+  vigil_->OnAnswer(Clock::System().Now());
+  co_return written;
 }
 
 asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
@@ -308,6 +314,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
   answer_.Clear();
   std::vector<wire::StagedValue> values(request.item_count);
   if (!co_await ReadExact(std::as_writable_bytes(std::span(values)))) co_return false;
+  vigil_->OnRequest(Clock::System().Now());
   size_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
     const auto [head, key] = items.Next();
@@ -319,7 +326,9 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
     const ConstBytes raw = wire::RawBytes(result);
     answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
   }
-  co_return co_await WriteAnswer(request, WireStatus::kOk);
+  const bool written = co_await WriteAnswer(request, WireStatus::kOk);
+  vigil_->OnAnswer(Clock::System().Now());
+  co_return written;
 }
 
 asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
@@ -341,14 +350,13 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
   hasher_.Start(target.piece_sums);
   ConstBytes left = source->bytes;
   for (MutableBytes into = target.value; !left.empty();) {
-    const ConstBytes part = left.first(std::min<size_t>(left.size(), kPieceBytes));
+    const ConstBytes part = left.first(std::min<size_t>(left.size(), kStagedCopyBytes));
     left = left.subspan(part.size());
     if (target.discard) {
       hasher_.Update(part);
     } else {
       // What is checksummed is the copy: the sender may be writing still.
-      std::memcpy(into.data(), part.data(), part.size());
-      hasher_.Update(into.first(part.size()));
+      CopyValue(into.first(part.size()), part.data(), &hasher_);
       into = into.subspan(part.size());
     }
     copied_ += part.size();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/checksum.h"
+#include "fabric/internal/vigil.h"
 #include "fabric/rpc_server.h"
 #include "fabric/rpc_session.h"
 
@@ -22,7 +23,7 @@ using StreamSocket = asio::generic::stream_protocol::socket;
 class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
  public:
   RpcConnection(StreamSocket socket, const RpcServerOptions& options, const RpcMetrics& metrics,
-                std::unique_ptr<Session> session, std::atomic<int>* busy);
+                std::unique_ptr<Session> session, std::atomic<int>* busy, Vigil* vigil);
   ~RpcConnection();
 
   // Serves until the peer goes, breaks the rules or is too slow.
@@ -85,6 +86,7 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   const RpcMetrics& metrics_;
   std::unique_ptr<Session> session_;
   std::atomic<int>* busy_;  // requests in hand over all connections
+  Vigil* vigil_;            // of the thread
   asio::steady_timer timer_;
   TimePoint deadline_ = TimePoint::max();
   Duration settle_left_{0};  // how long the present request may still wait for its session

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/checksum.h"
+#include "common/copy.h"
 #include "common/object_key.h"
 
 namespace ems::internal {
@@ -63,11 +64,16 @@ PieceHasher& ThreadHasher() {
 // Copies [at, at + bytes) and, if `hasher`, hashes what has been copied.
 void CopyPart(const RemoteMemory& memory, uint64_t at, uint64_t bytes, Cursor* cursor,
               PieceHasher* hasher) {
+  const std::byte* const address = memory.address();
   while (bytes > 0) {
-    const MutableBytes room =
-        cursor->Take(hasher == nullptr ? bytes : std::min(bytes, kCopyStepBytes));
-    memory.Read(at, room);
-    if (hasher != nullptr) hasher->Update(room);
+    const MutableBytes room = cursor->Take(
+        address != nullptr || hasher == nullptr ? bytes : std::min(bytes, kCopyStepBytes));
+    if (address != nullptr) {
+      CopyValue(room, address + at, hasher);
+    } else {
+      memory.Read(at, room);
+      if (hasher != nullptr) hasher->Update(room);
+    }
     at += room.size();
     bytes -= room.size();
   }
