@@ -337,13 +337,15 @@ Status RpcChannel::ReceiveValue() {
   return BeginNextValue();
 }
 
-void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results) {
+void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
+            const std::function<void()>& meanwhile) {
   constexpr size_t kChunk = 64;
   std::array<pollfd, kChunk> small;
   std::vector<pollfd> large(channels.size() > kChunk ? channels.size() : 0);
   const std::span<pollfd> entries =
       large.empty() ? std::span(small).first(channels.size()) : std::span(large);
   for (size_t i = 0; i < channels.size(); ++i) results[i] = channels[i]->Advance();
+  if (meanwhile) meanwhile();
   while (true) {
     size_t waiting = 0;
     for (size_t i = 0; i < channels.size(); ++i) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -143,7 +144,9 @@ class RpcChannel final {
 };
 
 // Drives the channels until each is done or has failed; `results[i]` says which. At the deadline
-// the rest fail with kDeadlineExceeded. Cost: no allocation up to 64 channels.
-void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results);
+// the rest fail with kDeadlineExceeded. `meanwhile`, if any, is called once, when the requests have
+// been sent as far as their sockets took them. Cost: no allocation up to 64 channels.
+void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
+            const std::function<void()>& meanwhile = {});
 
 }  // namespace ems::fabric

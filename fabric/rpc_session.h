@@ -4,6 +4,7 @@
 //
 // The transport reads headers, keys and tables, receives values straight into the memory a session
 // names, checksums them on the way, and sends answers straight from the memory a session lends.
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,6 +57,8 @@ struct PutTarget {
 // what was copied counts.
 struct StagedBytes {
   ConstBytes bytes;
+  // How many of them are there by now; null: all. Written by the sender, so it may say anything.
+  const std::atomic<uint64_t>* progress = nullptr;
   std::shared_ptr<const void> keep;  // keeps them mapped
 };
 

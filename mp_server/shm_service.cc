@@ -568,8 +568,17 @@ Result<fabric::StagedBytes> ShmService::Staged(const wire::StagedValue& value) {
       return Error(StatusCode::kInvalidArgument, "no such session, or it has registered no memory");
     memory = found->second.memory;
   }
-  EMS_ASSIGN_OR_RETURN(const ConstBytes bytes, memory->Part(value.offset, value.bytes));
-  return fabric::StagedBytes{bytes, std::move(memory)};
+  fabric::StagedBytes staged;
+  EMS_ASSIGN_OR_RETURN(staged.bytes, memory->Part(value.offset, value.bytes));
+  if (value.progress_at != wire::kAllThere) {
+    using Word = std::atomic<uint64_t>;
+    if (value.progress_at % sizeof(Word) != 0)
+      return Error(StatusCode::kInvalidArgument, "a word at {}", value.progress_at);
+    EMS_ASSIGN_OR_RETURN(const ConstBytes word, memory->Part(value.progress_at, sizeof(Word)));
+    staged.progress = reinterpret_cast<const Word*>(word.data());
+  }
+  staged.keep = std::move(memory);
+  return staged;
 }
 
 }  // namespace ems::server

@@ -164,8 +164,12 @@ struct StagedValue {
   uint64_t secret = 0;
   uint64_t offset = 0;  // in the registered memory
   uint64_t bytes = 0;   // MultiPutStaged: the same as in the ItemHead
+  // Where in the registered memory a word says how many of the bytes are there by now, growing to
+  // all of them while the server copies; kAllThere: no such word, they are.
+  uint64_t progress_at = UINT64_MAX;
 };
-static_assert(sizeof(StagedValue) == 32);
+inline constexpr uint64_t kAllThere = UINT64_MAX;
+static_assert(sizeof(StagedValue) == 40);
 
 struct ItemHead {
   uint16_t slot = 0;

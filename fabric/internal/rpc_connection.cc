@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/copy.h"
 #include "common/logging.h"
+#include "fabric/internal/http_stray.h"
 
 namespace ems::fabric::internal {
 namespace {
@@ -31,24 +32,16 @@ constexpr size_t kSkipPartBytes = 64 * kKiB;
 // A staged value is copied so far before the other connections of the thread have their turn.
 constexpr size_t kStagedStepBytes = 4 * kMiB;
 constexpr size_t kStagedCopyBytes = kMiB;
+// While the sender still copies its value in: as much as it does in some 20 us.
+constexpr size_t kStagedFollowBytes = 256 * kKiB;
+constexpr Duration kFollowSpin = std::chrono::microseconds(50);
+constexpr Duration kFollowPause = std::chrono::microseconds(100);
 constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kPartsKeep = 1024;
 constexpr size_t kIovecsMax = 64;
 constexpr Duration kSettleMax = std::chrono::milliseconds(200);
 constexpr Duration kLinger = std::chrono::seconds(1);
-
-constexpr std::string_view kHttpAnswer =
-    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    "This is an EMS data port, not HTTP: metrics and health are served on http_listen.\r\n";
-
-bool LooksLikeHttp(ConstBytes bytes) {
-  constexpr std::array<std::string_view, 6> kMethods = {"GET ", "POST", "HEAD",
-                                                        "PUT ", "OPTI", "DELE"};
-  return bytes.size() >= 4 && std::ranges::any_of(kMethods, [&](std::string_view method) {
-           return AsText(bytes.first(4)) == method;
-         });
-}
 
 WireStatus StatusOfRefusal(const Status& why) {
   switch (why.code()) {
@@ -301,12 +294,10 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
   wire::StagedValue staged;
   if (!co_await ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
   answer_.Clear();
-  vigil_->OnRequest(Clock::System().Now());
+  const Vigil::Put awake(vigil_);
   const WireStatus status =
       co_await CopyStaged({&request, key, request.slot_id(), staged.bytes}, staged);
-  const bool written = co_await WriteAnswer(request, status);
-  vigil_->OnAnswer(Clock::System().Now());
-  co_return written;
+  co_return co_await WriteAnswer(request, status);
 }
 
 asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
@@ -314,7 +305,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
   answer_.Clear();
   std::vector<wire::StagedValue> values(request.item_count);
   if (!co_await ReadExact(std::as_writable_bytes(std::span(values)))) co_return false;
-  vigil_->OnRequest(Clock::System().Now());
+  const Vigil::Put awake(vigil_);
   size_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
     const auto [head, key] = items.Next();
@@ -326,9 +317,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
     const ConstBytes raw = wire::RawBytes(result);
     answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
   }
-  const bool written = co_await WriteAnswer(request, WireStatus::kOk);
-  vigil_->OnAnswer(Clock::System().Now());
-  co_return written;
+  co_return co_await WriteAnswer(request, WireStatus::kOk);
 }
 
 asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
@@ -349,9 +338,12 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
   OpenPut open(session_.get());
   hasher_.Start(target.piece_sums);
   ConstBytes left = source->bytes;
+  const size_t step = source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes;
   for (MutableBytes into = target.value; !left.empty();) {
-    const ConstBytes part = left.first(std::min<size_t>(left.size(), kStagedCopyBytes));
+    const ConstBytes part = left.first(std::min(left.size(), step));
     left = left.subspan(part.size());
+    if (!co_await AwaitProgress(*source, source->bytes.size() - left.size()))
+      co_return WireStatus::kDeadline;
     if (target.discard) {
       hasher_.Update(part);
     } else {
@@ -370,6 +362,23 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
   // it has not closed, what was copied is what it wanted to be stored.
   if (PeerHungUp()) co_return WireStatus::kDeadline;
   co_return open.Release()->EndPut(checksum, checksum);
+}
+
+// The sender is expected to be quick, so the thread looks again for a moment before it turns to
+// others. The transfer deadline closes the connection of one that is not.
+asio::awaitable<bool> RpcConnection::AwaitProgress(const StagedBytes& source, uint64_t bytes) {
+  if (source.progress == nullptr) co_return true;
+  const auto there = [&] { return source.progress->load(std::memory_order_acquire) >= bytes; };
+  for (const TimePoint until = Clock::System().Now() + kFollowSpin; !there();) {
+    if (Clock::System().Now() >= until) break;
+  }
+  while (!there()) {
+    timer_.expires_after(kFollowPause);
+    asio::error_code error;
+    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (!socket_.is_open() || PeerHungUp()) co_return false;
+  }
+  co_return true;
 }
 
 bool RpcConnection::PeerHungUp() {

@@ -49,6 +49,8 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<wire::WireStatus> CopyStaged(const PutRequest& put,
                                                const wire::StagedValue& staged);
   // Whether the peer has closed its end, or sends no more.
+  // Until `bytes` of the value are there. False: its sender is gone.
+  asio::awaitable<bool> AwaitProgress(const StagedBytes& source, uint64_t bytes);
   bool PeerHungUp();
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   // Receives one value and its trailer. False: the connection broke.

@@ -12,6 +12,17 @@ namespace ems::fabric::internal {
 class Vigil final {
  public:
   static constexpr Duration kSoon = std::chrono::microseconds(100);
+  // A staged Put, from its arrival to its answer.
+  class Put final {
+   public:
+    explicit Put(Vigil* vigil) : vigil_(vigil) { vigil_->OnRequest(Clock::System().Now()); }
+    ~Put() { vigil_->OnAnswer(Clock::System().Now()); }
+    Put(const Put&) = delete;
+    Put& operator=(const Put&) = delete;
+
+   private:
+    Vigil* vigil_;
+  };
 
   void OnRequest(TimePoint now) { keeps_ = now - answered_ < kSoon; }
   void OnAnswer(TimePoint now) {

@@ -1,6 +1,7 @@
 #pragma once
 // A call on its way: its items, which of them are still open, and what came of the others.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,9 @@ struct BatchItem {
   // Put: where the value lies in the client's StagingMemory, if all of it does. Reset when the
   // server did not take it from there.
   std::optional<uint64_t> staged_offset;
-  bool open = true;      // no result yet
-  bool retried = false;  // has gone out on a connection that broke
+  uint64_t staged_progress = wire::kAllThere;  // as StagedValue::progress_at
+  bool open = true;                            // no result yet
+  bool retried = false;                        // has gone out on a connection that broke
   Status status;
   uint64_t value_bytes = 0;  // Get, Exists
   uint64_t checksum = 0;     // Get: of the value
@@ -40,6 +42,9 @@ struct Batch {
   NamespaceRef ns;
   Deadline deadline;
   std::vector<BatchItem> items;
+  // Called once, when the first requests have been sent: while servers begin, values are still
+  // being copied to where the requests say. May be empty.
+  std::function<void()> meanwhile{};
 
   void Finish(BatchItem* item, Status status) const {
     item->open = false;

@@ -100,7 +100,8 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
       const wire::StagedValue value{.session = staging_->session,
                                     .secret = staging_->secret,
                                     .offset = *item->staged_offset,
-                                    .bytes = item->value.size_bytes()};
+                                    .bytes = item->value.size_bytes(),
+                                    .progress_at = item->staged_progress};
       Append(wire::RawBytes(value), &request->head);
     } else if (batch_->op == Op::kPut) {
       request->values.push_back(item->value.parts());

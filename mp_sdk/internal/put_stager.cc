@@ -1,7 +1,9 @@
 #include "mp_sdk/internal/put_stager.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace ems::internal {
@@ -11,11 +13,18 @@ bool IsCandidate(const BatchItem& item) {
   return !item.staged_offset && item.value.size_bytes() >= PutStager::kValueBytesMin;
 }
 
-void CopyInto(const ConstBuffers& value, MutableBytes into) {
-  for (const ConstBytes part : value.parts()) {
-    if (part.empty()) continue;
-    std::memcpy(into.data(), part.data(), part.size());
-    into = into.subspan(part.size());
+// Copies a value and says after each step how much of it is there.
+void CopyInto(const ConstBuffers& value, MutableBytes into, std::atomic<uint64_t>* progress) {
+  uint64_t done = 0;
+  for (ConstBytes part : value.parts()) {
+    while (!part.empty()) {
+      const size_t step =
+          progress == nullptr ? part.size() : std::min<size_t>(part.size(), PutStager::kFollowStep);
+      std::memcpy(into.data() + done, part.data(), step);
+      done += step;
+      part = part.subspan(step);
+      if (progress != nullptr) progress->store(done, std::memory_order_release);
+    }
   }
 }
 
@@ -41,14 +50,34 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
     if (bytes > kCallBytesMax) return {};
   }
   if (chosen.empty()) return {};
-  StagingBuffer buffer = TakeSpare(bytes, memory);
+  using Word = std::atomic<uint64_t>;
+  const bool followed = bytes >= kFollowBytesMin;
+  StagingBuffer buffer = TakeSpare(bytes + (followed ? chosen.size() * sizeof(Word) : 0), memory);
   const auto base = memory->OffsetOf(buffer.bytes());
   if (!base) return {};
+  std::byte* const start = buffer.bytes().data();
   uint64_t at = 0;
-  for (BatchItem* item : chosen) {
-    CopyInto(item->value, buffer.bytes().subspan(at));
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    BatchItem* const item = chosen[i];
     item->staged_offset = *base + at;
+    if (followed) {
+      item->staged_progress = *base + bytes + i * sizeof(Word);
+      std::construct_at(reinterpret_cast<Word*>(start + bytes) + i, 0);
+    } else {
+      CopyInto(item->value, buffer.bytes().subspan(at), nullptr);
+    }
     at += RoundUp(item->value.size_bytes(), StagingMemory::kUnit);
+  }
+  if (followed) {
+    batch->meanwhile = [chosen = std::move(chosen), start, words = start + bytes] {
+      std::byte* into = start;
+      Word* progress = reinterpret_cast<Word*>(words);
+      for (BatchItem* item : chosen) {
+        const uint64_t size = item->value.size_bytes();
+        CopyInto(item->value, {into, size}, progress++);
+        into += RoundUp(size, StagingMemory::kUnit);
+      }
+    };
   }
   return buffer;
 }

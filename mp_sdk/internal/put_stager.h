@@ -1,6 +1,7 @@
 #pragma once
 // Values in ordinary memory on their way to a server of this host: a copy into registered memory
 // costs less than the socket, and a scratch buffer that is used again and again stays in the cache.
+// Large ones are copied while the server copies what is there already.
 //
 // Bound: kCallBytesMax a call; kSparesMax buffers of kSpareBytesMax are kept between calls.
 #include <cstdint>
@@ -22,12 +23,15 @@ class PutStager final {
   static constexpr uint64_t kCallBytesMax = 64 * kMiB;
   static constexpr uint64_t kSpareBytesMax = 8 * kMiB;
   static constexpr size_t kSparesMax = 4;
+  static constexpr uint64_t kFollowBytesMin = 512 * kKiB;  // a call from here on is followed
+  static constexpr uint64_t kFollowStep = 64 * kKiB;
 
   // Whether a value of `batch` would gain from being staged: large enough, not staged, and owned by
   // a server of this host.
   static bool Wants(const Batch& batch, LocalServers* locals);
-  // Copies such values whose server has registered `memory` and tells their items where. The buffer
-  // must live until the batch is done; empty: nothing was copied.
+  // Finds room for such values whose server has registered `memory`, tells their items where, and
+  // copies them, or leaves that to batch->meanwhile. The buffer must live until the batch is done;
+  // empty: nothing is staged.
   StagingBuffer Stage(Batch* batch, const DhtView& view, LocalServers* locals,
                       StagingMemory* memory);
   // Keeps the buffer for the next call.

@@ -101,7 +101,7 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
   channels.reserve(flights.size());
   for (Flight& flight : flights) channels.push_back(flight.channel.get());
   std::vector<Status> results(flights.size());
-  fabric::RunAll(channels, batch->deadline, results);
+  fabric::RunAll(channels, batch->deadline, results, std::exchange(batch->meanwhile, nullptr));
   for (size_t i = 0; i < flights.size(); ++i) Land(&flights[i], results[i], &round);
   return round;
 }

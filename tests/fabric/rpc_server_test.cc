@@ -100,6 +100,63 @@ TEST(RpcServerTest, AStagedValueOfASenderThatHasGivenUpIsNotStored) {
   EXPECT_EQ(server.store.size(), 0u);
 }
 
+// The sender copies its value in while the server copies it out.
+TEST(RpcServerTest, AStagedValueIsFollowedAsItGrows) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  constexpr uint64_t kBytes = 3 * kMiB + 77;
+  const std::string value = MakeValue("ns", "key", 1, kBytes);
+  server.store.staged.assign(kBytes, '\0');
+  WirePeer peer = WirePeer::Connect(server.address());
+  wire::StagedValue staged = StagedAt(0, kBytes);
+  staged.progress_at = 0;
+  ASSERT_TRUE(peer.Send(StagedFrame(1, "key", staged)));
+  WirePeer other = WirePeer::Connect(server.address());
+  for (uint64_t done = 0; done < kBytes;) {
+    const uint64_t step = std::min<uint64_t>(kBytes - done, 100'000);
+    std::copy_n(value.begin() + static_cast<ptrdiff_t>(done), step,
+                server.store.staged.begin() + static_cast<ptrdiff_t>(done));
+    done += step;
+    server.store.progress.store(done, std::memory_order_release);
+    // Others are served meanwhile.
+    ASSERT_TRUE(Ask(&other, KeyFrame(Op::kPing, 2, "")));
+  }
+  const auto put = ReadReply(&peer);
+  ASSERT_TRUE(put);
+  EXPECT_EQ(put->header.status, WireStatus::kOk);
+  EXPECT_EQ(*server.store.Find("key"), value);
+  EXPECT_EQ(server.store.counts().violations, 0);
+}
+
+TEST(RpcServerTest, AStagedValueThatStopsGrowingIsGivenUpWithItsSender) {
+  MemoryServer server;
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  server.store.staged.assign(kMiB, 'x');
+  server.store.progress = 1000;
+  wire::StagedValue staged = StagedAt(0, kMiB);
+  staged.progress_at = 0;
+  WirePeer peer = WirePeer::Connect(server.address());
+  ASSERT_TRUE(peer.Send(StagedFrame(1, "key", staged)));
+  EXPECT_TRUE(Eventually([&] { return server.store.counts().begun == 1; }));
+  peer.Close();
+  EXPECT_TRUE(Eventually([&] { return server.store.counts().aborted == 1; }));
+  EXPECT_EQ(server.store.size(), 0u);
+}
+
+TEST(RpcServerTest, AStagedValueThatStopsGrowingRunsIntoTheTransferDeadline) {
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.transfer_timeout = std::chrono::milliseconds(200);
+  MemoryServer server(options);
+  ASSERT_TRUE(server.status.ok()) << server.status;
+  server.store.staged.assign(kMiB, 'x');
+  wire::StagedValue staged = StagedAt(0, kMiB);
+  staged.progress_at = 0;
+  WirePeer peer = WirePeer::Connect(server.address());
+  EXPECT_FALSE(Ask(&peer, StagedFrame(1, "key", staged))) << "closed";
+  EXPECT_TRUE(Eventually([&] { return server.store.counts().aborted == 1; }));
+  EXPECT_EQ(server.store.size(), 0u);
+}
+
 TEST(RpcServerTest, ABatchOfStagedValuesHasAStatusForEach) {
   MemoryServer server;
   ASSERT_TRUE(server.status.ok()) << server.status;

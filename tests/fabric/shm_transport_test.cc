@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string>
 
+#include "fabric/shm_segment.h"
+
 namespace ems::fabric {
 namespace {
 
@@ -70,13 +72,27 @@ TEST(ShmTransportTest, BlankMemoryReadsAsZerosAtTheSameAddress) {
 }
 
 TEST(ShmTransportTest, SharedPagesAreWrittenByBothSides) {
-  auto local = SharedMemory::Create("t", 4096);
-  const MemoryGrant grant = *(*local)->Grant();
-  auto mapped = MapShared(grant.fd, 4096);
+  auto local = ShmSegment::CreatePages(4096, true);
+  ASSERT_TRUE(local.ok()) << local.status();
+  const Fd fd(::dup(local->fd()));
+  auto mapped = MapShared(fd, 4096);
   ASSERT_TRUE(mapped.ok());
   (*mapped)[5] = std::byte{9};
-  EXPECT_EQ((*local)->bytes()[5], std::byte{9});
+  EXPECT_EQ(local->bytes()[5], std::byte{9});
   ASSERT_EQ(::munmap(mapped->data(), mapped->size()), 0);
+}
+
+TEST(ShmTransportTest, WhatWasGrantedIsReadAndNeitherWrittenNorEmptiedByAPeer) {
+  auto local = SharedMemory::Create("t", 8192);
+  ASSERT_TRUE(local.ok()) << local.status();
+  (*local)->bytes()[5] = std::byte{9};
+  const MemoryGrant grant = *(*local)->Grant();
+  EXPECT_FALSE(MapShared(grant.fd, 8192).ok());
+  EXPECT_LT(::pwrite(grant.fd.get(), "x", 1, 5), 0);
+  EXPECT_NE(::fallocate(grant.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  const auto remote = MappedMemory::Map(grant.fd, 8192);
+  ASSERT_TRUE(remote.ok()) << remote.status();
+  EXPECT_EQ((*remote)->address()[5], std::byte{9});
 }
 
 TEST(ShmTransportTest, MessagesNeedAUnixSocket) {

@@ -442,8 +442,10 @@ TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
   const auto welcome = peer.Next();
   ASSERT_TRUE(welcome.has_value());
   const uint64_t id = welcome->message.id, secret = welcome->message.secret;
-  const auto staged = [&](uint64_t key, uint64_t offset, uint64_t bytes) {
-    return service_->Staged({id, key, offset, bytes});
+  const auto staged = [&](uint64_t key, uint64_t offset, uint64_t bytes,
+                          uint64_t progress = wire::kAllThere) {
+    return service_->Staged(
+        {.session = id, .secret = key, .offset = offset, .bytes = bytes, .progress_at = progress});
   };
   EXPECT_EQ(staged(secret, 0, 1).status().code(), StatusCode::kInvalidArgument);
   const Fd loose = Memory(kMiB, 0);
@@ -471,6 +473,12 @@ TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {
   EXPECT_FALSE(staged(secret, kMiB, 1).ok());
   EXPECT_FALSE(staged(secret, 1, UINT64_MAX).ok());
   EXPECT_TRUE(staged(secret, kMiB, 0).ok());
+  const auto growing = staged(secret, 100, 5, 8);
+  ASSERT_TRUE(growing.ok()) << growing.status();
+  EXPECT_EQ(growing->progress->load(), 0u);
+  EXPECT_FALSE(staged(secret, 100, 5, 9).ok()) << "not a whole word";
+  EXPECT_FALSE(staged(secret, 100, 5, 8192).ok()) << "a hole";
+  EXPECT_FALSE(staged(secret, 100, 5, kMiB).ok());
   peer.HangUp();
   EXPECT_TRUE(Eventually([&] { return !staged(secret, 0, 1).ok(); }));
   EXPECT_EQ(AsText(bytes->bytes), "hello") << "mapped as long as somebody copies";

@@ -36,8 +36,9 @@ class MemoryStore final : public fabric::SessionFactory {
   uint32_t retry_ms = 1;
   uint64_t value_bytes_max = 64 * kMiB;
   uint64_t boot_id = 77;
-  std::function<void()> on_staged;  // called before a staged value is copied
-  std::string staged;               // the memory that session 1 with secret 2 has registered
+  std::function<void()> on_staged;    // called before a staged value is copied
+  std::string staged;                 // the memory that session 1 with secret 2 has registered
+  std::atomic<uint64_t> progress{0};  // of staged values that name a word for it, whichever
   std::atomic<int> taken_over{-1};  // the descriptor of a connection that was attached; the test's
   uint64_t batch_bytes_max = wire::kBatchBytesMax;  // MultiGet answers kBatchFull beyond it
 
@@ -128,7 +129,10 @@ class MemorySession final : public fabric::Session {
     if (value.session != 1 || value.secret != 2 || value.offset > all.size() ||
         value.bytes > all.size() - value.offset)
       return Error(StatusCode::kInvalidArgument, "nothing there");
-    return fabric::StagedBytes{all.subspan(value.offset, value.bytes), nullptr};
+    fabric::StagedBytes staged;
+    staged.bytes = all.subspan(value.offset, value.bytes);
+    if (value.progress_at != wire::kAllThere) staged.progress = &store_->progress;
+    return staged;
   }
   void TakeOver(fabric::Fd socket, NamespaceRef) override {
     store_->taken_over.store(::dup(socket.get()));

@@ -87,6 +87,36 @@ TEST_F(PutStagerTest, LargeValuesForThisHostAreCopiedAndOthersAreNot) {
   EXPECT_EQ(At(*batch.items[3].staged_offset, values[3].size()), values[3]);
 }
 
+TEST_F(PutStagerTest, LargeCallsAreCopiedMeanwhileAndSayHowFarTheyAre) {
+  const std::string second = MakeValue("ns", "second", 2, 300'001);
+  const ConstBytes bytes = AsBytes(second);
+  const std::vector<ConstBytes> parts{bytes.first(1), bytes.subspan(1, 70'000),
+                                      bytes.subspan(70'001)};
+  Add(0, PutStager::kFollowBytesMin);
+  batch.items[0].value = ConstBuffers(values[0]);
+  BatchItem item;
+  item.slot = SlotId(0);
+  item.value = ConstBuffers(std::span<const ConstBytes>(parts));
+  batch.items.push_back(item);
+  const StagingBuffer buffer = stager.Stage(&batch, *view, &servers, memory.get());
+  ASSERT_TRUE(batch.meanwhile);
+  const auto progress = [&](const BatchItem& of) {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(memory->memory().bytes().data() +
+                                                          of.staged_progress)
+        ->load();
+  };
+  for (const BatchItem& one : batch.items) {
+    ASSERT_TRUE(one.staged_offset);
+    ASSERT_NE(one.staged_progress, wire::kAllThere);
+    EXPECT_EQ(progress(one), 0u);
+  }
+  batch.meanwhile();
+  EXPECT_EQ(At(*batch.items[0].staged_offset, values[0].size()), values[0]);
+  EXPECT_EQ(At(*batch.items[1].staged_offset, second.size()), second);
+  EXPECT_EQ(progress(batch.items[0]), values[0].size());
+  EXPECT_EQ(progress(batch.items[1]), second.size());
+}
+
 TEST_F(PutStagerTest, PartsAreGathered) {
   const std::string whole = MakeValue("ns", "parts", 1, 50'000);
   const ConstBytes bytes = AsBytes(whole);
