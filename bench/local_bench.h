@@ -32,7 +32,7 @@ struct LocalSettings {
   uint64_t light_calls = 2048;  // the same where no bytes move
   uint64_t batch = 32;          // of kPutBatch; fewer when they do not fit the ring
   std::vector<uint32_t> threads = {1, 2};
-  Duration storm_time = std::chrono::seconds(2);
+  Duration storm_time = std::chrono::seconds(3);
 };
 
 // Threading: one thread; makes the callers itself.

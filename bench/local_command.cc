@@ -281,6 +281,10 @@ void TellStats(const ClientStats& stats, Report* report) {
 }
 
 void Gates(const Plan& plan, const LocalResults& results, Report* report) {
+  if (plan.flags.settings.rounds < kLocalGateRounds) {
+    report->Fail(fmt::format("the gates are stated for medians of {} rounds, this run had {}",
+                             kLocalGateRounds, plan.flags.settings.rounds));
+  }
   if (plan.working_set_bytes < kLocalGateWorkingSet) {
     report->Fail(fmt::format("the gates are stated for a working set of {}, this run had {}",
                              FormatBytes(kLocalGateWorkingSet),

@@ -13,6 +13,7 @@ namespace ems::bench {
 inline constexpr uint64_t kLocalGateSizes[] = {4 * kKiB, 64 * kKiB, 256 * kKiB,
                                                kMiB,     4 * kMiB,  16 * kMiB};
 inline constexpr uint64_t kLocalGateWorkingSet = kGiB;
+inline constexpr uint64_t kLocalGateRounds = 5;
 
 struct LocalGate {
   GateResult result;

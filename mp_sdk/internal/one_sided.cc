@@ -32,10 +32,23 @@ struct OneSided::Call {
         now(Clock::System().Now()),
         touch(touches) {}
   ~Call() {
+    TellUses();
     for (size_t i = 0; i < kCounters; ++i) owner->counters_.Add(i, counts[i]);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
+
+  // Uses are told several at a time.
+  void NoteUse(const Target& target) {
+    if (!touch) return;
+    if (target.session != used || use_count == uses.size()) TellUses();
+    used = target.session;
+    uses[use_count++] = target.hash;
+  }
+  void TellUses() {
+    if (use_count > 0) used->Touch(std::span(uses).first(use_count));
+    use_count = 0;
+  }
 
   // Of the last session that was asked for: mostly there is but one.
   const ObjectReader& ReaderOf(const ShmSession* session) {
@@ -52,6 +65,9 @@ struct OneSided::Call {
   const TimePoint now;
   const bool touch;
   std::array<uint64_t, kCounters> counts{};
+  ShmSession* used = nullptr;
+  std::array<Hash128, 8> uses;  // of `used`, not told yet
+  size_t use_count = 0;
   const ShmSession* reader_session = nullptr;
   std::optional<ObjectReader> reader;
 };
@@ -96,7 +112,7 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
     case ReadOutcome::kHit:
     case ReadOutcome::kTooSmall:
     case ReadOutcome::kOutOfRange:
-      if (call->touch) target.session->Touch(target.hash);
+      call->NoteUse(target);
       ++call->counts[kOneSided];
       if (outcome == ReadOutcome::kTooSmall) return TooSmall(found, *request);
       if (outcome == ReadOutcome::kOutOfRange) return BeyondTheEnd(found, *request);

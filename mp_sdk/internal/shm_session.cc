@@ -198,12 +198,14 @@ void ShmSession::Want(SessionOp op, uint64_t id) {
   wake_();
 }
 
-void ShmSession::Touch(Hash128 hash) {
+void ShmSession::Touch(std::span<const Hash128> hashes) {
   // The server may read the words while they are written: it touches another object then, or none.
-  const uint64_t at = page_->touch_count.fetch_add(1, std::memory_order_release);
-  shm::Touch& touch = page_->touches[at % shm::kTouchesMax];
-  touch.hash_lo.store(hash.lo, std::memory_order_relaxed);
-  touch.hash_hi.store(hash.hi, std::memory_order_relaxed);
+  uint64_t at = page_->touch_count.fetch_add(hashes.size(), std::memory_order_release);
+  for (const Hash128& hash : hashes) {
+    shm::Touch& touch = page_->touches[at++ % shm::kTouchesMax];
+    touch.hash_lo.store(hash.lo, std::memory_order_relaxed);
+    touch.hash_hi.store(hash.hi, std::memory_order_relaxed);
+  }
 }
 
 ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader& reader,

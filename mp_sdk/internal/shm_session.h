@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,8 +72,9 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   // Has a table (kTable) or segment (kSegment) asked for, unless it was within kAskAgain. Cost: a
   // lock; never blocks.
   void Want(shm::SessionOp op, uint64_t id);
-  // Tells the server of a use. Lossy. Cost: one atomic operation.
-  void Touch(Hash128 hash);
+  // Tells the server of uses, in their order. Lossy. Cost: one atomic operation, and two stores a
+  // use.
+  void Touch(std::span<const Hash128> hashes);
   enum class Pinned : uint8_t { kYes, kChanged, kFull };
   // Holds what was found in place for as long as `view` lives. kChanged: it was gone already.
   // kFull: no slot, or more bytes than this client's views may pin. Cost: no lock.

@@ -13,6 +13,7 @@
 #include "common/thread_pool.h"
 #include "tests/mp_controller/temp_dir.h"
 #include "tests/support/cluster.h"
+#include "tests/support/self_verifying.h"
 
 namespace ems::testing {
 namespace {
@@ -105,6 +106,35 @@ TEST_F(OneSidedFaultsTest, WithoutTheTokenReadsTakeTheSocket) {
   EXPECT_FALSE(view->mapped());
   EXPECT_EQ(AsText(view->bytes()), "value");
   EXPECT_EQ(client_->stats().one_sided, 0u);
+}
+
+TEST_F(OneSidedFaultsTest, AServerThatStopsSharingLeavesViewsAndServesTheSocket) {
+  Begin(1, {"--set", "dram.bytes=64MiB"});
+  const std::string value = MakeValue("default", "key", 1, 100'000);
+  ASSERT_TRUE(client_->Put("key", std::string_view(value)).ok());
+  Result<ObjectView> view = client_->GetView("key");
+  ASSERT_TRUE(Eventually([&] {
+    view = client_->GetView("key");
+    return view.ok() && view->mapped();
+  }));
+  Daemon& server = cluster_->server(0);
+  server.Signal(SIGTERM);
+  ASSERT_TRUE(server.WaitExit(20s).ok());
+  Daemon::Options options = server.options();
+  options.flags.insert(options.flags.end(), {"--set", "shm.share=off"});
+  auto again = Daemon::Start(options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  server = *std::move(again);
+  ASSERT_TRUE(server.WaitReady(20s).ok());
+  EXPECT_EQ(AsText(view->bytes()), value) << "as it was, though its server is gone";
+  ASSERT_TRUE(Eventually([&] { return client_->Put("key", std::string_view(value)).ok(); }));
+  const ClientStats before = client_->stats();
+  const auto copy = client_->GetView("key");
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_FALSE(copy->mapped());
+  EXPECT_EQ(AsText(copy->bytes()), value);
+  EXPECT_EQ(client_->stats().one_sided, before.one_sided);
+  EXPECT_GT(client_->stats().not_attached, before.not_attached);
 }
 
 TEST_F(OneSidedFaultsTest, APutThatWasGivenUpStoresNothingThatCameLater) {

@@ -2,7 +2,8 @@
 // read it without the server: no wrong byte and no fault, whether readers run, stand still or are
 // killed; and when they are gone nothing is left of them.
 //
-// EMS_STORM_SECONDS (30 by default) is how long each storm blows.
+// EMS_STORM_SECONDS (30 by default) is how long each storm blows; for more than 90 run the binary
+// itself, without ctest's time limit.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -102,6 +103,17 @@ class OneSidedStormTest : public ::testing::Test {
     EXPECT_TRUE(text.ok()) << text.status();
     return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
   }
+  // Of the values that a client finds, key by key.
+  uint64_t BytesOfAllKeys() {
+    auto client = cluster_->Connect(TransportChoice::kTcp);
+    EXPECT_TRUE(client.ok()) << client.status();
+    uint64_t bytes = 0;
+    for (uint64_t number = 0; client.ok() && number < kKeys; ++number) {
+      const auto found = (*client)->Stat("object-" + std::to_string(number));
+      if (found.ok()) bytes += *found;
+    }
+    return bytes;
+  }
   // The server as it is when nobody is attached and all is quiet; waits until it is.
   nlohmann::json QuietStats() {
     nlohmann::json stats;
@@ -120,6 +132,7 @@ class OneSidedStormTest : public ::testing::Test {
     EXPECT_EQ(ns["parked_bytes"], 0);
     EXPECT_EQ(ns["pinned_objects"], 0);
     EXPECT_EQ(ns["value_bytes"], ns["linked_bytes"]) << "bytes are charged that no key leads to";
+    EXPECT_EQ(ns["value_bytes"], BytesOfAllKeys());
     const Footprint after = FootprintOf(cluster_->server(0).pid());
     EXPECT_LE(after.descriptors, before.descriptors);
     EXPECT_LE(after.mappings, before.mappings);
@@ -158,7 +171,10 @@ TEST_F(OneSidedStormTest, EveryByteIsRightWhileEveryChunkIsRecycled) {
   EXPECT_GT(mapped * 10, views * 9) << "views were copies: nothing was tested";
   EXPECT_GT(one_sided, hits / 2);
   const nlohmann::json stats = Stats();
-  EXPECT_GT(stats["namespaces"][0]["evicted_bytes"].get<uint64_t>(), 3 * kPoolBytes);
+  const double recycled =
+      stats["namespaces"][0]["evicted_bytes"].get<double>() / static_cast<double>(kPoolBytes);
+  std::printf("the pool was recycled %.0f times\n", recycled);
+  EXPECT_GT(recycled, std::max(3, StormSeconds() / 3));
   ExpectNothingIsLeft(before);
 }
 
@@ -168,11 +184,16 @@ TEST_F(OneSidedStormTest, ReadersThatStandStillOrAreKilledHarmNobody) {
   Daemon steady = Spawn(1, 0);
   Daemon frozen = Spawn(2, 0);
   Pause(seconds(1));
-  frozen.Signal(SIGSTOP);
+  // Stopped for 30 s, running for 3 s, and again.
+  constexpr int kStopped = 30, kCycle = 33;
   for (int second = 0; second < StormSeconds(); ++second) {
+    if (second % kCycle == 0) frozen.Signal(SIGSTOP);
+    if (second % kCycle == kStopped) frozen.Signal(SIGCONT);
     Daemon doomed = Spawn(2, 0);
     Pause(seconds(1));
+    ASSERT_FALSE(doomed.WaitExit(Duration(0)).ok()) << "ended by itself: " << doomed.ReadLog();
     doomed.Kill();
+    ASSERT_EQ(doomed.ReadLog().find("WRONG"), std::string::npos) << doomed.ReadLog();
   }
   frozen.Signal(SIGCONT);
   Pause(seconds(2));

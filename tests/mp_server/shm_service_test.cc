@@ -228,6 +228,21 @@ TEST_F(ShmServiceTest, WhatIsNotOfItsNamespaceIsNotGiven) {
   }
   EXPECT_EQ(given, 1);
   EXPECT_EQ(peer.Ask(SessionOp::kSegment, (uint64_t{1} << 32) + 1)->status(), WireStatus::kMiss);
+  // Tables are numbered by namespace, so the number of the other's names this one's own.
+  Peer neighbour = Connect(kOther);
+  ASSERT_TRUE(neighbour.Next().has_value());
+  for (const NamespaceRef ns : {kNs, kOther}) (*store_->Share(ns))->MaintainShared();
+  const auto own = peer.Ask(SessionOp::kTable, 1), other = neighbour.Ask(SessionOp::kTable, 1);
+  ASSERT_EQ(own->status(), WireStatus::kOk);
+  ASSERT_EQ(other->status(), WireStatus::kOk);
+  const auto mine = LookUp(Mapping(own->fds[0], own->message.bytes), KeyHash("key"));
+  const auto theirs = LookUp(Mapping(other->fds[0], other->message.bytes), KeyHash("key"));
+  ASSERT_TRUE(mine.has_value() && theirs.has_value());
+  EXPECT_NE(mine->location, theirs->location);
+  EXPECT_NE(shm::SegmentOf(mine->location), shm::SegmentOf(theirs->location));
+  EXPECT_EQ(peer.Ask(SessionOp::kSegment, shm::SegmentOf(theirs->location))->status(),
+            WireStatus::kMiss);
+  EXPECT_EQ(peer.Ask(SessionOp::kTable, 2)->status(), WireStatus::kMiss);
 }
 
 TEST_F(ShmServiceTest, AnUnknownNamespaceUserOrOneTooManyIsToldWhy) {

@@ -292,7 +292,10 @@ TEST_F(ShmSessionTest, AViewOutlivesTheServerAndTheSessionsEnd) {
 
 TEST_F(ShmSessionTest, TouchesAreWrittenDown) {
   ASSERT_TRUE(Attach().ok());
-  for (uint64_t i = 0; i < shm::kTouchesMax + 10; ++i) session->Touch({.lo = i, .hi = i + 1});
+  for (uint64_t i = 0; i < shm::kTouchesMax + 10; i += 2) {
+    const std::array<Hash128, 2> two{Hash128{.lo = i, .hi = i + 1}, {.lo = i + 1, .hi = i + 2}};
+    session->Touch(two);
+  }
   EXPECT_EQ(peer.page().touch_count, shm::kTouchesMax + 10);
   EXPECT_EQ(peer.page().touches[9].hash_lo, shm::kTouchesMax + 9);
   EXPECT_EQ(peer.page().touches[10].hash_hi, 11U);
