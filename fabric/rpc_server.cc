@@ -32,10 +32,10 @@ constexpr uint32_t kIoThreadsAutoMax = 8;
 
 // One "ems-io" thread: an io_context and the connections that live on it.
 struct IoThread {
+  Vigil vigil;  // touched on this thread only; before the context, whose connections use it
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::list<std::shared_ptr<RpcConnection>> connections;  // touched on this thread only
-  Vigil vigil;                                            // touched on this thread only
   Thread thread;
 
   void Run() {

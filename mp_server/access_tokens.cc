@@ -1,8 +1,11 @@
 #include "mp_server/access_tokens.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <tuple>
 #include <utility>
 
@@ -32,26 +35,46 @@ bool SameToken(std::string_view given, std::string_view right) {
   return difference == 0;
 }
 
+// All of a regular file. Never waits for another process.
+Result<std::string> ReadText(const std::string& path) {
+  const fabric::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0)
+    return Error(StatusCode::kNotFound, "cannot open {}: {}", path, fabric::ErrnoText(errno));
+  if (!S_ISREG(info.st_mode)) return Error(StatusCode::kInvalidArgument, "{}: not a file", path);
+  std::string text(AccessTokens::kFileBytesMax + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      return Error(StatusCode::kNotFound, "cannot read {}: {}", path, fabric::ErrnoText(errno));
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  if (size > AccessTokens::kFileBytesMax)
+    return Error(StatusCode::kInvalidArgument, "{}: larger than {}", path,
+                 FormatBytes(AccessTokens::kFileBytesMax));
+  text.resize(size);
+  return text;
+}
+
 }  // namespace
 
 Result<AccessTokens> AccessTokens::Read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return Error(StatusCode::kNotFound, "cannot open {}: {}", path, fabric::ErrnoText(errno));
+  EMS_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   AccessTokens tokens;
-  uint64_t bytes = 0;
   int number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t end = rest.find('\n');
+    if (end == std::string_view::npos)
+      return Error(StatusCode::kInvalidArgument, "{}: the last line does not end: is it whole?",
+                   path);
     ++number;
-    bytes += line.size() + 1;
-    if (bytes > kFileBytesMax)
-      return Error(StatusCode::kInvalidArgument, "{}: larger than {}", path,
-                   FormatBytes(kFileBytesMax));
-    if (const Status added = tokens.AddLine(line); !added.ok())
+    if (const Status added = tokens.AddLine(rest.substr(0, end)); !added.ok())
       return Error(added.code(), "{} line {}: {}", path, number, Message(added));
+    rest.remove_prefix(end + 1);
   }
-  if (file.bad())
-    return Error(StatusCode::kNotFound, "cannot read {}: {}", path, fabric::ErrnoText(errno));
   return tokens;
 }
 

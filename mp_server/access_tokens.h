@@ -6,7 +6,8 @@
 //   *         TOKEN      for every namespace without a line of its own
 //
 // A namespace may have several lines, so that a token can be replaced while clients still use the
-// old one. Bound: kFileBytesMax; tokens of up to wire::kTokenBytesMax bytes.
+// old one. Replace the file by rename: half of one, cut at the end of a line, could say that a
+// namespace is one of the others. Bound: kFileBytesMax; tokens of up to wire::kTokenBytesMax bytes.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,9 +21,9 @@ namespace ems::server {
 // Threading: immutable.
 class AccessTokens final {
  public:
-  static constexpr uint64_t kFileBytesMax = kMiB;
+  static constexpr uint64_t kFileBytesMax = 64 * kKiB;
 
-  // Reads the file. Errors: kNotFound  it cannot be opened
+  // Reads the file. Errors: kNotFound  it cannot be read
   //   kInvalidArgument  a line that is not as above, with its number; too large
   static Result<AccessTokens> Read(const std::string& path);
 

@@ -159,6 +159,8 @@ Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(NamespaceStore* aske
   // A large segment: room for it comes from empty segments, from others above their share, and from
   // the asker itself.
   const uint64_t bytes = RoundUp(bytes_min, fabric::kHugePageBytes);
+  if (bytes + options.pool->stats().bytes_kept > options.pool->bytes_max())
+    return segment;  // clients keep too much: giving up others' memory would not help
   if (options.pool->free_bytes() < bytes && asker->HasSegmentOf(bytes_min))
     return segment;  // empty one of those
   asker->ReleaseEmpty(0);
@@ -266,6 +268,10 @@ void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned) {
 }
 
 bool ObjectStore::Knows(NamespaceRef ns) const { return impl_->Of(ns) != nullptr; }
+std::string ObjectStore::NameOf(NamespaceRef ns) const {
+  const StorePtr store = impl_->Of(ns);
+  return store == nullptr ? std::string() : store->name();
+}
 
 ObjectPin ObjectStore::Get(NamespaceRef ns, std::string_view key, bool touch) {
   const StorePtr store = impl_->Of(ns);

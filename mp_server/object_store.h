@@ -120,6 +120,7 @@ class ObjectStore final {
 
   // True when the namespace is known here with this very generation.
   bool Knows(NamespaceRef ns) const;
+  std::string NameOf(NamespaceRef ns) const;  // empty: not known
 
   // The object of `key`, pinned; empty pin: a miss. `touch` moves it to the young end of the LRU.
   // Cost: one leaf lock, no allocation.

@@ -14,13 +14,17 @@
 
 #include "fabric/shm_segment.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
 namespace ems::server {
 
 using fabric::Fd;
 
 namespace {
 
-constexpr uint64_t kPageBytes = 4 * kKiB;  // at least: larger ones are seen in parts
+constexpr uint64_t kPageBytes = 4 * kKiB;
 
 }  // namespace
 
@@ -38,44 +42,33 @@ Result<std::shared_ptr<const RegisteredMemory>> RegisteredMemory::Map(const Fd& 
   // Elsewhere than in plain shared memory, touching it could fault (no huge page left).
   if (fstatfs(fd.get(), &system) != 0 || system.f_type != TMPFS_MAGIC)
     return Error(StatusCode::kInvalidArgument, "not plain shared memory");
-  Fd kept(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  void* map = kept.valid() ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0) : MAP_FAILED;
+  void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (map == MAP_FAILED)
     return Error(StatusCode::kResourceExhausted, "mapping {} bytes: {}", bytes,
                  fabric::ErrnoText(errno));
-  return std::make_shared<const RegisteredMemory>(Passkey{}, static_cast<const std::byte*>(map),
-                                                  bytes, std::move(kept));
+  auto memory = std::make_shared<const RegisteredMemory>(Passkey{},
+                                                         static_cast<const std::byte*>(map), bytes);
+  if (madvise(map, 1, MADV_POPULATE_READ) != 0)
+    return Error(StatusCode::kUnimplemented, "the kernel cannot map pages ahead: {}",
+                 fabric::ErrnoText(errno));
+  return memory;
 }
 
-RegisteredMemory::RegisteredMemory(Passkey, const std::byte* data, uint64_t bytes, Fd fd)
-    : bytes_(data, bytes),
-      fd_(std::move(fd)),
-      pages_((bytes + kPageBytes - 1) / kPageBytes),
-      seen_((pages_ + 63) / 64) {}
+RegisteredMemory::RegisteredMemory(Passkey, const std::byte* data, uint64_t bytes)
+    : bytes_(data, bytes), mapped_(bytes / kPageBytes / 64 + 1) {}
 
 RegisteredMemory::~RegisteredMemory() {
   munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-uint64_t RegisteredMemory::FirstUnseen(uint64_t page, uint64_t end) const {
+uint64_t RegisteredMemory::FirstUnmapped(uint64_t page, uint64_t end) const {
   while (page < end) {
-    const uint64_t word = seen_[page / 64].load(std::memory_order_relaxed) >> (page % 64);
+    const uint64_t word = mapped_[page / 64].load(std::memory_order_relaxed) >> (page % 64);
     const auto run = static_cast<uint64_t>(std::countr_one(word));
     page += run;
     if (run == 0 || page % 64 != 0) return std::min(page, end);
   }
   return end;
-}
-
-void RegisteredMemory::SeeFrom(uint64_t page) const {
-  if (walked_.load(std::memory_order_relaxed) > kWalksMax * pages_) return;
-  const off_t hole = lseek(fd_.get(), static_cast<off_t>(page * kPageBytes), SEEK_HOLE);
-  if (hole < 0) return;
-  const uint64_t end =
-      std::min((static_cast<uint64_t>(hole) + kPageBytes - 1) / kPageBytes, pages_);
-  walked_.fetch_add(end - page, std::memory_order_relaxed);
-  for (; page < end; ++page)
-    seen_[page / 64].fetch_or(uint64_t{1} << (page % 64), std::memory_order_relaxed);
 }
 
 Result<ConstBytes> RegisteredMemory::Part(uint64_t offset, uint64_t bytes) const {
@@ -84,17 +77,18 @@ Result<ConstBytes> RegisteredMemory::Part(uint64_t offset, uint64_t bytes) const
     return Error(StatusCode::kInvalidArgument, "bytes {}+{} of registered memory of {}", offset,
                  bytes, size);
   }
+  const ConstBytes part = bytes_.subspan(offset, bytes);
   const uint64_t end = (offset + bytes + kPageBytes - 1) / kPageBytes;
-  uint64_t unseen = FirstUnseen(offset / kPageBytes, end);
-  if (unseen < end) {
-    SeeFrom(unseen);
-    unseen = FirstUnseen(unseen, end);
+  const uint64_t first = bytes == 0 ? end : FirstUnmapped(offset / kPageBytes, end);
+  if (first == end) return part;
+  auto* const from = const_cast<std::byte*>(bytes_.data()) + first * kPageBytes;
+  if (madvise(from, (end - first) * kPageBytes, MADV_POPULATE_READ) != 0) {
+    return Error(StatusCode::kResourceExhausted, "pages of registered memory: {}",
+                 fabric::ErrnoText(errno));
   }
-  if (bytes > 0 && unseen < end) {
-    return Error(StatusCode::kInvalidArgument,
-                 "bytes {}+{} of registered memory were never written", offset, bytes);
-  }
-  return bytes_.subspan(offset, bytes);
+  for (uint64_t page = first; page < end; ++page)
+    mapped_[page / 64].fetch_or(uint64_t{1} << (page % 64), std::memory_order_relaxed);
+  return part;
 }
 
 }  // namespace ems::server

@@ -71,8 +71,7 @@ Result<std::unique_ptr<Segment>> SegmentPool::Acquire(uint64_t bytes_min) {
       state->ready_bytes -= found->size_bytes();
       state->in_use_bytes += found->size_bytes();
       std::erase_if(state->wanted, [&](const Wanted& w) { return w.bytes == found->size_bytes(); });
-    } else if (large &&
-               options_.bytes - state->in_use_bytes >= RoundUp(bytes_min, fabric::kHugePageBytes)) {
+    } else if (large && Obtainable(*state) >= RoundUp(bytes_min, fabric::kHugePageBytes)) {
       wanted = true;
       Want(*state, RoundUp(bytes_min, fabric::kHugePageBytes));
     }
@@ -137,9 +136,11 @@ bool SegmentPool::growing() {
 
 uint64_t SegmentPool::free_bytes() {
   auto state = state_.Lock();
+  const uint64_t obtainable = Obtainable(*state);
   // After a refusal only what exists counts: what the machine did not give cannot be handed out.
-  const uint64_t limit = state->last_error.ok() ? options_.bytes : state->created_bytes;
-  return limit - std::min(limit, state->in_use_bytes + state->kept_bytes);
+  if (state->last_error.ok()) return obtainable;
+  return std::min(obtainable,
+                  state->created_bytes - std::min(state->created_bytes, state->in_use_bytes));
 }
 
 SegmentPool::Stats SegmentPool::stats() {
@@ -203,7 +204,7 @@ uint64_t SegmentPool::NextWanted(State& state) const {
     const bool made = std::any_of(state.ready.begin(), state.ready.end(), [&](const Ready& ready) {
       return ready.segment->size_bytes() == wanted.bytes;
     });
-    if (made || options_.bytes - state.in_use_bytes < wanted.bytes) continue;
+    if (made || Obtainable(state) < wanted.bytes) continue;
     if (Room(state) >= wanted.bytes) return wanted.bytes;
     if (!state.ready.empty()) CloseReady(state, 0);
     break;  // one after the other; what is closed becomes room in the next round
@@ -213,6 +214,10 @@ uint64_t SegmentPool::NextWanted(State& state) const {
 
 uint64_t SegmentPool::Room(const State& state) const {
   return options_.bytes - std::min(options_.bytes, state.created_bytes + state.kept_bytes);
+}
+
+uint64_t SegmentPool::Obtainable(const State& state) const {
+  return options_.bytes - std::min(options_.bytes, state.in_use_bytes + state.kept_bytes);
 }
 
 uint64_t SegmentPool::NextBytes(State& state) const {
@@ -227,7 +232,7 @@ uint64_t SegmentPool::NextBytes(State& state) const {
     // Room is being made for a large segment: do not fill it with others.
     const bool waits =
         std::any_of(state.wanted.begin(), state.wanted.end(), [&](const Wanted& wanted) {
-          return options_.bytes - state.in_use_bytes >= wanted.bytes &&
+          return Obtainable(state) >= wanted.bytes &&
                  std::none_of(state.ready.begin(), state.ready.end(), [&](const Ready& ready) {
                    return ready.segment->size_bytes() == wanted.bytes;
                  });

@@ -122,6 +122,8 @@ class SegmentPool final {
   uint64_t NextBytes(State& state) const;
   uint64_t NextWanted(State& state) const;
   uint64_t Room(const State& state) const;  // bytes that may be made
+  // Bytes that are not handed out and could be, made or not.
+  uint64_t Obtainable(const State& state) const;
   void CloseReady(State& state, size_t index) const;
   void Make(uint64_t bytes);
   void OnRefused(uint64_t bytes, const Status& error);

@@ -57,7 +57,8 @@ Fd OpenPid(int64_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid
 struct GivenSegment {
   uint32_t id = 0;
   uint64_t bytes = 0;
-  TimePoint called_back{};  // when it was told that the segment is gone; zero: not yet
+  TimePoint gone_at{};  // when it was seen that the segment is gone; zero: it is not
+  bool told = false;    // that it is gone
   bool operator==(const GivenSegment& other) const { return id == other.id; }
 };
 
@@ -118,7 +119,8 @@ struct ShmService::Impl {
   void End(uint64_t id, std::string_view why);
   void Tick();
   void ListStores();
-  bool CallBack(ShmSession* session, const std::vector<uint32_t>& live);
+  bool CallBack(ShmSession* session);
+  void Revoke(ShmSession* session);
   void CountKept(TimePoint now);
 
   const Options options;
@@ -276,8 +278,8 @@ Status ShmService::Impl::Begin(ShmSession* session, const Incoming& arrived,
   EMS_ASSIGN_OR_RETURN(const fabric::PeerCredentials peer,
                        fabric::CredentialsOf(session->socket.get()));
   EMS_RETURN_IF_ERROR(CheckPeer(peer));
+  EMS_RETURN_IF_ERROR(CheckToken(options.store->NameOf(arrived.ns), arrived.token));
   EMS_ASSIGN_OR_RETURN(session->store, options.store->Share(arrived.ns));
-  EMS_RETURN_IF_ERROR(CheckToken(session->store->name(), arrived.token));
   EMS_ASSIGN_OR_RETURN(fabric::ShmSegment page,
                        fabric::ShmSegment::CreatePages(shm::kSessionBytes, true));
   new (page.bytes().data()) shm::SessionPage;
@@ -364,7 +366,7 @@ bool ShmService::Impl::Answer(ShmSession* session, const SessionMessage& request
     }
   } else if (request.op == SessionOp::kSegmentDropped) {
     std::erase_if(session->segments, [&](const GivenSegment& segment) {
-      return segment.id == request.id && segment.called_back != TimePoint();
+      return segment.id == request.id && segment.told;
     });
     return true;
   } else if (request.op == SessionOp::kRegister) {
@@ -466,6 +468,7 @@ void ShmService::Impl::ListStores() {
 }
 
 void ShmService::Impl::Tick() {
+  const TimePoint now = Clock::System().Now();
   std::vector<uint64_t> revoked;
   std::map<const NamespaceStore*, std::vector<uint32_t>> live_of;  // sorted
   for (const auto& [id, session] : sessions) {
@@ -474,24 +477,35 @@ void ShmService::Impl::Tick() {
       live->second = session->store->SegmentIds();
       std::ranges::sort(live->second);
     }
+    for (GivenSegment& segment : session->segments) {
+      if (segment.gone_at == TimePoint() && !std::ranges::binary_search(live->second, segment.id))
+        segment.gone_at = now;
+    }
     if (session->store->closed()) Dismiss(session.get(), "its namespace is gone");
-    if (!session->leaving && !CallBack(session.get(), live->second))
+    if (!session->leaving && !CallBack(session.get()))
       Dismiss(session.get(), "it cannot be reached");
     if (session->store->sharing().parked_bytes() <= session->pin_bytes_max) continue;
     const auto above = session->store->sharing().SessionsAbove(session->pin_bytes_max);
     if (std::ranges::count(above, id) > 0) revoked.push_back(id);
   }
-  CountKept(Clock::System().Now());
+  CountKept(now);
   for (const uint64_t id : revoked) {
     metrics.revoked.Add();
     EMS_LOG(kWarn, "mp_server", "a client holds more views than it may: session ended id={}", id);
-    End(id, "it pins too much");
+    Revoke(sessions.at(id).get());
   }
+}
+
+// Its hazards no longer count. What it has mapped does, until it hangs up.
+void ShmService::Impl::Revoke(ShmSession* session) {
+  session->store->sharing().RemoveSession(session->id);
+  session->store->FreeParked();
+  Dismiss(session, "it pins too much");
 }
 
 // Tells the client about what it was given and is not used any more; what does not fit waits for
 // the next visit. False: it is gone.
-bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>& live) {
+bool ShmService::Impl::CallBack(ShmSession* session) {
   SharedIndex& index = *session->store->sharing().index();
   const auto tell = [&](SessionOp op, uint64_t id) {
     SessionMessage notice;
@@ -502,10 +516,9 @@ bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>
   bool reached = true;
   for (GivenSegment& segment : session->segments) {
     if (session->unsent || !reached) break;
-    if (segment.called_back != TimePoint() || std::ranges::binary_search(live, segment.id))
-      continue;
+    if (segment.told || segment.gone_at == TimePoint()) continue;
     reached = tell(SessionOp::kSegmentGone, segment.id);
-    segment.called_back = Clock::System().Now();
+    segment.told = true;
   }
   std::erase_if(session->tables, [&](uint64_t id) {
     if (session->unsent || !reached || index.HasTable(id)) return false;
@@ -515,14 +528,13 @@ bool ShmService::Impl::CallBack(ShmSession* session, const std::vector<uint32_t>
   return reached;
 }
 
-// What clients keep mapped, though they were told a while ago that it is gone: stopped ones, above
-// all. The pool may not grow by it.
+// What clients keep mapped, though it is gone for a while: stopped ones, above all. The pool may
+// not grow by it.
 void ShmService::Impl::CountKept(TimePoint now) {
   std::map<uint32_t, uint64_t> kept;  // once each, however many clients keep it
   for (const auto& [id, session] : sessions) {
     for (const GivenSegment& segment : session->segments) {
-      if (segment.called_back == TimePoint() || now - segment.called_back < options.drop_patience)
-        continue;
+      if (segment.gone_at == TimePoint() || now - segment.gone_at < options.drop_patience) continue;
       kept.emplace(segment.id, segment.bytes);
       if (std::exchange(session->warned, true)) continue;
       EMS_LOG(kWarn, "mp_server",

@@ -40,14 +40,18 @@ TouchRings::Taken TouchRings::Take(std::span<Hash128> into) {
 size_t TouchRings::TakeFrom(Session* session, std::span<Hash128> into, uint64_t* written) {
   const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
   const uint64_t end = page.touch_count.load(std::memory_order_acquire);
-  const uint64_t count = std::min<uint64_t>(end - session->seen, shm::kTouchesMax);
-  session->seen = end;
+  const uint64_t waiting = std::min<uint64_t>(end - session->seen, shm::kTouchesMax);
+  // As long as there is room in the ring the rest waits for the next call. Of a storm of reads a
+  // sample is enough to tell hot from cold.
+  const bool room = waiting <= shm::kTouchesMax / 2;
+  const uint64_t count = room ? std::min<uint64_t>(waiting, into.size()) : waiting;
+  const uint64_t first = end - waiting;
+  session->seen = first + count;
   *written += count;
-  // Of a storm of reads a sample is enough to tell hot from cold.
   const uint64_t step = (count + into.size() - 1) / into.size();
   size_t taken = 0;
   for (uint64_t i = 0; i < count; i += step) {
-    const shm::Touch& touch = page.touches[(end - count + i) % shm::kTouchesMax];
+    const shm::Touch& touch = page.touches[(first + i) % shm::kTouchesMax];
     into[taken++] = {touch.hash_lo.load(std::memory_order_relaxed),
                      touch.hash_hi.load(std::memory_order_relaxed)};
   }

@@ -2,9 +2,9 @@
 // Which objects clients on this host have used, as their session pages tell: a ring that each
 // client writes and the server reads, for its LRU order.
 //
-// Lossy: what was written over before it was read is lost, and of much a sample is taken, evenly
-// over all of it. Pages are written by clients: each word is read once, and a hash may be that of
-// nothing. Bound: shm::kTouchesMax words a session.
+// Lossy: what was written over before it was read is lost, and of a ring that is more than half
+// full a sample is taken, evenly over all of it. Pages are written by clients: each word is read
+// once, and a hash may be that of nothing. Bound: shm::kTouchesMax words a session.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -28,9 +28,9 @@ class TouchRings final {
 
   struct Taken {
     size_t hashes = 0;     // at the start of `into`, each session's in their order
-    uint64_t written = 0;  // since the last call, but for those lost
+    uint64_t written = 0;  // uses that these stand for
   };
-  // What was written since the last call, an equal share of `into` for each session at most.
+  // What was not taken yet, oldest first, an equal share of `into` for each session at most.
   // Cost: one leaf lock; a cache line, often another core's, for each 4 hashes.
   Taken Take(std::span<Hash128> into);
   // Sum of all `written`.

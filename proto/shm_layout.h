@@ -28,7 +28,7 @@
 namespace ems::shm {
 
 inline constexpr uint64_t kControlMagic = 0x314c5254'43534d45;  // "EMSCTRL1" as it lies in memory
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kIndexShards = 16;
 inline constexpr uint32_t kEntriesPerBucket = 4;
 inline constexpr uint32_t kHazardsMax = 1024;  // views a session may hold at once

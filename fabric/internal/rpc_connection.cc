@@ -34,7 +34,6 @@ constexpr size_t kStagedStepBytes = 4 * kMiB;
 constexpr size_t kStagedCopyBytes = kMiB;
 // While the sender still copies its value in: as much as it does in some 20 us.
 constexpr size_t kStagedFollowBytes = 256 * kKiB;
-constexpr Duration kFollowSpin = std::chrono::microseconds(50);
 constexpr Duration kFollowPause = std::chrono::microseconds(100);
 constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
@@ -293,6 +292,7 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
                                                     std::string_view key) {
   wire::StagedValue staged;
   if (!co_await ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
+  SetTransferDeadline(staged.bytes);
   answer_.Clear();
   const Vigil::Put awake(vigil_);
   const WireStatus status =
@@ -306,6 +306,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
   std::vector<wire::StagedValue> values(request.item_count);
   if (!co_await ReadExact(std::as_writable_bytes(std::span(values)))) co_return false;
   const Vigil::Put awake(vigil_);
+  SetTransferDeadline(wire::kBatchBytesMax);  // of all of them together
   size_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
     const auto [head, key] = items.Next();
@@ -314,6 +315,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
                         ? WireStatus::kInvalid
                         : co_await CopyStaged({&request, key, SlotId(head.slot), head.value_bytes},
                                               values[next]);
+    if (PeerHungUp()) co_return false;
     const ConstBytes raw = wire::RawBytes(result);
     answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
   }
@@ -323,7 +325,6 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
 asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
                                                       const wire::StagedValue& staged) {
   if (put.value_bytes > options_.value_bytes_max) co_return WireStatus::kTooLarge;
-  SetTransferDeadline(put.value_bytes);
   const Result<StagedBytes> source = session_->Staged(staged);
   if (!source.ok()) {
     EMS_LOG(kDebug, "fabric", "staged Put refused: {}", Message(source.status()));
@@ -342,7 +343,8 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
   for (MutableBytes into = target.value; !left.empty();) {
     const ConstBytes part = left.first(std::min(left.size(), step));
     left = left.subspan(part.size());
-    if (!co_await AwaitProgress(*source, source->bytes.size() - left.size()))
+    if (source->progress != nullptr &&
+        !co_await AwaitProgress(*source->progress, source->bytes.size() - left.size()))
       co_return WireStatus::kDeadline;
     if (target.discard) {
       hasher_.Update(part);
@@ -364,24 +366,24 @@ asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
   co_return open.Release()->EndPut(checksum, checksum);
 }
 
-// The sender is expected to be quick, so the thread looks again for a moment before it turns to
-// others. The transfer deadline closes the connection of one that is not.
-asio::awaitable<bool> RpcConnection::AwaitProgress(const StagedBytes& source, uint64_t bytes) {
-  if (source.progress == nullptr) co_return true;
-  const auto there = [&] { return source.progress->load(std::memory_order_acquire) >= bytes; };
-  for (const TimePoint until = Clock::System().Now() + kFollowSpin; !there();) {
-    if (Clock::System().Now() >= until) break;
-  }
-  while (!there()) {
-    timer_.expires_after(kFollowPause);
+// The transfer deadline closes the connection of a sender that does not go on.
+asio::awaitable<bool> RpcConnection::AwaitProgress(const std::atomic<uint64_t>& progress,
+                                                   uint64_t bytes) {
+  const auto there = [&] { return progress.load(std::memory_order_acquire) >= bytes; };
+  if (there()) co_return true;
+  copied_ += kStagedFollowBytes;  // looking takes the others' time, too
+  if (ComesTrueSoon(there)) co_return true;
+  for (Duration pause = kFollowPause; !there(); pause = std::min(2 * pause, 64 * kFollowPause)) {
+    timer_.expires_after(pause);
     asio::error_code error;
     co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-    if (!socket_.is_open() || PeerHungUp()) co_return false;
+    if (PeerHungUp()) co_return false;
   }
   co_return true;
 }
 
 bool RpcConnection::PeerHungUp() {
+  if (!socket_.is_open()) return true;  // it was hung up on, at a deadline
   pollfd poll{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
   return ::poll(&poll, 1, 0) > 0;
 }

@@ -49,9 +49,9 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<wire::WireStatus> CopyStaged(const PutRequest& put,
                                                const wire::StagedValue& staged);
   // Whether the peer has closed its end, or sends no more.
-  // Until `bytes` of the value are there. False: its sender is gone.
-  asio::awaitable<bool> AwaitProgress(const StagedBytes& source, uint64_t bytes);
   bool PeerHungUp();
+  // Until `bytes` of the value are there. False: its sender is gone.
+  asio::awaitable<bool> AwaitProgress(const std::atomic<uint64_t>& progress, uint64_t bytes);
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   // Receives one value and its trailer. False: the connection broke.
   asio::awaitable<bool> ReceiveValue(const PutRequest& put, wire::WireStatus* status);

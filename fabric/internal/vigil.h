@@ -38,4 +38,14 @@ class Vigil final {
   bool keeps_ = false;
 };
 
+// Looks for 50 us whether `holds` comes true: what takes longer is worth sleeping.
+template <typename Holds>
+bool ComesTrueSoon(Holds holds) {
+  const TimePoint until = Clock::System().Now() + Vigil::kSoon / 2;
+  while (!holds()) {
+    if (Clock::System().Now() >= until) return false;
+  }
+  return true;
+}
+
 }  // namespace ems::fabric::internal

@@ -21,7 +21,7 @@ class PutStager final {
  public:
   static constexpr uint64_t kValueBytesMin = 16 * kKiB;  // below it the socket is as fast
   static constexpr uint64_t kCallBytesMax = 64 * kMiB;
-  static constexpr uint64_t kSpareBytesMax = 8 * kMiB;
+  static constexpr uint64_t kSpareBytesMax = 8 * kMiB + StagingMemory::kUnit;
   static constexpr size_t kSparesMax = 4;
   static constexpr uint64_t kFollowBytesMin = 512 * kKiB;  // a call from here on is followed
   static constexpr uint64_t kFollowStep = 64 * kKiB;

@@ -101,7 +101,9 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
   channels.reserve(flights.size());
   for (Flight& flight : flights) channels.push_back(flight.channel.get());
   std::vector<Status> results(flights.size());
-  fabric::RunAll(channels, batch->deadline, results, std::exchange(batch->meanwhile, nullptr));
+  const auto meanwhile =
+      flights.empty() ? nullptr : std::exchange(batch->meanwhile, std::function<void()>());
+  fabric::RunAll(channels, batch->deadline, results, meanwhile);
   for (size_t i = 0; i < flights.size(); ++i) Land(&flights[i], results[i], &round);
   return round;
 }

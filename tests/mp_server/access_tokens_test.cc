@@ -54,8 +54,9 @@ TEST_F(AccessTokensTest, WhatIsWrongWithTheFileIsSaidWithItsLine) {
     EXPECT_NE(Message(read.status()).find("tokens line 2"), std::string_view::npos)
         << read.status();
   }
-  EXPECT_FALSE(Read("blue " + std::string(wire::kTokenBytesMax + 1, 'x')).ok());
-  EXPECT_TRUE(Read("blue " + std::string(wire::kTokenBytesMax, 'x')).ok());
+  EXPECT_FALSE(Read("blue b1u3\nred r3").ok()) << "cut in the middle of a line";
+  EXPECT_FALSE(Read("blue " + std::string(wire::kTokenBytesMax + 1, 'x') + "\n").ok());
+  EXPECT_TRUE(Read("blue " + std::string(wire::kTokenBytesMax, 'x') + "\n").ok());
   EXPECT_FALSE(Read(std::string(AccessTokens::kFileBytesMax + 1, '#')).ok());
   EXPECT_EQ(AccessTokens::Read(folder_.path() + "/none").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(AccessTokens::Read(folder_.path()).ok()) << "a folder is not a file";

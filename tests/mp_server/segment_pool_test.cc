@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <set>
+#include <thread>
 
 #include "tests/mp_server/memory_fixture.h"
 
@@ -56,6 +57,28 @@ TEST(SegmentPoolTest, ALargeSegmentIsMadeOnDemandOutOfReadyOnes) {
   EXPECT_LE(pool.stats().bytes_created, 16 * kMiB);
   EXPECT_EQ(pool.Acquire(17 * kMiB).status().code(), StatusCode::kOutOfRange);
   pool.Release(std::move(*large));
+}
+
+TEST(SegmentPoolTest, WhatClientsKeepIsNotHandedOutAndNobodyIsMadeToWaitForIt) {
+  SegmentPool pool(SmallPool(16 * kMiB));
+  ASSERT_TRUE(pool.WaitReady(16 * kMiB, Soon()).ok());
+  pool.SetKeptByClients(8 * kMiB);
+  const Deadline deadline = Soon();
+  while (pool.stats().bytes_created > 8 * kMiB && !deadline.Passed()) std::this_thread::yield();
+  EXPECT_EQ(pool.stats().bytes_created, 8 * kMiB);
+  EXPECT_EQ(pool.free_bytes(), 8 * kMiB);
+  // Too large to be had: it must not keep ready segments from others.
+  EXPECT_EQ(pool.Acquire(10 * kMiB).status().code(), StatusCode::kResourceExhausted);
+  std::vector<std::unique_ptr<Segment>> held;
+  for (int i = 0; i < 4; ++i) {
+    auto segment = pool.Acquire(1);
+    ASSERT_TRUE(segment.ok()) << segment.status();
+    held.push_back(std::move(*segment));
+  }
+  EXPECT_EQ(pool.free_bytes(), 0u);
+  pool.SetKeptByClients(0);
+  ASSERT_TRUE(pool.WaitReady(16 * kMiB, Soon()).ok());
+  for (auto& segment : held) pool.Release(std::move(segment));
 }
 
 TEST(SegmentPoolTest, AMachineThatRefusesMakesThePoolSmallerAndIsAskedAgain) {
