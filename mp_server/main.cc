@@ -72,7 +72,7 @@ sigset_t BlockStopSignals() {
 }
 
 bool StopAsked(const sigset_t& signals, int wait_ms) {
-  const timespec wait{.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1'000'000};
+  const timespec wait{.tv_sec = wait_ms / 1000, .tv_nsec = int64_t{wait_ms % 1000} * 1'000'000};
   return sigtimedwait(&signals, nullptr, &wait) > 0;
 }
 

@@ -41,7 +41,7 @@ void CheckCopy(size_t size, size_t from_shift, size_t into_shift, bool hashed) {
 
 TEST(CopyValueTest, EveryByteArrivesAtAnyLengthAndAlignment) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{100}, size_t{4096}, size_t{65537}}) {
-    for (const size_t shift : {0, 1, 16, 63}) {
+    for (const size_t shift : {0u, 1u, 16u, 63u}) {
       CheckCopy(size, 0, shift, false);
       CheckCopy(size, shift, 0, true);
     }
@@ -52,8 +52,8 @@ TEST(CopyValueTest, EveryByteArrivesAtAnyLengthAndAlignment) {
 TEST(CopyValueTest, LargeCopiesArriveByEitherWay) {
   for (const size_t size :
        {kLargeCopyBytes, kLargeCopyBytes + 1, kLargeCopyBytes + 4097, size_t{3 * kMiB + 12345}}) {
-    for (const size_t into_shift : {0, 1, 15, 16, 33}) {
-      for (const size_t from_shift : {0, 7}) {
+    for (const size_t into_shift : {0u, 1u, 15u, 16u, 33u}) {
+      for (const size_t from_shift : {0u, 7u}) {
         for (int again = 0; again < 3; ++again) {
           CheckCopy(size, from_shift, into_shift, again % 2 == 0);
           CheckCopy(size, from_shift, into_shift, again % 2 != 0);
@@ -67,6 +67,7 @@ TEST(CopyValueTest, ThreadsCopyAtTheSameTime) {
   const std::vector<std::byte> source = RandomBytes(kMiB, 3);
   std::vector<Thread> threads;
   std::atomic<int> right{0};
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back("copier", [&] {
       std::vector<std::byte> target(source.size());

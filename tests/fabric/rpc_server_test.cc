@@ -164,7 +164,7 @@ TEST(RpcServerTest, ABatchOfStagedValuesHasAStatusForEach) {
   wire::FrameHeader header = testing::MakeHeader(Op::kMultiPutStaged, 4);
   header.item_count = 3;
   std::string body;
-  for (const uint64_t bytes : {2, 3, 4}) {
+  for (const uint64_t bytes : {2u, 3u, 4u}) {
     wire::ItemHead head;
     head.key_bytes = 1;
     head.value_bytes = bytes;
@@ -229,7 +229,7 @@ TEST(RpcServerTest, PipelinedRequestsAreAllAnswered) {
   constexpr uint32_t kPairs = 200;
   for (uint32_t i = 0; i < kPairs; ++i) {
     const std::string key = "k" + std::to_string(i);
-    frames += PutFrame(2 * i, key, MakeValue("ns", key, i, i * 37));
+    frames += PutFrame(2 * i, key, MakeValue("ns", key, i, size_t{i} * 37));
     frames += KeyFrame(Op::kGet, 2 * i + 1, key);
   }
   // A reader of its own, so that neither side waits for the other.
@@ -240,7 +240,7 @@ TEST(RpcServerTest, PipelinedRequestsAreAllAnswered) {
     ASSERT_TRUE(put && get) << i;
     EXPECT_EQ(put->header.request_id, 2 * i);
     EXPECT_EQ(get->header.request_id, 2 * i + 1);
-    EXPECT_EQ(get->body, MakeValue("ns", "k" + std::to_string(i), i, i * 37));
+    EXPECT_EQ(get->body, MakeValue("ns", "k" + std::to_string(i), i, size_t{i} * 37));
   }
 }
 

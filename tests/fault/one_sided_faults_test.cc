@@ -196,7 +196,8 @@ TEST_F(OneSidedFaultsTest, ViewsKeepTheirBytesWhenTheirServerIsExpelledAndComesB
   }
   for (const auto& [i, view] : views) {
     const auto wrong = std::ranges::find_if(
-        view.bytes(), [&](std::byte b) { return b != static_cast<std::byte>(letter(i)); });
+        view.bytes(),
+        [right = static_cast<std::byte>(letter(i))](std::byte b) { return b != right; });
     ASSERT_EQ(wrong, view.bytes().end()) << "the view of " << name(i) << " reads another object";
   }
 }
@@ -206,6 +207,7 @@ TEST_F(OneSidedFaultsTest, SevenHundredSegmentsAreMappedInOneSession) {
   constexpr int kKeys = 700;
   const std::string value(1200 * kKiB, 'x');
   std::vector<std::string> keys;
+  keys.reserve(kKeys);
   for (int i = 0; i < kKeys; ++i) keys.push_back("k" + std::to_string(i));
   {
     auto other = cluster_->Connect(TransportChoice::kTcp);
@@ -215,6 +217,7 @@ TEST_F(OneSidedFaultsTest, SevenHundredSegmentsAreMappedInOneSession) {
     }
   }
   std::vector<KeyItem> items;
+  items.reserve(keys.size());
   for (const std::string& key : keys) items.push_back({.key = key, .route_key = {}});
   EXPECT_TRUE(Eventually([&] {
     const uint64_t before = client_->stats().one_sided;

@@ -27,7 +27,7 @@ constexpr uint64_t kValueBytesMax = 256 * kKiB;
 constexpr uint64_t kKeys = 10 * kPoolBytes / (kValueBytesMax / 2);
 
 int StormSeconds() {
-  const char* wanted = std::getenv("EMS_STORM_SECONDS");
+  const char* wanted = std::getenv("EMS_STORM_SECONDS");  // NOLINT(concurrency-mt-unsafe)
   return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 30;
 }
 

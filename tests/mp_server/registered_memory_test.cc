@@ -81,13 +81,14 @@ TEST_F(RegisteredMemoryTest, PartsAreReadAndWhatWasNeverWrittenIsZero) {
 TEST_F(RegisteredMemoryTest, EachPageIsThereOnceItsPartWasAskedFor) {
   constexpr uint64_t kPages = 256;
   Make(kPages * kPage);
-  for (const uint64_t page : {63, 64, 65, 0, 255, 128, 127, 62}) {
+  for (const uint64_t page : {63u, 64u, 65u, 0u, 255u, 128u, 127u, 62u}) {
     ASSERT_TRUE(Reads(page * kPage + 5, kPage - 5));
   }
   ASSERT_TRUE(Reads(190 * kPage + 1, 4 * kPage)) << "across a word of the bits";
   std::vector<unsigned char> there(kPages);
   ASSERT_EQ(mincore(client_->bytes().data(), kPages * kPage, there.data()), 0);
-  for (const uint64_t page : {0, 62, 63, 64, 65, 127, 128, 190, 191, 192, 193, 194, 255})
+  for (const uint64_t page :
+       {0u, 62u, 63u, 64u, 65u, 127u, 128u, 190u, 191u, 192u, 193u, 194u, 255u})
     EXPECT_EQ(there[page] & 1, 1) << page;
   EXPECT_EQ(there[10] & 1, 0) << "nobody asked for it";
 }

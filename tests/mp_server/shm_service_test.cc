@@ -214,7 +214,7 @@ TEST_F(ShmServiceTest, WhatIsNotOfItsNamespaceIsNotGiven) {
   Peer peer = Connect(kNs);
   ASSERT_TRUE(peer.Next().has_value());
   int given = 0;
-  for (uint64_t id : {0, 1, 2, 3, 4, 5, 1'000'000}) {
+  for (uint64_t id : {0u, 1u, 2u, 3u, 4u, 5u, 1'000'000u}) {
     const auto answer = peer.Ask(SessionOp::kSegment, id);
     ASSERT_TRUE(answer.has_value());
     if (answer->status() != WireStatus::kOk) {

@@ -68,7 +68,7 @@ TEST_F(TouchRingsTest, WhatHasRoomInTheRingWaitsForItsTurn) {
   shm::SessionPage* page = AddPage(1);
   for (uint64_t i = 0; i < 250; ++i) Use(page, 1, i);
   uint64_t next = 0;
-  for (const size_t expected : {100, 100, 50, 0}) {
+  for (const size_t expected : {100u, 100u, 50u, 0u}) {
     const std::vector<Hash128> taken = Take(100);
     ASSERT_EQ(taken.size(), expected);
     for (const Hash128& hash : taken) EXPECT_EQ(hash.lo, next++);

@@ -68,7 +68,7 @@ struct OneSidedTest : ::testing::Test {
 
 struct WarmTest : OneSidedTest {
   void SetUp() override {
-    image.Put(1024 * 1024, "warm", "warm", 1);
+    image.Put(kMiB, "warm", "warm", 1);
     Follow();
   }
 };
@@ -79,7 +79,7 @@ TEST_F(OneSidedTest, BeforeTheFirstViewTheServerIsAsked) {
 }
 
 TEST_F(OneSidedTest, MemoriesThatAreNotHereYetAreAskedForMeanwhile) {
-  image.Put(1024 * 1024, "warm", "warm", 1);
+  image.Put(kMiB, "warm", "warm", 1);
   Follow();
   EXPECT_GT(sided->stats().not_attached, 0U);
   EXPECT_EQ(sided->stats().one_sided, 1U);
@@ -181,6 +181,7 @@ TEST_F(WarmTest, ViewsAreHeldAndCounted) {
 TEST_F(WarmTest, ManyKeysAreSettledInOneSweep) {
   std::vector<std::string> names;
   std::vector<KeyItem> keys;
+  names.reserve(100);
   for (int i = 0; i < 100; ++i) names.push_back("many" + std::to_string(i));
   uint64_t at = 0;
   for (size_t i = 0; i < names.size(); i += 3) {
@@ -188,6 +189,7 @@ TEST_F(WarmTest, ManyKeysAreSettledInOneSweep) {
     image.Put(at, names[i], stored, 100 + i);
     at += PoolImage::SizeOf(names[i], stored);
   }
+  keys.reserve(names.size() + 1);
   for (const std::string& name : names) keys.push_back({.key = name});
   keys.push_back({.key = ""});
   std::vector<Result<uint64_t>> lengths(keys.size(), Result<uint64_t>(uint64_t{0}));
@@ -225,6 +227,7 @@ TEST_F(WarmTest, ReadersSurviveServersThatComeAndGo) {
   std::atomic<bool> stop{false};
   std::atomic<int> hits{0}, wrong{0};
   std::vector<Thread> readers;
+  readers.reserve(2);
   for (int i = 0; i < 2; ++i) {
     readers.emplace_back("reader", [&] {
       std::string copy;

@@ -112,6 +112,7 @@ TEST_F(RouterTest, BatchesGoToTheOwnersAndComeBackInOrder) {
   Install(1, {1, 2});
   Router router(Options(), &views_, {});
   std::vector<std::string> names;
+  names.reserve(50);
   for (int i = 0; i < 50; ++i) names.push_back("k" + std::to_string(i));
   Call put(Op::kPut, names);
   Call get(Op::kGet, names), exists(Op::kExists, names), remove(Op::kRemove, names);
@@ -352,6 +353,7 @@ TEST_F(RouterTest, ManyThreadsShareFewConnections) {
   Router router(Options(2), &views_, {});
   std::vector<Thread> threads;
   std::atomic<int> wrong{0};
+  threads.reserve(6);
   for (int t = 0; t < 6; ++t) {
     threads.emplace_back("caller" + std::to_string(t), [&, t] {
       for (int i = 0; i < 50; ++i) {
