@@ -15,6 +15,7 @@ constexpr int kAheadSteps = 64;       // what one Publish frees at most
 constexpr uint32_t kRememberPuts = 256;
 constexpr Duration kAskEvery = std::chrono::milliseconds(1);
 constexpr Duration kFreshenEvery = std::chrono::milliseconds(1);
+constexpr int kFreshenRounds = 4;
 constexpr size_t kDoomedStep = 16;
 constexpr size_t kLeftoversMax = 1024;
 
@@ -146,7 +147,8 @@ void NamespaceStore::FreshenOrder() {
   if (now < due || !next_fresh_ns_.compare_exchange_strong(due, now + kFreshenEvery.count(),
                                                            std::memory_order_relaxed))
     return;
-  TakeTouches(ObjectIndex::kTouchesMax);
+  for (int i = 0; i < kFreshenRounds && TakeTouches(ObjectIndex::kTouchesMax); ++i) {
+  }
 }
 
 // Makes up for what a Put has taken. One thread at a time; others leave it to that one, or to their

@@ -151,6 +151,9 @@ Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(NamespaceStore* aske
   if (options.pool->growing())
     return Error(StatusCode::kUnavailable, "{}", Message(segment.status()));
   const uint64_t standard = options.pool->segment_bytes();
+  const uint64_t bytes = RoundUp(bytes_min, fabric::kHugePageBytes);
+  if (std::max(bytes, standard) + options.pool->stats().bytes_kept > options.pool->bytes_max())
+    return segment;  // clients keep too much: giving up others' memory would not help
   if (bytes_min <= standard) {
     // What is free is being made and will be there shortly; until then the asker evicts its own.
     if (options.pool->free_bytes() < standard && MayTakeNow(asker)) TakeFromOthers(asker, standard);
@@ -158,9 +161,6 @@ Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(NamespaceStore* aske
   }
   // A large segment: room for it comes from empty segments, from others above their share, and from
   // the asker itself.
-  const uint64_t bytes = RoundUp(bytes_min, fabric::kHugePageBytes);
-  if (bytes + options.pool->stats().bytes_kept > options.pool->bytes_max())
-    return segment;  // clients keep too much: giving up others' memory would not help
   if (options.pool->free_bytes() < bytes && asker->HasSegmentOf(bytes_min))
     return segment;  // empty one of those
   asker->ReleaseEmpty(0);

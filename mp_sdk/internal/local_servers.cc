@@ -128,7 +128,12 @@ void LocalServers::Run() {
     for (const auto& server : servers_) {
       if (server->owner == nullptr) continue;
       if (staging_ != nullptr && !std::exchange(server->offered, true)) {
-        server->owner->Offer(staging_->memory());
+        if (const Status whole = staging_->MakePages(); whole.ok()) {
+          server->owner->Offer(staging_->memory());
+        } else {
+          EMS_LOG(kWarn, "mp_sdk", "Puts take the socket server={} reason=\"{}\"",
+                  server->node.name, ToString(whole));
+        }
       }
       if (!server->owner->Send()) {
         Detach(server.get());

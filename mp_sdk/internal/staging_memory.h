@@ -2,7 +2,7 @@
 // One sealed memfd of a client, cut into buffers that servers of this host can read.
 //
 // Best fit, 4 KiB-aligned, neighbours coalesce. Invariant: a range is free or in exactly one
-// buffer. Bound: the bytes it was made with; pages are made when they are first handed out.
+// buffer. Bound: the bytes it was made with; all pages are made when a server is to read them.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,6 +32,10 @@ class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
   // Where `value` lies in the memory; nullopt when not all of it does. Cost: two comparisons.
   std::optional<uint64_t> OffsetOf(ConstBytes value) const;
   const fabric::SharedMemory& memory() const { return *memory_; }
+  // Makes all its pages: servers map no memory with holes, which they could be made to pay for.
+  // Cost: about 0.25 ms a MiB, the first time. Errors: kResourceExhausted  the machine has no such
+  // memory
+  Status MakePages() const { return memory_->Populate(0, memory_->bytes().size()); }
 
  private:
   friend class ems::StagingBuffer;
