@@ -375,6 +375,7 @@ std::string Server::Impl::StatsJson() {
   json["gets"] = counts.gets;
   json["hits"] = counts.hits;
   json["shm_sessions"] = static_cast<uint64_t>(metrics.shm().sessions.value());
+  json["shm_registered_bytes"] = static_cast<uint64_t>(metrics.shm().registered_bytes.value());
   json["pool"] = {
       {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
       {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},

@@ -1,6 +1,7 @@
 #include "mp_sdk/internal/batch_planner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/checksum.h"
@@ -111,7 +112,10 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
 
 void Frame::Fail(const Status& status) {
   for (BatchItem* item : items_) {
-    if (item->open) batch_->Finish(item, status);
+    if (!item->open) continue;
+    // Out of time: what the server said before, if it did, is the better reason.
+    const bool waited = status.code() == StatusCode::kDeadlineExceeded && !item->status.ok();
+    batch_->Finish(item, waited ? std::exchange(item->status, OkStatus()) : status);
   }
 }
 

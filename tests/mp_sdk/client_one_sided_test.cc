@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "common/checksum.h"
+#include "common/thread_pool.h"
 #include "mp_sdk/client.h"
 #include "tests/support/cluster.h"
 #include "tests/support/memory_server.h"
@@ -49,6 +52,11 @@ struct OneSidedTest : ::testing::Test {
     })) << client->stats().not_attached
         << " not attached, " << client->stats().not_current << " not current, "
         << client->stats().not_conclusive << " not conclusive";
+  }
+  nlohmann::json Stats() {
+    const auto text = other->ServerStats(Cluster::ServerName(0), std::chrono::seconds(5));
+    EXPECT_TRUE(text.ok()) << text.status();
+    return nlohmann::json::parse(text.value_or("{}"));
   }
   // How many of the keys of `work` were settled without the server.
   template <typename Work>
@@ -156,7 +164,7 @@ TEST_F(OneSidedTest, BatchesMixHitsAndMisses) {
   std::vector<PutItem> puts;
   for (int i = 0; i < 300; ++i) {
     names.push_back("batch-" + std::to_string(i));
-    values.push_back(MakeValue("ns", names.back(), 1, static_cast<size_t>(100 + i * 40)));
+    values.push_back(MakeValue("ns", names.back(), 1, 100 + static_cast<size_t>(i) * 40));
   }
   for (size_t i = 0; i < names.size(); i += 2) {
     puts.push_back({.key = names[i], .value = std::string_view(values[i])});
@@ -188,7 +196,11 @@ TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   const std::string value = MakeValue("ns", "staged", 1, 200'000);
   std::ranges::copy(AsBytes(value), buffer->bytes().begin());
-  for (int i = 0; i < 50; ++i) {  // at first over the socket, then in place
+  ASSERT_TRUE(client->Put("first", std::string_view("attaches")).ok());
+  WarmUp("first");
+  // The server maps the memory, or nothing below would be put from there.
+  EXPECT_TRUE(Eventually([&] { return Stats()["shm_registered_bytes"].get<uint64_t>() > 0; }));
+  for (int i = 0; i < 50; ++i) {
     const std::string key = "staged" + std::to_string(i);
     ASSERT_TRUE(client->Put(key, ConstBytes(buffer->bytes())).ok());
     EXPECT_EQ(*other->Get(key), value);
@@ -198,6 +210,7 @@ TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
   std::vector<PutItem> items;
   const ConstBytes bytes = buffer->bytes();
   const std::vector<ConstBytes> parts = {bytes.first(10), bytes.subspan(10, 90)};
+  names.reserve(30);
   for (int i = 0; i < 30; ++i) names.push_back("mixed" + std::to_string(i));
   for (size_t i = 0; i < names.size(); ++i) {
     items.push_back({.key = names[i], .value = ConstBuffers(bytes.first(100))});
@@ -207,6 +220,52 @@ TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
   for (const Status& status : client->MultiPut(items)) EXPECT_TRUE(status.ok()) << status;
   for (const std::string& key : names) EXPECT_EQ(*other->Get(key), value.substr(0, 100));
   EXPECT_EQ(client->Put("staged0", ConstBytes(bytes.first(5))).code(), StatusCode::kAlreadyExists);
+}
+
+// A table for 65,536 objects has to be replaced by a larger one meanwhile.
+TEST_F(OneSidedTest, TheIndexGrowsUnderAReader) {
+  constexpr int kSteady = 500, kBatch = 1000, kBatches = 40;
+  std::vector<std::string> steady;
+  std::vector<KeyItem> keys;
+  steady.reserve(kSteady);
+  keys.reserve(kSteady);
+  for (int i = 0; i < kSteady; ++i) {
+    steady.push_back("steady-" + std::to_string(i));
+    ASSERT_TRUE(client->Put(steady.back(), std::string_view(steady.back())).ok());
+  }
+  for (const std::string& key : steady) keys.push_back({.key = key});
+  WarmUp(steady[0]);
+  const uint64_t table_bytes = Stats()["namespaces"][0]["shared_index_bytes"];
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0}, missed{0};
+  Thread reader("reader", [&] {
+    while (!stop.load()) {
+      for (const Result<bool>& there : client->MultiExists(keys))
+        missed += there.ok() && *there ? 0 : 1;
+      const Result<std::string> value = client->Get(steady[static_cast<size_t>(rounds % kSteady)]);
+      missed += value.ok() && *value == steady[static_cast<size_t>(rounds % kSteady)] ? 0 : 1;
+      ++rounds;
+    }
+  });
+  for (int batch = 0; batch < kBatches; ++batch) {
+    std::vector<std::string> names;
+    std::vector<PutItem> items;
+    names.reserve(kBatch);
+    items.reserve(kBatch);
+    for (int i = 0; i < kBatch; ++i) names.push_back(fmt::format("grow-{}-{}", batch, i));
+    for (const std::string& name : names)
+      items.push_back({.key = name, .value = std::string_view("x")});
+    for (const Status& put : other->MultiPut(items)) ASSERT_TRUE(put.ok()) << put;
+  }
+  EXPECT_TRUE(Eventually(
+      [&] { return Stats()["namespaces"][0]["shared_index_bytes"] >= 2 * table_bytes; }));
+  const int before = rounds;
+  EXPECT_TRUE(Eventually([&] { return rounds > before + 10; }));
+  stop.store(true);
+  reader.Join();
+  EXPECT_EQ(missed, 0) << "of " << rounds << " rounds";
+  ASSERT_TRUE(
+      Eventually([&] { return OneSided([&] { (void)client->MultiExists(keys); }) == kSteady; }));
 }
 
 TEST_F(OneSidedTest, AServerThatEndsAndReturnsIsReadAgain) {
