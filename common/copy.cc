@@ -163,6 +163,7 @@ void CopyBy(Way way, MutableBytes into, const std::byte* from, PieceHasher* hash
 }  // namespace
 
 void CopyValue(MutableBytes into, const std::byte* from, PieceHasher* hasher) {
+  if (into.empty()) return;
   if (!kCanStream || into.size() < kLargeCopyBytes) return CopyBy(Way::kCached, into, from, hasher);
   static FasterWay plain, hashed;
   FasterWay& ways = hasher == nullptr ? plain : hashed;

@@ -48,13 +48,18 @@ void CheckRequest(ConstBytes bytes) {
   EMS_CHECK(IsKeyed(header.op) == (header.key_bytes > 0));
   if (header.op == Op::kPut) {
     EMS_CHECK(header.body_bytes >= kTrailerBytes && header.body_bytes - kTrailerBytes <= kValueMax);
+  } else if (header.op == Op::kAttach) {
+    EMS_CHECK(header.body_bytes <= kTokenBytesMax);
   } else if (!IsMulti(header.op)) {
-    EMS_CHECK(header.body_bytes <= sizeof(HelloBody));
+    EMS_CHECK(header.body_bytes <= std::max(sizeof(HelloBody), sizeof(StagedValue)));
   } else {
     EMS_CHECK(header.item_count > 0 && header.item_count <= kBatchItemsMax);
     const uint64_t table = uint64_t{header.item_count} * (sizeof(ItemHead) + kKeyBytesMax);
     const uint64_t trailers = uint64_t{header.item_count} * kTrailerBytes;
-    const uint64_t values = header.op == Op::kMultiPut ? kBatchBytesMax + trailers : 0;
+    const uint64_t staged = uint64_t{header.item_count} * sizeof(StagedValue);
+    const uint64_t values = header.op == Op::kMultiPut         ? kBatchBytesMax + trailers
+                            : header.op == Op::kMultiPutStaged ? staged
+                                                               : 0;
     EMS_CHECK(header.body_bytes <= table + values);
     WalkTable(header, bytes.subspan(kHeaderBytes));
   }
