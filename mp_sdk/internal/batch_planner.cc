@@ -127,7 +127,11 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
   }
   if (StaysOpen(status)) {
     if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = status;
-    item->status = wire::ToStatus(status, text);  // what the caller sees if time runs out now
+    // What the caller sees if time runs out now. Only a Put waits for room; who reads or removes
+    // waits for a server that is not able to answer yet.
+    const bool no_room = status != WireStatus::kRetryLater || batch_->op == Op::kPut;
+    item->status = no_room ? wire::ToStatus(status, text)
+                           : Error(StatusCode::kUnavailable, "the server asked to wait: {}", text);
     return;
   }
   // A Remove that is asked again after a broken connection may find its own work done.
