@@ -33,8 +33,8 @@ class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
   std::optional<uint64_t> OffsetOf(ConstBytes value) const;
   const fabric::SharedMemory& memory() const { return *memory_; }
   // Makes all its pages: servers map no memory with holes, which they could be made to pay for.
-  // Cost: about 0.25 ms a MiB, the first time. Errors: kResourceExhausted  the machine has no such
-  // memory
+  // Cost: about 0.7 ms a MiB, 0.1 ms when they are there. Errors: kResourceExhausted  the machine
+  // has no such memory
   Status MakePages() const { return memory_->Populate(0, memory_->bytes().size()); }
 
  private:

@@ -8,15 +8,10 @@
 #include <random>
 #include <vector>
 
+#include "tests/common/random_bytes.h"
+
 namespace ems {
 namespace {
-
-std::vector<std::byte> RandomBytes(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-  return bytes;
-}
 
 const std::vector<size_t> kSizes = {
     0, 1, kPieceBytes - 1, kPieceBytes, kPieceBytes + 1, 2 * kPieceBytes, 3 * kPieceBytes + 17};

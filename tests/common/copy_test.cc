@@ -4,20 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <vector>
 
 #include "common/thread_pool.h"
+#include "tests/common/random_bytes.h"
 
 namespace ems {
 namespace {
-
-std::vector<std::byte> RandomBytes(size_t size, uint32_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
 
 // Copies between buffers shifted by `from_shift` and `into_shift` and looks at everything.
 void CheckCopy(size_t size, size_t from_shift, size_t into_shift, bool hashed) {

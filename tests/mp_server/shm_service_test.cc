@@ -136,6 +136,20 @@ class ShmServiceTest : public ::testing::Test {
     }
     return true;
   }
+  // Memory that a client was told to drop counts at once.
+  void StartWithoutPatience() {
+    ShmService::Options options;
+    options.drop_patience = Duration(0);
+    Start(options);
+  }
+  // Reads the Welcome and asks for segments until one is given; its number.
+  static uint64_t TakeSegment(Peer* peer) {
+    EXPECT_TRUE(peer->Next().has_value());
+    uint64_t id = 1;
+    while (id < 100 && peer->Ask(SessionOp::kSegment, id)->status() != WireStatus::kOk) ++id;
+    EXPECT_LT(id, 100u);
+    return id;
+  }
   uint64_t ParkedBytes() { return store_->Usage()[0].parked_bytes; }
   static Fd Memory(uint64_t bytes, int seals) {
     Fd fd(memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -370,15 +384,10 @@ TEST_F(ShmServiceTest, AClientThatPinsTooMuchLosesItsSession) {
 }
 
 TEST_F(ShmServiceTest, SegmentsThatAreGoneAreCalledBackAndCountUntilTheyAreDropped) {
-  ShmService::Options options;
-  options.drop_patience = Duration(0);
-  Start(options);
+  StartWithoutPatience();
   Put(kNs, "key", "value");
   Peer peer = Connect();
-  ASSERT_TRUE(peer.Next().has_value());
-  uint64_t id = 1;
-  while (id < 100 && peer.Ask(SessionOp::kSegment, id)->status() != WireStatus::kOk) ++id;
-  ASSERT_LT(id, 100u);
+  const uint64_t id = TakeSegment(&peer);
   store_->Remove(kNs, "key");
   auto shared = store_->Share(kNs);
   ASSERT_TRUE(shared.ok());
@@ -397,14 +406,10 @@ TEST_F(ShmServiceTest, SegmentsThatAreGoneAreCalledBackAndCountUntilTheyAreDropp
 }
 
 TEST_F(ShmServiceTest, WhatASessionThatWasToldToGoKeepsCountsToo) {
-  ShmService::Options options;
-  options.drop_patience = Duration(0);
-  Start(options);
+  StartWithoutPatience();
   Put(kNs, "key", "value");
   Peer peer = Connect();
-  ASSERT_TRUE(peer.Next().has_value());
-  uint64_t id = 1;
-  while (id < 100 && peer.Ask(SessionOp::kSegment, id)->status() != WireStatus::kOk) ++id;
+  const uint64_t id = TakeSegment(&peer);
   peer.Send(SessionOp::kSegmentDropped, id);  // not yet: it was not called back
   table_.by_id.erase(kNs.id);
   table_.version = 2;
