@@ -152,7 +152,7 @@ Status Insert(ObjectStore& store, NamespaceRef ns, const Object& object, uint64_
   if (where != nullptr) *where = room->value().data();
   bool stored = false;
   const TimePoint filled = Now();
-  EMS_RETURN_IF_ERROR(store.Publish(std::move(*room), checksum, false, &stored));
+  EMS_RETURN_IF_ERROR(store.Publish(std::move(*room), checksum, {}, &stored));
   reserve->Record(reserved - start);
   if (put != nullptr) put->Record((reserved - start) + (Now() - filled));
   return OkStatus();

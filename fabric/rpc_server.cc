@@ -267,7 +267,10 @@ void RpcServer::Impl::Stop(Duration patience) {
   for (const auto& thread : io) thread->thread.Join();
   // Coroutines die with their io_context; sessions release what they pin. Connections go first:
   // they belong to the context.
-  for (const auto& thread : io) thread->connections.clear();
+  for (const auto& thread : io) {
+    for (const auto& connection : thread->connections) connection->IgnoreWakes();
+    thread->connections.clear();
+  }
   tcp.reset();  // they belong to the first context
   unix_acceptor.reset();
   io.clear();

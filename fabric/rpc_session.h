@@ -5,6 +5,7 @@
 // The transport reads headers, keys and tables, receives values straight into the memory a session
 // names, checksums them on the way, and sends answers straight from the memory a session lends.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,11 +21,12 @@
 namespace ems::fabric {
 
 // What to do with a request: answer with `status`, or ask again after `wait` (a view or room is
-// about to come). The transport stops asking when the request's deadline or 200 ms have passed,
-// whichever is first, and answers `status`.
+// about to come), or as soon as the session's waker is called. The transport stops asking when the
+// request's deadline or `patience` have passed, whichever is first, and answers `status`.
 struct Outcome {
   wire::WireStatus status = wire::WireStatus::kOk;
   Duration wait{0};
+  Duration patience = std::chrono::milliseconds(200);
 };
 
 // An answer in the making; re-used by the connection, so that a steady state allocates nothing.
@@ -45,6 +47,7 @@ struct PutRequest {
   std::string_view key;
   SlotId slot;
   uint64_t value_bytes;
+  uint32_t index = 0;  // which Put of its request it is
 };
 
 struct PutTarget {
@@ -80,6 +83,15 @@ class Session {
   virtual wire::WireStatus EndPut(uint64_t checksum, uint64_t expected) = 0;
   // The connection broke in the middle of it.
   virtual void AbortPut() = 0;
+  // All values of the request are in place; `statuses`, by index, are what will be answered. May
+  // wait until they are what they were to be (durable, say), and replaces those that will not be.
+  virtual Outcome AwaitPuts(std::span<wire::WireStatus> statuses) {
+    (void)statuses;
+    return {};
+  }
+  // Before anything else: what to call, on any thread and at any time, even when the connection has
+  // gone, so that a request which waits is asked about at once.
+  virtual void SetWaker(std::function<void()> waker) { (void)waker; }
 
   // The value of a PutStaged or of an item of MultiPutStaged. Errors: kInvalidArgument  nothing of
   // this sender lies there    kUnimplemented  no memory is shared here

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "fabric/rpc_session.h"
-#include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/shm_service.h"
+#include "mp_server/tiered_store.h"
 
 namespace ems::server {
 
@@ -21,7 +21,7 @@ namespace ems::server {
 class DataService final : public fabric::SessionFactory {
  public:
   // `stats_json` renders the answer to Stats. All must outlive the service and its sessions.
-  DataService(ObjectStore* store, const Ownership* ownership, const ServerMetrics* metrics,
+  DataService(TieredStore* store, const Ownership* ownership, const ServerMetrics* metrics,
               uint64_t boot_id, uint64_t value_bytes_max, std::function<std::string()> stats_json)
       : store_(store),
         ownership_(ownership),
@@ -42,7 +42,7 @@ class DataService final : public fabric::SessionFactory {
 
  private:
   friend class DataSession;
-  ObjectStore* store_;
+  TieredStore* store_;
   const Ownership* ownership_;
   const ServerMetrics* metrics_;
   const uint64_t boot_id_;

@@ -245,20 +245,23 @@ void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, Ob
                                                              PieceCount(entry->value_bytes));
 }
 
-bool NamespaceStore::MayPublish(const void* self, uint16_t slot) {
-  const auto* store = static_cast<const NamespaceStore*>(self);
-  return !store->closed_.load(std::memory_order_acquire) && store->options_.owned->Has(slot);
+bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
+  const auto& admission = *static_cast<const Admission*>(given);
+  const NamespaceStore& store = *admission.store;
+  if (admission.cancelled != nullptr && admission.cancelled->load(std::memory_order_acquire))
+    return false;
+  return !store.closed_.load(std::memory_order_acquire) && store.options_.owned->Has(slot);
 }
 
-Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum, bool overwrite,
-                               bool* stored) {
+Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
+                               const PublishOptions& options, bool* stored) {
   EMS_CHECK(reservation.entry_ != nullptr, "publishing an empty reservation");
   return reservation.store_->PublishEntry(std::exchange(reservation.entry_, nullptr), checksum,
-                                          overwrite, stored);
+                                          options, stored);
 }
 
-Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum, bool overwrite,
-                                    bool* stored) {
+Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
+                                    const PublishOptions& options, bool* stored) {
   *stored = false;
   entry->checksum = checksum;
   ObjectHeader* header = entry->header();
@@ -269,13 +272,17 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum, bool 
   const Footprint footprint{
       entry->size_class,
       entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
-  const ObjectIndex::Linked linked = index_.Link(entry, overwrite, &MayPublish, this);
+  const Admission admission{this, options.cancelled};
+  const bool pin = options.pin != nullptr;
+  const ObjectIndex::Linked linked =
+      index_.Link(entry, options.overwrite, pin, &MayPublish, &admission);
   switch (linked.outcome) {
     case ObjectIndex::LinkOutcome::kReplaced:
       DropHold(linked.replaced, kLinked);
       [[fallthrough]];
     case ObjectIndex::LinkOutcome::kInserted:
       *stored = true;
+      if (pin) *options.pin = ObjectPin(shared_from_this(), entry);
       MakeAhead(footprint);
       return OkStatus();
     case ObjectIndex::LinkOutcome::kDuplicate:
@@ -334,9 +341,10 @@ void NamespaceStore::FreeNow(ObjectEntry* entry) {
 }
 
 void NamespaceStore::Sweep(Admit admit) {
+  const Admission admission{this, nullptr};
   ObjectIndex::SweepCursor cursor;
   std::vector<ObjectEntry*> dropped;
-  while (index_.Sweep(admit, this, &cursor, &dropped)) {
+  while (index_.Sweep(admit, &admission, &cursor, &dropped)) {
     for (ObjectEntry* entry : dropped) DropHold(entry, kLinked);
     dropped.clear();
   }

@@ -66,6 +66,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     std::shared_ptr<const OwnedSlots> owned;
     const Clock* clock = &Clock::System();
     EvictionPolicyFactory policy;  // default: LRU
+    bool another_tier = false;     // as in ObjectStore::Options
     Hash128 (*hash)(std::string_view key) = &KeyHash;
   };
   explicit NamespaceStore(Options options);
@@ -82,7 +83,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   ObjectPin Get(std::string_view key, bool touch);
   std::optional<ObjectInfo> Find(std::string_view key, bool touch);
   Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes);
-  static Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool* stored);
+  static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
+                        bool* stored);
   bool Remove(std::string_view key);
 
   // Refuses what is published from now on and drops every object; memory goes as pins end.
@@ -106,7 +108,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
 
   // --- For clients on this host (docs/ONE_SIDED_READS.md).
   // Begins to share; the index follows with the next MaintainShared. From one thread ("ems-shm").
-  Status Share() { return sharing_.Start(options_.ref, options_.pool->boot_id()); }
+  Status Share() {
+    return sharing_.Start(options_.ref, options_.pool->boot_id(), !options_.another_tier);
+  }
   Sharing& sharing() { return sharing_; }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return slabs_.OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return slabs_.SegmentIds(); }
@@ -157,8 +161,13 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     int drains_left = 8;
     int rounds_left = 256;  // chunks of its class that it frees and loses to others
   };
-  static bool MayPublish(const void* self, uint16_t slot);
-  Status PublishEntry(ObjectEntry* entry, uint64_t checksum, bool overwrite, bool* stored);
+  struct Admission {
+    const NamespaceStore* store = nullptr;
+    const std::atomic<bool>* cancelled = nullptr;
+  };
+  static bool MayPublish(const void* admission, uint16_t slot);
+  Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,
+                      bool* stored);
   Status ChargeQuota(uint64_t value_bytes, Effort* effort);
   Status TakeMemory(const Footprint& footprint, ObjectEntry* entry, Effort* effort);
   Status AddSegment(const Footprint& footprint);

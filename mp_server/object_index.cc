@@ -128,7 +128,7 @@ bool ObjectIndex::Unpin(ObjectEntry* entry) {
   return before == 1;
 }
 
-ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, Admit admit,
+ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit,
                                       const void* context) {
   Shard& shard = shards_[ShardOf(entry->hash)];
   auto table = shard.table.Lock();
@@ -149,7 +149,9 @@ ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, Admit 
   table->Insert(entry);
   table->policy->OnInsert(entry, now);
   PublishColdest(shard, *table);
-  const uint32_t before = entry->holds.fetch_add(kLinked - 1, std::memory_order_acq_rel);
+  if (pin) shard.pinned.fetch_add(1, std::memory_order_relaxed);
+  const uint32_t turned = pin ? kLinked : kLinked - 1;  // the caller's hold, or the index's alone
+  const uint32_t before = entry->holds.fetch_add(turned, std::memory_order_acq_rel);
   EMS_CHECK(before == 1, "publishing an object with holds {:#x}", before);
   return {old != nullptr ? LinkOutcome::kReplaced : LinkOutcome::kInserted, old};
 }

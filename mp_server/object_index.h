@@ -62,8 +62,8 @@ class ObjectIndex final {
 
   // Makes `entry` visible, turning the caller's hold into the index's, if `admit` says so. The same
   // length and checksum under the key: kDuplicate. Other content: kExists, or kReplaced with
-  // `overwrite`.
-  Linked Link(ObjectEntry* entry, bool overwrite, Admit admit, const void* context);
+  // `overwrite`. With `pin`, and once it is visible, it is pinned as by Find.
+  Linked Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit, const void* context);
   // The object, unlinked; nullptr when there is none. The caller drops kLinked.
   ObjectEntry* Unlink(Hash128 hash, std::string_view key);
   // The same for one object; `idle_only`: unless somebody holds it.

@@ -56,6 +56,15 @@ void ObjectPin::Reset() {
 ConstBytes ObjectPin::value() const { return entry_->value(); }
 uint64_t ObjectPin::checksum() const { return entry_->checksum; }
 std::span<const uint64_t> ObjectPin::piece_sums() const { return entry_->piece_sums; }
+std::string_view ObjectPin::key() const { return entry_->key(); }
+uint16_t ObjectPin::slot() const { return entry_->slot; }
+ObjectPin ObjectPin::Share() const {
+  entry_->holds.fetch_add(1, std::memory_order_relaxed);  // pinned already, so nobody frees it
+  return ObjectPin(store_, entry_);
+}
+bool ObjectPin::linked() const {
+  return (entry_->holds.load(std::memory_order_acquire) & kLinked) != 0;
+}
 
 Reservation::Reservation(std::shared_ptr<NamespaceStore> store, ObjectEntry* entry)
     : store_(std::move(store)), entry_(entry) {}
@@ -75,6 +84,9 @@ void Reservation::Reset() {
 }
 MutableBytes Reservation::value() const { return {entry_->payload, entry_->value_bytes}; }
 std::span<uint64_t> Reservation::piece_sums() const { return entry_->piece_sums; }
+NamespaceRef Reservation::ns() const { return store_->ref(); }
+Hash128 Reservation::hash() const { return entry_->hash; }
+std::string_view Reservation::key() const { return entry_->key(); }
 
 // Knows all namespaces and decides between them when memory is short.
 struct ObjectStore::Impl final : SegmentSource {
@@ -250,6 +262,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
         options.source = impl_.get();
         options.owned = impl_->owned;
         options.clock = impl_->options.clock;
+        options.another_tier = impl_->options.another_tier;
         store = std::make_shared<NamespaceStore>(std::move(options));
       }
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
@@ -293,9 +306,9 @@ Result<Reservation> ObjectStore::Reserve(NamespaceRef ns, SlotId slot, std::stri
   return store->Reserve(slot, key, value_bytes);
 }
 
-Status ObjectStore::Publish(Reservation reservation, uint64_t checksum, bool overwrite,
-                            bool* stored) {
-  return NamespaceStore::Publish(std::move(reservation), checksum, overwrite, stored);
+Status ObjectStore::Publish(Reservation reservation, uint64_t checksum,
+                            const PublishOptions& options, bool* stored) {
+  return NamespaceStore::Publish(std::move(reservation), checksum, options, stored);
 }
 
 bool ObjectStore::Remove(NamespaceRef ns, std::string_view key) {

@@ -7,6 +7,7 @@
 // value is charged to exactly one namespace from Reserve until the chunk is free again. Bound:
 // values of a namespace ≤ its quota share, chunks ≤ the pool; index entries only for chunks, and
 // one for each 512 bytes of quota share or pool.
+#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,12 @@ class ObjectPin final {
   uint64_t checksum() const;
   // XXH3-64 of each 64 KiB piece; PieceCount(value().size()) of them.
   std::span<const uint64_t> piece_sums() const;
+  std::string_view key() const;
+  uint16_t slot() const;
+  // Whether the key still leads to it.
+  bool linked() const;
+  // Another pin on the same object.
+  ObjectPin Share() const;
   explicit operator bool() const { return entry_ != nullptr; }
 
  private:
@@ -59,6 +66,9 @@ class Reservation final {
   ~Reservation();
   MutableBytes value() const;              // fill all of it
   std::span<uint64_t> piece_sums() const;  // fill all of it, too
+  NamespaceRef ns() const;
+  Hash128 hash() const;
+  std::string_view key() const;
   explicit operator bool() const { return entry_ != nullptr; }
 
  private:
@@ -67,6 +77,13 @@ class Reservation final {
   void Reset();
   std::shared_ptr<NamespaceStore> store_;
   ObjectEntry* entry_ = nullptr;
+};
+
+struct PublishOptions {
+  bool overwrite = false;
+  // Refuses when this is true by the time the object would become visible.
+  const std::atomic<bool>* cancelled = nullptr;
+  ObjectPin* pin = nullptr;  // receives a pin on it when it is stored
 };
 
 struct ObjectInfo {
@@ -105,6 +122,8 @@ class ObjectStore final {
     double low_watermark = 0.96;
     // A namespace that nobody has used for so long can lose all memory above its reservation.
     Duration quiet_after = std::chrono::seconds(60);
+    // What is not in the shared index may still be elsewhere on this server: clients must ask.
+    bool another_tier = false;
     const Clock* clock = &Clock::System();
   };
   explicit ObjectStore(const Options& options);
@@ -139,7 +158,8 @@ class ObjectStore final {
   // the same length and checksum stays and this one is given back (ok, `*stored` false); one with
   // other content is replaced if `overwrite`. Errors: kAlreadyExists    kFailedPrecondition  slot
   // or namespace lost meanwhile
-  Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool* stored);
+  static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
+                        bool* stored);
 
   // False: there was none. Pins on it keep the bytes, not the name.
   bool Remove(NamespaceRef ns, std::string_view key);

@@ -24,6 +24,7 @@
 #include "mp_server/segment_pool.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/shm_service.h"
+#include "mp_server/tiered_store.h"
 #include "proto/config.pb.h"
 
 namespace ems::server {
@@ -84,6 +85,47 @@ Result<uint32_t> ParseMode(const std::string& text) {
                text);
 }
 
+nlohmann::json SsdJson(const ssd::TierStats& stats) {
+  return {{"state", ssd::TierStateName(stats.state)},
+          {"reason", stats.reason},
+          {"io", stats.io_engine},
+          {"capacity_bytes", stats.capacity_bytes},
+          {"disk_bytes", stats.disk_bytes},
+          {"region_bytes", stats.region_bytes},
+          {"objects", stats.objects},
+          {"value_bytes", stats.value_bytes},
+          {"dirty_bytes", stats.writer.dirty_bytes},
+          {"written_objects", stats.writer.written_objects},
+          {"written_bytes", stats.writer.written_bytes},
+          {"log_bytes", stats.writer.disk_bytes},
+          {"shed_objects", stats.writer.shed_objects},
+          {"failed_objects", stats.writer.failed_objects},
+          {"reclaimed_objects", stats.writer.reclaimed_objects},
+          {"moved_objects", stats.writer.moved_objects},
+          {"reads", stats.reader.reads},
+          {"reads_refused", stats.reader.refused},
+          {"dropped_damaged", stats.dropped_damaged},
+          {"recovered_objects", stats.recovered_objects},
+          {"recovery_seconds", stats.recovery_seconds}};
+}
+
+std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config) {
+  const config::SsdConfig& wanted = config.ssd();
+  if (wanted.capacity_bytes() == 0) return nullptr;
+  ssd::TierOptions options;
+  options.folder = wanted.path().empty() ? config.data_dir() + "/ssd" : wanted.path();
+  options.capacity_bytes = wanted.capacity_bytes();
+  options.region_bytes = wanted.region_bytes();
+  options.dirty_bytes_max = wanted.dirty_bytes_max() != 0
+                                ? wanted.dirty_bytes_max()
+                                : std::min(config.dram().bytes() / 10, kGiB);
+  options.reads_max = wanted.reads_max();
+  options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads
+               : wanted.io() == "io_uring" ? ssd::IoKind::kRing
+                                           : ssd::IoKind::kAuto;
+  return ssd::SsdTier::Open(options);
+}
+
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config) {
   const config::NetworkConfig& network = config.network();
   fabric::RpcServerOptions options;
@@ -110,9 +152,12 @@ struct Server::Impl {
         pool(PoolOptions(wanted.dram())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),
-               .low_watermark = wanted.dram().low_watermark()}),
+               .low_watermark = wanted.dram().low_watermark(),
+               .another_tier = wanted.ssd().capacity_bytes() > 0}),
+        tier(OpenTier(wanted)),
+        tiered(&store, tier.get()),
         metrics(&registry),
-        service(&store, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
+        service(&tiered, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
                 [this] { return StatsJson(); }),
         controller(wanted.controller(), "server " + wanted.name()) {}
   ~Impl();
@@ -136,6 +181,8 @@ struct Server::Impl {
   Ownership ownership;
   SegmentPool pool;
   mutable ObjectStore store;
+  std::unique_ptr<ssd::SsdTier> tier;  // null: DRAM alone
+  TieredStore tiered;
   MetricsRegistry registry;
   ServerMetrics metrics;
   DataService service;
@@ -170,7 +217,8 @@ Server::Impl::~Impl() {
   control.Join();
   http.reset();
   rpc.reset();
-  shm.reset();  // after those who bring it sessions, before what the sessions hold
+  shm.reset();   // after those who bring it sessions, before what the sessions hold
+  tier.reset();  // after those who wait for it, before what it reads from and into
 }
 
 Status Server::Impl::Start() {
@@ -222,7 +270,10 @@ Status Server::Impl::StartHttp() {
   EMS_ASSIGN_OR_RETURN(http,
                        fabric::HttpEndpoint::Start(
                            config.http_listen(), &registry, healthy, [this] { return Ready(); },
-                           [this] { metrics.Refresh(&store, &pool, ownership); }));
+                           [this] {
+                             metrics.Refresh(&store, &pool, ownership);
+                             if (tier != nullptr) metrics.Refresh(tier->stats());
+                           }));
   http_address = http->address();
   return OkStatus();
 }
@@ -307,11 +358,11 @@ void Server::Impl::InstallNews() {
     // The check first, the store second: a Put that passed the old check is caught when it
     // publishes.
     const double coming = static_cast<double>(view->slots().CountOf(ownership.self())) / kSlotCount;
-    if (coming > share) store.SetNamespaces(*namespaces, coming);  // room before the first Put
+    if (coming > share) tiered.SetNamespaces(*namespaces, coming);  // room before the first Put
     const ViewVersion before = ownership.version();
     if (before != ViewVersion() && view->version().epoch() > before.epoch() + 1) ForgetObjects();
     owned_now = ownership.Install(*view);
-    store.SetOwnedSlots(owned_now);
+    tiered.SetOwnedSlots(view->version(), owned_now);
     new_share = static_cast<double>(owned_now.count()) / kSlotCount;
     EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
             view->version().term(), view->version().epoch(), view->nodes().size(),
@@ -320,7 +371,7 @@ void Server::Impl::InstallNews() {
   if (namespaces->version != namespaces_version || new_share != share) {
     namespaces_version = namespaces->version;
     share = new_share;
-    store.SetNamespaces(*namespaces, std::max(share, 0.0));
+    tiered.SetNamespaces(*namespaces, std::max(share, 0.0));
   }
 }
 
@@ -328,8 +379,9 @@ void Server::Impl::InstallNews() {
 // meanwhile is not known, so nothing from before may be served.
 void Server::Impl::ForgetObjects() {
   EMS_LOG(kWarn, "mp_server", "out of the view for a while: starting empty");
-  store.SetOwnedSlots({});
-  store.SetOwnedSlots(owned_now);  // empty, but open for what the installed view gives us
+  tiered.SetOwnedSlots(ownership.version(), {});
+  tiered.SetOwnedSlots(ownership.version(),
+                       owned_now);  // empty, but open for what the installed view gives us
 }
 
 void Server::Impl::AskPeers() {
@@ -380,6 +432,8 @@ std::string Server::Impl::StatsJson() {
       {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
       {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},
       {"bytes_kept", memory.bytes_kept},   {"page_kind", fabric::PageKindName(memory.page_kind)}};
+  json["ssd_hits"] = counts.ssd_hits;
+  if (tier != nullptr) json["ssd"] = SsdJson(tier->stats());
   json["namespaces"] = nlohmann::json::array();
   for (const NamespaceUsage& one : store.Usage()) {
     json["namespaces"].push_back({{"name", one.name},
@@ -446,7 +500,10 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
 
 void Server::Stop(Duration patience) {
   const Deadline deadline = Deadline::After(patience);
-  impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
+  // With an SSD tier the slots are kept until the lease ends: a restart finds them, and with them
+  // what it has on its disk. Without one there is nothing to come back to.
+  if (impl_->tier == nullptr)
+    impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
   impl_->service.Drain();
   impl_->rpc->Stop(deadline.Remaining());
 }

@@ -13,6 +13,11 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   }
   read_bytes_ =
       registry->AddCounter("ems_server_read_bytes_total", "Value bytes answered from DRAM");
+  ssd_read_bytes_ = registry->AddCounter("ems_server_ssd_read_bytes_total",
+                                         "Value bytes answered after reading them from the SSD");
+  ssd_hits_ = registry->AddCounter("ems_server_ssd_hits_total",
+                                   "Objects answered after reading them from the SSD");
+  MakeSsdGauges();
   stored_bytes_ = registry->AddCounter("ems_server_stored_bytes_total", "Value bytes stored");
   deduplicated_bytes_ = registry->AddCounter("ems_server_deduplicated_bytes_total",
                                              "Value bytes put again that were there already");
@@ -91,8 +96,67 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
                           "Objects without a place in that index since the start", labels)};
 }
 
+void ServerMetrics::MakeSsdGauges() {
+  const auto gauge = [this](const std::string& name, const std::string& help) {
+    return registry_->AddGauge("ems_server_ssd_" + name, help);
+  };
+  ssd_.state =
+      gauge("state", "0: no SSD tier, 1: ok, 2: degraded (nothing is written), 3: offline");
+  ssd_.capacity_bytes = gauge("capacity_bytes", "What the SSD tier may take of the disk");
+  ssd_.disk_bytes = gauge("disk_bytes", "What it takes: regions, as allocated, and its index");
+  ssd_.objects = gauge("objects", "Objects on the SSD");
+  ssd_.value_bytes = gauge("value_bytes", "Value bytes of objects on the SSD");
+  ssd_.dirty_bytes =
+      gauge("dirty_bytes", "Value bytes that wait to be written or are being written");
+  ssd_.written_objects = gauge("written_objects", "Objects written since the start");
+  ssd_.written_bytes = gauge("written_bytes", "Value bytes written since the start");
+  ssd_.log_bytes = gauge("log_bytes", "Bytes written to regions since the start, padding included");
+  ssd_.shed_objects =
+      gauge("shed_objects", "Objects that stayed in DRAM alone: the SSD was not ready for them");
+  ssd_.failed_objects = gauge("failed_objects", "Objects whose write failed");
+  ssd_.reclaimed_regions = gauge("reclaimed_regions", "Regions given up for new objects");
+  ssd_.reclaimed_objects = gauge("reclaimed_objects", "Objects that were lost with them");
+  ssd_.moved_objects =
+      gauge("moved_objects", "Objects that were kept when their region was given up");
+  ssd_.dropped_damaged =
+      gauge("dropped_damaged",
+            "Objects dropped because they did not match their checksums or could "
+            "not be read");
+  ssd_.reads = gauge("reads", "Records read since the start");
+  ssd_.reads_refused =
+      gauge("reads_refused", "Reads not begun: too many, or a disk that is too slow");
+  ssd_.reads_failed = gauge("reads_failed", "Reads that the disk failed");
+  ssd_.degraded_times = gauge("degraded_times", "How often the disk has refused writes");
+}
+
+void ServerMetrics::Refresh(const ssd::TierStats& tier) {
+  const auto set = [](const Gauge& gauge, uint64_t value) {
+    gauge.Set(static_cast<double>(value));
+  };
+  ssd_.state.Set(1 + static_cast<double>(tier.state));
+  set(ssd_.capacity_bytes, tier.capacity_bytes);
+  set(ssd_.disk_bytes, tier.disk_bytes);
+  set(ssd_.objects, tier.objects);
+  set(ssd_.value_bytes, tier.value_bytes);
+  set(ssd_.dirty_bytes, tier.writer.dirty_bytes);
+  set(ssd_.written_objects, tier.writer.written_objects);
+  set(ssd_.written_bytes, tier.writer.written_bytes);
+  set(ssd_.log_bytes, tier.writer.disk_bytes);
+  set(ssd_.shed_objects, tier.writer.shed_objects);
+  set(ssd_.failed_objects, tier.writer.failed_objects);
+  set(ssd_.reclaimed_regions, tier.writer.reclaimed_regions);
+  set(ssd_.reclaimed_objects, tier.writer.reclaimed_objects);
+  set(ssd_.moved_objects, tier.writer.moved_objects);
+  set(ssd_.dropped_damaged, tier.dropped_damaged);
+  set(ssd_.reads, tier.reader.reads);
+  set(ssd_.reads_refused, tier.reader.refused);
+  set(ssd_.reads_failed, tier.reader.failed);
+  set(ssd_.degraded_times, tier.writer.degraded_times);
+}
+
 ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
   HitCounts counts;
+  counts.ssd_hits = static_cast<uint64_t>(ssd_hits_.value());
   for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet}) {
     const auto& of_op = answers_[static_cast<size_t>(op)];
     const auto count = [&](wire::WireStatus status) {

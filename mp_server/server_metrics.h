@@ -11,6 +11,7 @@
 #include "mp_server/ownership.h"
 #include "mp_server/segment_pool.h"
 #include "mp_server/shm_service.h"
+#include "mp_server/ssd/ssd_tier.h"
 #include "proto/data_plane.h"
 
 namespace ems::server {
@@ -24,7 +25,10 @@ class ServerMetrics final {
   void OnAnswer(wire::Op op, wire::WireStatus status) const {
     answers_[static_cast<size_t>(op)][static_cast<size_t>(status)].Add();
   }
-  void OnRead(uint64_t bytes) const { read_bytes_.Add(static_cast<double>(bytes)); }
+  void OnRead(uint64_t bytes, bool from_ssd) const {
+    (from_ssd ? ssd_read_bytes_ : read_bytes_).Add(static_cast<double>(bytes));
+    if (from_ssd) ssd_hits_.Add();
+  }
   void OnStored(uint64_t bytes) const { stored_bytes_.Add(static_cast<double>(bytes)); }
   void OnDeduplicated(uint64_t bytes) const { deduplicated_bytes_.Add(static_cast<double>(bytes)); }
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
@@ -35,11 +39,14 @@ class ServerMetrics final {
   struct HitCounts {
     uint64_t gets = 0;
     uint64_t hits = 0;
+    uint64_t ssd_hits = 0;  // of them, those that were read from the SSD
   };
   HitCounts hit_counts() const;
 
   // Sets the gauges; before each rendering.
   void Refresh(ObjectStore* store, SegmentPool* pool, const Ownership& ownership);
+  // The same for the SSD tier.
+  void Refresh(const ssd::TierStats& tier);
 
  private:
   struct NamespaceGauges {
@@ -48,14 +55,23 @@ class ServerMetrics final {
     Gauge touches, parked_bytes, shared_index_bytes, shared_index_left_out;
   };
   NamespaceGauges MakeGauges(const std::string& name);
+  struct SsdGauges {
+    Gauge state, capacity_bytes, disk_bytes, objects, value_bytes, dirty_bytes, written_objects,
+        written_bytes, log_bytes, shed_objects, failed_objects, reclaimed_regions,
+        reclaimed_objects, moved_objects, dropped_damaged, reads, reads_refused, reads_failed,
+        degraded_times;
+  };
+  void MakeSsdGauges();
 
   MetricsRegistry* registry_;
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, 16> answers_;
-  Counter read_bytes_, stored_bytes_, deduplicated_bytes_, heartbeats_ok_, heartbeats_failed_;
+  Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
+      heartbeats_ok_, heartbeats_failed_;
   Gauge pool_bytes_, pool_used_bytes_, pool_ready_bytes_, pool_kept_bytes_, huge_page_fallback_,
       pool_refused_;
+  SsdGauges ssd_;
   Gauge view_term_, view_epoch_, owned_slots_, lease_valid_;
   Guarded<std::map<std::string, NamespaceGauges>>
       namespaces_;  // bounded by the namespaces that exist

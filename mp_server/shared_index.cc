@@ -52,19 +52,20 @@ IndexEntry* FreeEntryOf(IndexBucket* buckets, const shm::IndexPlace& place) {
 
 }  // namespace
 
-Result<std::unique_ptr<SharedIndex>> SharedIndex::Create(NamespaceRef ns, uint64_t boot_id) {
+Result<std::unique_ptr<SharedIndex>> SharedIndex::Create(NamespaceRef ns, uint64_t boot_id,
+                                                         bool all_objects) {
   EMS_ASSIGN_OR_RETURN(fabric::ShmSegment memory,
                        fabric::ShmSegment::CreatePages(shm::kControlBytes, false));
   auto* control = new (memory.bytes().data()) shm::ControlPage;
   control->namespace_id = ns.id.value();
   control->namespace_generation = ns.generation;
   control->boot_id = boot_id;
-  return std::unique_ptr<SharedIndex>(new SharedIndex(std::move(memory)));
+  return std::unique_ptr<SharedIndex>(new SharedIndex(std::move(memory), all_objects));
 }
 
 void SharedIndex::Publish(uint32_t shard) const {
   const Shard& state = shards_[shard];
-  control()->shards[shard].store(shm::ShardWord(state.table_id, state.incomplete),
+  control()->shards[shard].store(shm::ShardWord(state.table_id, state.incomplete || !all_objects_),
                                  std::memory_order_release);
 }
 

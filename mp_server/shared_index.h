@@ -27,7 +27,9 @@ namespace ems::server {
 class SharedIndex final {
  public:
   // Makes the control page; no table yet. Errors: those of ShmSegment::CreatePages
-  static Result<std::unique_ptr<SharedIndex>> Create(NamespaceRef ns, uint64_t boot_id);
+  // `all_objects`: what is not in the index is not on this server; otherwise a miss proves nothing.
+  static Result<std::unique_ptr<SharedIndex>> Create(NamespaceRef ns, uint64_t boot_id,
+                                                     bool all_objects = true);
 
   // --- Caller holds the lock of the shard that the entry's hash names.
   void Insert(const ObjectEntry& entry);
@@ -76,13 +78,15 @@ class SharedIndex final {
     std::atomic<uint64_t> entries{0};
     std::atomic<bool> crowded{false};
   };
-  explicit SharedIndex(fabric::ShmSegment control) : control_memory_(std::move(control)) {}
+  SharedIndex(fabric::ShmSegment control, bool all_objects)
+      : control_memory_(std::move(control)), all_objects_(all_objects) {}
   shm::ControlPage* control() const {
     return reinterpret_cast<shm::ControlPage*>(control_memory_.bytes().data());
   }
   void Publish(uint32_t shard) const;
 
   const fabric::ShmSegment control_memory_;
+  const bool all_objects_;
   std::array<Shard, shm::kIndexShards> shards_;
   std::atomic<uint64_t> left_out_{0};
   uint64_t next_table_id_ = 1;  // ems-evict's

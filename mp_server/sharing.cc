@@ -14,9 +14,9 @@ uint64_t WeightOf(const ObjectEntry& entry) { return entry.value_bytes + kObject
 
 }  // namespace
 
-Status Sharing::Start(NamespaceRef ns, uint64_t boot_id) {
+Status Sharing::Start(NamespaceRef ns, uint64_t boot_id, bool all_objects) {
   if (index() != nullptr) return OkStatus();
-  EMS_ASSIGN_OR_RETURN(owned_, SharedIndex::Create(ns, boot_id));
+  EMS_ASSIGN_OR_RETURN(owned_, SharedIndex::Create(ns, boot_id, all_objects));
   index_.store(owned_.get(), std::memory_order_release);
   return OkStatus();
 }

@@ -23,7 +23,8 @@ class Sharing final {
  public:
   // Makes the shared index; ok when there is one. From one thread.
   // Errors: those of SharedIndex::Create
-  Status Start(NamespaceRef ns, uint64_t boot_id);
+  // `all_objects`: what is not in the index is not on this server.
+  Status Start(NamespaceRef ns, uint64_t boot_id, bool all_objects);
   // nullptr until Start.
   SharedIndex* index() const { return index_.load(std::memory_order_acquire); }
   TouchRings& touches() { return touches_; }

@@ -29,31 +29,12 @@ constexpr uint64_t kWakeBytes = 256 * kKiB;
 // At its start sooner, so that receiving and sending overlap from there on.
 constexpr uint64_t kFirstWakeBytes = 64 * kKiB;
 constexpr size_t kSkipPartBytes = 64 * kKiB;
-// A staged value is copied so far before the other connections of the thread have their turn.
-constexpr size_t kStagedStepBytes = 4 * kMiB;
-constexpr size_t kStagedCopyBytes = kMiB;
-// While the sender still copies its value in: as much as it does in some 20 us.
-constexpr size_t kStagedFollowBytes = 256 * kKiB;
-constexpr Duration kFollowPause = std::chrono::microseconds(100);
 constexpr size_t kTableStepBytes = 64 * kKiB;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kPartsKeep = 1024;
 constexpr size_t kIovecsMax = 64;
-constexpr Duration kSettleMax = std::chrono::milliseconds(200);
+constexpr Duration kSettleMax = std::chrono::seconds(10);  // whatever sessions and clients say
 constexpr Duration kLinger = std::chrono::seconds(1);
-
-WireStatus StatusOfRefusal(const Status& why) {
-  switch (why.code()) {
-    case StatusCode::kFailedPrecondition:
-      return WireStatus::kVersion;
-    case StatusCode::kOutOfRange:
-      return WireStatus::kTooLarge;
-    case StatusCode::kUnimplemented:
-      return WireStatus::kUnimplemented;
-    default:
-      return WireStatus::kInvalid;
-  }
-}
 
 // Counts a request as in hand for as long as it lives.
 class InHand final {
@@ -69,22 +50,40 @@ class InHand final {
   std::atomic<int>* busy_;
 };
 
-// Aborts a Put that is not ended, also when a stopping server destroys the coroutine in the middle.
-class OpenPut final {
- public:
-  explicit OpenPut(Session* session) : session_(session) {}
-  ~OpenPut() {
-    if (session_ != nullptr) session_->AbortPut();
+}  // namespace
+
+WireStatus StatusOfRefusal(const Status& why) {
+  switch (why.code()) {
+    case StatusCode::kFailedPrecondition:
+      return WireStatus::kVersion;
+    case StatusCode::kOutOfRange:
+      return WireStatus::kTooLarge;
+    case StatusCode::kUnimplemented:
+      return WireStatus::kUnimplemented;
+    default:
+      return WireStatus::kInvalid;
   }
-  OpenPut(const OpenPut&) = delete;
-  OpenPut& operator=(const OpenPut&) = delete;
-  Session* Release() { return std::exchange(session_, nullptr); }
+}
+
+class RpcConnection::Waker final {
+ public:
+  explicit Waker(RpcConnection* connection) : connection_(std::in_place, connection) {}
+  // Any thread. Posting only queues; under the lock, so that the connection's loop is still there.
+  void Wake() {
+    auto connection = connection_.Lock();
+    if (*connection == nullptr) return;
+    asio::post((*connection)->socket_.get_executor(), [weak = (*connection)->weak_from_this()] {
+      if (const auto self = weak.lock(); self != nullptr) self->timer_.cancel();
+    });
+  }
+  void Detach() {
+    auto connection = connection_.Lock();
+    *connection = nullptr;
+  }
 
  private:
-  Session* session_;
+  Guarded<RpcConnection*> connection_;
 };
-
-}  // namespace
 
 RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
                              const RpcMetrics& metrics, std::unique_ptr<Session> session,
@@ -97,9 +96,16 @@ RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& option
       vigil_(vigil),
       timer_(socket_.get_executor()) {
   metrics_.connections.Add(1);
+  waker_ = std::make_shared<Waker>(this);
+  session_->SetWaker([waker = waker_] { waker->Wake(); });
 }
 
-RpcConnection::~RpcConnection() { metrics_.connections.Add(-1); }
+RpcConnection::~RpcConnection() {
+  waker_->Detach();
+  metrics_.connections.Add(-1);
+}
+
+void RpcConnection::IgnoreWakes() { waker_->Detach(); }
 
 void RpcConnection::Close() {
   asio::error_code ignored;
@@ -141,7 +147,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   ahead_begin_ += request.key_bytes;
   SetTransferDeadline(request.body_bytes);
   const Duration asked = std::chrono::milliseconds(request.deadline_ms);
-  settle_left_ = request.deadline_ms == 0 ? kSettleMax : std::min(kSettleMax, asked);
+  settle_asked_ = request.deadline_ms == 0 ? kSettleMax : std::min(kSettleMax, asked);
+  settled_ = Duration::zero();
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
     case Op::kPut:
@@ -214,21 +221,6 @@ asio::awaitable<void> RpcConnection::AnswerHttp() {
   co_await WriteAll(std::span(&text, 1));
 }
 
-template <typename Step>
-asio::awaitable<Outcome> RpcConnection::Settle(Step step) {
-  Outcome outcome = step();
-  while (outcome.wait > Duration::zero() && settle_left_ > Duration::zero()) {
-    const Duration wait = std::min(outcome.wait, settle_left_);
-    settle_left_ -= wait;
-    timer_.expires_after(wait);
-    asio::error_code error;
-    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-    if (error) break;
-    outcome = step();
-  }
-  co_return outcome;
-}
-
 asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std::string_view key) {
   ConstBytes body;
   if (request.body_bytes > 0) {
@@ -260,6 +252,7 @@ asio::awaitable<bool> RpcConnection::ServePut(const FrameHeader& request, std::s
   const PutRequest put{&request, key, request.slot_id(), request.body_bytes - wire::kTrailerBytes};
   if (!co_await ReceiveValue(put, &status)) co_return false;
   answer_.Clear();
+  co_await SettlePuts(std::span(&status, 1));
   co_return co_await WriteAnswer(request, status);
 }
 
@@ -274,118 +267,35 @@ asio::awaitable<bool> RpcConnection::ReadItemTable(const FrameHeader& request) {
 
 asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
   if (!co_await ReadItemTable(request)) co_return false;
-  answer_.Clear();
-  for (wire::ItemReader items(request, table_); !items.done();) {
-    const auto [head, key] = items.Next();
-    wire::ItemResult result;
-    if (!co_await ReceiveValue({&request, key, SlotId(head.slot), head.value_bytes},
-                               &result.status)) {
-      co_return false;
-    }
-    const ConstBytes raw = wire::RawBytes(result);
-    answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
-  }
-  co_return co_await WriteAnswer(request, WireStatus::kOk);
-}
-
-asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
-                                                    std::string_view key) {
-  wire::StagedValue staged;
-  if (!co_await ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
-  SetTransferDeadline(staged.bytes);
-  answer_.Clear();
-  const Vigil::Put awake(vigil_);
-  const WireStatus status =
-      co_await CopyStaged({&request, key, request.slot_id(), staged.bytes}, staged);
-  co_return co_await WriteAnswer(request, status);
-}
-
-asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
-  if (!co_await ReadItemTable(request)) co_return false;
-  answer_.Clear();
-  std::vector<wire::StagedValue> values(request.item_count);
-  if (!co_await ReadExact(std::as_writable_bytes(std::span(values)))) co_return false;
-  const Vigil::Put awake(vigil_);
-  SetTransferDeadline(wire::kBatchBytesMax);  // of all of them together
-  size_t next = 0;
+  std::vector<WireStatus> statuses(request.item_count);
+  uint32_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
     const auto [head, key] = items.Next();
+    const PutRequest put{&request, key, SlotId(head.slot), head.value_bytes, next};
+    if (!co_await ReceiveValue(put, &statuses[next])) co_return false;
+  }
+  co_return co_await AnswerPuts(request, statuses);
+}
+
+asio::awaitable<void> RpcConnection::SettlePuts(std::span<WireStatus> statuses) {
+  const Outcome outcome = co_await Settle([&] { return session_->AwaitPuts(statuses); });
+  if (outcome.wait == Duration::zero()) co_return;
+  for (WireStatus& status : statuses) {  // it has waited enough
+    if (status == WireStatus::kOk) status = outcome.status;
+  }
+}
+
+asio::awaitable<bool> RpcConnection::AnswerPuts(const FrameHeader& request,
+                                                std::span<WireStatus> statuses) {
+  co_await SettlePuts(statuses);
+  answer_.Clear();
+  for (const WireStatus status : statuses) {
     wire::ItemResult result;
-    result.status = head.value_bytes != values[next].bytes
-                        ? WireStatus::kInvalid
-                        : co_await CopyStaged({&request, key, SlotId(head.slot), head.value_bytes},
-                                              values[next]);
-    if (PeerHungUp()) co_return false;
+    result.status = status;
     const ConstBytes raw = wire::RawBytes(result);
     answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
   }
   co_return co_await WriteAnswer(request, WireStatus::kOk);
-}
-
-asio::awaitable<WireStatus> RpcConnection::CopyStaged(const PutRequest& put,
-                                                      const wire::StagedValue& staged) {
-  if (put.value_bytes > options_.value_bytes_max) co_return WireStatus::kTooLarge;
-  const Result<StagedBytes> source = session_->Staged(staged);
-  if (!source.ok()) {
-    EMS_LOG(kDebug, "fabric", "staged Put refused: {}", Message(source.status()));
-    co_return StatusOfRefusal(source.status());
-  }
-  PutTarget target;
-  const Outcome outcome = co_await Settle([&] {
-    target = PutTarget();
-    return session_->BeginPut(put, &target);
-  });
-  if (outcome.status != WireStatus::kOk) co_return outcome.status;
-  OpenPut open(session_.get());
-  hasher_.Start(target.piece_sums);
-  ConstBytes left = source->bytes;
-  const size_t step = source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes;
-  for (MutableBytes into = target.value; !left.empty();) {
-    const ConstBytes part = left.first(std::min(left.size(), step));
-    left = left.subspan(part.size());
-    if (source->progress != nullptr &&
-        !co_await AwaitProgress(*source->progress, source->bytes.size() - left.size()))
-      co_return WireStatus::kDeadline;
-    if (target.discard) {
-      hasher_.Update(part);
-    } else {
-      // What is checksummed is the copy: the sender may be writing still.
-      CopyValue(into.first(part.size()), part.data(), &hasher_);
-      into = into.subspan(part.size());
-    }
-    copied_ += part.size();
-    if (copied_ >= kStagedStepBytes) {
-      copied_ = 0;
-      co_await asio::post(socket_.get_executor(), asio::use_awaitable);  // others have their turn
-    }
-  }
-  const uint64_t checksum = hasher_.Finish();
-  // A sender that has given up closes first and uses its memory for something else then. As long as
-  // it has not closed, what was copied is what it wanted to be stored.
-  if (PeerHungUp()) co_return WireStatus::kDeadline;
-  co_return open.Release()->EndPut(checksum, checksum);
-}
-
-// The transfer deadline closes the connection of a sender that does not go on.
-asio::awaitable<bool> RpcConnection::AwaitProgress(const std::atomic<uint64_t>& progress,
-                                                   uint64_t bytes) {
-  const auto there = [&] { return progress.load(std::memory_order_acquire) >= bytes; };
-  if (there()) co_return true;
-  copied_ += kStagedFollowBytes;  // looking takes the others' time, too
-  if (ComesTrueSoon(there)) co_return true;
-  for (Duration pause = kFollowPause; !there(); pause = std::min(2 * pause, 64 * kFollowPause)) {
-    timer_.expires_after(pause);
-    asio::error_code error;
-    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-    if (PeerHungUp()) co_return false;
-  }
-  co_return true;
-}
-
-bool RpcConnection::PeerHungUp() {
-  if (!socket_.is_open()) return true;  // it was hung up on, at a deadline
-  pollfd poll{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
-  return ::poll(&poll, 1, 0) > 0;
 }
 
 asio::awaitable<bool> RpcConnection::ReceiveValue(const PutRequest& put, WireStatus* status) {

@@ -8,9 +8,12 @@
 #include <asio.hpp>
 #include <atomic>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "common/checksum.h"
+#include "common/guarded.h"
 #include "fabric/internal/vigil.h"
 #include "fabric/rpc_server.h"
 #include "fabric/rpc_session.h"
@@ -32,6 +35,10 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   void CheckDeadline(TimePoint now);
   // Wakes Run with an error.
   void Close();
+  // From now on the session's waker does nothing: the loop is about to go.
+  void IgnoreWakes();
+  // Of the session: asks about a request that waits at once. Ends with the connection.
+  class Waker;
 
  private:
   asio::awaitable<bool> ServeOne();
@@ -42,6 +49,10 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   asio::awaitable<bool> ServeMultiPut(const wire::FrameHeader& request);
   asio::awaitable<bool> ServePutStaged(const wire::FrameHeader& request, std::string_view key);
   asio::awaitable<bool> ServeMultiPutStaged(const wire::FrameHeader& request);
+  // Lets the session make the Puts of a request what they were to be.
+  asio::awaitable<void> SettlePuts(std::span<wire::WireStatus> statuses);
+  asio::awaitable<bool> AnswerPuts(const wire::FrameHeader& request,
+                                   std::span<wire::WireStatus> statuses);
   // Reads heads and keys of a Multi request, and what follows them up to its end or its values.
   // False: the connection ends.
   asio::awaitable<bool> ReadItemTable(const wire::FrameHeader& request);
@@ -91,7 +102,9 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   Vigil* vigil_;            // of the thread
   asio::steady_timer timer_;
   TimePoint deadline_ = TimePoint::max();
-  Duration settle_left_{0};  // how long the present request may still wait for its session
+  Duration settle_asked_{0};  // how long the present request may wait for its session at most
+  Duration settled_{0};       // how long it has
+  std::shared_ptr<Waker> waker_;
   PieceHasher hasher_;
   Answer answer_;
   std::vector<std::byte> table_;    // item table of a Multi request
@@ -106,6 +119,41 @@ class RpcConnection final : public std::enable_shared_from_this<RpcConnection> {
   bool spoken_ = false;      // a whole header has come
   uint64_t wake_bytes_ = 1;  // how many bytes are worth waking up for
   uint64_t low_water_ = 1;   // SO_RCVLOWAT as set
+};
+
+template <typename Step>
+asio::awaitable<Outcome> RpcConnection::Settle(Step step) {
+  Outcome outcome = step();
+  while (outcome.wait > Duration::zero()) {
+    const Duration left = std::min(outcome.patience, settle_asked_) - settled_;
+    if (left <= Duration::zero()) break;
+    const TimePoint began = Clock::System().Now();
+    timer_.expires_after(std::min(outcome.wait, left));
+    asio::error_code error;
+    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (!socket_.is_open()) break;  // closed; otherwise the waker has cancelled the timer
+    settled_ += Clock::System().Now() - began;
+    outcome = step();
+  }
+  co_return outcome;
+}
+
+// What a frame that is refused is answered with.
+wire::WireStatus StatusOfRefusal(const Status& why);
+
+// Aborts a Put that is not ended, also when a stopping server destroys the coroutine in the middle.
+class OpenPut final {
+ public:
+  explicit OpenPut(Session* session) : session_(session) {}
+  ~OpenPut() {
+    if (session_ != nullptr) session_->AbortPut();
+  }
+  OpenPut(const OpenPut&) = delete;
+  OpenPut& operator=(const OpenPut&) = delete;
+  Session* Release() { return std::exchange(session_, nullptr); }
+
+ private:
+  Session* session_;
 };
 
 }  // namespace ems::fabric::internal

@@ -15,6 +15,7 @@ void ToProto(const NamespaceInfo& info, v1::NamespacePolicy* out) {
   out->set_ssd_reserved_bytes(info.ssd_reserved_bytes);
   out->set_durability(static_cast<v1::Durability>(info.durability));
   out->set_checksum(static_cast<v1::ChecksumPolicy>(info.checksum));
+  out->set_ssd_sync_relaxed(info.relaxed_sync);
 }
 
 void ToProto(const NamespaceInfo& info, v1::Namespace* out) {
@@ -44,6 +45,7 @@ Status FromProto(const v1::NamespacePolicy& in, NamespaceInfo* out) {
   out->ssd_reserved_bytes = in.ssd_reserved_bytes();
   out->durability = static_cast<Durability>(in.durability());
   out->checksum = static_cast<ChecksumPolicy>(in.checksum());
+  out->relaxed_sync = in.ssd_sync_relaxed();
   return OkStatus();
 }
 

@@ -29,6 +29,7 @@ struct NamespaceInfo {
   uint64_t ssd_reserved_bytes = 0;
   Durability durability = Durability::kDram;
   ChecksumPolicy checksum = ChecksumPolicy::kAlways;
+  bool relaxed_sync = false;  // kSsd survives the death of the process, not a power failure
   friend bool operator==(const NamespaceInfo&, const NamespaceInfo&) = default;
 };
 

@@ -57,7 +57,8 @@ class DataServiceTest : public ::testing::Test {
     ownership_.SetSelf(NodeId(1));
     Own(1);
     ownership_.RenewLease(clock_.Now() + seconds(100));
-    service_ = std::make_unique<DataService>(store_.get(), &ownership_, &metrics_, 55, 8 * kMiB,
+    tiered_ = std::make_unique<TieredStore>(store_.get(), nullptr);
+    service_ = std::make_unique<DataService>(tiered_.get(), &ownership_, &metrics_, 55, 8 * kMiB,
                                              [] { return std::string("{\"a\":1}"); });
     session_ = service_->NewSession();
   }
@@ -133,6 +134,7 @@ class DataServiceTest : public ::testing::Test {
   Ownership ownership_{&clock_};
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ObjectStore> store_;
+  std::unique_ptr<TieredStore> tiered_;
   std::unique_ptr<DataService> service_;
   std::unique_ptr<Session> session_;
   Answer answer_;

@@ -52,7 +52,8 @@ inline Status Put(NamespaceStore& store, std::string_view key, std::string_view 
   Fill(room, value);
   const uint64_t checksum = CombinePieces(room.piece_sums());
   bool was_stored = false;
-  const Status status = NamespaceStore::Publish(std::move(room), checksum, overwrite, &was_stored);
+  const Status status =
+      NamespaceStore::Publish(std::move(room), checksum, {.overwrite = overwrite}, &was_stored);
   if (stored != nullptr) *stored = was_stored;
   return status;
 }

@@ -18,7 +18,7 @@ class NamespaceRoomTest : public NamespaceFixture {
     clock_.Advance(Duration(1));
     EMS_ASSIGN_OR_RETURN(Reservation room, store_->Reserve(SlotId(1), key, bytes));
     bool stored = false;
-    return NamespaceStore::Publish(std::move(room), bytes, false, &stored);
+    return NamespaceStore::Publish(std::move(room), bytes, {}, &stored);
   }
   // Stores `count` objects of sizes drawn log-uniformly, reading others; the least payload share of
   // the full pool.
@@ -77,7 +77,7 @@ TEST_F(NamespaceRoomTest, WhatThePutBeforeFreedIsThereForTheNextReserve) {
     ASSERT_TRUE(room.ok());
     EXPECT_EQ(store_->Usage().evicted_objects, evicted) << "Reserve had to evict";
     bool stored = false;
-    ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, false, &stored).ok());
+    ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, {}, &stored).ok());
     EXPECT_EQ(store_->Usage().evicted_objects, evicted + 1) << "no more than was taken";
   }
 }
@@ -130,7 +130,7 @@ TEST_F(NamespaceRoomTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfterIt
   ASSERT_FALSE(store_->SurrenderSegment(true))
       << "a segment that is all being filled is not chosen";
   bool stored = false;
-  ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, false, &stored).ok());
+  ASSERT_TRUE(NamespaceStore::Publish(std::move(*room), 1, {}, &stored).ok());
   ASSERT_TRUE(store_->SurrenderSegment(false));
   EXPECT_EQ(store_->leaving_bytes(), 2 * kMiB);
   EXPECT_EQ(Read("late").size(), 1000u) << "it is there until somebody empties the segment";

@@ -238,7 +238,7 @@ TEST_F(NamespaceStoreTest, AClosedNamespaceRefusesAndGivesMemoryBackWithItsLastP
   store_->Close();
   bool stored = true;
   Fill(*room, "abc");
-  EXPECT_EQ(NamespaceStore::Publish(std::move(*room), 1, false, &stored).code(),
+  EXPECT_EQ(NamespaceStore::Publish(std::move(*room), 1, {}, &stored).code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(AsText(pin.value()), "value");
   EXPECT_GT(pool_->stats().bytes_in_use, 0u);

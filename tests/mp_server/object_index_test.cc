@@ -33,7 +33,7 @@ class ObjectIndexTest : public ::testing::Test {
     return entry;
   }
   ObjectIndex::LinkOutcome Link(ObjectEntry* entry, bool overwrite = false) {
-    return index_.Link(entry, overwrite, &Yes, nullptr).outcome;
+    return index_.Link(entry, overwrite, false, &Yes, nullptr).outcome;
   }
   ObjectEntry* Find(const std::string& key, bool touch = false) {
     clock_.Advance(Duration(1));
@@ -80,7 +80,7 @@ TEST_F(ObjectIndexTest, LinkTellsSameContentFromOther) {
   EXPECT_EQ(Link(Make("k", 1)), ObjectIndex::LinkOutcome::kDuplicate);
   EXPECT_EQ(Link(Make("k", 2)), ObjectIndex::LinkOutcome::kExists);
   ObjectEntry* other = Make("k", 2);
-  const auto linked = index_.Link(other, true, &Yes, nullptr);
+  const auto linked = index_.Link(other, true, false, &Yes, nullptr);
   EXPECT_EQ(linked.outcome, ObjectIndex::LinkOutcome::kReplaced);
   EXPECT_EQ(linked.replaced, first);
   EXPECT_EQ(Find("k"), other);

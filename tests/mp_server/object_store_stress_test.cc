@@ -76,7 +76,8 @@ class Worker final {
     const uint64_t checksum = hasher.Finish();
     if (random_() % 20 == 0) return;  // the connection died: the reservation goes
     bool stored = false;
-    const Status put = store_->Publish(std::move(*room), checksum, overwrite, &stored);
+    const Status put =
+        store_->Publish(std::move(*room), checksum, {.overwrite = overwrite}, &stored);
     if (!put.ok() && put.code() != StatusCode::kAlreadyExists) tally_->failed.fetch_add(1);
     tally_->puts.fetch_add(stored ? 1 : 0);
   }

@@ -45,7 +45,7 @@ class ObjectStoreTest : public ::testing::Test {
     Fill(*room, value);
     const uint64_t checksum = CombinePieces(room->piece_sums());
     bool stored = false;
-    return store_->Publish(std::move(*room), checksum, false, &stored);
+    return store_->Publish(std::move(*room), checksum, {}, &stored);
   }
   // As a client does: "try again shortly" until the deadline.
   Status PutRetrying(NamespaceRef ns, const std::string& key, std::string_view value) {
@@ -93,7 +93,7 @@ TEST_F(ObjectStoreTest, ANewGenerationLosesTheOldObjectsAtOnceAndTheirMemoryWith
   EXPECT_FALSE(store_->Knows(kA));
   EXPECT_FALSE(Has(again, "k"));
   bool stored = true;
-  EXPECT_EQ(store_->Publish(std::move(*room), 0, false, &stored).code(),
+  EXPECT_EQ(store_->Publish(std::move(*room), 0, {}, &stored).code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(AsText(pin.value()), "old");
   pin = ObjectPin();
@@ -112,7 +112,7 @@ TEST_F(ObjectStoreTest, LostSlotsLoseTheirObjectsAndRefusePublication) {
   for (uint16_t slot = 0; slot < 100; ++slot) EXPECT_EQ(Has(kA, std::to_string(slot)), slot >= 50);
   EXPECT_EQ(UsageOf(kA).objects, 50u);
   bool stored = false;
-  EXPECT_EQ(store_->Publish(std::move(*late), 0, false, &stored).code(),
+  EXPECT_EQ(store_->Publish(std::move(*late), 0, {}, &stored).code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(UsageOf(kA).value_bytes, 50u);
 }

@@ -18,7 +18,7 @@ TEST(ServerMetricsTest, VerbsMoveTheirMetrics) {
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
   metrics.OnAnswer(Op::kMultiPutStaged, WireStatus::kBatchFull);  // the last op, the last status
-  metrics.OnRead(100);
+  metrics.OnRead(100, false);
   metrics.OnStored(200);
   metrics.OnDeduplicated(300);
   metrics.OnHeartbeat(true);

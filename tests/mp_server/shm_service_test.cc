@@ -123,7 +123,7 @@ class ShmServiceTest : public ::testing::Test {
     Fill(*room, value);
     const uint64_t checksum = CombinePieces(room->piece_sums());
     bool stored = false;
-    ASSERT_TRUE(store_->Publish(*std::move(room), checksum, false, &stored).ok());
+    ASSERT_TRUE(store_->Publish(*std::move(room), checksum, {}, &stored).ok());
   }
   // Waits without sleeping blindly: the service's thread looks every 100 ms.
   template <typename Holds>

@@ -307,7 +307,7 @@ std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
     table.AddRow({info.name, fmt::format("{}", info.ref.id.value()),
                   fmt::format("{}", info.ref.generation), Limit(info.dram_quota_bytes),
                   Limit(info.dram_reserved_bytes), Limit(info.ssd_quota_bytes),
-                  Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info.durability)),
+                  Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info)),
                   std::string(ChecksumWord(info.checksum))});
   }
   return table.Render();
@@ -322,7 +322,7 @@ Json NamespaceJson(const NamespaceInfo& info) {
   json["dram_reserved_bytes"] = info.dram_reserved_bytes;
   json["ssd_quota_bytes"] = info.ssd_quota_bytes;
   json["ssd_reserved_bytes"] = info.ssd_reserved_bytes;
-  json["durability"] = DurabilityWord(info.durability);
+  json["durability"] = DurabilityWord(info);
   json["checksum"] = ChecksumWord(info.checksum);
   return json;
 }

@@ -87,8 +87,10 @@ void AddPolicyFlags(CLI::App* command, Flags* flags) {
                       "DRAM that other namespaces never take; at most the quota");
   command->add_option("--ssd-quota", policy.ssd_quota, "Most SSD; 0: as much as the tier has");
   command->add_option("--ssd-reserved", policy.ssd_reserved, "SSD that others never take");
-  command->add_option("--durability", policy.durability,
-                      "When a Put is acknowledged: dram (in memory), ssd (on the SSD tier)");
+  command->add_option(
+      "--durability", policy.durability,
+      "When a Put is acknowledged: dram (in memory), ssd (on the SSD tier), ssd-relaxed (there, "
+      "but not yet safe from a power failure)");
   command->add_option("--checksum", policy.checksum,
                       "Mapped reads verify: always, sampled (one in 64), never; reads over a "
                       "socket always do");

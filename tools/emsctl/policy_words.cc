@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::array<std::pair<std::string_view, Durability>, 2> kDurabilities = {
     {{"dram", Durability::kDram}, {"ssd", Durability::kSsd}}};
+constexpr std::string_view kRelaxed = "ssd-relaxed";
 constexpr std::array<std::pair<std::string_view, ChecksumPolicy>, 3> kChecksums = {
     {{"always", ChecksumPolicy::kAlways},
      {"sampled", ChecksumPolicy::kSampled},
@@ -37,6 +38,11 @@ std::string_view DurabilityWord(Durability durability) {
   return "default";
 }
 
+std::string_view DurabilityWord(const NamespaceInfo& info) {
+  return info.durability == Durability::kSsd && info.relaxed_sync ? kRelaxed
+                                                                  : DurabilityWord(info.durability);
+}
+
 std::string_view ChecksumWord(ChecksumPolicy policy) {
   for (const auto& [word, value] : kChecksums) {
     if (value == policy) return word;
@@ -48,7 +54,8 @@ Result<Durability> ParseDurability(std::string_view word) {
   for (const auto& [known, value] : kDurabilities) {
     if (known == word) return value;
   }
-  return Error(StatusCode::kInvalidArgument, "--durability {}: dram and ssd are known", word);
+  return Error(StatusCode::kInvalidArgument,
+               "--durability {}: dram, ssd and, for a namespace, ssd-relaxed are known", word);
 }
 
 Result<ChecksumPolicy> ParseChecksum(std::string_view word) {
@@ -66,7 +73,9 @@ Status ApplyPolicy(const PolicyFlags& flags, NamespaceInfo* info) {
   EMS_RETURN_IF_ERROR(ApplyBytes("--ssd-quota", flags.ssd_quota, &info->ssd_quota_bytes));
   EMS_RETURN_IF_ERROR(ApplyBytes("--ssd-reserved", flags.ssd_reserved, &info->ssd_reserved_bytes));
   if (flags.durability) {
-    EMS_ASSIGN_OR_RETURN(info->durability, ParseDurability(*flags.durability));
+    info->relaxed_sync = *flags.durability == kRelaxed;
+    EMS_ASSIGN_OR_RETURN(info->durability,
+                         ParseDurability(info->relaxed_sync ? "ssd" : *flags.durability));
   }
   if (flags.checksum) {
     EMS_ASSIGN_OR_RETURN(info->checksum, ParseChecksum(*flags.checksum));

@@ -10,6 +10,8 @@
 namespace ems::emsctl {
 
 std::string_view DurabilityWord(Durability durability);
+// "ssd-relaxed" when its sync is relaxed.
+std::string_view DurabilityWord(const NamespaceInfo& info);
 std::string_view ChecksumWord(ChecksumPolicy policy);
 // Errors: kInvalidArgument  another word; the message names the known ones
 Result<Durability> ParseDurability(std::string_view word);

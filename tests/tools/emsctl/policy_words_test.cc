@@ -25,7 +25,7 @@ TEST(PolicyWordsTest, WordsReadBackAsTheirValues) {
 TEST(PolicyWordsTest, UnknownWordsAreRefusedWithTheKnownOnes) {
   const Status durability = ParseDurability("tape").status();
   EXPECT_EQ(durability.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(Message(durability)), HasSubstr("dram and ssd"));
+  EXPECT_THAT(std::string(Message(durability)), HasSubstr("dram, ssd and"));
   EXPECT_THAT(std::string(Message(ParseChecksum("").status())), HasSubstr("always, sampled"));
 }
 

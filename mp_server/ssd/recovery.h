@@ -1,0 +1,24 @@
+#pragma once
+// From the durable index to the one in memory, at the start.
+//
+// A row counts when its region is still used for what the row says; the others are stale and go. No
+// record is read here: each is checked when somebody wants it. Cost: about 1 µs a row.
+#include "common/status.h"
+#include "mp_server/ssd/region_index.h"
+#include "mp_server/ssd/region_log.h"
+#include "mp_server/ssd/ssd_index.h"
+
+namespace ems::ssd {
+
+struct Recovered {
+  uint64_t objects = 0;
+  uint64_t stale_rows = 0;
+  uint64_t unreadable_rows = 0;
+  uint64_t next_sequence = 1;  // larger than that of every Put so far
+};
+
+// Fills `index` and the regions' members; regions without any become free. Nobody else may use the
+// three meanwhile. Errors: kDataLoss  the durable index cannot be walked    kUnavailable
+Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index);
+
+}  // namespace ems::ssd

@@ -1,0 +1,147 @@
+#include "mp_server/ssd/region_space.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ems::ssd {
+
+RegionSpace::RegionSpace(RegionLog* log) : log_(log) {}
+
+void RegionSpace::SetLimits(const std::vector<NamespaceLimits>& limits) {
+  limits_.clear();
+  for (const NamespaceLimits& one : limits) limits_[one.ref] = one;
+}
+
+const NamespaceLimits* RegionSpace::LimitsOf(NamespaceRef ns) const {
+  const auto it = limits_.find(ns);
+  return it == limits_.end() ? nullptr : &it->second;
+}
+
+bool RegionSpace::relaxed_sync(NamespaceRef ns) const {
+  const NamespaceLimits* limits = LimitsOf(ns);
+  return limits != nullptr && limits->relaxed_sync;
+}
+
+uint64_t RegionSpace::FillLimit(NamespaceRef ns) const {
+  const uint64_t all = log_->options().region_bytes;
+  const NamespaceLimits* limits = LimitsOf(ns);
+  if (limits == nullptr || limits->quota_bytes == 0 || limits->quota_bytes >= all) return all;
+  return std::min(all, kBlockBytes + RoundUp(limits->quota_bytes, kBlockBytes));
+}
+
+uint64_t RegionSpace::MostOf(NamespaceRef ns) const {
+  const NamespaceLimits* limits = LimitsOf(ns);
+  if (limits == nullptr || limits->quota_bytes == 0) return UINT64_MAX;
+  return std::max<uint64_t>(1, limits->quota_bytes / log_->options().region_bytes);
+}
+
+uint64_t RegionSpace::RegionsOf(NamespaceRef ns) const {
+  uint64_t count = 0;
+  for (const auto& region : log_->regions())
+    count += region->state != RegionState::kFree && region->ns == ns ? 1 : 0;
+  return count;
+}
+
+int64_t RegionSpace::ExcessOf(NamespaceRef ns) const {
+  const NamespaceLimits* limits = LimitsOf(ns);
+  const uint64_t reserved =
+      limits == nullptr ? 0 : limits->reserved_bytes / log_->options().region_bytes;
+  return static_cast<int64_t>(RegionsOf(ns)) - static_cast<int64_t>(reserved);
+}
+
+Region* RegionSpace::OpenOf(NamespaceRef ns) {
+  const auto it = open_.find(ns);
+  if (it == open_.end()) return nullptr;
+  if (it->second->state == RegionState::kOpen) return it->second;
+  open_.erase(it);  // a write failed there
+  return nullptr;
+}
+
+void RegionSpace::SetOpen(NamespaceRef ns, Region* region) {
+  Seal(ns);
+  open_[ns] = region;
+}
+
+void RegionSpace::Seal(NamespaceRef ns) {
+  if (Region* open = OpenOf(ns); open != nullptr) open->state = RegionState::kSealed;
+  open_.erase(ns);
+}
+
+Result<RegionSpace::Choice> RegionSpace::Next(NamespaceRef ns) {
+  if (const uint64_t count = RegionsOf(ns); count >= MostOf(ns)) {
+    EMS_ASSIGN_OR_RETURN(Choice own, OldestOf(ns));
+    if (count == MostOf(ns)) return own;
+    // The quota has been lowered: one goes with each that is taken, until it is kept.
+    own.region->state = RegionState::kOpen;  // not this one again
+    bool busy = false;
+    own.surplus = OldestIdle(ns, false, &busy);
+    own.region->state = RegionState::kSealed;
+    return own;
+  }
+  Result<Region*> free = log_->TakeFree();
+  disk_ = free.ok() || free.status().code() == StatusCode::kOutOfRange ? OkStatus() : free.status();
+  if (free.ok()) return Choice{*free, false, nullptr};
+  for (const auto& region : log_->regions()) {
+    const bool orphan =
+        region->state != RegionState::kFree && !limits_.empty() && LimitsOf(region->ns) == nullptr;
+    if (orphan && region->writes_under_way == 0) return Give(region.get());
+  }
+  // Two equals do not rob each other in turn; who has none at all may take from who has one.
+  const int64_t own = RegionsOf(ns) == 0 ? 0 : std::max<int64_t>(0, ExcessOf(ns) + 1);
+  Result<Choice> oldest = OldestOf(FurthestAbove(ns, own));
+  if (oldest.ok() || oldest.status().code() == StatusCode::kUnavailable || disk_.ok())
+    return oldest;
+  return Error(StatusCode::kResourceExhausted, "{}", Message(disk_));
+}
+
+RegionSpace::Choice RegionSpace::Give(Region* region) {
+  region->state = RegionState::kSealed;
+  return {region, true, nullptr};
+}
+
+NamespaceRef RegionSpace::FurthestAbove(NamespaceRef otherwise, int64_t most) const {
+  std::set<NamespaceRef> all;
+  for (const auto& region : log_->regions()) {
+    if (region->state != RegionState::kFree) all.insert(region->ns);
+  }
+  NamespaceRef victim = otherwise;
+  for (const NamespaceRef other : all) {
+    if (const int64_t excess = ExcessOf(other); excess > most) {
+      victim = other;
+      most = excess;
+    }
+  }
+  return victim;
+}
+
+Result<RegionSpace::Choice> RegionSpace::NextToGo() {
+  return OldestOf(FurthestAbove(NamespaceRef(), INT64_MIN));
+}
+
+Region* RegionSpace::OldestIdle(NamespaceRef ns, bool open, bool* busy) {
+  Region* oldest = nullptr;
+  for (const auto& region : log_->regions()) {
+    const bool goes = region->state == RegionState::kSealed || region->state == RegionState::kBad ||
+                      (open && region->state == RegionState::kOpen);
+    if (!goes || region->ns != ns) continue;
+    if (region->writes_under_way > 0) {
+      *busy = true;
+    } else if (region->members.empty() && region->state != RegionState::kOpen) {
+      return region.get();  // nothing is lost with it
+    } else if (oldest == nullptr || region->sequence < oldest->sequence) {
+      oldest = region.get();
+    }
+  }
+  return oldest;
+}
+
+Result<RegionSpace::Choice> RegionSpace::OldestOf(NamespaceRef ns) {
+  bool busy = false;
+  Region* oldest = OldestIdle(ns, false, &busy);
+  if (oldest == nullptr) oldest = OldestIdle(ns, true, &busy);
+  if (oldest != nullptr) return Give(oldest);
+  if (busy) return Error(StatusCode::kUnavailable, "regions are still being written");
+  return Error(StatusCode::kResourceExhausted, "every region belongs to others");
+}
+
+}  // namespace ems::ssd

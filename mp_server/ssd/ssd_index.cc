@@ -1,0 +1,273 @@
+#include "mp_server/ssd/ssd_index.h"
+
+#include <map>
+#include <unordered_map>
+
+namespace ems::ssd {
+namespace {
+
+struct NameHash {
+  size_t operator()(const ObjectName& name) const noexcept {
+    return name.hash.lo ^ (uint64_t{name.ns.id.value()} * 0x9e3779b97f4a7c15);
+  }
+};
+
+struct Entry {
+  Row row;  // `reserved` counts hits
+};
+
+}  // namespace
+
+struct SsdIndex::ShardState {
+  std::unordered_map<ObjectName, Entry, NameHash> stored;
+  struct Pending {
+    uint64_t sequence = 0;
+    uint16_t slot = 0;
+  };
+  std::unordered_map<ObjectName, Pending, NameHash> pending;
+  std::unordered_map<ObjectName, uint64_t, NameHash> owed;  // → since
+  uint64_t owings = 0;
+  std::map<NamespaceRef, Totals> totals;
+
+  void Owe(const ObjectName& name) { owed[name] = ++owings; }
+  OwedDelete OwedTo(const ObjectName& name) const {
+    const auto it = owed.find(name);
+    return {name, it == owed.end() ? 0 : it->second};
+  }
+  void Count(const ObjectName& name, const Row& row) {
+    Totals& of = totals[name.ns];
+    ++of.objects;
+    of.value_bytes += row.value_bytes;
+  }
+  void Uncount(const ObjectName& name, const Row& row) {
+    const auto of = totals.find(name.ns);
+    --of->second.objects;
+    of->second.value_bytes -= row.value_bytes;
+    if (of->second.objects == 0) totals.erase(of);
+  }
+};
+
+struct SsdIndex::Shard {
+  Guarded<ShardState> state;
+};
+
+bool SsdIndex::Erase(ShardState& state, const ObjectName& name) {
+  const auto it = state.stored.find(name);
+  if (it == state.stored.end()) return false;
+  state.Uncount(name, it->second.row);
+  state.stored.erase(it);
+  objects_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+SsdIndex::SsdIndex() : shards_(std::make_unique<std::array<Shard, kShards>>()) {}
+SsdIndex::~SsdIndex() = default;
+
+SsdIndex::Shard& SsdIndex::ShardOf(const ObjectName& name) {
+  return (*shards_)[name.hash.hi >> 60];
+}
+
+SsdIndex::Found SsdIndex::Find(const ObjectName& name, bool hit) {
+  auto state = ShardOf(name).state.Lock();
+  Found found;
+  found.pending = state->pending.contains(name);
+  const auto it = state->stored.find(name);
+  if (it == state->stored.end()) return found;
+  if (hit && it->second.row.reserved < UINT16_MAX) ++it->second.row.reserved;
+  found.stored = true;
+  found.row = it->second.row;
+  return found;
+}
+
+SsdIndex::Begun SsdIndex::BeginWrite(const ObjectName& name, uint64_t sequence,
+                                     const DirtyObject& object) {
+  auto state = ShardOf(name).state.Lock();
+  if (!object.current()) return {};
+  const bool fresh =
+      state->pending.insert_or_assign(name, ShardState::Pending{sequence, object.slot()}).second;
+  if (Erase(*state, name) || !fresh) state->Owe(name);
+  return {true, state->OwedTo(name)};
+}
+
+bool SsdIndex::Counts(const ObjectName& name, uint64_t sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->pending.find(name);
+  return it != state->pending.end() && it->second.sequence == sequence;
+}
+
+bool SsdIndex::Commit(const ObjectName& name, const Row& row) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->pending.find(name);
+  if (it == state->pending.end() || it->second.sequence != row.sequence) return false;
+  state->pending.erase(it);
+  state->owed.erase(name);
+  Erase(*state, name);
+  state->stored[name].row = row;
+  state->Count(name, row);
+  objects_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void SsdIndex::AbandonWrite(const ObjectName& name, uint64_t sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->pending.find(name);
+  if (it != state->pending.end() && it->second.sequence == sequence) state->pending.erase(it);
+}
+
+OwedDelete SsdIndex::AbandonMove(const ObjectName& name, uint64_t sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->pending.find(name);
+  if (it == state->pending.end() || it->second.sequence != sequence) return {};
+  state->pending.erase(it);
+  state->Owe(name);
+  return state->OwedTo(name);
+}
+
+OwedDelete SsdIndex::Drop(const ObjectName& name) {
+  auto state = ShardOf(name).state.Lock();
+  const bool pending = state->pending.erase(name) > 0;
+  if (Erase(*state, name) || pending) state->Owe(name);
+  return state->OwedTo(name);
+}
+
+OwedDelete SsdIndex::DropRecord(const ObjectName& name, const Row& row) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->stored.find(name);
+  if (it == state->stored.end() || it->second.row.sequence != row.sequence ||
+      it->second.row.region_sequence != row.region_sequence)
+    return {};
+  Erase(*state, name);
+  state->Owe(name);
+  return state->OwedTo(name);
+}
+
+SsdIndex::Reclaimed SsdIndex::Reclaim(const ObjectName& name, uint64_t region_sequence,
+                                      bool may_move) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->stored.find(name);
+  if (it == state->stored.end() || it->second.row.region_sequence != region_sequence) return {};
+  Reclaimed reclaimed{Fate::kDropped, it->second.row, {}};
+  Erase(*state, name);
+  if (may_move && reclaimed.row.reserved > 0 && !state->pending.contains(name)) {
+    reclaimed.fate = Fate::kPending;
+    state->pending[name] = {reclaimed.row.sequence, reclaimed.row.slot};
+  } else {
+    state->Owe(name);
+    reclaimed.owed = state->OwedTo(name);
+  }
+  return reclaimed;
+}
+
+OwedDelete SsdIndex::OwedTo(const ObjectName& name) {
+  auto state = ShardOf(name).state.Lock();
+  return state->OwedTo(name);
+}
+
+std::vector<std::pair<ObjectName, Row>> SsdIndex::StoredIn(size_t shard) {
+  auto state = (*shards_)[shard].state.Lock();
+  std::vector<std::pair<ObjectName, Row>> all;
+  all.reserve(state->stored.size());
+  for (const auto& [name, entry] : state->stored) all.emplace_back(name, entry.row);
+  return all;
+}
+
+void SsdIndex::Owe(const ObjectName& name) {
+  auto state = ShardOf(name).state.Lock();
+  state->Owe(name);
+}
+
+void SsdIndex::EndOwing(std::span<const OwedDelete> deletes) {
+  for (const OwedDelete& one : deletes) {
+    auto state = ShardOf(one.name).state.Lock();
+    const auto it = state->owed.find(one.name);
+    if (it != state->owed.end() && it->second == one.since) state->owed.erase(it);
+  }
+}
+
+std::vector<OwedDelete> SsdIndex::Owed() {
+  std::vector<OwedDelete> all;
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    for (const auto& [name, since] : state->owed) all.push_back({name, since});
+  }
+  return all;
+}
+
+void SsdIndex::Load(const ObjectName& name, const Row& row) {
+  auto state = ShardOf(name).state.Lock();
+  const auto [it, fresh] = state->stored.try_emplace(name);
+  if (!fresh) {
+    if (it->second.row.sequence >= row.sequence) return;
+    state->Uncount(name, it->second.row);
+  } else {
+    objects_.fetch_add(1, std::memory_order_relaxed);
+  }
+  it->second.row = row;
+  it->second.row.reserved = 0;
+  state->Count(name, row);
+}
+
+void SsdIndex::Clear() {
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    state->stored.clear();
+    state->pending.clear();
+    state->owed.clear();
+    state->totals.clear();
+    objects_.store(0, std::memory_order_relaxed);
+  }
+}
+
+void SsdIndex::DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* owed) {
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    for (auto it = state->stored.begin(); it != state->stored.end();) {
+      if (!gone(context, it->first, it->second.row)) {
+        ++it;
+        continue;
+      }
+      state->Owe(it->first);
+      owed->push_back(state->OwedTo(it->first));
+      state->Uncount(it->first, it->second.row);
+      it = state->stored.erase(it);
+      objects_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    for (auto it = state->pending.begin(); it != state->pending.end();) {
+      Row row;
+      row.slot = it->second.slot;
+      if (!gone(context, it->first, row)) {
+        ++it;
+        continue;
+      }
+      state->Owe(it->first);
+      owed->push_back(state->OwedTo(it->first));
+      it = state->pending.erase(it);
+    }
+  }
+}
+
+SsdIndex::Totals SsdIndex::totals() {
+  Totals all;
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    for (const auto& [ns, of] : state->totals) {
+      all.objects += of.objects;
+      all.value_bytes += of.value_bytes;
+    }
+  }
+  return all;
+}
+
+SsdIndex::Totals SsdIndex::totals_of(NamespaceRef ns) {
+  Totals all;
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    if (const auto of = state->totals.find(ns); of != state->totals.end()) {
+      all.objects += of->second.objects;
+      all.value_bytes += of->second.value_bytes;
+    }
+  }
+  return all;
+}
+
+}  // namespace ems::ssd

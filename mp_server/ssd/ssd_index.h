@@ -1,0 +1,128 @@
+#pragma once
+// What is on the SSD, in memory: answers "is it there, and where" without the disk, and decides
+// which of several Puts and Removes of one key counts.
+//
+// An object is *pending* from the moment its write is accepted until its row is in the durable
+// index, and *stored* from then on. Drop makes both end at once: a write that completes later finds
+// that it does not count any more. From then on the name is *owed a delete*: a row of it may be in
+// the durable index, and nobody may be told that the old value is gone before that row is.
+//
+// Bound: one entry of about 130 bytes for each stored object, of which the log writer keeps as many
+// as the durable index has room for; pending ones are bounded by the tier's dirty bytes.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/guarded.h"
+#include "mp_server/ssd/dirty_object.h"
+#include "mp_server/ssd/record.h"
+#include "mp_server/ssd/region_index.h"
+
+namespace ems::ssd {
+
+// A name that is owed a delete, and since when: 0: it is not owed one.
+struct OwedDelete {
+  ObjectName name;
+  uint64_t since = 0;
+  explicit operator bool() const { return since != 0; }
+};
+
+// Threading: thread-safe; one leaf lock of 16 a call. No I/O.
+class SsdIndex final {
+ public:
+  SsdIndex();
+  ~SsdIndex();
+  SsdIndex(const SsdIndex&) = delete;
+  SsdIndex& operator=(const SsdIndex&) = delete;
+
+  struct Found {
+    bool stored = false;
+    bool pending = false;
+    Row row;  // of what is stored
+  };
+  // `hit`: remembers that somebody wanted it, for when its region is reclaimed.
+  Found Find(const ObjectName& name, bool hit);
+
+  // A write begins to count: what was pending or stored before does not any more. Not begun when
+  // `object` is not what the key leads to by then: another one's write has begun, or will, and
+  // must not be overtaken by this one.
+  struct Begun {
+    bool begun = false;
+    OwedDelete owed;
+  };
+  Begun BeginWrite(const ObjectName& name, uint64_t sequence, const DirtyObject& object);
+  // Whether this write still counts.
+  bool Counts(const ObjectName& name, uint64_t sequence);
+  // Its row is in the durable index: from now on it is stored. False: it does not count any more.
+  bool Commit(const ObjectName& name, const Row& row);
+  // It failed, or was not begun: nothing is pending, unless another write has begun since.
+  void AbandonWrite(const ObjectName& name, uint64_t sequence);
+  // The same for a write that Reclaim began: its old row is still there.
+  OwedDelete AbandonMove(const ObjectName& name, uint64_t sequence);
+
+  OwedDelete Drop(const ObjectName& name);
+  // Drops it if this very record is what is stored.
+  OwedDelete DropRecord(const ObjectName& name, const Row& row);
+  // For a record of a region that is being given up. kGone: it was not there any more. kDropped:
+  // the name is owed a delete. kPending: somebody has wanted it since it was written, and
+  // `may_move`; its next write begins with this.
+  enum class Fate : uint8_t { kGone, kDropped, kPending };
+  struct Reclaimed {
+    Fate fate = Fate::kGone;
+    Row row;
+    OwedDelete owed;
+  };
+  Reclaimed Reclaim(const ObjectName& name, uint64_t region_sequence, bool may_move);
+  OwedDelete OwedTo(const ObjectName& name);
+  // A write of a row of this name may have reached the durable index or not.
+  void Owe(const ObjectName& name);
+  // Their rows are gone, or never were; those that have been owed another since stay so.
+  void EndOwing(std::span<const OwedDelete> deletes);
+  std::vector<OwedDelete> Owed();
+
+  // All that is stored, a shard's at a time.
+  static constexpr size_t kShards = 16;
+  std::vector<std::pair<ObjectName, Row>> StoredIn(size_t shard);
+  // Objects that are stored.
+  uint64_t objects() const { return objects_.load(std::memory_order_relaxed); }
+
+  // At the start, from the durable index; the larger sequence wins.
+  void Load(const ObjectName& name, const Row& row);
+  void Clear();
+
+  // Drops what `gone` says, of what is stored and of what is pending (of whose row only the slot is
+  // set). Takes each lock in turn, for about 0.1 µs an object.
+  template <typename Gone>
+  void DropIf(Gone gone, std::vector<OwedDelete>* owed);
+
+  struct Totals {
+    uint64_t objects = 0;
+    uint64_t value_bytes = 0;
+  };
+  Totals totals();
+  Totals totals_of(NamespaceRef ns);
+
+ private:
+  using Verdict = bool (*)(void* context, const ObjectName& name, const Row& row);
+  void DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* owed);
+
+  struct ShardState;
+  struct Shard;
+  Shard& ShardOf(const ObjectName& name);
+  bool Erase(ShardState& state, const ObjectName& name);
+  std::unique_ptr<std::array<Shard, kShards>> shards_;
+  std::atomic<uint64_t> objects_{0};
+};
+
+template <typename Gone>
+void SsdIndex::DropIf(Gone gone, std::vector<OwedDelete>* owed) {
+  DropIfImpl([](void* context, const ObjectName& name,
+                const Row& row) { return (*static_cast<Gone*>(context))(name, row); },
+             &gone, owed);
+}
+
+}  // namespace ems::ssd

@@ -1,0 +1,111 @@
+#pragma once
+// The SSD tier of one server: values in a region log, their index in RocksDB and in memory.
+//
+//   folder/index     RocksDB: object → record (region_index.h)
+//   folder/regions   the log's files, preallocated (region_log.h)
+//
+// An object may live in DRAM, here, or in both; this knows nothing of DRAM. A tier that cannot be
+// opened, or whose disk refuses, says so in its state and is otherwise a tier that has nothing and
+// takes nothing: it never stands in the way of DRAM. An index that is damaged is set aside
+// (index.corrupt.<time>, the newest is kept) and the tier starts empty.
+//
+// Bound: capacity_bytes on the disk at every moment: regions, and the index within the part that is
+// kept for it.
+#include <bitset>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/ids.h"
+#include "mp_server/ssd/dirty_object.h"
+#include "mp_server/ssd/log_writer.h"
+#include "mp_server/ssd/record_reader.h"
+
+namespace ems::ssd {
+
+struct TierOptions {
+  std::string folder;
+  uint64_t capacity_bytes = 0;
+  uint64_t region_bytes = 0;  // 0: a thirty-second of the capacity, 8 MiB to 128 MiB
+  uint64_t dirty_bytes_max = 256 * kMiB;
+  uint32_t reads_max = 64;
+  IoKind io = IoKind::kAuto;
+  const Clock* clock = &Clock::System();
+  // Where faults can be put in between; null: the machine's own.
+  RegionFiles* files = nullptr;
+  rocksdb::Env* env = nullptr;
+  std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io;
+};
+
+struct StoredInfo {
+  Row row;
+  uint64_t value_bytes() const { return row.value_bytes; }
+  uint64_t checksum() const { return row.value_checksum; }
+};
+
+struct TierStats {
+  TierState state = TierState::kOffline;
+  std::string reason;
+  std::string io_engine;
+  bool direct_io = true;
+  uint64_t capacity_bytes = 0;
+  uint64_t region_bytes = 0;
+  uint64_t regions_max = 0;
+  uint64_t disk_bytes = 0;  // regions and index
+  uint64_t objects = 0;
+  uint64_t value_bytes = 0;
+  uint64_t recovered_objects = 0;
+  double recovery_seconds = 0;
+  uint64_t dropped_damaged = 0;  // records that did not match what they should be, or were not read
+  WriterStats writer;
+  RecordReader::Stats reader;
+};
+
+// Threading: thread-safe. No call waits for the disk but the constructor's and destructor's work.
+class SsdTier final {
+ public:
+  // Opens what is there. A tier that cannot be opened is offline, with the reason in its state.
+  static std::unique_ptr<SsdTier> Open(const TierOptions& options);
+  // Writes what is queued, 5 s at most.
+  ~SsdTier();
+
+  std::optional<StoredInfo> Find(const ObjectName& name, bool hit);
+  // Whether a write of it is under way.
+  bool Pending(const ObjectName& name);
+  // As LogWriter's. A tier that is offline fails what is to be durable and has nothing to remove.
+  TicketPtr Put(const ObjectName& name, std::unique_ptr<DirtyObject> object, bool durable,
+                std::function<void()> wake);
+  TicketPtr Remove(const ObjectName& name, std::function<void()> wake);
+  TicketPtr MakeDurable(const ObjectName& name, std::function<void()> wake);
+  TicketPtr MakeForgotten(const ObjectName& name, std::function<void()> wake);
+  bool HasRoomFor(uint64_t value_bytes) const;
+  // Larger values never go to the SSD.
+  uint64_t value_bytes_max() const;
+  // As RecordReader's. A record that is damaged or cannot be read is dropped before `done`.
+  bool Read(const ObjectName& name, std::string key, const StoredInfo& stored,
+            const ReadTarget& target, std::function<void(ReadOutcome)> done);
+
+  // Objects of slots that are not owned are dropped, and with the first call after the start
+  // everything, unless the view follows the one that was installed here last: otherwise others may
+  // have changed or removed what lies here. Calls come from one thread.
+  void SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned);
+  // Objects of other namespaces are dropped.
+  void SetNamespaces(const std::vector<NamespaceLimits>& limits);
+
+  TierState state() const;
+  std::string reason() const;  // why it is not kOk; empty when it is
+  uint32_t reads_max() const;
+  TierStats stats() const;
+  SsdIndex::Totals totals_of(NamespaceRef ns) const;
+
+ private:
+  struct Impl;
+  explicit SsdTier(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::ssd

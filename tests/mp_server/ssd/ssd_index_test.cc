@@ -1,0 +1,543 @@
+// What must hold: of all writes and drops of a name the last one counts, and a name is owed a
+// delete until the delete of that very owing has been written.
+#include "mp_server/ssd/ssd_index.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+
+#include "tests/mp_server/ssd/ssd_fixture.h"
+
+namespace ems::ssd {
+namespace {
+
+using ::ems::testing::kNs;
+using ::ems::testing::kOtherNs;
+using ::ems::testing::MakeObject;
+using ::ems::testing::NameOf;
+using Fate = SsdIndex::Fate;
+
+const ObjectName kName = NameOf("a");
+
+Row RowOf(uint64_t sequence, uint64_t region_sequence = 1, uint64_t value_bytes = 100,
+          uint16_t slot = 0) {
+  Row row;
+  row.sequence = sequence;
+  row.region_sequence = region_sequence;
+  row.value_bytes = value_bytes;
+  row.slot = slot;
+  return row;
+}
+
+OwedDelete Begin(SsdIndex* index, const ObjectName& name, uint64_t sequence, uint16_t slot = 0) {
+  const auto object = MakeObject("any", 1, 8, name.ns, slot);
+  const SsdIndex::Begun begun = index->BeginWrite(name, sequence, *object);
+  EXPECT_TRUE(begun.begun);
+  return begun.owed;
+}
+
+void Store(SsdIndex* index, const ObjectName& name, const Row& row) {
+  (void)Begin(index, name, row.sequence, row.slot);
+  ASSERT_TRUE(index->Commit(name, row));
+}
+
+enum class Is : uint8_t { kNothing, kPending, kStored, kBoth };
+Is StateOf(SsdIndex* index, const ObjectName& name) {
+  const SsdIndex::Found found = index->Find(name, false);
+  if (found.stored && found.pending) return Is::kBoth;
+  if (found.stored) return Is::kStored;
+  return found.pending ? Is::kPending : Is::kNothing;
+}
+
+bool Owes(SsdIndex* index, const ObjectName& name) {
+  const std::vector<OwedDelete> all = index->Owed();
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+}
+
+void EndOwing(SsdIndex* index, const OwedDelete& owed) { index->EndOwing(std::span(&owed, 1)); }
+
+TEST(SsdIndexTest, OfANewNameNothingIsKnownAndNothingIsOwed) {
+  SsdIndex index;
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_FALSE(index.Counts(kName, 0));
+  EXPECT_FALSE(index.Commit(kName, RowOf(0))) << "no write of it has begun";
+  EXPECT_FALSE(index.Drop(kName));
+  EXPECT_FALSE(index.DropRecord(kName, RowOf(0)));
+  EXPECT_EQ(index.Reclaim(kName, 0, true).fate, Fate::kGone);
+  index.AbandonWrite(kName, 0);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_TRUE(index.Owed().empty());
+}
+
+TEST(SsdIndexTest, AWriteIsPendingUntilItsRowIsThere) {
+  SsdIndex index;
+  EXPECT_FALSE(Begin(&index, kName, 5)) << "there was nothing before";
+  EXPECT_EQ(StateOf(&index, kName), Is::kPending);
+  EXPECT_TRUE(index.Counts(kName, 5));
+  EXPECT_FALSE(index.Counts(kName, 4));
+  EXPECT_TRUE(index.Commit(kName, RowOf(5, 9, 77)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+  EXPECT_FALSE(index.Counts(kName, 5)) << "it is no write any more";
+  const Row row = index.Find(kName, false).row;
+  EXPECT_EQ(row.sequence, 5);
+  EXPECT_EQ(row.region_sequence, 9);
+  EXPECT_EQ(row.value_bytes, 77);
+  EXPECT_TRUE(index.Owed().empty());
+}
+
+TEST(SsdIndexTest, AnAbandonedWriteLeavesNothing) {
+  SsdIndex index;
+  (void)Begin(&index, kName, 5);
+  index.AbandonWrite(kName, 5);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_FALSE(index.Commit(kName, RowOf(5)));
+  EXPECT_FALSE(index.Drop(kName));
+  EXPECT_EQ(index.totals().objects, 0);
+}
+
+TEST(SsdIndexTest, AWriteOverAStoredObjectOwesTheOldRowUntilItsOwnIsThere) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  EXPECT_TRUE(Begin(&index, kName, 2));
+  EXPECT_EQ(StateOf(&index, kName), Is::kPending) << "the old one does not count any more";
+  EXPECT_TRUE(Owes(&index, kName));
+  EXPECT_TRUE(index.Commit(kName, RowOf(2)));
+  EXPECT_FALSE(Owes(&index, kName)) << "the new row is where the old one was";
+}
+
+TEST(SsdIndexTest, AWriteThatFailsOverAStoredObjectLeavesTheNameOwed) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  (void)Begin(&index, kName, 2);
+  index.AbandonWrite(kName, 2);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_TRUE(Owes(&index, kName));
+  EXPECT_TRUE(index.Drop(kName)) << "a Remove has something to wait for";
+  EXPECT_TRUE(Begin(&index, kName, 3)) << "and so has a Put";
+}
+
+TEST(SsdIndexTest, OfTwoWritesTheOneThatBeganLastCounts) {
+  SsdIndex index;
+  (void)Begin(&index, kName, 2);
+  EXPECT_TRUE(Begin(&index, kName, 1)) << "a row of the first may get there";
+  EXPECT_FALSE(index.Counts(kName, 2));
+  EXPECT_TRUE(index.Counts(kName, 1)) << "also with a smaller sequence: it began later";
+  EXPECT_FALSE(index.Commit(kName, RowOf(2)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kPending);
+  EXPECT_TRUE(Owes(&index, kName)) << "the refused row is there, and must go";
+  index.AbandonWrite(kName, 2);
+  EXPECT_TRUE(index.Counts(kName, 1)) << "the end of the first is none of the second's";
+  EXPECT_TRUE(index.Commit(kName, RowOf(1)));
+  EXPECT_EQ(index.Find(kName, false).row.sequence, 1);
+  EXPECT_EQ(index.totals().objects, 1);
+}
+
+TEST(SsdIndexTest, CommitOfAWriteThatWasDroppedSaysNo) {
+  SsdIndex index;
+  (void)Begin(&index, kName, 1);
+  const OwedDelete owed = index.Drop(kName);
+  EXPECT_TRUE(owed);
+  EXPECT_EQ(owed.name, kName);
+  EXPECT_FALSE(index.Counts(kName, 1));
+  EXPECT_FALSE(index.Commit(kName, RowOf(1)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_TRUE(Owes(&index, kName));
+}
+
+TEST(SsdIndexTest, ANameIsOwedUntilTheDeleteIsWritten) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  const OwedDelete owed = index.Drop(kName);
+  EXPECT_TRUE(owed);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_EQ(index.Drop(kName).since, owed.since) << "a second Remove waits for the same";
+  EndOwing(&index, owed);
+  EXPECT_FALSE(index.Drop(kName));
+  EXPECT_FALSE(Begin(&index, kName, 2));
+}
+
+TEST(SsdIndexTest, ADeleteThatIsWrittenLateDoesNotEndANewerOwing) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  const OwedDelete first = index.Drop(kName);
+  Store(&index, kName, RowOf(2));
+  const OwedDelete second = index.Drop(kName);
+  EXPECT_NE(first.since, second.since);
+  EndOwing(&index, first);
+  EXPECT_EQ(index.Drop(kName).since, second.since) << "the row of the second write may be there";
+  EndOwing(&index, second);
+  EXPECT_FALSE(index.Drop(kName));
+}
+
+TEST(SsdIndexTest, ADeleteThatIsWrittenLateDoesNotEndTheOwingOfAWriteThatWasOvertaken) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  const OwedDelete first = index.Drop(kName);
+  (void)Begin(&index, kName, 2);
+  const OwedDelete second = Begin(&index, kName, 3);
+  EndOwing(&index, first);
+  EXPECT_TRUE(Owes(&index, kName));
+  EXPECT_TRUE(index.Counts(kName, 3));
+  EndOwing(&index, second);
+  EXPECT_FALSE(Owes(&index, kName));
+  EXPECT_TRUE(index.Counts(kName, 3)) << "what is pending is not the delete's";
+}
+
+TEST(SsdIndexTest, ADeleteThatIsWrittenLateLeavesWhatIsStoredSince) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1));
+  const OwedDelete first = index.Drop(kName);
+  Store(&index, kName, RowOf(2));
+  EndOwing(&index, first);
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+}
+
+TEST(SsdIndexTest, AnEndOfManyOwingsEndsEachOnItsOwn) {
+  SsdIndex index;
+  std::vector<OwedDelete> owed;
+  for (uint64_t i = 0; i < 100; ++i) {
+    const ObjectName name = NameOf(std::to_string(i));
+    Store(&index, name, RowOf(i + 1));
+    owed.push_back(index.Drop(name));
+  }
+  const ObjectName again = NameOf("42");
+  Store(&index, again, RowOf(1000));
+  (void)index.Drop(again);
+  index.EndOwing(owed);
+  const std::vector<OwedDelete> left = index.Owed();
+  ASSERT_EQ(left.size(), 1);
+  EXPECT_EQ(left[0].name, again);
+}
+
+TEST(SsdIndexTest, AWriteThatMayHaveReachedTheRowsIsOwedUntilAnotherIsCommitted) {
+  SsdIndex index;
+  (void)Begin(&index, kName, 1);
+  index.Owe(kName);
+  index.AbandonWrite(kName, 1);
+  EXPECT_TRUE(Owes(&index, kName));
+  const OwedDelete before = index.Drop(kName);
+  index.Owe(kName);
+  EndOwing(&index, before);
+  EXPECT_TRUE(Owes(&index, kName)) << "owed another since";
+  Store(&index, kName, RowOf(2));
+  EXPECT_TRUE(index.Owed().empty());
+}
+
+TEST(SsdIndexTest, DropRecordTakesThatVeryRecordOnly) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(5, 9));
+  EXPECT_FALSE(index.DropRecord(kName, RowOf(4, 9))) << "an older one";
+  EXPECT_FALSE(index.DropRecord(kName, RowOf(5, 8))) << "the same, before it was moved";
+  EXPECT_FALSE(index.DropRecord(NameOf("b"), RowOf(5, 9)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+  EXPECT_TRUE(index.DropRecord(kName, RowOf(5, 9)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_TRUE(Owes(&index, kName));
+  EXPECT_FALSE(index.DropRecord(kName, RowOf(5, 9))) << "once";
+}
+
+TEST(SsdIndexTest, DropRecordOfWhatIsBeingReplacedLeavesTheNewWrite) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(5));
+  (void)Begin(&index, kName, 6);
+  EXPECT_FALSE(index.DropRecord(kName, RowOf(5)));
+  EXPECT_TRUE(index.Commit(kName, RowOf(6)));
+}
+
+TEST(SsdIndexTest, ReclaimDropsWhatNobodyWantedAndOwesIt) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, false);
+  const SsdIndex::Reclaimed reclaimed = index.Reclaim(kName, 9, true);
+  EXPECT_EQ(reclaimed.fate, Fate::kDropped);
+  EXPECT_EQ(reclaimed.row.sequence, 1);
+  EXPECT_TRUE(reclaimed.owed);
+  EXPECT_EQ(reclaimed.owed.name, kName);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  EXPECT_EQ(index.Drop(kName).since, reclaimed.owed.since);
+}
+
+TEST(SsdIndexTest, ReclaimKeepsWhatWasWantedAsAWriteOfTheSameSequence) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, true);
+  EXPECT_EQ(index.Reclaim(kName, 9, true).fate, Fate::kPending);
+  EXPECT_EQ(StateOf(&index, kName), Is::kPending);
+  EXPECT_FALSE(Owes(&index, kName)) << "its row is right until the new one is there";
+  EXPECT_TRUE(index.Counts(kName, 1));
+  EXPECT_TRUE(index.Commit(kName, RowOf(1, 12)));
+  EXPECT_EQ(index.Find(kName, false).row.region_sequence, 12);
+  EXPECT_EQ(index.Reclaim(kName, 12, true).fate, Fate::kDropped)
+      << "nobody has wanted it since it was moved";
+}
+
+TEST(SsdIndexTest, ReclaimDropsWhatWasWantedWhenItMayNotMove) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, true);
+  EXPECT_EQ(index.Reclaim(kName, 9, false).fate, Fate::kDropped);
+  EXPECT_TRUE(Owes(&index, kName));
+}
+
+TEST(SsdIndexTest, ReclaimLeavesWhatIsElsewhereByNow) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 10));
+  EXPECT_EQ(index.Reclaim(kName, 9, true).fate, Fate::kGone);
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+  (void)Begin(&index, kName, 2);
+  EXPECT_EQ(index.Reclaim(kName, 10, true).fate, Fate::kGone) << "it is being replaced";
+  EXPECT_TRUE(index.Counts(kName, 2));
+}
+
+TEST(SsdIndexTest, AMoveThatIsOvertakenDoesNotCount) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, true);
+  (void)index.Reclaim(kName, 9, true);
+  EXPECT_TRUE(Begin(&index, kName, 2)) << "the row of the first may still be there";
+  EXPECT_FALSE(index.Commit(kName, RowOf(1, 12)));
+  EXPECT_TRUE(index.Commit(kName, RowOf(2, 12)));
+  EXPECT_EQ(index.Find(kName, false).row.sequence, 2);
+}
+
+TEST(SsdIndexTest, AMoveThatIsDroppedIsOwed) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, true);
+  (void)index.Reclaim(kName, 9, true);
+  EXPECT_TRUE(index.Drop(kName));
+  EXPECT_FALSE(index.Commit(kName, RowOf(1, 12)));
+}
+
+TEST(SsdIndexTest, HitsWithoutEndAreStillHits) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9));
+  for (int i = 0; i < (1 << 16) + 1; ++i) (void)index.Find(kName, true);
+  EXPECT_EQ(index.Reclaim(kName, 9, true).fate, Fate::kPending);
+}
+
+TEST(SsdIndexTest, OfTwoLoadedRowsTheLargerSequenceWinsWhicheverComesFirst) {
+  for (const bool larger_first : {false, true}) {
+    SsdIndex index;
+    index.Load(kName, larger_first ? RowOf(2, 1, 20) : RowOf(1, 1, 10));
+    index.Load(kName, larger_first ? RowOf(1, 1, 10) : RowOf(2, 1, 20));
+    EXPECT_EQ(index.Find(kName, false).row.sequence, 2);
+    EXPECT_EQ(index.totals().objects, 1);
+    EXPECT_EQ(index.totals().value_bytes, 20);
+  }
+}
+
+TEST(SsdIndexTest, WhatIsLoadedHasNotBeenWantedYet) {
+  SsdIndex index;
+  Row row = RowOf(1, 9);
+  row.reserved = 5;
+  index.Load(kName, row);
+  EXPECT_EQ(index.Reclaim(kName, 9, true).fate, Fate::kDropped);
+}
+
+TEST(SsdIndexTest, DropIfDropsWhatItIsToldAndSaysWhatIsOwed) {
+  SsdIndex index;
+  for (uint16_t i = 0; i < 200; ++i)
+    Store(&index, NameOf(std::to_string(i)), RowOf(i + 1U, 1, 10, i % 2));
+  std::vector<OwedDelete> owed;
+  index.DropIf([](const ObjectName&, const Row& row) { return row.slot == 1; }, &owed);
+  EXPECT_EQ(owed.size(), 100);
+  EXPECT_EQ(index.totals().objects, 100);
+  EXPECT_EQ(index.totals().value_bytes, 1000);
+  EXPECT_EQ(StateOf(&index, NameOf("0")), Is::kStored);
+  EXPECT_EQ(StateOf(&index, NameOf("1")), Is::kNothing);
+  EXPECT_TRUE(index.Drop(NameOf("1"))) << "its row is not gone yet";
+  index.EndOwing(owed);
+  EXPECT_FALSE(index.Drop(NameOf("1")));
+}
+
+TEST(SsdIndexTest, AWriteOfWhatTheKeyNoMoreLeadsToDoesNotBegin) {
+  SsdIndex index;
+  const auto object = MakeObject("any", 1, 8);
+  object->current_flag()->store(false);
+  EXPECT_FALSE(index.BeginWrite(kName, 1, *object).begun);
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+  (void)Begin(&index, kName, 2);
+  EXPECT_FALSE(index.BeginWrite(kName, 3, *object).begun);
+  EXPECT_TRUE(index.Counts(kName, 2)) << "the other one goes on";
+  EXPECT_TRUE(index.Commit(kName, RowOf(2)));
+  EXPECT_FALSE(index.BeginWrite(kName, 4, *object).begun);
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+  EXPECT_TRUE(index.Owed().empty());
+}
+
+TEST(SsdIndexTest, WhatIsOwedIsKnownByItsName) {
+  SsdIndex index;
+  EXPECT_FALSE(index.OwedTo(kName));
+  Store(&index, kName, RowOf(1));
+  EXPECT_FALSE(index.OwedTo(kName));
+  const OwedDelete first = index.Drop(kName);
+  EXPECT_EQ(index.OwedTo(kName).since, first.since);
+  index.Owe(kName);
+  EXPECT_GT(index.OwedTo(kName).since, first.since) << "it is owed another";
+  Store(&index, kName, RowOf(2));
+  EXPECT_FALSE(index.OwedTo(kName));
+}
+
+TEST(SsdIndexTest, AllThatIsStoredIsInOneShardOrAnother) {
+  SsdIndex index;
+  for (uint64_t i = 1; i <= 100; ++i) Store(&index, NameOf(std::to_string(i)), RowOf(i));
+  (void)index.Drop(NameOf("1"));
+  (void)Begin(&index, NameOf("2"), 200);
+  std::map<ObjectName, uint64_t> found;
+  for (size_t shard = 0; shard < SsdIndex::kShards; ++shard) {
+    for (const auto& [name, row] : index.StoredIn(shard)) {
+      EXPECT_TRUE(found.emplace(name, row.sequence).second) << "only once";
+    }
+  }
+  EXPECT_EQ(found.size(), 98);
+  EXPECT_EQ(found[NameOf("77")], 77);
+  EXPECT_EQ(index.objects(), 98);
+}
+
+TEST(SsdIndexTest, DropIfDropsWhatIsPendingBySlotAndNamespace) {
+  SsdIndex index;
+  (void)Begin(&index, NameOf("a"), 1, 5);
+  (void)Begin(&index, NameOf("b"), 2, 6);
+  (void)Begin(&index, NameOf("a", kOtherNs), 3, 6);
+  std::vector<OwedDelete> owed;
+  index.DropIf(
+      [](const ObjectName& name, const Row& row) { return row.slot == 5 || name.ns == kOtherNs; },
+      &owed);
+  EXPECT_EQ(owed.size(), 2);
+  EXPECT_FALSE(index.Commit(NameOf("a"), RowOf(1)));
+  EXPECT_FALSE(index.Commit(NameOf("a", kOtherNs), RowOf(3)));
+  EXPECT_TRUE(index.Commit(NameOf("b"), RowOf(2)));
+  index.EndOwing(owed);
+  EXPECT_TRUE(index.Owed().empty());
+}
+
+// What moves was stored under its slot and its namespace like everything else.
+TEST(SsdIndexTest, DropIfDropsWhatIsJustBeingMoved) {
+  SsdIndex index;
+  Store(&index, kName, RowOf(1, 9, 100, 5));
+  (void)index.Find(kName, true);
+  ASSERT_EQ(index.Reclaim(kName, 9, true).fate, Fate::kPending);
+  std::vector<OwedDelete> owed;
+  index.DropIf([](const ObjectName&, const Row& row) { return row.slot == 5; }, &owed);
+  EXPECT_EQ(owed.size(), 1);
+  EXPECT_FALSE(index.Commit(kName, RowOf(1, 12)));
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+}
+
+TEST(SsdIndexTest, TotalsFollowEachNamespace) {
+  SsdIndex index;
+  Store(&index, NameOf("a"), RowOf(1, 1, 10));
+  Store(&index, NameOf("b"), RowOf(2, 1, 20));
+  Store(&index, NameOf("a", kOtherNs), RowOf(3, 1, 40));
+  EXPECT_EQ(index.totals_of(kNs).objects, 2);
+  EXPECT_EQ(index.totals_of(kNs).value_bytes, 30);
+  EXPECT_EQ(index.totals_of(kOtherNs).value_bytes, 40);
+  EXPECT_EQ(index.totals().objects, 3);
+  EXPECT_EQ(index.totals().value_bytes, 70);
+  (void)Begin(&index, NameOf("a"), 4);
+  EXPECT_EQ(index.totals_of(kNs).objects, 1) << "what is pending is not stored";
+  EXPECT_TRUE(index.Commit(NameOf("a"), RowOf(4, 1, 11)));
+  EXPECT_EQ(index.totals_of(kNs).value_bytes, 31);
+  (void)index.Drop(NameOf("a", kOtherNs));
+  EXPECT_EQ(index.totals_of(kOtherNs).objects, 0);
+  EXPECT_EQ(index.totals_of(kOtherNs).value_bytes, 0);
+  (void)index.Reclaim(NameOf("a"), 1, true);
+  (void)index.DropRecord(NameOf("b"), RowOf(2));
+  EXPECT_EQ(index.totals().objects, 0);
+}
+
+TEST(SsdIndexTest, ClearLeavesNothingAndOwesNothing) {
+  SsdIndex index;
+  Store(&index, NameOf("a"), RowOf(1));
+  (void)Begin(&index, NameOf("b"), 2);
+  index.Owe(NameOf("c"));
+  index.Clear();
+  EXPECT_EQ(StateOf(&index, NameOf("a")), Is::kNothing);
+  EXPECT_FALSE(index.Counts(NameOf("b"), 2));
+  EXPECT_TRUE(index.Owed().empty());
+  EXPECT_EQ(index.totals().objects, 0);
+}
+
+TEST(SsdIndexTest, NamesThatDifferInOnePartOnlyAreStrangers) {
+  const Hash128 hash = kName.hash;
+  const std::array<ObjectName, 6> names{{
+      {kNs, hash},
+      {kOtherNs, hash},
+      {{kNs.id, kNs.generation + 1}, hash},
+      {{NamespaceId(kNs.id.value() + 1), kNs.generation}, hash},
+      {kNs, {hash.lo, hash.hi ^ 1}},
+      {kNs, {hash.lo ^ 1, hash.hi}},
+  }};
+  SsdIndex index;
+  for (uint64_t i = 0; i < names.size(); ++i) Store(&index, names[i], RowOf(i + 1));
+  for (uint64_t i = 0; i < names.size(); ++i)
+    EXPECT_EQ(index.Find(names[i], false).row.sequence, i + 1);
+  const OwedDelete owed = index.Drop(names[0]);
+  for (uint64_t i = 1; i < names.size(); ++i) {
+    EXPECT_EQ(StateOf(&index, names[i]), Is::kStored) << i;
+    EXPECT_FALSE(Owes(&index, names[i])) << i;
+    index.AbandonWrite(names[i], 1);
+  }
+  EndOwing(&index, owed);
+  EXPECT_EQ(index.totals().objects, names.size() - 1);
+}
+
+// Names whose hashes are equal in the bits that tables look at: found all the same.
+TEST(SsdIndexTest, NamesOfOneBucketAreAllFound) {
+  SsdIndex index;
+  const auto name_of = [](uint32_t i) {
+    // The namespace's part is taken out of what the table hashes by.
+    const uint64_t lo = uint64_t{i} * 0x9e3779b97f4a7c15;
+    return ObjectName{{NamespaceId(i), 1}, {lo, 0}};
+  };
+  for (uint32_t i = 1; i <= 300; ++i) Store(&index, name_of(i), RowOf(i));
+  for (uint32_t i = 1; i <= 300; i += 2) EXPECT_TRUE(index.Drop(name_of(i)));
+  for (uint32_t i = 1; i <= 300; ++i)
+    EXPECT_EQ(StateOf(&index, name_of(i)), i % 2 == 1 ? Is::kNothing : Is::kStored) << i;
+}
+
+TEST(SsdIndexTest, ManyThreadsLeaveNoNameInTwoStates) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 2000;
+  const std::array<ObjectName, 3> names{NameOf("a"), NameOf("b"), NameOf("c")};
+  SsdIndex index;
+  std::atomic<uint64_t> sequence{0};
+  std::atomic<uint64_t> wrong{0};
+  {
+    std::vector<Thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back("index-" + std::to_string(t), [&, t] {
+        for (int i = 0; i < kRounds; ++i) {
+          const ObjectName& name = names[static_cast<size_t>(i + t) % names.size()];
+          const uint64_t mine = sequence.fetch_add(1) + 1;
+          (void)Begin(&index, name, mine);
+          if (i % 7 == 0) {
+            index.AbandonWrite(name, mine);
+          } else {
+            (void)index.Commit(name, RowOf(mine));
+          }
+          if (index.Counts(name, mine)) wrong.fetch_add(1);
+          const SsdIndex::Found found = index.Find(name, true);
+          if (found.stored && found.pending) wrong.fetch_add(1);
+          if (i % 3 == 0) EndOwing(&index, index.Drop(name));
+          if (i % 5 == 0) (void)index.Reclaim(name, 1, false);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong.load(), 0);
+  uint64_t stored = 0;
+  for (const ObjectName& name : names) stored += index.Find(name, false).stored ? 1 : 0;
+  EXPECT_EQ(index.totals().objects, stored);
+  EXPECT_EQ(index.objects(), stored);
+  EXPECT_EQ(index.totals().value_bytes, stored * 100);
+  for (const OwedDelete& owed : index.Owed())
+    EXPECT_NE(StateOf(&index, owed.name), Is::kStored) << "its row would be deleted";
+}
+
+}  // namespace
+}  // namespace ems::ssd

@@ -1,0 +1,186 @@
+// What must hold: a tier comes back with what it had; one that is damaged starts empty and keeps
+// the damage aside; one that cannot be opened is offline and harms nobody; the cap holds however
+// the configuration changes.
+#include "mp_server/ssd/ssd_tier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "common/object_key.h"
+#include "mp_server/ssd/folder.h"
+#include "tests/mp_server/ssd/ssd_fixture.h"
+
+namespace ems::ssd {
+namespace {
+
+namespace fs = std::filesystem;
+using ems::testing::MakeObject;
+using ems::testing::Waiter;
+using ::testing::HasSubstr;
+
+constexpr NamespaceRef kNs{NamespaceId(1), 1};
+constexpr ViewVersion kView{1, 1};
+
+class SsdTierTest : public ::testing::Test {
+ protected:
+  SsdTierTest() {
+    options_.folder = folder_.path();
+    options_.capacity_bytes = 64 * kMiB;
+    options_.region_bytes = 2 * kMiB;
+    options_.dirty_bytes_max = 16 * kMiB;
+    owned_.set();
+  }
+  void Open() {
+    tier_.reset();
+    tier_ = SsdTier::Open(options_);
+    tier_->SetNamespaces({{kNs, 0, 0, false}});
+    tier_->SetOwnedSlots(kView, owned_);
+  }
+  static ObjectName NameOf(const std::string& key) { return {kNs, KeyHash(key)}; }
+  bool Put(const std::string& key, uint64_t put_id, size_t bytes) {
+    const Waiter waiter;
+    const TicketPtr ticket =
+        tier_->Put(NameOf(key), MakeObject(key, put_id, bytes), true, waiter.wake());
+    if (ticket->state() == Ticket::State::kWaiting && !waiter.Wait()) return false;
+    return ticket->state() == Ticket::State::kDone;
+  }
+  bool Has(const std::string& key) { return tier_->Find(NameOf(key), false).has_value(); }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    const auto paths = ListFolder(options_.folder);
+    for (const fs::path& path : *paths) names.push_back(path.filename());
+    return names;
+  }
+
+  const ::ems::testing::TempFolder folder_;
+  TierOptions options_;
+  std::bitset<kSlotCount> owned_;
+  std::unique_ptr<SsdTier> tier_;
+};
+
+TEST_F(SsdTierTest, ComesBackWithWhatItHad) {
+  Open();
+  ASSERT_EQ(tier_->state(), TierState::kOk);
+  ASSERT_TRUE(Put("a", 1, 100));
+  ASSERT_TRUE(Put("b", 2, 200 * kKiB));
+  Open();
+  EXPECT_EQ(tier_->stats().recovered_objects, 2u);
+  EXPECT_TRUE(Has("a"));
+  EXPECT_TRUE(Has("b"));
+  EXPECT_FALSE(Has("c"));
+}
+
+TEST_F(SsdTierTest, ADamagedIndexIsSetAsideAndTheTierStartsEmpty) {
+  for (int round = 0; round < 2; ++round) {
+    Open();
+    ASSERT_TRUE(Put("a", 1, 100));
+    tier_.reset();
+    std::ofstream(options_.folder + "/index/CURRENT") << "nonsense\n";
+    Open();
+    EXPECT_EQ(tier_->state(), TierState::kOk);
+    EXPECT_FALSE(Has("a"));
+    EXPECT_TRUE(Put("b", 2, 100));
+  }
+  EXPECT_THAT(Names(), ::testing::Contains(HasSubstr("index.corrupt.")).Times(1));
+}
+
+TEST_F(SsdTierTest, OneThatCannotBeOpenedIsOfflineAndSaysWhy) {
+  options_.folder = folder_.path() + "/file/below";
+  std::ofstream(folder_.path() + "/file") << "x";
+  Open();
+  EXPECT_EQ(tier_->state(), TierState::kOffline);
+  EXPECT_THAT(tier_->reason(), HasSubstr("below"));
+  EXPECT_FALSE(Put("a", 1, 100));
+  EXPECT_FALSE(Has("a"));
+  EXPECT_EQ(tier_->Remove(NameOf("a"), nullptr), nullptr);
+  EXPECT_EQ(tier_->Put(NameOf("a"), MakeObject("a", 1, 100), false, nullptr), nullptr);
+}
+
+TEST_F(SsdTierTest, ACapacityWithoutRoomForRegionsIsRefusedByNumbers) {
+  options_.capacity_bytes = 20 * kMiB;
+  options_.region_bytes = 0;
+  Open();
+  EXPECT_EQ(tier_->state(), TierState::kOffline);
+  EXPECT_THAT(tier_->reason(), HasSubstr("20 MiB"));
+  options_.capacity_bytes = 64 * kMiB;
+  options_.region_bytes = 1;
+  Open();
+  EXPECT_EQ(tier_->state(), TierState::kOffline);
+}
+
+TEST_F(SsdTierTest, RegionsKeepTheirSizeWhenTheCapacityChanges) {
+  options_.region_bytes = 0;
+  options_.capacity_bytes = 320 * kMiB;
+  Open();
+  const uint64_t before = tier_->stats().region_bytes;
+  ASSERT_TRUE(Put("a", 1, 300 * kKiB));
+  options_.capacity_bytes = kGiB;
+  Open();
+  EXPECT_EQ(tier_->stats().region_bytes, before);
+  EXPECT_TRUE(Has("a"));
+}
+
+TEST_F(SsdTierTest, ASmallerCapacityHoldsFromTheStart) {
+  Open();
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(Put("k" + std::to_string(i), i, 600 * kKiB));
+  options_.capacity_bytes = 40 * kMiB;
+  Open();
+  EXPECT_EQ(tier_->state(), TierState::kOk) << tier_->reason();
+  EXPECT_LE(FolderBytes(options_.folder + "/regions") + FolderBytes(options_.folder + "/index"),
+            options_.capacity_bytes);
+  EXPECT_TRUE(Has("k59"));
+  EXPECT_FALSE(Has("k0"));
+}
+
+TEST_F(SsdTierTest, NothingIsShownBeforeAViewIsInstalled) {
+  Open();
+  ASSERT_TRUE(Put("a", 1, 100));
+  tier_.reset();
+  tier_ = SsdTier::Open(options_);
+  EXPECT_FALSE(Has("a"));
+  tier_->SetOwnedSlots(kView, owned_);
+  EXPECT_TRUE(Has("a"));
+}
+
+TEST_F(SsdTierTest, ADamagedRecordIsDroppedAlone) {
+  Open();
+  ASSERT_TRUE(Put("a", 1, 300 * kKiB));
+  ASSERT_TRUE(Put("b", 2, 300 * kKiB));
+  const StoredInfo stored = *tier_->Find(NameOf("a"), false);
+  {
+    std::fstream file(options_.folder + "/regions/00000000.region",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(
+        static_cast<std::streamoff>(uint64_t{stored.row.offset_units} * kPackUnit + 100 * kKiB));
+    file.put('!');
+  }
+  AlignedBuffer memory;
+  std::vector<uint64_t> sums(PieceCount(300 * kKiB));
+  const auto read = [&](const std::string& key) {
+    const MutableBytes value = memory.Take(300 * kKiB).first(300 * kKiB);
+    const Waiter waiter;
+    ReadOutcome outcome = ReadOutcome::kFailed;
+    const auto wake = waiter.wake();
+    EXPECT_TRUE(tier_->Read(NameOf(key), key, *tier_->Find(NameOf(key), false), {value, sums},
+                            [&outcome, wake](ReadOutcome got) {
+                              outcome = got;
+                              wake();
+                            }));
+    EXPECT_TRUE(waiter.Wait());
+    return outcome;
+  };
+  EXPECT_EQ(read("a"), ReadOutcome::kDamaged);
+  EXPECT_FALSE(Has("a"));
+  EXPECT_EQ(read("b"), ReadOutcome::kOk);
+  EXPECT_EQ(tier_->stats().dropped_damaged, 1u);
+  Open();
+  EXPECT_FALSE(Has("a"));
+  EXPECT_TRUE(Has("b"));
+}
+
+}  // namespace
+}  // namespace ems::ssd
