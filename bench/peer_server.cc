@@ -1,9 +1,7 @@
 #include "bench/peer_server.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "bench/child_process.h"
 #include "common/clock.h"
 #include "common/thread_pool.h"
 #include "fabric/socket.h"
@@ -49,35 +48,12 @@ uint16_t FreePort() {
   return getsockname(fd.get(), raw_address, &length) == 0 ? ntohs(address.sin_port) : 0;
 }
 
-// A child whose output goes to `log`. Between fork and exec only calls that are safe there.
-Result<pid_t> Spawn(const std::vector<std::string>& arguments, const std::string& log) {
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
-  argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) return Error(StatusCode::kInternal, "fork: {}", fabric::ErrnoText(errno));
-  if (pid > 0) return pid;
-
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);
-  setpgid(0, 0);  // Ctrl-C is for the bench, which then ends this one
-  const int in = open("/dev/null", O_RDONLY);
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
-  close_range(3, ~0U, 0);
-  execv(argv[0], argv.data());
-  _exit(127);
-}
-
 // "redis-server 7.0.15", from what it prints into `log`; the bare name when it does not say.
 std::string VersionOf(PeerKind kind, const std::string& program, const std::string& log) {
   const std::string name(ProgramName(kind));
   const Result<pid_t> pid = Spawn({program, "--version"}, log);
   if (!pid.ok()) return name;
-  while (waitpid(*pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  (void)Reap(*pid);
   const std::string said = ReadFile(log);
   const size_t first = said.find_first_of("0123456789");
   if (first == std::string::npos) return name;
@@ -127,17 +103,7 @@ std::vector<std::string> MemcachedArguments(const PeerServerOptions& options, ui
 
 }  // namespace
 
-std::string FindPeerProgram(PeerKind kind) {
-  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nobody sets it
-  std::string folders = fmt::format("{}:/usr/bin:/usr/local/bin", path == nullptr ? "" : path);
-  while (!folders.empty()) {
-    const std::string folder = folders.substr(0, folders.find(':'));
-    folders.erase(0, folder.size() + 1);
-    const std::string program = fmt::format("{}/{}", folder, ProgramName(kind));
-    if (!folder.empty() && access(program.c_str(), X_OK) == 0) return program;
-  }
-  return "";
-}
+std::string FindPeerProgram(PeerKind kind) { return FindProgram(ProgramName(kind)); }
 
 Result<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& options) {
   const std::string program = FindPeerProgram(options.kind);
@@ -226,8 +192,7 @@ bool PeerServer::HasEnded() {
 void PeerServer::End() {
   if (HasEnded()) return;
   kill(pid_, SIGKILL);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  (void)Reap(pid_);
   pid_ = 0;
 }
 

@@ -152,6 +152,18 @@ std::vector<ServerBytes> BytesAdded(const v1::ListNodesReply& before,
   return servers;
 }
 
+// How many objects the servers have answered from their SSDs since they started.
+uint64_t SsdHits(Client* client) {
+  uint64_t hits = 0;
+  for (const NodeInfo& node : client->views().view()->nodes()) {
+    const Result<std::string> stats = client->ServerStats(node.name, std::chrono::seconds(1));
+    if (!stats.ok()) continue;  // it has died: what it had answered is not known any more
+    const auto json = nlohmann::json::parse(*stats, nullptr, false);
+    if (json.is_object()) hits += json.value("ssd_hits", uint64_t{0});
+  }
+  return hits;
+}
+
 // Servers hear of a new namespace a moment after the controller: stores small probes until all are
 // taken, and removes them.
 Status WaitUntilReady(Client* client) {
@@ -278,7 +290,10 @@ Status ReplayAndReport(const Plan& plan, Report* report) {
   figures.trace = &plan.trace;
   figures.settings = plan.flags.settings;
   figures.capacity_bytes = target.capacity_bytes;
+  const uint64_t ssd_hits_before = SsdHits(client.get());
   figures.replay = Replay(plan, target, client.get(), report);
+  const uint64_t ssd_hits_after = SsdHits(client.get());
+  figures.ssd_hits = ssd_hits_after - std::min(ssd_hits_after, ssd_hits_before);
   EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply after,
                        UsageSince(Clock::System().Now(), &controller));
   figures.servers = BytesAdded(before, after);

@@ -32,6 +32,18 @@ std::string RateTable(const ReplayTotals& totals) {
   return table.Render();
 }
 
+double SsdPercent(const TraceFigures& figures) {
+  const auto blocks = static_cast<double>(figures.replay.totals.blocks);
+  return blocks == 0 ? 0 : 100 * static_cast<double>(figures.ssd_hits) / blocks;
+}
+
+std::string TierLine(const TraceFigures& figures) {
+  if (figures.ssd_hits == 0) return "";
+  const double loaded = figures.replay.totals.ArrivedPercent();
+  return fmt::format("loaded from DRAM: {}, from the SSD: {} of the blocks\n",
+                     PercentText(loaded - SsdPercent(figures)), PercentText(SsdPercent(figures)));
+}
+
 std::string CallTable(const ReplayResult& replay) {
   Table table({{"calls", Align::kLeft},
                {"count"},
@@ -129,6 +141,7 @@ void WriteJson(const TraceFigures& figures, Json* json) {
   out["input_tokens"] = totals.tokens;
   out["elapsed_s"] = Ms(totals.elapsed) / 1e3;
   out["hit_rate"] = RateJson(totals);
+  out["hit_rate"]["ssd_blocks_percent"] = SsdPercent(figures);
   out["wrong_bytes"] = totals.wrong_bytes;
   out["wrong_blocks"] = totals.wrong_blocks;
   out["loaded_bytes"] = totals.loaded_bytes;
@@ -209,7 +222,7 @@ std::string MarkLine(const ReplayTotals& totals, uint64_t requests_in_all) {
 
 void ReportTrace(const TraceFigures& figures, const TraceExpectations& expect, Report* report) {
   report->Print("\n" + Outcome(figures));
-  report->Print("\n" + RateTable(figures.replay.totals));
+  report->Print("\n" + RateTable(figures.replay.totals) + TierLine(figures));
   report->Print("\n" + CallTable(figures.replay));
   report->Print("\n" + TtftTable(figures.replay.latencies, figures.settings.prefill_tokens_per_s));
   report->Print("\n" + ServerTable(figures.servers) + "\n");

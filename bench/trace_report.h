@@ -27,6 +27,7 @@ struct TraceFigures {
   uint64_t capacity_bytes = 0;
   ReplayResult replay;
   std::vector<ServerBytes> servers;
+  uint64_t ssd_hits = 0;  // of the loaded blocks, those that servers read from their SSD
 };
 
 struct TraceExpectations {

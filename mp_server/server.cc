@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "common/fail_point.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
 #include "fabric/http_endpoint.h"
@@ -472,6 +473,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config) {
+  EMS_RETURN_IF_ERROR(Prefixed(ArmFailPoints(config.fail_points()), "fail_points"));
   if (config.dram().low_watermark() > config.dram().high_watermark()) {
     return Error(StatusCode::kInvalidArgument,
                  "dram.low_watermark {} is above dram.high_watermark {}",

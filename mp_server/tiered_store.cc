@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/fail_point.h"
 #include "common/object_key.h"
 
 namespace ems::server {
@@ -93,6 +94,7 @@ TieredStore::Begun TieredStore::Begin(const FetchPtr& fetch, const ssd::ObjectNa
 
 void TieredStore::Land(const FetchPtr& fetch, const ssd::ObjectName& name, uint64_t checksum,
                        ssd::ReadOutcome outcome) {
+  EMS_FAIL_POINT("fetch.before_publish");
   if (outcome != ssd::ReadOutcome::kOk) return End(fetch, name, Fetch::State::kMiss, 0);
   bool stored = false;
   const Status published = ObjectStore::Publish(
@@ -144,6 +146,7 @@ Status TieredStore::Publish(Reservation reservation, uint64_t checksum, bool ove
     if (Confirm(name.ns, key, durable, wake, ticket)) return OkStatus();
     return Error(StatusCode::kFailedPrecondition, "the key was removed meanwhile");
   }
+  EMS_FAIL_POINT("put.after_publish");
   const auto there = ssd_->Find(name, false);
   const bool same =
       there && there->checksum() == checksum && there->value_bytes() == pin.value().size();
@@ -187,6 +190,7 @@ TieredStore::Removed TieredStore::Remove(NamespaceRef ns, std::string_view key, 
   if (ssd_ != nullptr && dram_->Knows(ns)) {
     const ssd::ObjectName name = NameOf(ns, key);
     removed.ticket = ssd_->Remove(name, wake);
+    EMS_FAIL_POINT("remove.after_ssd");
     Cancel(name);
   }
   removed.found = dram_->Remove(ns, key) || removed.ticket != nullptr;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/fail_point.h"
 #include "common/logging.h"
 
 namespace ems::ssd {
@@ -95,7 +96,9 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
     ticket->FailAtOnce();
     return ticket;
   }
-  const bool room = HasRoomFor(bytes);
+  // Counted first, so that many at once do not all find the last room.
+  const uint64_t before = dirty_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  const bool room = state() == TierState::kOk && before + bytes <= options_.dirty_bytes_max;
   if (owed && !(durable && room)) {
     // The row of what was there goes first: the new one may never get there.
     Op remove;
@@ -105,7 +108,6 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
     if (!Enqueue(std::move(remove)) && !durable) ticket->FailAtOnce();
   }
   if (room) {
-    dirty_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     Op op;
     op.job.name = name;
     op.job.sequence = sequence;
@@ -114,8 +116,8 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
     op.job.object = std::move(object);
     if (durable) op.job.ticket = ticket;
     if (Enqueue(std::move(op))) return ticket;
-    dirty_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
+  dirty_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   options_.index->AbandonWrite(name, sequence);
   counters_.shed.fetch_add(1, std::memory_order_relaxed);
   if (durable) ticket->FailAtOnce();
@@ -220,6 +222,7 @@ void LogWriter::Run() {
   for (Group* group : {packing_, filling_}) {
     if (group != nullptr) FailGroup(group);
   }
+  Commit();  // what those were to replace must not come back
   if (!options_.rows->broken()) (void)options_.rows->SyncLog();  // the machine may go down next
 }
 
@@ -233,9 +236,10 @@ bool LogWriter::Step() {
   CountDisk();
   if (!stopping_ || under_way_ > 0) return true;
   auto queue = queue_.Lock();
-  const bool idle = ops_.empty() && moves_.empty() && forgets_.empty() && packing_ == nullptr &&
+  const bool forgets = !forgets_.empty() && !options_.rows->broken();
+  const bool idle = ops_.empty() && moves_.empty() && !forgets && packing_ == nullptr &&
                     queue->ops.empty() && queue->done.empty();
-  return !idle && options_.clock->Now() < queue->give_up_at;
+  return !idle && !TimeIsOver();
 }
 
 void LogWriter::TakeNews() {
@@ -255,13 +259,17 @@ void LogWriter::TakeNews() {
     done.swap(queue->done);
     limits.swap(queue->limits);
     stopping_ = queue->stopping;
+    give_up_at_ = queue->give_up_at;
     if (ops_.empty()) ops_.swap(queue->ops);
   }
   if (limits) space_.SetLimits(*limits);
   for (Group* group : done) OnGroupDone(group);
 }
 
+bool LogWriter::TimeIsOver() const { return stopping_ && options_.clock->Now() >= give_up_at_; }
+
 void LogWriter::Work() {
+  if (TimeIsOver()) return;
   while (!moves_.empty() && CanWork() && HandlePut(&moves_.front())) moves_.pop_front();
   while (!ops_.empty() && CanWork()) {
     if (ops_.front().kind == OpKind::kPut) {
@@ -385,6 +393,7 @@ Result<Region*> LogWriter::RoomFor(NamespaceRef ns, uint64_t bytes) {
   const RegionSpace::Choice choice = *next;
   if (choice.surplus != nullptr) Reclaim(choice.surplus);
   if (choice.reclaim) Reclaim(choice.region);
+  EMS_FAIL_POINT("ssd.before_begin");
   if (const Status begun = options_.log->Begin(choice.region, ns); !begun.ok()) {
     Degrade(std::string(Message(begun)));
     return Error(StatusCode::kResourceExhausted, "{}", Message(begun));
@@ -419,11 +428,13 @@ void LogWriter::Submit(Group** which) {
   counters_.disk_bytes.fetch_add(group->bytes(), std::memory_order_relaxed);
   group->Place();
   ++under_way_;
+  EMS_FAIL_POINT("ssd.before_write");
   options_.io->Submit(group);
 }
 
 void LogWriter::OnGroupDone(Group* group) {
   --under_way_;
+  EMS_FAIL_POINT("ssd.after_write");
   Region* region = group->region();
   region->unsynced = true;
   if (group->result == static_cast<int64_t>(group->bytes())) {
@@ -477,7 +488,9 @@ void LogWriter::EndJob(WriteJob* job, bool ok, std::atomic<uint64_t>* counter) {
 // more is added to the region, and those members are dropped; older ones are on the disk.
 bool LogWriter::SyncRegion(Region* region) {
   if (!region->unsynced) return true;
+  EMS_FAIL_POINT("ssd.before_sync");
   const Status synced = options_.log->options().files->Sync(region->fd.get());
+  EMS_FAIL_POINT("ssd.after_sync");
   region->unsynced = false;
   const std::vector<Hash128> members = std::exchange(region->unsynced_members, {});
   if (synced.ok()) return true;
@@ -528,7 +541,9 @@ void LogWriter::Commit() {
   }
   counters_.commits.fetch_add(1, std::memory_order_relaxed);
   if (commit_.synced()) counters_.synced_commits.fetch_add(1, std::memory_order_relaxed);
+  EMS_FAIL_POINT("ssd.before_commit");
   const Status written = commit_.Write();
+  EMS_FAIL_POINT("ssd.after_commit");
   for (Group* group : landed_) {
     for (WriteJob& job : group->jobs()) {
       if (job.object == nullptr) continue;  // superseded

@@ -116,6 +116,7 @@ class LogWriter final {
   void Run();
   bool Step();  // false: it is time to end
   void TakeNews();
+  bool TimeIsOver() const;
   void Work();
   void Handle(Op op);
   bool HandlePut(WriteJob* job);  // false, and `job` untouched: not now
@@ -141,6 +142,7 @@ class LogWriter final {
   Result<Region*> RoomFor(NamespaceRef ns, uint64_t bytes);
   void Reclaim(Region* victim);
   bool Move(const Region& region, const ObjectName& name, const Row& row);
+  void BackOff();
   void Degrade(std::string reason);
   void Heal();
 
@@ -173,6 +175,7 @@ class LogWriter final {
   TimePoint count_at_{};
   TimePoint complain_at_{};
   bool stopping_ = false;
+  TimePoint give_up_at_{};
 
   struct Counters {
     std::atomic<uint64_t> written_objects{0}, written_bytes{0}, disk_bytes{0}, shed{0},

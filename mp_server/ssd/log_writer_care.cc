@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/fail_point.h"
 #include "common/logging.h"
 #include "mp_server/ssd/log_writer.h"
 #include "mp_server/ssd/moved_object.h"
@@ -38,6 +39,7 @@ void LogWriter::ForgetSome() {
 }
 
 void LogWriter::Reclaim(Region* victim) {
+  EMS_FAIL_POINT("ssd.reclaim");
   Commit();
   const uint64_t moved_max = options_.log->options().region_bytes / kMovePart;
   uint64_t moved_bytes = 0;
@@ -65,6 +67,7 @@ void LogWriter::Reclaim(Region* victim) {
   Commit();
   counters_.reclaimed_regions.fetch_add(1, std::memory_order_relaxed);
   counters_.reclaimed_objects.fetch_add(gone, std::memory_order_relaxed);
+  EMS_FAIL_POINT("ssd.reclaimed");
   options_.log->Release(victim);
 }
 
@@ -83,13 +86,17 @@ bool LogWriter::Move(const Region& region, const ObjectName& name, const Row& ro
   return true;
 }
 
+void LogWriter::BackOff() {
+  backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
+  retry_at_ = options_.clock->Now() + backoff_;
+}
+
 void LogWriter::Degrade(std::string reason) {
   if (state() == TierState::kOk) {
     EMS_LOG(kWarn, "mp_server", "SSD tier degraded, new objects stay in DRAM alone: {}", reason);
     counters_.degraded.fetch_add(1, std::memory_order_relaxed);
+    BackOff();  // longer each time, until a write has gone well again
   }
-  backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
-  retry_at_ = options_.clock->Now() + backoff_;
   {
     auto text = reason_.Lock();
     *text = std::move(reason);
@@ -113,7 +120,10 @@ void LogWriter::Heal() {
     commit_.RequireSync();
     healed = commit_.Write();
   }
-  if (!healed.ok()) return Degrade(std::string(Message(healed)));
+  if (!healed.ok()) {
+    BackOff();
+    return Degrade(std::string(Message(healed)));
+  }
   state_.store(TierState::kOk, std::memory_order_release);
   EMS_LOG(kInfo, "mp_server", "SSD tier: writing again");
 }

@@ -70,7 +70,7 @@ rocksdb::Options MakeOptions(const RegionIndex::Options& wanted) {
   options.paranoid_checks = true;
   // After a crash: what was written last may be torn, nothing before it may be.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  options.write_buffer_size = 16 << 20;
+  options.write_buffer_size = 8 << 20;
   options.max_write_buffer_number = 3;
   options.max_total_wal_size = kWalBytesMax;
   options.target_file_size_base = 16 << 20;

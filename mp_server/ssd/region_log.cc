@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,12 @@ Status RegionFiles::Preallocate(int fd, uint64_t bytes) {
     return Errno("cannot allocate", FormatBytes(bytes) + " of a region", errno);
   }
   return OkStatus();
+}
+
+uint64_t RegionFiles::FreeBytes(const std::string& folder) {
+  struct statvfs info {};
+  if (::statvfs(folder.c_str(), &info) != 0) return UINT64_MAX;
+  return uint64_t{info.f_bavail} * info.f_frsize;
 }
 
 Status RegionFiles::Sync(int fd) {
@@ -148,6 +155,11 @@ Result<Region*> RegionLog::TakeFree() {
   }
   if (regions_.size() >= options_.regions_max)
     return Error(StatusCode::kOutOfRange, "all {} regions are in use", options_.regions_max);
+  if (options_.files->FreeBytes(options_.folder) <
+      options_.region_bytes + options_.keep_free_bytes) {
+    return Error(StatusCode::kResourceExhausted,
+                 "the disk of {} is full but for what the index needs", options_.folder);
+  }
   uint32_t id = 0;
   while (Find(id) != nullptr) ++id;
   const std::string path = PathOf(id);

@@ -28,6 +28,8 @@ class RegionFiles {
   virtual Result<fabric::Fd> Open(const std::string& path, bool create, bool* direct);
   // Gives the file all its bytes. Errors: kResourceExhausted  no space    kUnavailable
   virtual Status Preallocate(int fd, uint64_t bytes);
+  // What the file system of `folder` has left; UINT64_MAX when it does not say.
+  virtual uint64_t FreeBytes(const std::string& folder);
   // Durable against power loss. Errors: kUnavailable, kResourceExhausted  and what was written
   // since the last one that succeeded is unknown
   virtual Status Sync(int fd);
@@ -66,6 +68,7 @@ class RegionLog final {
     uint64_t region_bytes = 0;  // a multiple of kBlockBytes
     uint32_t regions_max = 0;
     uint64_t store_id = 0;
+    uint64_t keep_free_bytes = 0;  // of the file system, for the index: no region is made of these
     RegionFiles* files = nullptr;  // must outlive the log
   };
   // Opens what is there. Regions beyond regions_max, or of another size are deleted; one of

@@ -52,7 +52,7 @@ int64_t RegionSpace::ExcessOf(NamespaceRef ns) const {
 Region* RegionSpace::OpenOf(NamespaceRef ns) {
   const auto it = open_.find(ns);
   if (it == open_.end()) return nullptr;
-  if (it->second->state == RegionState::kOpen) return it->second;
+  if (it->second->state == RegionState::kOpen && it->second->ns == ns) return it->second;
   open_.erase(it);  // a write failed there
   return nullptr;
 }
@@ -95,6 +95,8 @@ Result<RegionSpace::Choice> RegionSpace::Next(NamespaceRef ns) {
 }
 
 RegionSpace::Choice RegionSpace::Give(Region* region) {
+  if (const auto it = open_.find(region->ns); it != open_.end() && it->second == region)
+    open_.erase(it);
   region->state = RegionState::kSealed;
   return {region, true, nullptr};
 }

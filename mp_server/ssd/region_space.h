@@ -60,7 +60,7 @@ class RegionSpace final {
   int64_t ExcessOf(NamespaceRef ns) const;
   // Who has most above its reservation, if that is more than `most`.
   NamespaceRef FurthestAbove(NamespaceRef otherwise, int64_t most) const;
-  static Choice Give(Region* region);
+  Choice Give(Region* region);
   Result<Choice> OldestOf(NamespaceRef ns);
   // `open`: also regions that records are still added to.
   Region* OldestIdle(NamespaceRef ns, bool open, bool* busy);

@@ -29,6 +29,8 @@ constexpr uint64_t kRowBytes = 200;
 constexpr uint32_t kReadsSlack = 16;
 constexpr uint64_t kRegionBytesLeast = kMiB;
 constexpr uint64_t kRegionsLeast = 4;
+// Of the disk that no region is made of, where the index may still grow to so much.
+constexpr uint64_t kKeepFreeMax = kGiB;
 
 uint64_t RandomId() {
   std::random_device random;
@@ -85,7 +87,7 @@ struct SsdTier::Impl {
   }
 
   Status OpenAll();
-  Status Divide(uint64_t index_bytes);
+  Status Divide();
   Status OpenRows(const RegionIndex::Options& wanted);
   Status OpenLog();
   Result<uint64_t> StoreId();
@@ -104,6 +106,7 @@ struct SsdTier::Impl {
   std::string offline_reason;
   Recovered recovered;
   double recovery_seconds = 0;
+  uint64_t index_bytes = 0;
   uint64_t region_bytes = 0;
   uint64_t regions_max = 0;
   uint64_t objects_max = 0;
@@ -141,8 +144,7 @@ std::unique_ptr<SsdTier> SsdTier::Open(const TierOptions& options) {
 
 Status SsdTier::Impl::OpenAll() {
   const TimePoint began = Clock::System().Now();
-  const uint64_t index_bytes =
-      std::clamp(options.capacity_bytes / kIndexPart, kIndexBytesMin, kIndexBytesMost);
+  index_bytes = std::clamp(options.capacity_bytes / kIndexPart, kIndexBytesMin, kIndexBytesMost);
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
   if (error) return Error(StatusCode::kUnavailable, "{}: {}", options.folder, error.message());
@@ -150,7 +152,7 @@ Status SsdTier::Impl::OpenAll() {
   wanted.folder = options.folder + "/index";
   wanted.env = options.env;
   EMS_RETURN_IF_ERROR(OpenRows(wanted));
-  EMS_RETURN_IF_ERROR(Divide(index_bytes));
+  EMS_RETURN_IF_ERROR(Divide());
   EMS_RETURN_IF_ERROR(OpenLog());
   Result<Recovered> found = Recover(rows.get(), log.get(), &index);
   if (!found.ok() && found.status().code() == StatusCode::kDataLoss) {
@@ -159,7 +161,7 @@ Status SsdTier::Impl::OpenAll() {
     index.Clear();
     EMS_RETURN_IF_ERROR(SetAside(options.folder));
     EMS_RETURN_IF_ERROR(OpenRows(wanted));
-    EMS_RETURN_IF_ERROR(Divide(index_bytes));
+    EMS_RETURN_IF_ERROR(Divide());
     EMS_RETURN_IF_ERROR(OpenLog());
     found = Recover(rows.get(), log.get(), &index);
   }
@@ -182,7 +184,7 @@ Status SsdTier::Impl::OpenAll() {
 
 // How the capacity is cut. The size of regions stays what it was when the tier was made, unless
 // another one is asked for: those of another size are given up.
-Status SsdTier::Impl::Divide(uint64_t index_bytes) {
+Status SsdTier::Impl::Divide() {
   EMS_ASSIGN_OR_RETURN(const std::string made_with, rows->Meta(kRegionBytesMeta));
   region_bytes =
       std::clamp(options.capacity_bytes / 32 / kMiB * kMiB, kRegionBytesMin, kRegionBytesMax);
@@ -233,6 +235,7 @@ Status SsdTier::Impl::OpenLog() {
   wanted.region_bytes = region_bytes;
   wanted.regions_max = static_cast<uint32_t>(regions_max);
   wanted.files = options.files;
+  wanted.keep_free_bytes = std::min(index_bytes, kKeepFreeMax);
   EMS_ASSIGN_OR_RETURN(wanted.store_id, StoreId());
   EMS_ASSIGN_OR_RETURN(log, RegionLog::Open(wanted));
   return OkStatus();

@@ -69,6 +69,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Start(const Options& options) {
   cluster->controller_address_ = cluster->controller().ready().address;
   for (int i = 0; i < options.servers; ++i) {
     EMS_ASSIGN_OR_RETURN(Daemon server, Daemon::Start(cluster->ServerOptions(options, i)));
+    cluster->server_flags_.push_back(server.options().flags);
     cluster->daemons_.push_back(std::move(server));
   }
   for (int i = 0; i < options.servers; ++i) {
@@ -95,15 +96,17 @@ Status Cluster::RestartController() {
   return controller().WaitReady(kReadyTimeout);
 }
 
-Status Cluster::RespawnServer(int index) {
+Status Cluster::RespawnServer(int index, const std::vector<std::string>& extra) {
   Daemon::Options options = server(index).options();
+  options.flags = server_flags_.at(static_cast<size_t>(index));
+  options.flags.insert(options.flags.end(), extra.begin(), extra.end());
   server(index).Kill();
   EMS_ASSIGN_OR_RETURN(server(index), Daemon::Start(std::move(options)));
   return OkStatus();
 }
 
-Status Cluster::RestartServer(int index) {
-  EMS_RETURN_IF_ERROR(RespawnServer(index));
+Status Cluster::RestartServer(int index, const std::vector<std::string>& extra) {
+  EMS_RETURN_IF_ERROR(RespawnServer(index, extra));
   return server(index).WaitReady(kReadyTimeout);
 }
 

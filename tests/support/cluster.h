@@ -39,9 +39,10 @@ class Cluster final {
   // Starts the daemon again, in its folder; the controller on its old address, a server on a new
   // one.
   Status RestartController();
-  Status RestartServer(int index);
+  // `extra`: flags for this start alone.
+  Status RestartServer(int index, const std::vector<std::string>& extra = {});
   // The same without waiting until it is ready.
-  Status RespawnServer(int index);
+  Status RespawnServer(int index, const std::vector<std::string>& extra = {});
 
   // Waits until the controller's view has exactly `servers` nodes and is not frozen.
   Status WaitForServers(int servers, Duration timeout);
@@ -59,7 +60,8 @@ class Cluster final {
 
   std::string folder_;
   std::string controller_address_;
-  std::vector<Daemon> daemons_;  // controller, then servers
+  std::vector<Daemon> daemons_;                         // controller, then servers
+  std::vector<std::vector<std::string>> server_flags_;  // as at the first start
 };
 
 }  // namespace ems::testing

@@ -307,4 +307,13 @@ class Rig final {
   Guarded<std::map<uint32_t, int>> fds_;
 };
 
+// Large enough that four, and no more, fit into a region of 1 MiB.
+inline constexpr uint64_t kQuarter = 200 * kKiB;
+
+// Fills three regions of four objects each, key "0" being the oldest.
+inline void FillThreeRegions(Rig* rig) {
+  for (uint64_t i = 0; i < 12; ++i)
+    ASSERT_EQ(rig->Put(std::to_string(i), i, kQuarter).Wait(), ssd::Ticket::State::kDone);
+}
+
 }  // namespace ems::testing

@@ -183,4 +183,24 @@ class Storm final {
   uint64_t next_id_ = 0;
 };
 
+// Puts and Removes from three threads at once, until all have been told.
+inline void AskFromManyThreads(Rig* rig, std::span<const std::string> keys, uint64_t seed) {
+  std::vector<Thread> threads;
+  for (uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back("asks-" + std::to_string(t), [rig, keys, t, seed] {
+      std::mt19937_64 random(seed + t);
+      std::vector<Answer> answers;
+      for (uint64_t i = 0; i < 60; ++i) {
+        const std::string& key = keys[random() % keys.size()];
+        answers.push_back(random() % 3 == 0 ? rig->Remove(key)
+                                            : rig->Put(key, 1000 * t + i, 100, random() % 2 == 0));
+        if (random() % 8 == 0 && answers.back().ticket != nullptr) (void)answers.back().Wait();
+      }
+      for (const Answer& answer : answers) {
+        if (answer.ticket != nullptr) (void)answer.Wait();
+      }
+    });
+  }
+}
+
 }  // namespace ems::testing

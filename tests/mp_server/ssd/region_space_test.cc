@@ -282,6 +282,17 @@ TEST_F(RegionSpaceTest, TheOpenRegionOfANamespaceThatIsNoMoreGoesToo) {
   EXPECT_NE(NextOf(kB), own);
 }
 
+// Its records would lie in a region of another's.
+TEST_F(RegionSpaceTest, WhoseOpenRegionWasGivenUpHasNoneAnyMore) {
+  Open(1);
+  space_->SetLimits({LimitsOf(kA), LimitsOf(kC, 0, kRegionBytes)});
+  Region* region = Take(kA);
+  ASSERT_EQ(Take(kC), region);
+  EXPECT_EQ(space_->OpenOf(kA), nullptr);
+  space_->Seal(kA);
+  EXPECT_EQ(space_->OpenOf(kC), region);
+}
+
 TEST_F(RegionSpaceTest, PurgesWithoutEndLeaveRoom) {
   for (uint32_t generation = 1; generation <= 3 * kRegions; ++generation) {
     const NamespaceRef ns{kA.id, generation};

@@ -1,0 +1,59 @@
+#include "bench/child_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "fabric/socket.h"
+
+namespace ems::bench {
+
+std::string FindProgram(std::string_view name) {
+  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  std::string folders = fmt::format("{}:/usr/bin:/usr/local/bin", path == nullptr ? "" : path);
+  while (!folders.empty()) {
+    const std::string folder = folders.substr(0, folders.find(':'));
+    folders.erase(0, folder.size() + 1);
+    std::string program = fmt::format("{}/{}", folder, name);
+    if (!folder.empty() && access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "";
+}
+
+// Between fork and exec only calls that are safe there.
+Result<pid_t> Spawn(const std::vector<std::string>& arguments, const std::string& log) {
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Error(StatusCode::kInternal, "fork: {}", fabric::ErrnoText(errno));
+  if (pid > 0) return pid;
+
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  setpgid(0, 0);  // Ctrl-C is for the bench, which then ends this one
+  const int in = open("/dev/null", O_RDONLY);
+  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
+  close_range(3, ~0U, 0);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+int Reap(pid_t pid) {
+  int ended = 0;
+  while (waitpid(pid, &ended, 0) < 0) {
+    if (errno != EINTR) return 127;
+  }
+  return WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+}
+
+}  // namespace ems::bench

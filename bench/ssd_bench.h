@@ -1,0 +1,108 @@
+#pragma once
+// The SSD tier of one server, in process, beside what fio gets from the same disk in the same run.
+//
+// Objects are taken from memory whose checksums were computed before: the disk is what is measured,
+// not where values come from. Tier and fio take turns, round by round, and change who begins.
+//
+// Bound on the disk: the bytes of a lane once for the tier, and once for fio.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/fio_peer.h"
+#include "bench/ssd_rig.h"
+
+namespace ems::bench {
+
+struct SsdSettings {
+  std::string folder;  // exists; what the bench makes in there is removed again
+  uint64_t bytes = 0;  // of each lane that writes, and of the tier that is read
+  std::vector<uint64_t> write_sizes;
+  std::vector<uint32_t> depths;  // of reads
+  uint64_t rounds = 3;
+  uint64_t restart_objects = 0;  // of 4 KiB
+  uint64_t seed = 1;             // of the order of reads
+};
+
+// One side in one round.
+struct SsdFigures {
+  double gb_per_second = 0;
+  double p50_us = 0, p99_us = 0;  // of a read; 0: of writes nobody waits for a single one
+  double cpu_per_gb = 0;          // CPU seconds for each 1e9 bytes
+};
+
+struct SsdLane {
+  std::string name;  // "write_1MiB", "write_1MiB_full", "read_1MiB_depth8"
+  bool write = true;
+  std::vector<SsdFigures> ems, fio;  // a round each; without fio the latter is empty
+  // Of lanes that write.
+  double write_amplification = 0;  // bytes that the kernel wrote / bytes of values; worst round
+  uint64_t disk_bytes_max = 0;     // of all files of the tier, at any moment of any round
+  uint64_t capacity_bytes = 0;
+  uint64_t evicted_objects = 0;  // in all rounds
+
+  using Figure = double SsdFigures::*;
+  static double MedianOf(const std::vector<SsdFigures>& rounds, Figure figure);
+  // Median over the rounds of GB/s beside fio's; NaN without fio.
+  double vs_fio() const;
+};
+
+struct SsdRestart {
+  std::string name;  // "restart_1M_4KiB"
+  uint64_t objects = 0;
+  uint64_t value_bytes = 0;
+  std::vector<double> seconds;  // SsdTier::Open, a round each
+  double median_seconds() const;
+};
+
+struct SsdResults {
+  std::vector<SsdLane> lanes;
+  std::vector<SsdRestart> restarts;
+  std::string fio_missing;  // why there is no fio beside it; empty when there is
+  std::string fio_engine;
+  std::string io_engine;  // the tier's
+  bool direct_io = true;  // of the tier
+};
+
+// "64KiB", "1M", "20000": names have no spaces.
+std::string SizeName(uint64_t bytes);
+std::string CountName(uint64_t count);
+
+// Threading: one thread.
+class SsdBench final {
+ public:
+  // `say`: called after each round with a line for people.
+  using Say = std::function<void(const std::string& line)>;
+  SsdBench(SsdSettings settings, Say say);
+
+  // Each adds to results(). Blocks. Errors: kUnavailable  the tier or its disk refused, or
+  // interrupted    kResourceExhausted  no space
+  Status RunWrites();
+  // Reads of 1 MiB, and opening the tier that holds them.
+  Status RunReads(bool reads, bool restart);
+  Status RunSmallRestart();
+  const SsdResults& results() const { return results_; }
+
+ private:
+  struct WriteRound;
+  Status WriteOneSize(uint64_t value_bytes);
+  Status WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane);
+  Result<SsdFigures> WriteTier(const ValueRing& ring, bool full, SsdLane* lane);
+  Status ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdLane* lane);
+  Status Restart(const TierSize& size, SsdRestart* restart);
+  Status MakeFioFile();
+  // Nothing when there is no fio.
+  Status RunFio(const FioJob& job, SsdLane* lane);
+  void Note(const SsdLane& lane, uint64_t round) const;
+  void Remember(const BenchTier& tier);
+  Status RemoveAll() const;
+
+  const SsdSettings settings_;
+  const Say say_;
+  const std::string tier_folder_, fio_file_;
+  FioPeer fio_;
+  SsdResults results_;
+};
+
+}  // namespace ems::bench

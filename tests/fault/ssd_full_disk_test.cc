@@ -1,0 +1,141 @@
+// What must hold when the SSD's file system is full: no wrong byte, DRAM goes on, Puts follow what
+// they were promised, and the tier writes again soon after there is room, without a restart.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "fabric/socket.h"
+#include "tests/support/cluster.h"
+#include "tests/support/verified_load.h"
+
+namespace ems::testing {
+namespace {
+
+using std::chrono::seconds;
+
+// A file system of its own, of that size. Threading: one thread.
+class SmallDisk final {
+ public:
+  SmallDisk() {
+    std::string path = ::testing::TempDir() + "ems-disk-XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr) return;
+    path_ = path;
+    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "size=256m") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  bool mounted() const { return mounted_; }
+  const std::string& path() const { return path_; }
+  // Somebody else takes all that is left.
+  void Fill() const {
+    const fabric::Fd file(
+        ::open((path_ + "/others").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    const std::string block(64 * kKiB, 'x');
+    while (::write(file.get(), block.data(), block.size()) > 0) {
+    }
+    while (::write(file.get(), block.data(), 1) > 0) {
+    }
+  }
+  void Free() const { std::filesystem::remove(path_ + "/others"); }
+
+ private:
+  std::string path_;
+  bool mounted_ = false;
+};
+
+class SsdFullDiskTest : public ::testing::Test {
+ protected:
+  std::string Tier(const std::string& field) const {
+    const Result<std::string> stats = client_->ServerStats("server-0", seconds(5));
+    if (!stats.ok()) return "";
+    const auto json = nlohmann::json::parse(*stats);
+    const auto& value = json["ssd"][field];
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  bool WaitForState(const std::string& state, Duration patience) const {
+    StopFlag never;
+    const Deadline deadline = Deadline::After(patience);
+    while (Tier("state") != state && !deadline.Passed())
+      never.WaitFor(std::chrono::milliseconds(50));
+    return Tier("state") == state;
+  }
+  Status PutDurable(const std::string& key) const {
+    PutOptions options;
+    options.durability = Durability::kSsd;
+    options.overwrite = true;
+    options.timeout = seconds(2);
+    const std::string value(100 * kKiB, 'd');
+    return client_->Put(key, std::string_view(value), options);
+  }
+
+  const SmallDisk disk_;
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(SsdFullDiskTest, GoesOnInDramAndWritesAgainWhenThereIsRoom) {
+  if (!disk_.mounted()) GTEST_SKIP() << "a file system can be mounted by root alone";
+  auto started = Cluster::Start(
+      {.servers = 1,
+       .controller_flags = {},
+       .server_flags = {"--set", "dram.bytes=64MiB", "--set", "ssd.capacity_bytes=1GiB", "--set",
+                        "ssd.path=" + disk_.path() + "/ssd", "--set", "ssd.region_bytes=8MiB"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  cluster_ = *std::move(started);
+  auto client = cluster_->Connect(TransportChoice::kAuto, seconds(2));
+  ASSERT_TRUE(client.ok()) << client.status();
+  client_ = *std::move(client);
+  // More than the disk: regions take what there is but the index's part, and are used again.
+  VerifiedLoad load(client_.get(), {.threads = 2, .keys = 3000, .value_bytes_max = 256 * kKiB});
+  StopFlag never;
+  const Deadline deadline = Deadline::After(seconds(60));
+  while (Tier("reclaimed_objects") == "0" && !deadline.Passed())
+    never.WaitFor(std::chrono::milliseconds(50));
+  EXPECT_NE(Tier("reclaimed_objects"), "0") << "it has not filled its disk";
+  EXPECT_EQ(Tier("state"), "ok") << Tier("reason");
+  ASSERT_EQ(PutDurable("durable-1"), OkStatus());
+
+  // The index gives some of its own room back when it is opened again, and others take that, too.
+  (void)load.Take();
+  int durable = 1;
+  int degraded = 0;
+  for (const Deadline end = Deadline::After(seconds(60)); degraded < 3 && !end.Passed();) {
+    disk_.Fill();
+    if (PutDurable("durable-" + std::to_string(durable + 1)).ok()) ++durable;
+    degraded += Tier("state") == "degraded" ? 1 : 0;
+    never.WaitFor(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(degraded, 3) << Tier("state");
+  // A Put that replaces what lies on the SSD is told to come back until its deadline: no restart may
+  // bring the old value back.
+  ASSERT_TRUE(load.WaitForCalls(30, seconds(30)));
+  const LoadCounts full = load.Take();
+  EXPECT_EQ(full.wrong_bytes, 0u);
+  EXPECT_GT(full.hits, 0u);
+  EXPECT_EQ(client_->Put("new", std::string_view("value")), OkStatus()) << "in DRAM alone";
+
+  disk_.Free();
+  ASSERT_TRUE(WaitForState("ok", seconds(30))) << Tier("reason");
+  EXPECT_EQ(PutDurable("after"), OkStatus());
+  (void)load.Take();
+  ASSERT_TRUE(load.WaitForCalls(500, seconds(30)));
+  load.Stop();
+  const LoadCounts healed = load.Take();
+  EXPECT_EQ(healed.wrong_bytes, 0u);
+  EXPECT_TRUE(healed.errors.empty()) << healed.ToText();
+  // What was acknowledged meanwhile is there, unless its region has been used again.
+  EXPECT_TRUE(client_->Exists("after").value_or(false));
+  RecordProperty("durable_puts_acknowledged", durable);
+}
+
+}  // namespace
+}  // namespace ems::testing
