@@ -58,8 +58,7 @@ Result<FioFigures> ParseFio(const std::string& json, bool write) {
 
 Status PreallocateFile(const std::string& path, uint64_t bytes) {
   const fabric::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid())
-    return Error(StatusCode::kUnavailable, "{}: {}", path, fabric::ErrnoText(errno));
+  if (!fd.valid()) return Error(StatusCode::kUnavailable, "{}: {}", path, fabric::ErrnoText(errno));
   const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (error == 0) return OkStatus();
   return Error(error == ENOSPC ? StatusCode::kResourceExhausted : StatusCode::kUnavailable,

@@ -10,12 +10,12 @@
 namespace ems::bench {
 
 struct FioJob {
-  bool write = true;           // sequentially; otherwise reads at random, each block once
-  std::string path;            // of a file of `file_bytes` or more
-  uint64_t file_bytes = 0;     // the part of it that is used
-  uint64_t total_bytes = 0;    // how much is moved; at most file_bytes
-  uint64_t block_bytes = 0;    // of each operation
-  uint32_t depth = 1;          // operations under way
+  bool write = true;         // sequentially; otherwise reads at random, each block once
+  std::string path;          // of a file of `file_bytes` or more
+  uint64_t file_bytes = 0;   // the part of it that is used
+  uint64_t total_bytes = 0;  // how much is moved; at most file_bytes
+  uint64_t block_bytes = 0;  // of each operation
+  uint32_t depth = 1;        // operations under way
 };
 
 struct FioFigures {

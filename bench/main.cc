@@ -5,6 +5,7 @@
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/report.h"
+#include "bench/ssd_command.h"
 #include "bench/store_command.h"
 #include "bench/trace_command.h"
 #include "common/logging.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
       "  ems-bench store --transport tcp --gate    # Put, Get, Exists beside a raw socket\n"
       "  ems-bench trace --capacity-percent 10     # a real trace beside an ideal LRU\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
+      "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
       "  ems-bench trace --help                    # every flag of a command\n\n"
       "SEE ALSO\n"
@@ -38,6 +40,7 @@ int main(int argc, char** argv) {
   ems::bench::AddTraceCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
+  ems::bench::AddSsdCommand(&app, &run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

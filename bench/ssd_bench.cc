@@ -52,7 +52,7 @@ double SsdLane::vs_fio() const {
   std::vector<double> ours, theirs;
   for (const SsdFigures& round : ems) ours.push_back(round.gb_per_second);
   for (const SsdFigures& round : fio) theirs.push_back(round.gb_per_second);
-  return theirs.empty() ? std::nan("") : MedianRatio(ours, theirs);
+  return theirs.empty() || theirs.size() != ours.size() ? std::nan("") : MedianRatio(ours, theirs);
 }
 
 double SsdRestart::median_seconds() const { return Median(seconds); }
@@ -65,6 +65,8 @@ SsdBench::SsdBench(SsdSettings settings, Say say)
       fio_(settings_.folder) {
   results_.fio_missing = fio_.missing();
 }
+
+SsdBench::~SsdBench() { (void)RemoveAll(); }
 
 Status SsdBench::RunWrites() {
   for (const uint64_t bytes : settings_.write_sizes) {
@@ -226,8 +228,8 @@ Status SsdBench::Restart(const TierSize& size, SsdRestart* restart) {
     EMS_ASSIGN_OR_RETURN(const auto tier, BenchTier::Open(tier_folder_, size));
     const uint64_t found = tier->stats().recovered_objects;
     if (found != restart->objects)
-      return Error(StatusCode::kUnavailable, "{}: {} of {} objects came back", restart->name,
-                   found, restart->objects);
+      return Error(StatusCode::kUnavailable, "{}: {} of {} objects came back", restart->name, found,
+                   restart->objects);
     restart->seconds.push_back(tier->open_seconds());
     say_(fmt::format("round {}  {:<24}  open in {:.3f} s", round + 1, restart->name,
                      tier->open_seconds()));
@@ -257,8 +259,7 @@ Status SsdBench::RunFio(const FioJob& job, SsdLane* lane) {
 
 void SsdBench::Note(const SsdLane& lane, uint64_t round) const {
   const auto figures = [&](const SsdFigures& of) {
-    std::string text =
-        fmt::format("{:.3f} GB/s, {:.3f} CPU s/GB", of.gb_per_second, of.cpu_per_gb);
+    std::string text = fmt::format("{:.3f} GB/s, {:.3f} CPU s/GB", of.gb_per_second, of.cpu_per_gb);
     if (!lane.write) text += fmt::format(", p50 {:.0f} us, p99 {:.0f} us", of.p50_us, of.p99_us);
     return text;
   };

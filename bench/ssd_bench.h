@@ -35,7 +35,7 @@ struct SsdFigures {
 struct SsdLane {
   std::string name;  // "write_1MiB", "write_1MiB_full", "read_1MiB_depth8"
   bool write = true;
-  std::vector<SsdFigures> ems, fio;  // a round each; without fio the latter is empty
+  std::vector<SsdFigures> ems{}, fio{};  // a round each; without fio the latter is empty
   // Of lanes that write.
   double write_amplification = 0;  // bytes that the kernel wrote / bytes of values; worst round
   uint64_t disk_bytes_max = 0;     // of all files of the tier, at any moment of any round
@@ -52,7 +52,7 @@ struct SsdRestart {
   std::string name;  // "restart_1M_4KiB"
   uint64_t objects = 0;
   uint64_t value_bytes = 0;
-  std::vector<double> seconds;  // SsdTier::Open, a round each
+  std::vector<double> seconds{};  // SsdTier::Open, a round each
   double median_seconds() const;
 };
 
@@ -75,6 +75,9 @@ class SsdBench final {
   // `say`: called after each round with a line for people.
   using Say = std::function<void(const std::string& line)>;
   SsdBench(SsdSettings settings, Say say);
+  ~SsdBench();
+  SsdBench(const SsdBench&) = delete;
+  SsdBench& operator=(const SsdBench&) = delete;
 
   // Each adds to results(). Blocks. Errors: kUnavailable  the tier or its disk refused, or
   // interrupted    kResourceExhausted  no space
@@ -85,7 +88,6 @@ class SsdBench final {
   const SsdResults& results() const { return results_; }
 
  private:
-  struct WriteRound;
   Status WriteOneSize(uint64_t value_bytes);
   Status WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane);
   Result<SsdFigures> WriteTier(const ValueRing& ring, bool full, SsdLane* lane);

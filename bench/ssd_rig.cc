@@ -187,8 +187,8 @@ Result<std::unique_ptr<BenchTier>> BenchTier::Open(const std::string& folder,
 Status BenchTier::Pause() {
   if (Interrupted()) return Error(StatusCode::kUnavailable, "interrupted");
   if (tier_->state() != ssd::TierState::kOk)
-    return Error(StatusCode::kUnavailable, "the tier is {}: {}",
-                 ssd::TierStateName(tier_->state()), tier_->reason());
+    return Error(StatusCode::kUnavailable, "the tier is {}: {}", ssd::TierStateName(tier_->state()),
+                 tier_->reason());
   StopFlag never;
   never.WaitFor(kRetryAfter);
   return OkStatus();
@@ -216,16 +216,13 @@ Status BenchTier::Read(const std::vector<uint64_t>& numbers, uint64_t value_byte
   for (const uint64_t number : numbers) {
     const auto stored = tier_->Find(ValueRing::NameOf(number), false);
     if (!stored)
-      failed =
-          Error(StatusCode::kUnavailable, "{} is not in the tier", ValueRing::KeyOf(number));
+      failed = Error(StatusCode::kUnavailable, "{} is not in the tier", ValueRing::KeyOf(number));
     ReadSlots::Slot* slot = slots.Take(1, latencies);
     slot->begun = Now();
     // Refused: the disk is being left alone for a moment. That is part of how long it takes.
     while (failed.ok() &&
-           !tier_->Read(ValueRing::NameOf(number), ValueRing::KeyOf(number), *stored,
-                        slot->target, [&slots, slot](ssd::ReadOutcome outcome) {
-                          slots.Done(slot, outcome);
-                        })) {
+           !tier_->Read(ValueRing::NameOf(number), ValueRing::KeyOf(number), *stored, slot->target,
+                        [&slots, slot](ssd::ReadOutcome outcome) { slots.Done(slot, outcome); })) {
       failed = Pause();
     }
     if (!failed.ok()) {

@@ -66,8 +66,8 @@ class BenchTier final {
   // Puts objects first … first + count - 1, dirty bytes near their limit, and waits until all of
   // them are written. Blocks. Errors: kUnavailable  some were not written, or interrupted
   Status Write(const ValueRing& ring, uint64_t first, uint64_t count);
-  // Reads objects, each into memory of its own, `depth` at a time. `latencies`: from the call to its
-  // callback. Blocks. Errors: kUnavailable  one was not there, or was damaged, or interrupted
+  // Reads objects, each into memory of its own, `depth` at a time. `latencies`: from the call to
+  // its callback. Blocks. Errors: kUnavailable  one was not there, or was damaged, or interrupted
   Status Read(const std::vector<uint64_t>& numbers, uint64_t value_bytes, uint32_t depth,
               LatencyRecorder* latencies);
   ssd::TierStats stats() const { return tier_->stats(); }

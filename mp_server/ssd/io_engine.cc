@@ -60,7 +60,6 @@ class RingEngine final : public IoEngine {
   void Push(IoOp* op) {
     if (op != nullptr) {
       under_way_.fetch_add(1, std::memory_order_relaxed);
-      op->submitted.store(true, std::memory_order_release);
     }
     int refused = 0;
     {
@@ -74,6 +73,7 @@ class RingEngine final : public IoEngine {
       }
       if (entry != nullptr) {
         Prepare(entry, op);
+        if (op != nullptr) op->submitted.store(true, std::memory_order_release);
         refused = io_uring_submit(&ring_);
         // What the kernel does not take now, the reaper hands over.
         if (refused == -EBUSY || refused == -EAGAIN || refused == -EINTR) refused = 0;

@@ -115,8 +115,8 @@ TEST_F(SsdFullDiskTest, GoesOnInDramAndWritesAgainWhenThereIsRoom) {
     never.WaitFor(std::chrono::milliseconds(20));
   }
   EXPECT_EQ(degraded, 3) << Tier("state");
-  // A Put that replaces what lies on the SSD is told to come back until its deadline: no restart may
-  // bring the old value back.
+  // A Put that replaces what lies on the SSD is told to come back until its deadline: no restart
+  // may bring the old value back.
   ASSERT_TRUE(load.WaitForCalls(30, seconds(30)));
   const LoadCounts full = load.Take();
   EXPECT_EQ(full.wrong_bytes, 0u);

@@ -138,6 +138,19 @@ TEST_F(SsdRestartTest, WhatDramHasNoRoomForIsAHit) {
   EXPECT_EQ(range, MakeValue(kNs, "b1", 5, 700 * kKiB).substr(300 * kKiB, 100 * kKiB));
 }
 
+TEST_F(SsdRestartTest, AnotherSizeOfDramKeepsWhatIsOnTheSsd) {
+  StartCluster({});
+  for (int i = 0; i < 60; ++i)
+    ASSERT_EQ(Put("m" + std::to_string(i), 4, 500 * kKiB, Durability::kSsd), OkStatus());
+  for (const char* bytes : {"dram.bytes=32MiB", "dram.bytes=128MiB"}) {
+    cluster_->server(0).Kill();
+    ASSERT_EQ(cluster_->RestartServer(0, {"--set", bytes}), OkStatus());
+    ASSERT_EQ(cluster_->WaitForServers(1, seconds(10)), OkStatus());
+    Connect();
+    for (int i = 0; i < 60; ++i) EXPECT_EQ(Get("m" + std::to_string(i)), 4u) << bytes << i;
+  }
+}
+
 TEST_F(SsdRestartTest, AnOrderlyStopKeepsWhatWasOnlyInDram) {
   StartCluster({});
   for (int i = 0; i < 50; ++i)

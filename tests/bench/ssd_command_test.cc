@@ -1,0 +1,105 @@
+// What must hold: the ssd bench needs no cluster, measures every lane, writes what it measured,
+// leaves nothing behind, and refuses settings that make no sense.
+#include "bench/ssd_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+#include "tests/mp_server/ssd/ssd_fixture.h"
+
+namespace ems::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Parses and, when that went well, runs.
+struct Outcome {
+  bool parsed = false;
+  int code = -1;
+  std::string text, errors;
+};
+
+Outcome RunCommand(std::vector<std::string> arguments) {
+  CLI::App app;
+  app.require_subcommand(1);
+  std::function<int()> run;
+  AddSsdCommand(&app, &run);
+  arguments.insert(arguments.begin(), "ssd");
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  Outcome outcome;
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError&) {
+    return outcome;
+  }
+  outcome.parsed = true;
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  outcome.code = run();
+  outcome.text = ::testing::internal::GetCapturedStdout();
+  outcome.errors = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(SsdCommandTest, QuickRunMeasuresEveryLane) {
+  const ::ems::testing::TempFolder folder;
+  const std::string path = ::testing::TempDir() + "/ssd.json";
+  const Outcome outcome =
+      RunCommand({"--quick", "--bytes", "32MiB", "--restart-objects", "2000", "--sizes",
+                  "64KiB,1MiB", "--folder", folder.path(), "--json", path});
+  ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  ASSERT_EQ(json["lanes"].size(), 6U);
+  for (const auto& lane : json["lanes"]) {
+    EXPECT_THAT(outcome.text, HasSubstr(lane["name"].get<std::string>()));
+    EXPECT_GT(lane["ems"][0]["gb_per_second"], 0);
+  }
+  ASSERT_EQ(json["restarts"].size(), 2U);
+  EXPECT_EQ(json["restarts"][1]["objects"], 2000);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(SsdCommandTest, GatesPrintTheirLines) {
+  const Outcome outcome =
+      RunCommand({"--quick", "--gate", "--only", "write", "--bytes", "16MiB", "--sizes", "64KiB"});
+  EXPECT_THAT(outcome.text, HasSubstr("gate write_64KiB_vs_fio "));
+  EXPECT_THAT(outcome.text, HasSubstr("gate write_64KiB_full_vs_fio "));
+  EXPECT_THAT(outcome.text, HasSubstr("gate write_amplification "));
+  EXPECT_THAT(outcome.text, HasSubstr("gate disk_bytes_max_vs_capacity "));
+  EXPECT_THAT(outcome.text, ::testing::Not(HasSubstr("restart")));
+}
+
+TEST(SsdCommandTest, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
+  const Outcome outcome = RunCommand({"--bytes", "1000000TB", "--only", "write"});
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_THAT(outcome.errors, HasSubstr("free, the run needs"));
+}
+
+TEST(SsdCommandTest, RefusesFlagsThatMakeNoSense) {
+  EXPECT_FALSE(RunCommand({"--only", "everything"}).parsed);
+  EXPECT_FALSE(RunCommand({"--rounds", "0"}).parsed);
+  EXPECT_FALSE(RunCommand({"--depths", "65"}).parsed);
+  for (const auto& flags : std::vector<std::vector<std::string>>{{"--bytes", "much"},
+                                                                 {"--bytes", "1MiB"},
+                                                                 {"--sizes", "1000"},
+                                                                 {"--sizes", "8MiB"},
+                                                                 {"--folder", "/no/such/folder"}}) {
+    const Outcome outcome = RunCommand(flags);
+    EXPECT_EQ(outcome.code, kExitUsage) << flags.back();
+    EXPECT_THAT(outcome.errors, HasSubstr("ems-bench ssd: "));
+  }
+}
+
+}  // namespace
+}  // namespace ems::bench
