@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 
 #include "fabric/socket.h"
 
@@ -46,6 +47,16 @@ Result<pid_t> Spawn(const std::vector<std::string>& arguments, const std::string
   close_range(3, ~0U, 0);
   execv(argv[0], argv.data());
   _exit(127);
+}
+
+Result<uint64_t> WrittenBytes() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  uint64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "write_bytes:") return value;
+  }
+  return Error(StatusCode::kUnavailable, "/proc/self/io does not say write_bytes");
 }
 
 int Reap(pid_t pid) {

@@ -95,7 +95,9 @@ Result<FioFigures> FioPeer::RunWith(const std::string& engine, const FioJob& job
       "--filename=" + job.path,
       std::string("--rw=") + (job.write ? "write" : "randread"),
       fmt::format("--bs={}", job.block_bytes),
-      fmt::format("--size={}", job.file_bytes),
+      "--randrepeat=0",
+      fmt::format("--offset={}", job.offset_bytes),
+      fmt::format("--size={}", job.part_bytes),
       fmt::format("--io_size={}", job.total_bytes),
       fmt::format("--iodepth={}", job.depth),
       "--output-format=json",
@@ -109,9 +111,12 @@ Result<FioFigures> FioPeer::RunWith(const std::string& engine, const FioJob& job
     if (Interrupted()) (void)::kill(pid, SIGKILL);
     pause.WaitFor(kPollInterval);
   }
+  const uint64_t before = WrittenBytes().value_or(0);
   const int code = Reap(pid);
+  const uint64_t after = WrittenBytes().value_or(0);
   if (Interrupted()) return Error(StatusCode::kUnavailable, "interrupted");
   Result<FioFigures> figures = ParseFio(ReadFile(out), job.write);
+  if (figures.ok()) figures->counted_bytes = after - before;
   if (code == 0 && figures.ok()) return figures;
   const std::string said = ReadFile(log) + ReadFile(out);
   return Error(StatusCode::kUnavailable, "fio --ioengine={}: exit code {}: {}", engine, code,

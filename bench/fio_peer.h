@@ -10,10 +10,11 @@
 namespace ems::bench {
 
 struct FioJob {
-  bool write = true;         // sequentially; otherwise reads at random, each block once
-  std::string path;          // of a file of `file_bytes` or more
-  uint64_t file_bytes = 0;   // the part of it that is used
-  uint64_t total_bytes = 0;  // how much is moved; at most file_bytes
+  bool write = true;          // sequentially; otherwise reads at random, each block once
+  std::string path;           // of a file of offset_bytes + part_bytes or more
+  uint64_t offset_bytes = 0;  // where the part of it that is used begins
+  uint64_t part_bytes = 0;
+  uint64_t total_bytes = 0;  // how much is moved; at most part_bytes
   uint64_t block_bytes = 0;  // of each operation
   uint32_t depth = 1;        // operations under way
 };
@@ -23,6 +24,7 @@ struct FioFigures {
   double p50_us = 0, p99_us = 0;  // of an operation, from submission to completion
   double cpu_per_gb = 0;          // CPU seconds for each 1e9 bytes
   uint64_t bytes = 0;
+  uint64_t counted_bytes = 0;  // what it has added to this process's WrittenBytes
 };
 
 // What fio's --output-format=json says of one job. Errors: kDataLoss  it is not that

@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "bench/child_process.h"
 #include "bench/report.h"
 #include "bench/store_bench.h"
 
@@ -18,16 +19,15 @@ namespace {
 constexpr uint64_t kReadBytes = kMiB;
 constexpr uint64_t kSmallBytes = 4 * kKiB;
 constexpr uint32_t kFioWriteDepth = 8;
+// Of one side, before the other has its turn.
+constexpr uint64_t kTurnBytes = 512 * kMiB;
 
 TimePoint Now() { return Clock::System().Now(); }
 
-SsdFigures FiguresOf(uint64_t bytes, Duration wall, Duration cpu) {
-  SsdFigures figures;
-  figures.gb_per_second = GbPerSecond(bytes, wall);
-  figures.cpu_per_gb =
-      std::chrono::duration<double>(cpu).count() / (static_cast<double>(bytes) / 1e9);
-  return figures;
-}
+struct Stopwatch {
+  const TimePoint begun = Now();
+  const Duration cpu = ProcessCpuTime();
+};
 
 }  // namespace
 
@@ -92,48 +92,84 @@ Status SsdBench::WriteOneSize(uint64_t value_bytes) {
   return OkStatus();
 }
 
-Status SsdBench::WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane) {
-  const FioJob job{.write = true,
-                   .path = fio_file_,
-                   .file_bytes = settings_.bytes,
-                   .total_bytes = settings_.bytes,
-                   .block_bytes = ring.value_bytes(),
-                   .depth = kFioWriteDepth};
-  const bool fio_first = (round + (full ? 1 : 0)) % 2 == 1;
-  if (fio_first) EMS_RETURN_IF_ERROR(RunFio(job, lane));
-  EMS_ASSIGN_OR_RETURN(const SsdFigures figures, WriteTier(ring, full, lane));
-  lane->ems.push_back(figures);
-  if (!fio_first) EMS_RETURN_IF_ERROR(RunFio(job, lane));
-  Note(*lane, round);
-  return OkStatus();
-}
+// What both sides have done so far in one round.
+struct SsdBench::Turns {
+  struct Side {
+    uint64_t bytes = 0, counted_bytes = 0;
+    double seconds = 0, cpu_seconds = 0;
+    std::vector<double> p50_us{}, p99_us{};  // of reads, a turn each
+
+    void Add(uint64_t moved, const Stopwatch& watch) {
+      bytes += moved;
+      seconds += std::chrono::duration<double>(Now() - watch.begun).count();
+      cpu_seconds += std::chrono::duration<double>(ProcessCpuTime() - watch.cpu).count();
+    }
+    void Add(const std::optional<FioFigures>& ran) {
+      if (!ran) return;
+      const double gigabytes = static_cast<double>(ran->bytes) / 1e9;
+      bytes += ran->bytes;
+      counted_bytes += ran->counted_bytes;
+      seconds += gigabytes / ran->gb_per_second;
+      cpu_seconds += gigabytes * ran->cpu_per_gb;
+      p50_us.push_back(ran->p50_us);
+      p99_us.push_back(ran->p99_us);
+    }
+    SsdFigures Figures() const {
+      const double gigabytes = static_cast<double>(bytes) / 1e9;
+      return {gigabytes / seconds, Median(p50_us), Median(p99_us), cpu_seconds / gigabytes};
+    }
+  };
+  Side ems, fio;
+};
 
 // `full`: what an earlier call has written is opened with half of the room, so that every region
 // that is begun is one that is given up.
-Result<SsdFigures> SsdBench::WriteTier(const ValueRing& ring, bool full, SsdLane* lane) {
+Status SsdBench::WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane) {
   const uint64_t count = std::max<uint64_t>(1, settings_.bytes / ring.value_bytes());
-  const uint64_t bytes = count * ring.value_bytes();
   TierSize size = SizeForObjects(count, ring.value_bytes());
-  if (full) size = SizeForRegions(bytes / 2, size.region_bytes);
-  Settle(settings_.folder);
+  if (full) size = SizeForRegions(count * ring.value_bytes() / 2, size.region_bytes);
   EMS_ASSIGN_OR_RETURN(const uint64_t written_before, WrittenBytes());
   EMS_ASSIGN_OR_RETURN(std::unique_ptr<BenchTier> tier, BenchTier::Open(tier_folder_, size));
   FolderWatch watch(tier_folder_);
-  const TimePoint begun = Now();
-  const Duration cpu = ProcessCpuTime();
-  EMS_RETURN_IF_ERROR(tier->Write(ring, full ? count : 0, count));
-  const SsdFigures figures = FiguresOf(bytes, Now() - begun, ProcessCpuTime() - cpu);
+  Turns turns;
+  EMS_RETURN_IF_ERROR(TakeTurns(ring, round, full ? count : 0, tier.get(), &turns));
   Remember(*tier);
   lane->evicted_objects += tier->stats().writer.reclaimed_objects;
   tier.reset();
-  // No child has been waited for meanwhile: what it wrote would count.
   EMS_ASSIGN_OR_RETURN(const uint64_t written_after, WrittenBytes());
+  const uint64_t written = written_after - written_before - turns.fio.counted_bytes;
   lane->write_amplification =
       std::max(lane->write_amplification,
-               static_cast<double>(written_after - written_before) / static_cast<double>(bytes));
+               static_cast<double>(written) / static_cast<double>(turns.ems.bytes));
   lane->disk_bytes_max = std::max(lane->disk_bytes_max, watch.Stop());
   lane->capacity_bytes = size.capacity_bytes;
-  return figures;
+  Conclude(turns, round, lane);
+  return OkStatus();
+}
+
+Status SsdBench::TakeTurns(const ValueRing& ring, uint64_t round, uint64_t first, BenchTier* tier,
+                           Turns* turns) {
+  const uint64_t count = std::max<uint64_t>(1, settings_.bytes / ring.value_bytes());
+  const uint64_t each = std::max<uint64_t>(1, std::min(count, kTurnBytes / ring.value_bytes()));
+  for (uint64_t done = 0, turn = 0; done < count; done += each, ++turn) {
+    const uint64_t objects = std::min(each, count - done);
+    const uint64_t bytes = objects * ring.value_bytes();
+    const FioJob job{.write = true,
+                     .path = fio_file_,
+                     .offset_bytes = done * ring.value_bytes(),
+                     .part_bytes = bytes,
+                     .total_bytes = bytes,
+                     .block_bytes = ring.value_bytes(),
+                     .depth = kFioWriteDepth};
+    const bool fio_first = (round + turn) % 2 == 1;
+    if (fio_first) turns->fio.Add(RunFio(job));
+    Settle(settings_.folder);
+    const Stopwatch watch;
+    EMS_RETURN_IF_ERROR(tier->Write(ring, first + done, objects));
+    turns->ems.Add(bytes, watch);
+    if (!fio_first) turns->fio.Add(RunFio(job));
+  }
+  return OkStatus();
 }
 
 Status SsdBench::RunReads(bool reads, bool restart) {
@@ -155,14 +191,12 @@ Status SsdBench::RunReads(bool reads, bool restart) {
   if (!reads) return RemoveAll();
   if (fio_.missing().empty()) {  // reads of what was never written would not ask the disk
     EMS_RETURN_IF_ERROR(MakeFioFile());
-    SsdLane unused;
-    EMS_RETURN_IF_ERROR(RunFio({.write = true,
-                                .path = fio_file_,
-                                .file_bytes = count * kReadBytes,
-                                .total_bytes = count * kReadBytes,
-                                .block_bytes = kReadBytes,
-                                .depth = kFioWriteDepth},
-                               &unused));
+    (void)RunFio({.write = true,
+                  .path = fio_file_,
+                  .part_bytes = count * kReadBytes,
+                  .total_bytes = count * kReadBytes,
+                  .block_bytes = kReadBytes,
+                  .depth = kFioWriteDepth});
   }
   EMS_ASSIGN_OR_RETURN(auto tier, BenchTier::Open(tier_folder_, size));
   for (const uint32_t depth : settings_.depths) {
@@ -175,7 +209,7 @@ Status SsdBench::RunReads(bool reads, bool restart) {
   return RemoveAll();
 }
 
-// Half of the objects, each once, in an order of its own.
+// Half of the objects, each once, in an order of its own; quantiles are medians of the turns'.
 Status SsdBench::ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdLane* lane) {
   const uint64_t count = std::max<uint64_t>(1, settings_.bytes / kReadBytes);
   std::vector<uint64_t> numbers(count);
@@ -183,26 +217,30 @@ Status SsdBench::ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdL
   std::mt19937_64 random(settings_.seed + 1000 * depth + round);
   std::shuffle(numbers.begin(), numbers.end(), random);
   numbers.resize(std::max<uint64_t>(1, count / 2));
-  const uint64_t bytes = numbers.size() * kReadBytes;
-  const FioJob job{.write = false,
-                   .path = fio_file_,
-                   .file_bytes = count * kReadBytes,
-                   .total_bytes = bytes,
-                   .block_bytes = kReadBytes,
-                   .depth = depth};
-  const bool fio_first = round % 2 == 1;
-  if (fio_first) EMS_RETURN_IF_ERROR(RunFio(job, lane));
-  LatencyRecorder latencies;
-  Settle(settings_.folder);
-  const TimePoint begun = Now();
-  const Duration cpu = ProcessCpuTime();
-  EMS_RETURN_IF_ERROR(tier->Read(numbers, kReadBytes, depth, &latencies));
-  SsdFigures figures = FiguresOf(bytes, Now() - begun, ProcessCpuTime() - cpu);
-  figures.p50_us = latencies.p50_ms() * 1000;
-  figures.p99_us = latencies.p99_ms() * 1000;
-  lane->ems.push_back(figures);
-  if (!fio_first) EMS_RETURN_IF_ERROR(RunFio(job, lane));
-  Note(*lane, round);
+  Turns turns;
+  for (uint64_t done = 0, turn = 0; done < numbers.size(); done += kTurnBytes / kReadBytes) {
+    const std::vector<uint64_t> these(
+        numbers.begin() + static_cast<int64_t>(done),
+        numbers.begin() +
+            static_cast<int64_t>(std::min(numbers.size(), done + kTurnBytes / kReadBytes)));
+    const FioJob job{.write = false,
+                     .path = fio_file_,
+                     .part_bytes = count * kReadBytes,
+                     .total_bytes = these.size() * kReadBytes,
+                     .block_bytes = kReadBytes,
+                     .depth = depth};
+    const bool fio_first = (round + turn++) % 2 == 1;
+    if (fio_first) turns.fio.Add(RunFio(job));
+    LatencyRecorder latencies;
+    Settle(settings_.folder);
+    const Stopwatch watch;
+    EMS_RETURN_IF_ERROR(tier->Read(these, kReadBytes, depth, &latencies));
+    turns.ems.Add(these.size() * kReadBytes, watch);
+    turns.ems.p50_us.push_back(latencies.p50_ms() * 1000);
+    turns.ems.p99_us.push_back(latencies.p99_ms() * 1000);
+    if (!fio_first) turns.fio.Add(RunFio(job));
+  }
+  Conclude(turns, round, lane);
   return OkStatus();
 }
 
@@ -244,20 +282,22 @@ Status SsdBench::MakeFioFile() {
 }
 
 // One that fails is missing from then on: what is measured is the tier.
-Status SsdBench::RunFio(const FioJob& job, SsdLane* lane) {
-  if (!results_.fio_missing.empty()) return OkStatus();
+std::optional<FioFigures> SsdBench::RunFio(const FioJob& job) {
+  if (!results_.fio_missing.empty()) return std::nullopt;
   Settle(settings_.folder);
   const Result<FioFigures> ran = fio_.Run(job);
   if (!ran.ok()) {
     results_.fio_missing = std::string(Message(ran.status()));
-    return OkStatus();
+    return std::nullopt;
   }
-  lane->fio.push_back({ran->gb_per_second, ran->p50_us, ran->p99_us, ran->cpu_per_gb});
   results_.fio_engine = fio_.engine();
-  return OkStatus();
+  return *ran;
 }
 
-void SsdBench::Note(const SsdLane& lane, uint64_t round) const {
+void SsdBench::Conclude(const Turns& turns, uint64_t round, SsdLane* into) {
+  into->ems.push_back(turns.ems.Figures());
+  if (results_.fio_missing.empty()) into->fio.push_back(turns.fio.Figures());
+  const SsdLane& lane = *into;
   const auto figures = [&](const SsdFigures& of) {
     std::string text = fmt::format("{:.3f} GB/s, {:.3f} CPU s/GB", of.gb_per_second, of.cpu_per_gb);
     if (!lane.write) text += fmt::format(", p50 {:.0f} us, p99 {:.0f} us", of.p50_us, of.p99_us);

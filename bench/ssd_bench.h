@@ -2,11 +2,13 @@
 // The SSD tier of one server, in process, beside what fio gets from the same disk in the same run.
 //
 // Objects are taken from memory whose checksums were computed before: the disk is what is measured,
-// not where values come from. Tier and fio take turns, round by round, and change who begins.
+// not where values come from. Tier and fio take turns, every kTurnBytes of a round:
+// a disk that others use, too, is another one a second later.
 //
 // Bound on the disk: the bytes of a lane once for the tier, and once for fio.
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,9 @@ struct SsdSettings {
 // One side in one round.
 struct SsdFigures {
   double gb_per_second = 0;
-  double p50_us = 0, p99_us = 0;  // of a read; 0: of writes nobody waits for a single one
-  double cpu_per_gb = 0;          // CPU seconds for each 1e9 bytes
+  double p50_us = 0,
+         p99_us = 0;      // of an operation; 0: of the tier's writes nobody waits for a single one
+  double cpu_per_gb = 0;  // CPU seconds for each 1e9 bytes
 };
 
 struct SsdLane {
@@ -89,14 +92,16 @@ class SsdBench final {
 
  private:
   Status WriteOneSize(uint64_t value_bytes);
+  struct Turns;
   Status WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane);
-  Result<SsdFigures> WriteTier(const ValueRing& ring, bool full, SsdLane* lane);
+  Status TakeTurns(const ValueRing& ring, uint64_t round, uint64_t first, BenchTier* tier,
+                   Turns* turns);
   Status ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdLane* lane);
   Status Restart(const TierSize& size, SsdRestart* restart);
   Status MakeFioFile();
   // Nothing when there is no fio.
-  Status RunFio(const FioJob& job, SsdLane* lane);
-  void Note(const SsdLane& lane, uint64_t round) const;
+  std::optional<FioFigures> RunFio(const FioJob& job);
+  void Conclude(const Turns& turns, uint64_t round, SsdLane* into);
   void Remember(const BenchTier& tier);
   Status RemoveAll() const;
 

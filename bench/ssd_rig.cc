@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <utility>
 
@@ -273,16 +272,6 @@ uint64_t AllocatedBytes(const std::string& folder) {
       bytes += static_cast<uint64_t>(info.st_blocks) * 512;
   }
   return bytes;
-}
-
-Result<uint64_t> WrittenBytes() {
-  std::ifstream file("/proc/self/io");
-  std::string name;
-  uint64_t value = 0;
-  while (file >> name >> value) {
-    if (name == "write_bytes:") return value;
-  }
-  return Error(StatusCode::kUnavailable, "/proc/self/io does not say write_bytes");
 }
 
 void Settle(const std::string& folder) {

@@ -101,9 +101,6 @@ class FolderWatch final {
 
 // Of all files below it, now.
 uint64_t AllocatedBytes(const std::string& folder);
-// What this process, and children that it has waited for, have made the kernel write.
-// Errors: kUnavailable  the kernel does not say (/proc/self/io)
-Result<uint64_t> WrittenBytes();
 // Brings what the file system owes the disk there, so that nobody pays for what came before.
 void Settle(const std::string& folder);
 

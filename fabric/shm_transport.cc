@@ -129,12 +129,35 @@ void MappedMemory::Blank() {
   (void)::mmap(at, bytes_.size(), PROT_READ, kFlags, -1, 0);
 }
 
-Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes) {
+Result<std::unique_ptr<SharedPage>> SharedPage::Map(const Fd& fd, uint64_t bytes) {
   EMS_RETURN_IF_ERROR(CheckDescriptor(fd, bytes, false));
   void* map =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping a shared page", errno);
-  return MutableBytes(static_cast<std::byte*>(map), bytes);
+  return std::unique_ptr<SharedPage>(
+      new SharedPage(MutableBytes(static_cast<std::byte*>(map), bytes)));
+}
+
+SharedPage::~SharedPage() {
+  EMS_CHECK(::munmap(bytes_.data(), bytes_.size()) == 0, "unmapping {} bytes", bytes_.size());
+}
+
+uint64_t SharedPage::LoadWord(uint64_t offset) const {
+  return reinterpret_cast<const std::atomic<uint64_t>*>(bytes_.data() + offset)
+      ->load(std::memory_order_acquire);
+}
+
+void SharedPage::Read(uint64_t offset, MutableBytes into) const {
+  CopyValue(into, bytes_.data() + offset, nullptr);
+}
+
+void SharedPage::StoreWord(uint64_t offset, uint64_t word) {
+  reinterpret_cast<std::atomic<uint64_t>*>(bytes_.data() + offset)
+      ->store(word, std::memory_order_release);
+}
+
+void SharedPage::Write(uint64_t offset, ConstBytes from) {
+  CopyValue(bytes_.subspan(offset, from.size()), from.data(), nullptr);
 }
 
 Result<std::unique_ptr<LocalMemory>> ShmTransport::Allocate(uint64_t bytes) {
@@ -148,6 +171,11 @@ Result<std::unique_ptr<RemoteMemory>> ShmTransport::Reach(MemoryGrant grant) {
   EMS_ASSIGN_OR_RETURN(std::unique_ptr<MappedMemory> memory,
                        MappedMemory::Map(grant.fd, grant.bytes));
   return std::unique_ptr<RemoteMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<WritableMemory>> ShmTransport::ReachToWrite(MemoryGrant grant) {
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<SharedPage> page, SharedPage::Map(grant.fd, grant.bytes));
+  return std::unique_ptr<WritableMemory>(std::move(page));
 }
 
 Result<std::unique_ptr<RpcChannel>> ShmTransport::Connect(const Address& address,

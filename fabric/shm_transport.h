@@ -60,9 +60,27 @@ class MappedMemory final : public RemoteMemory {
   ConstBytes bytes_;
 };
 
-// Checks as MappedMemory::Map does, and maps for reading and writing: a page that two processes
-// share. `bytes` at most the file's. The caller unmaps.
-Result<MutableBytes> MapShared(const Fd& fd, uint64_t bytes);
+// A peer's memfd, mapped for reading and writing. Threading: thread-safe.
+class SharedPage final : public WritableMemory {
+ public:
+  // Checks as MappedMemory::Map does; `bytes` at most the file's. Errors: the same
+  static Result<std::unique_ptr<SharedPage>> Map(const Fd& fd, uint64_t bytes);
+  ~SharedPage() override;
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+
+  uint64_t size_bytes() const override { return bytes_.size(); }
+  uint64_t LoadWord(uint64_t offset) const override;
+  void Read(uint64_t offset, MutableBytes into) const override;
+  const std::byte* address() const override { return bytes_.data(); }
+  void StoreWord(uint64_t offset, uint64_t word) override;
+  void Write(uint64_t offset, ConstBytes from) override;
+  std::byte* writable_address() override { return bytes_.data(); }
+
+ private:
+  explicit SharedPage(MutableBytes bytes) : bytes_(bytes) {}
+  MutableBytes bytes_;
+};
 
 // Threading: thread-safe.
 class ShmTransport final : public Transport {
@@ -70,6 +88,7 @@ class ShmTransport final : public Transport {
   std::string_view name() const override { return "shm"; }
   Result<std::unique_ptr<LocalMemory>> Allocate(uint64_t bytes) override;
   Result<std::unique_ptr<RemoteMemory>> Reach(MemoryGrant grant) override;
+  Result<std::unique_ptr<WritableMemory>> ReachToWrite(MemoryGrant grant) override;
   // Unix sockets only. Errors: also kInvalidArgument  another address
   Result<std::unique_ptr<RpcChannel>> Connect(const Address& address, Duration timeout) override;
 };

@@ -13,6 +13,12 @@ Result<std::unique_ptr<RemoteMemory>> TcpTransport::Reach(MemoryGrant grant) {
                grant.bytes);
 }
 
+Result<std::unique_ptr<WritableMemory>> TcpTransport::ReachToWrite(MemoryGrant grant) {
+  return Error(StatusCode::kUnimplemented,
+               "tcp carries messages only: {} bytes of a peer cannot be written one-sided",
+               grant.bytes);
+}
+
 Result<std::unique_ptr<RpcChannel>> TcpTransport::Connect(const Address& address,
                                                           Duration timeout) {
   return RpcChannel::Open(address, timeout);

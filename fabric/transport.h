@@ -4,8 +4,9 @@
 //
 // Providers: shm_transport (this host: mapped memory), tcp_transport (messages alone). RDMA or UB
 // is one more: Allocate registers with the card, a grant carries address and key instead of a
-// descriptor, Read posts a READ and waits for it. The protocol above (docs/ONE_SIDED_READS.md) asks
-// for no order among the bytes of one Read, which is all that such cards promise.
+// descriptor, Read and Write post a READ or WRITE and wait for it. The protocol above
+// (docs/ONE_SIDED_READS.md) asks for no order among the bytes of one Read, which is all that such
+// cards promise.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -50,6 +51,18 @@ class RemoteMemory {
   virtual const std::byte* address() const = 0;
 };
 
+// The same, granted for writing, too: a page that two processes share. Threading: thread-safe.
+class WritableMemory : public RemoteMemory {
+ public:
+  // Stores a word at `offset` (a multiple of 8), whole, ordered like a release store: who reads it
+  // there finds what was written before.
+  virtual void StoreWord(uint64_t offset, uint64_t word) = 0;
+  // Copies `from` to `offset`; complete at the peer when it returns.
+  virtual void Write(uint64_t offset, ConstBytes from) = 0;
+  // The memory itself, or nullptr when the CPU cannot address it.
+  virtual std::byte* writable_address() = 0;
+};
+
 // Threading: thread-safe.
 class Transport {
  public:
@@ -62,6 +75,9 @@ class Transport {
   // Reaches memory that a peer has granted. Errors: kUnimplemented  messages only
   //   kInvalidArgument  not what the grant says    kResourceExhausted  cannot be mapped
   virtual Result<std::unique_ptr<RemoteMemory>> Reach(MemoryGrant grant) = 0;
+
+  // The same for memory that was granted for writing. Errors: as Reach
+  virtual Result<std::unique_ptr<WritableMemory>> ReachToWrite(MemoryGrant grant) = 0;
 
   // Messages: requests and answers (proto/data_plane.h), and values that nobody reads one-sided.
   // Blocks up to `timeout`. Errors: those of RpcChannel::Open

@@ -1,7 +1,6 @@
 #include "mp_sdk/internal/shm_session.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -165,9 +164,8 @@ Status ShmSession::TakeWelcome(const SessionMessage& welcome) {
                  page.namespace_id, page.namespace_generation, identity_.ns.id.value(),
                  identity_.ns.generation);
   }
-  EMS_ASSIGN_OR_RETURN(const MutableBytes session,
-                       fabric::MapShared(descriptors_[1], shm::kSessionBytes));
-  page_ = reinterpret_cast<SessionPage*>(session.data());
+  EMS_ASSIGN_OR_RETURN(page_memory_, fabric::SharedPage::Map(descriptors_[1], shm::kSessionBytes));
+  page_ = reinterpret_cast<SessionPage*>(page_memory_->writable_address());
   identity_.boot_id = page.boot_id;
   session_id_ = welcome.id;
   secret_ = welcome.secret;
@@ -179,7 +177,6 @@ Status ShmSession::TakeWelcome(const SessionMessage& welcome) {
 // forked child may hold the descriptor.
 ShmSession::~ShmSession() {
   if (socket_.valid() && fork_mark_.here()) ::shutdown(socket_.get(), SHUT_RDWR);
-  if (page_ != nullptr) ::munmap(page_, shm::kSessionBytes);
 }
 
 void ShmSession::Want(SessionOp op, uint64_t id) {

@@ -140,7 +140,8 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   uint64_t secret_ = 0;
   uint64_t pin_bytes_max_ = 0;
   std::unique_ptr<fabric::MappedMemory> control_;
-  shm::SessionPage* page_ = nullptr;  // mapped, read-write
+  std::unique_ptr<fabric::SharedPage> page_memory_;
+  shm::SessionPage* page_ = nullptr;  // in it
   std::atomic<bool> alive_{true};
   std::atomic<bool> staging_{false};
   MemoryMap tables_, segments_;

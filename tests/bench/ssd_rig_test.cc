@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 
+#include "bench/child_process.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
 
 namespace ems::bench {

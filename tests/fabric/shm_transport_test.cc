@@ -54,7 +54,7 @@ TEST(ShmTransportTest, OnlySealedFilesOfTheStatedLengthAreMapped) {
   EXPECT_FALSE(MappedMemory::Map(unsealed, 0).ok());
   EXPECT_FALSE(MappedMemory::Map(Fd(), 4096).ok());
   EXPECT_FALSE(MappedMemory::Map(Fd(::open("/dev/null", O_RDONLY)), 0).ok());
-  EXPECT_FALSE(MapShared(unsealed, 8192).ok());
+  EXPECT_FALSE(SharedPage::Map(unsealed, 8192).ok());
 }
 
 TEST(ShmTransportTest, BlankMemoryReadsAsZerosAtTheSameAddress) {
@@ -75,11 +75,19 @@ TEST(ShmTransportTest, SharedPagesAreWrittenByBothSides) {
   auto local = ShmSegment::CreatePages(4096, true);
   ASSERT_TRUE(local.ok()) << local.status();
   const Fd fd(::dup(local->fd()));
-  auto mapped = MapShared(fd, 4096);
-  ASSERT_TRUE(mapped.ok());
-  (*mapped)[5] = std::byte{9};
-  EXPECT_EQ(local->bytes()[5], std::byte{9});
-  ASSERT_EQ(::munmap(mapped->data(), mapped->size()), 0);
+  ShmTransport shm;
+  auto mapped = shm.ReachToWrite({Fd(::dup(fd.get())), 4096});
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  (*mapped)->Write(4000, AsBytes("one-sided"));
+  EXPECT_EQ(AsText(local->bytes().subspan(4000, 9)), "one-sided");
+  (*mapped)->StoreWord(16, 0x0908'0706'0504'0302);
+  EXPECT_EQ(local->bytes()[16], std::byte{2});
+  local->bytes()[24] = std::byte{5};
+  EXPECT_EQ((*mapped)->LoadWord(24), 5U);
+  std::string text(9, ' ');
+  (*mapped)->Read(4000, Room(&text));
+  EXPECT_EQ(text, "one-sided");
+  EXPECT_EQ((*mapped)->address(), (*mapped)->writable_address());
 }
 
 TEST(ShmTransportTest, WhatWasGrantedIsReadAndNeitherWrittenNorEmptiedByAPeer) {
@@ -87,7 +95,7 @@ TEST(ShmTransportTest, WhatWasGrantedIsReadAndNeitherWrittenNorEmptiedByAPeer) {
   ASSERT_TRUE(local.ok()) << local.status();
   (*local)->bytes()[5] = std::byte{9};
   const MemoryGrant grant = *(*local)->Grant();
-  EXPECT_FALSE(MapShared(grant.fd, 8192).ok());
+  EXPECT_FALSE(SharedPage::Map(grant.fd, 8192).ok());
   EXPECT_LT(::pwrite(grant.fd.get(), "x", 1, 5), 0);
   EXPECT_NE(::fallocate(grant.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
   const auto remote = MappedMemory::Map(grant.fd, 8192);

@@ -21,6 +21,7 @@ TEST(TcpTransportTest, SharesNoMemory) {
   TcpTransport tcp;
   EXPECT_EQ(tcp.Allocate(4096).status().code(), StatusCode::kUnimplemented);
   EXPECT_EQ(tcp.Reach({}).status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(tcp.ReachToWrite({}).status().code(), StatusCode::kUnimplemented);
 }
 
 }  // namespace
