@@ -96,6 +96,7 @@ class SsdBench final {
   Status WritePhase(const ValueRing& ring, uint64_t round, bool full, SsdLane* lane);
   Status TakeTurns(const ValueRing& ring, uint64_t round, uint64_t first, BenchTier* tier,
                    Turns* turns);
+  Status ReadOnce(BenchTier* tier, uint64_t count);
   Status ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdLane* lane);
   Status Restart(const TierSize& size, SsdRestart* restart);
   Status MakeFioFile();
