@@ -44,6 +44,7 @@ std::string CountName(uint64_t count) {
 
 double SsdLane::MedianOf(const std::vector<SsdFigures>& rounds, Figure figure) {
   std::vector<double> values;
+  values.reserve(rounds.size());
   for (const SsdFigures& round : rounds) values.push_back(round.*figure);
   return Median(std::move(values));
 }
@@ -237,7 +238,7 @@ Status SsdBench::ReadRound(BenchTier* tier, uint64_t round, uint32_t depth, SsdL
   const uint64_t count = std::max<uint64_t>(1, settings_.bytes / kReadBytes);
   std::vector<uint64_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), uint64_t{0});
-  std::mt19937_64 random(settings_.seed + 1000 * depth + round);
+  std::mt19937_64 random(settings_.seed + uint64_t{1000} * depth + round);
   std::shuffle(numbers.begin(), numbers.end(), random);
   numbers.resize(std::max<uint64_t>(1, count / 2));
   Turns turns;
