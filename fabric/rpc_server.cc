@@ -81,7 +81,8 @@ void RefuseConnection(int fd) {
   header.op = wire::Op::kHello;
   header.status = wire::WireStatus::kRetryLater;
   header.retry_ms = 1000;
-  constexpr std::string_view kText = "too many connections: see connections_max";
+  constexpr std::string_view kText =
+      "too many connections: see connections_max and the limit of descriptors";
   header.body_bytes = kText.size();
   wire::Seal(&header);
   ::send(fd, &header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);

@@ -10,8 +10,13 @@
 #include <deque>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/rocksdb_options.h"
 #include "mp_controller/view/namespace_codec.h"
 #include "proto/controller.pb.h"
 
@@ -23,6 +28,7 @@ namespace {
 constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
 constexpr std::string_view kMarkerText = "format 1\n";
 constexpr std::string_view kDatabaseName = "store";
+constexpr Duration kMendEvery = std::chrono::seconds(1);
 
 constexpr std::string_view kTermKey = "meta/term";
 constexpr std::string_view kEpochKey = "meta/epoch";
@@ -56,21 +62,41 @@ Status Damaged(const std::string& folder, std::string_view what) {
 
 rocksdb::Options MakeOptions(bool create) {
   rocksdb::Options options;
+  SetCommonRocksDbOptions("mp_controller", "store", &options);
   options.create_if_missing = create;
-  options.paranoid_checks = true;
   // A record torn by a crash was never acknowledged; damage before the end is refused.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.write_buffer_size = 4 << 20;
   options.max_total_wal_size = 16 << 20;
   options.max_open_files = 64;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.max_background_jobs = 2;
-  options.compression = rocksdb::kNoCompression;
   return options;
+}
+
+rocksdb::WriteOptions Synced() {
+  rocksdb::WriteOptions options;
+  options.sync = true;
+  return options;
+}
+
+// Puts the keys of `batch` back to what they are in `db`.
+rocksdb::WriteBatch Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch) {
+  class Keys final : public rocksdb::WriteBatch::Handler {
+   public:
+    void Put(const rocksdb::Slice& key, const rocksdb::Slice& /*value*/) override {
+      keys.push_back(key.ToString());
+    }
+    void Delete(const rocksdb::Slice& key) override { keys.push_back(key.ToString()); }
+    std::vector<std::string> keys;
+  } touched;
+  rocksdb::WriteBatch undo;
+  batch.Iterate(&touched).PermitUncheckedError();
+  for (const std::string& key : touched.keys) {
+    std::string value;
+    const rocksdb::Status status = db->Get(rocksdb::ReadOptions(), key, &value);
+    if (status.ok()) undo.Put(key, value);
+    if (status.IsNotFound()) undo.Delete(key);
+  }
+  return undo;
 }
 
 // Makes `path` with kMarkerText, durable with its folder entry.
@@ -145,14 +171,10 @@ Status TakeRecord(std::string_view key, std::string_view value, StoredState* sta
 }  // namespace
 
 struct ControllerStore::Impl {
-  Status Write(rocksdb::WriteBatch* batch) {
-    rocksdb::WriteOptions options;
-    options.sync = true;
-    const rocksdb::Status status = db->Write(options, batch);
-    if (status.ok()) return OkStatus();
-    return Error(StatusCode::kUnavailable, "the controller's store in {} cannot be written: {}",
-                 folder, status.ToString());
-  }
+  rocksdb::Status OpenDatabase(bool first);
+  Status Write(rocksdb::WriteBatch* batch);
+  Status WriteError(const rocksdb::Status& status) const;
+  Status Mend();
   static void PutCounter(rocksdb::WriteBatch* batch, std::string_view key, uint64_t value) {
     batch->Put(ToSlice(key), std::to_string(value));
   }
@@ -160,7 +182,47 @@ struct ControllerStore::Impl {
   std::string folder;
   std::unique_ptr<rocksdb::DB> db;
   std::deque<std::string> view_keys;  // oldest first, at most kViewsKept + 1
+  // Set by a write that failed, and may be there or not: what makes sure that it is not.
+  std::optional<rocksdb::WriteBatch> undo;
+  TimePoint mend_next{};
 };
+
+rocksdb::Status ControllerStore::Impl::OpenDatabase(bool first) {
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &opened);
+  db.reset(opened);
+  return status;
+}
+
+Status ControllerStore::Impl::WriteError(const rocksdb::Status& status) const {
+  return Error(StatusCode::kUnavailable, "the controller's store in {} cannot be written: {}",
+               folder, status.ToString());
+}
+
+Status ControllerStore::Impl::Write(rocksdb::WriteBatch* batch) {
+  if (undo) EMS_RETURN_IF_ERROR(Mend());
+  const rocksdb::Status status = db->Write(Synced(), batch);
+  if (status.ok()) return OkStatus();
+  undo = Undo(db.get(), *batch);
+  mend_next = Clock::System().Now() + kMendEvery;
+  return WriteError(status);
+}
+
+// Opens the database anew and takes the write that failed back: its caller was told that it did not
+// happen, and has given its numbers to others since.
+Status ControllerStore::Impl::Mend() {
+  if (Clock::System().Now() < mend_next)
+    return WriteError(rocksdb::Status::IOError("a write has failed; it is tried again soon"));
+  mend_next = Clock::System().Now() + kMendEvery;
+  db.reset();
+  rocksdb::Status status = OpenDatabase(false);
+  if (status.ok()) status = db->Write(Synced(), &*undo);
+  if (!status.ok()) return WriteError(status);
+  undo.reset();
+  EMS_LOG(kInfo, "mp_controller", "the store in {} can be written again", folder);
+  return OkStatus();
+}
 
 ControllerStore::ControllerStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -180,10 +242,9 @@ Result<std::unique_ptr<ControllerStore>> ControllerStore::Open(const std::string
   const bool first = !std::filesystem::exists(marker, error);
   auto impl = std::make_unique<Impl>();
   impl->folder = folder;
-  rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &db);
-  impl->db.reset(db);
+  // RocksDB would make it, too, but first warn that it is not there.
+  if (first) std::filesystem::create_directory(fmt::format("{}/{}", folder, kDatabaseName), error);
+  const rocksdb::Status status = impl->OpenDatabase(first);
   if (!status.ok()) return OpenError(folder, status);
   if (first) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
   return std::unique_ptr<ControllerStore>(new ControllerStore(std::move(impl)));  // NOLINT: private

@@ -49,9 +49,9 @@ class ControllerStore final {
   // Errors: kDataLoss  a record that cannot be read
   Result<StoredState> Load();
 
-  // Each is durable when it returns OK, and may or may not be when it does not. Cost: one fsync.
-  // Errors: kUnavailable  the disk refused; the store stays closed to writes until the controller
-  // restarts
+  // Each is durable when it returns OK. When it does not, a restart may or may not find it; without
+  // one it has not happened. Cost: one fsync.
+  // Errors: kUnavailable  the disk refuses; a later call tries again, once a second at most
   Status PutTerm(uint64_t term);
   // The view and its epoch; views older than the last kViewsKept go.
   Status PutView(const DhtView& view);

@@ -17,6 +17,7 @@
 #include "mp_controller/view/controller_client.h"
 #include "mp_server/data_dir.h"
 #include "mp_server/data_service.h"
+#include "mp_server/descriptor_budget.h"
 #include "mp_server/evictor.h"
 #include "mp_server/heartbeat.h"
 #include "mp_server/object_store.h"
@@ -127,14 +128,29 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config) {
   return ssd::SsdTier::Open(options);
 }
 
-fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config) {
+// How many connections the process has descriptors for.
+uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
+  const SegmentPool::Options pool = PoolOptions(config.dram());
+  const DescriptorBudget budget = PlanDescriptors(
+      RaiseDescriptorLimit(), kDescriptorsBase + pool.bytes / pool.segment_bytes + regions,
+      config.network().connections_max(), config.shm().sessions_max());
+  if (budget.wanted > budget.limit) {
+    EMS_LOG(kWarn, "mp_server",
+            "the limit of {} file descriptors is less than the {} that the configuration allows "
+            "for: connections are limited to {}; raise it (LimitNOFILE, ulimit -Hn)",
+            budget.limit, budget.wanted, budget.connections_max);
+  }
+  return budget.connections_max;
+}
+
+fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions) {
   const config::NetworkConfig& network = config.network();
   fabric::RpcServerOptions options;
   options.listen = config.listen();
   options.unix_path = config.unix_path();
   options.unix_mode = ParseMode(config.unix_mode()).value_or(0);  // checked by Start
   options.io_threads = network.io_threads();
-  options.connections_max = network.connections_max();
+  options.connections_max = ConnectionsMax(config, regions);
   options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
   options.transfer_timeout = std::chrono::milliseconds(network.transfer_timeout_ms());
   options.idle_timeout = std::chrono::milliseconds(network.idle_timeout_ms());
@@ -225,7 +241,9 @@ Server::Impl::~Impl() {
 Status Server::Impl::Start() {
   evictor = std::make_unique<Evictor>(&store);
   EMS_RETURN_IF_ERROR(StartShm());
-  EMS_ASSIGN_OR_RETURN(rpc, fabric::RpcServer::Start(RpcOptions(config), &service, metrics.rpc()));
+  const uint64_t regions = tier != nullptr ? tier->stats().regions_max : 0;
+  EMS_ASSIGN_OR_RETURN(
+      rpc, fabric::RpcServer::Start(RpcOptions(config, regions), &service, metrics.rpc()));
   if (!config.http_listen().empty()) EMS_RETURN_IF_ERROR(StartHttp());
   MakeHeartbeat();
   heartbeat->Start();

@@ -35,7 +35,7 @@ DOORS = {
     'prometheus-cpp': (r'^prometheus/', r'common/metrics\.cc', 'common/metrics.h'),
     'yaml-cpp': (r'^yaml-cpp/', r'common/config\.cc', 'common/config.h'),
     'absl::Status': (r'^absl/status/', r'common/status\.(h|cc)', 'common/status.h'),
-    'RocksDB': (r'^rocksdb/', r'mp_controller/controller_store\.cc|mp_server/ssd/region_index\.cc',
+    'RocksDB': (r'^rocksdb/', r'common/rocksdb_options\.cc|mp_controller/controller_store\.cc|mp_server/ssd/region_index\.cc',
                 'mp_controller/controller_store.h or mp_server/ssd/region_index.h'),
     'liburing': (r'^liburing\.h$', r'mp_server/ssd/io_engine\.cc', 'mp_server/ssd/io_engine.h'),
     'Asio': (r'^asio(/|\.hpp$)', r'fabric/.*\.cc|fabric/internal/.*\.h', 'what fabric/ offers'),

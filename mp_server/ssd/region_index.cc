@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/rocksdb_options.h"
 #include "mp_server/ssd/folder.h"
 
 namespace ems::ssd {
@@ -65,9 +66,9 @@ std::string MetaKey(std::string_view name) {
 
 rocksdb::Options MakeOptions(const RegionIndex::Options& wanted) {
   rocksdb::Options options;
+  SetCommonRocksDbOptions("mp_server", "SSD tier", &options);
   options.create_if_missing = wanted.create;
   if (wanted.env != nullptr) options.env = wanted.env;
-  options.paranoid_checks = true;
   // After a crash: what was written last may be torn, nothing before it may be.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   options.write_buffer_size = 8 << 20;
@@ -77,13 +78,6 @@ rocksdb::Options MakeOptions(const RegionIndex::Options& wanted) {
   options.max_bytes_for_level_base = 64 << 20;
   options.level_compaction_dynamic_level_bytes = true;
   options.max_open_files = 256;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.max_background_jobs = 2;
-  options.compression = rocksdb::kNoCompression;  // hashes and checksums
   options.max_manifest_file_size = 8 << 20;
   // Rows are read once, at the start: no filters, and a cache that only holds what a walk needs.
   rocksdb::BlockBasedTableOptions table;
@@ -149,6 +143,9 @@ struct RegionIndex::Impl {
 };
 
 Status RegionIndex::Impl::OpenDb() {
+  // RocksDB would make it, too, but first warn that it is not there.
+  std::error_code ignored;
+  if (options.create) std::filesystem::create_directory(options.folder, ignored);
   rocksdb::DB* opened_db = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(MakeOptions(options), options.folder, &opened_db);

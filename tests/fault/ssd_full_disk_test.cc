@@ -1,56 +1,18 @@
 // What must hold when the SSD's file system is full: no wrong byte, DRAM goes on, Puts follow what
 // they were promised, and the tier writes again soon after there is room, without a restart.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "fabric/socket.h"
 #include "tests/support/cluster.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/verified_load.h"
 
 namespace ems::testing {
 namespace {
 
 using std::chrono::seconds;
-
-// A file system of its own, of that size. Threading: one thread.
-class SmallDisk final {
- public:
-  SmallDisk() {
-    std::string path = ::testing::TempDir() + "ems-disk-XXXXXX";
-    if (::mkdtemp(path.data()) == nullptr) return;
-    path_ = path;
-    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "size=256m") == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  bool mounted() const { return mounted_; }
-  const std::string& path() const { return path_; }
-  // Somebody else takes all that is left.
-  void Fill() const {
-    const fabric::Fd file(
-        ::open((path_ + "/others").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    const std::string block(64 * kKiB, 'x');
-    while (::write(file.get(), block.data(), block.size()) > 0) {
-    }
-    while (::write(file.get(), block.data(), 1) > 0) {
-    }
-  }
-  void Free() const { std::filesystem::remove(path_ + "/others"); }
-
- private:
-  std::string path_;
-  bool mounted_ = false;
-};
 
 class SsdFullDiskTest : public ::testing::Test {
  protected:
@@ -77,7 +39,7 @@ class SsdFullDiskTest : public ::testing::Test {
     return client_->Put(key, std::string_view(value), options);
   }
 
-  const SmallDisk disk_;
+  const SmallDisk disk_{256 * kMiB};
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Client> client_;
 };

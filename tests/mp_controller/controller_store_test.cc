@@ -5,13 +5,16 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
+#include "common/thread_pool.h"
 #include "tests/mp_controller/temp_dir.h"
+#include "tests/support/small_disk.h"
 
 namespace ems::controller {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::unique_ptr<ControllerStore> Open(const std::string& path) {
   auto store = ControllerStore::Open(path);
@@ -109,6 +112,46 @@ TEST(ControllerStoreTest, FolderThatIsAFileIsRefused) {
   TempDir dir;
   std::ofstream(dir.path() + "/file") << "x";
   EXPECT_EQ(ControllerStore::Open(dir.path() + "/file").status().code(), StatusCode::kUnavailable);
+}
+
+// A full disk refuses changes with a reason; the process lives, and writes again when there is
+// room. The change that was refused has not happened: its number is another's by then.
+TEST(ControllerStoreTest, AFullDiskRefusesChangesAndLosesNothing) {
+  const ems::testing::SmallDisk disk(24 * kMiB);
+  if (!disk.mounted()) GTEST_SKIP() << "a file system can be mounted by root alone";
+  const std::string folder = disk.path() + "/store";
+  uint32_t acknowledged = 0;
+  {
+    auto store = Open(folder);
+    ASSERT_TRUE(store->Load().ok());
+    Status refused;
+    for (uint32_t id = 1; refused.ok() && id < 500'000; ++id) {
+      if (id == 100) disk.Fill();
+      refused = store->PutNode({.id = NodeId(id), .name = std::to_string(id)}, id + 1);
+      if (refused.ok()) acknowledged = id;
+    }
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(Message(refused), HasSubstr("cannot be written"));
+    for (int again = 0; again < 100; ++again) EXPECT_FALSE(store->PutTerm(9).ok());
+    disk.Free();
+    const StoredNode other{.id = NodeId(acknowledged + 1), .name = "other"};
+    const Deadline deadline = Deadline::After(std::chrono::seconds(30));
+    Status healed = store->PutNode(other, acknowledged + 2);
+    for (StopFlag never; !healed.ok() && !deadline.Passed();
+         healed = store->PutNode(other, acknowledged + 2))
+      never.WaitFor(std::chrono::milliseconds(50));
+    EXPECT_EQ(healed, OkStatus()) << "without a restart";
+  }
+  const auto state = Open(folder)->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_GT(acknowledged, 1U);
+  EXPECT_EQ(state->term, 0U);
+  EXPECT_EQ(state->next_node_id, acknowledged + 2);
+  std::set<std::string> names;
+  for (const StoredNode& node : state->nodes) names.insert(node.name);
+  EXPECT_EQ(names.size(), acknowledged + 1U);
+  EXPECT_TRUE(names.contains("other"));
+  EXPECT_FALSE(names.contains(std::to_string(acknowledged + 1)));
 }
 
 }  // namespace

@@ -48,8 +48,9 @@ class RegionIndexTest : public ::testing::Test {
   Status Open() {
     index_.reset();
     Result<std::unique_ptr<RegionIndex>> opened = RegionIndex::Open(options_);
-    if (opened.ok()) index_ = *std::move(opened);
-    return opened.status();
+    if (!opened.ok()) return opened.status();
+    index_ = *std::move(opened);
+    return OkStatus();
   }
   Status Put(const std::string& key, uint64_t seed, bool sync = false) {
     RowBatch batch;
@@ -518,6 +519,17 @@ TEST_F(RegionIndexTest, ADiskThatDoesNotReadDuringAWalkIsUnavailableAndNotDamage
   EXPECT_EQ(walked.code(), StatusCode::kUnavailable) << walked;
   disk_.Set(DiskFault::kNone);
   EXPECT_EQ(RowsNow().size(), 2000U);
+}
+
+// Its own log file would be written on the disk that is full, and end the process there.
+TEST_F(RegionIndexTest, RocksDbKeepsNoLogFile) {
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Put("a", 1).ok());
+  ASSERT_TRUE(index_->Reopen(false).ok());
+  for (const auto& file : std::filesystem::directory_iterator(options_.folder))
+    EXPECT_FALSE(file.path().filename().string().starts_with("LOG.") ||
+                 file.path().filename() == "LOG")
+        << file.path();
 }
 
 TEST_F(RegionIndexTest, ReadsOfOneThatCouldNotBeReopenedAreErrors) {

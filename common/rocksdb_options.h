@@ -1,0 +1,19 @@
+#pragma once
+// What every RocksDB of ours has in common.
+#include <string>
+
+namespace rocksdb {
+struct Options;
+}
+
+namespace ems {
+
+// Errors only, as warnings of `component` that begin with `what`, in our log. A log file of its own
+// would lie on the disk that may be full, and Debian's RocksDB, with its assertions compiled in,
+// aborts at the second line that finds no room there.
+//
+// No coming back to life by itself after a write that failed: it would append to the file whose end
+// is unknown, and abort for the same reason. Whoever owns the database closes it and opens it anew.
+void SetCommonRocksDbOptions(std::string component, std::string what, rocksdb::Options* options);
+
+}  // namespace ems
