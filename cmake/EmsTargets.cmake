@@ -1,12 +1,22 @@
 # ems_library(NAME mp_server SRCS a.cc b.cc DEPS ems::view PRIVATE_DEPS RocksDB::rocksdb)
 # One folder is one library, reached as ems::NAME; include paths start at the root of the tree.
+# LINKABLE: what a shared library of ours may be made of, here and in ems_proto.
 function(ems_library)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "LINKABLE" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(ems_${ARG_NAME} STATIC ${ARG_SRCS})
   add_library(ems::${ARG_NAME} ALIAS ems_${ARG_NAME})
   target_include_directories(ems_${ARG_NAME} PUBLIC "${PROJECT_SOURCE_DIR}")
   target_compile_options(ems_${ARG_NAME} PRIVATE ${EMS_WARNINGS})
   target_link_libraries(ems_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  if(ARG_LINKABLE)
+    ems_make_linkable(ems_${ARG_NAME})
+  endif()
+endfunction()
+
+# Its names stay its own: nothing of it is exported or replaced by the process that loads it.
+function(ems_make_linkable target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                                             VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
 # ems_executable(NAME mp-server SRCS main.cc DEPS ems::mp_server)
@@ -22,7 +32,7 @@ endfunction()
 # ems_proto(NAME controller_proto SRCS controller.proto DEPS … [GRPC])
 # Generated headers are included by their path from the root: "proto/controller.pb.h".
 function(ems_proto)
-  cmake_parse_arguments(ARG "GRPC" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC;LINKABLE" "NAME" "SRCS;DEPS" ${ARGN})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   set(out "${PROJECT_BINARY_DIR}/gen")
   set(generated "")
@@ -49,6 +59,9 @@ function(ems_proto)
   target_link_libraries(ems_${ARG_NAME} PUBLIC protobuf::libprotobuf ${ARG_DEPS})
   if(ARG_GRPC)
     target_link_libraries(ems_${ARG_NAME} PUBLIC gRPC::grpc++)
+  endif()
+  if(ARG_LINKABLE)
+    ems_make_linkable(ems_${ARG_NAME})
   endif()
 endfunction()
 

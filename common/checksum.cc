@@ -9,6 +9,15 @@ namespace ems {
 
 static_assert(std::endian::native == std::endian::little, "piece tables are hashed as they lie");
 
+void HashPieces(ConstBytes bytes, std::span<uint64_t> sums) {
+  const uint64_t count = PieceCount(bytes.size());
+  EMS_CHECK(count <= sums.size(), "{} pieces into {}", count, sums.size());
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t at = i * kPieceBytes;
+    sums[i] = Hash64(bytes.subspan(at, std::min<uint64_t>(kPieceBytes, bytes.size() - at)));
+  }
+}
+
 uint64_t CombinePieces(std::span<const uint64_t> pieces) {
   EMS_CHECK(!pieces.empty());
   return pieces.size() == 1 ? pieces[0] : Hash64(std::as_bytes(pieces));

@@ -20,6 +20,9 @@ constexpr uint64_t PieceCount(uint64_t payload_bytes) {
   return payload_bytes <= kPieceBytes ? 1 : (payload_bytes + kPieceBytes - 1) / kPieceBytes;
 }
 
+// The checksums of the pieces of `bytes` into `sums`, which must hold PieceCount of them.
+void HashPieces(ConstBytes bytes, std::span<uint64_t> sums);
+
 // The checksum of a payload from the checksums of its pieces, in order; at least one.
 uint64_t CombinePieces(std::span<const uint64_t> pieces);
 

@@ -147,7 +147,7 @@ void NamespaceStore::FreshenOrder() {
   if (now < due || !next_fresh_ns_.compare_exchange_strong(due, now + kFreshenEvery.count(),
                                                            std::memory_order_relaxed))
     return;
-  for (int i = 0; i < kFreshenRounds && TakeTouches(ObjectIndex::kTouchesMax); ++i) {
+  for (int i = 0; i < kFreshenRounds && TakeTouches(); ++i) {
   }
 }
 

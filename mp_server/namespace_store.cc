@@ -357,11 +357,11 @@ bool NamespaceStore::FreeParked() {
   return !unnamed.empty();
 }
 
-bool NamespaceStore::TakeTouches(size_t most) {
+bool NamespaceStore::TakeTouches(size_t most, size_t sample) {
   TouchRings& touches = sharing_.touches();
   if (touches.empty()) return false;
   std::array<Hash128, ObjectIndex::kTouchesMax> hashes;
-  const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())));
+  const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())), sample);
   index_.Touch(std::span(hashes).first(taken.hashes));
   return taken.written > 0;
 }

@@ -114,9 +114,10 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Sharing& sharing() { return sharing_; }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return slabs_.OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return slabs_.SegmentIds(); }
-  // Takes over what clients have used, a sample of it when it is more than `most`. True: there was
-  // something. Cost: about 0.1 µs a use.
-  bool TakeTouches(size_t most);
+  // Takes over what clients have used, `most` of it; when they use more than can be kept up with,
+  // `sample` evenly over all of it. True: there was something. Cost: about 0.7 µs a use.
+  bool TakeTouches(size_t most, size_t sample);
+  bool TakeTouches() { return TakeTouches(ObjectIndex::kTouchesMax, ObjectIndex::kTouchesMax); }
   // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
   // Cost: when it does, each shard's lock in turn for about 50 ns an object.
   void MaintainShared();

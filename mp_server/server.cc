@@ -107,6 +107,9 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"reads", stats.reader.reads},
           {"reads_refused", stats.reader.refused},
           {"dropped_damaged", stats.dropped_damaged},
+          {"scrub_passes", stats.scrubber.passes},
+          {"scrubbed_objects", stats.scrubber.objects},
+          {"scrubbed_bytes", stats.scrubber.bytes},
           {"recovered_objects", stats.recovered_objects},
           {"recovery_seconds", stats.recovery_seconds}};
 }
@@ -122,6 +125,7 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config) {
                                 ? wanted.dirty_bytes_max()
                                 : std::min(config.dram().bytes() / 10, kGiB);
   options.reads_max = wanted.reads_max();
+  options.scrub_bytes_per_s = wanted.scrub_bytes_per_s();
   options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads
                : wanted.io() == "io_uring" ? ssd::IoKind::kRing
                                            : ssd::IoKind::kAuto;

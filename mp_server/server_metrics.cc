@@ -126,6 +126,8 @@ void ServerMetrics::MakeSsdGauges() {
   ssd_.reads_refused =
       gauge("reads_refused", "Reads not begun: too many, or a disk that is too slow");
   ssd_.reads_failed = gauge("reads_failed", "Reads that the disk failed");
+  ssd_.scrub_passes = gauge("scrub_passes", "How often all that is stored has been checked");
+  ssd_.scrubbed_bytes = gauge("scrubbed_bytes", "Value bytes checked so since the start");
   ssd_.degraded_times = gauge("degraded_times", "How often the disk has refused writes");
 }
 
@@ -151,6 +153,8 @@ void ServerMetrics::Refresh(const ssd::TierStats& tier) {
   set(ssd_.reads, tier.reader.reads);
   set(ssd_.reads_refused, tier.reader.refused);
   set(ssd_.reads_failed, tier.reader.failed);
+  set(ssd_.scrub_passes, tier.scrubber.passes);
+  set(ssd_.scrubbed_bytes, tier.scrubber.bytes);
   set(ssd_.degraded_times, tier.writer.degraded_times);
 }
 

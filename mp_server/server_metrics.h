@@ -59,7 +59,7 @@ class ServerMetrics final {
     Gauge state, capacity_bytes, disk_bytes, objects, value_bytes, dirty_bytes, written_objects,
         written_bytes, log_bytes, shed_objects, failed_objects, reclaimed_regions,
         reclaimed_objects, moved_objects, dropped_damaged, reads, reads_refused, reads_failed,
-        degraded_times;
+        degraded_times, scrub_passes, scrubbed_bytes;
   };
   void MakeSsdGauges();
 

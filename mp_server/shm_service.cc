@@ -37,8 +37,11 @@ constexpr int kTickMs = 100;
 // While clients use objects: an LRU order that lags behind what is evicted loses hits.
 constexpr int kTouchTickMs = 10;
 constexpr Duration kStayBusy = std::chrono::milliseconds(300);
-constexpr size_t kTouchesTaken = 256;  // of one namespace at each visit: enough in a storm of reads
-constexpr int kMessagesAtOnce = 16;    // of one session, before the others have their turn
+// Of one namespace at each visit. In a storm of reads a sample tells hot from cold, and costs
+// little.
+constexpr size_t kTouchesTaken = 256;
+constexpr size_t kTouchesSampled = 128;
+constexpr int kMessagesAtOnce = 16;  // of one session, before the others have their turn
 constexpr uint64_t kWakeTag = 0;
 
 template <typename T>
@@ -194,7 +197,7 @@ void ShmService::Impl::Run() {
     if (now < next_touches) continue;
     next_touches = now + std::chrono::milliseconds(kTouchTickMs);
     for (NamespaceStore* store : stores) {
-      if (store->TakeTouches(kTouchesTaken)) busy_until = now + kStayBusy;
+      if (store->TakeTouches(kTouchesTaken, kTouchesSampled)) busy_until = now + kStayBusy;
     }
     for (const auto& [id, session] : sessions) {
       if (!session->unsent) continue;
@@ -446,7 +449,7 @@ void ShmService::Impl::End(uint64_t id, std::string_view why) {
   sessions.erase(found);
   EMS_LOG(kDebug, "mp_server", "session {} ended: {}", id, why);
   ListStores();
-  session->store->TakeTouches(ObjectIndex::kTouchesMax);
+  session->store->TakeTouches();
   session->store->sharing().RemoveSession(id);
   session->store->FreeParked();
   CountKept(Clock::System().Now());

@@ -19,15 +19,17 @@ void TouchRings::Remove(uint64_t session) {
   count_.store(static_cast<uint32_t>(sessions->size()), std::memory_order_release);
 }
 
-TouchRings::Taken TouchRings::Take(std::span<Hash128> into) {
+TouchRings::Taken TouchRings::Take(std::span<Hash128> into, size_t sample) {
   Taken taken;
   auto sessions = sessions_.Lock();
   if (sessions->empty()) return taken;
   const size_t share = std::max<size_t>(1, into.size() / sessions->size());
+  const size_t sample_share = std::max<size_t>(1, sample / sessions->size());
   for (Session& session : *sessions) {
     const auto rest = into.subspan(taken.hashes);
     if (rest.empty()) break;
-    taken.hashes += TakeFrom(&session, rest.first(std::min(share, rest.size())), &taken.written);
+    taken.hashes +=
+        TakeFrom(&session, rest.first(std::min(share, rest.size())), sample_share, &taken.written);
   }
   // Where there are more sessions than places, others have their turn.
   if (sessions->size() > into.size())
@@ -37,7 +39,8 @@ TouchRings::Taken TouchRings::Take(std::span<Hash128> into) {
   return taken;
 }
 
-size_t TouchRings::TakeFrom(Session* session, std::span<Hash128> into, uint64_t* written) {
+size_t TouchRings::TakeFrom(Session* session, std::span<Hash128> into, size_t sample,
+                            uint64_t* written) {
   const auto& page = *reinterpret_cast<const shm::SessionPage*>(session->page->bytes().data());
   const uint64_t end = page.touch_count.load(std::memory_order_acquire);
   const uint64_t waiting = std::min<uint64_t>(end - session->seen, shm::kTouchesMax);
@@ -45,10 +48,11 @@ size_t TouchRings::TakeFrom(Session* session, std::span<Hash128> into, uint64_t*
   // sample is enough to tell hot from cold.
   const bool room = waiting <= shm::kTouchesMax / 2;
   const uint64_t count = room ? std::min<uint64_t>(waiting, into.size()) : waiting;
+  const uint64_t most = room ? into.size() : std::min(sample, into.size());
   const uint64_t first = end - waiting;
   session->seen = first + count;
   *written += count;
-  const uint64_t step = (count + into.size() - 1) / into.size();
+  const uint64_t step = (count + most - 1) / most;
   size_t taken = 0;
   for (uint64_t i = 0; i < count; i += step) {
     const shm::Touch& touch = page.touches[(first + i) % shm::kTouchesMax];

@@ -30,9 +30,10 @@ class TouchRings final {
     size_t hashes = 0;     // at the start of `into`, each session's in their order
     uint64_t written = 0;  // uses that these stand for
   };
-  // What was not taken yet, oldest first, an equal share of `into` for each session at most.
+  // What was not taken yet, oldest first, an equal share of `into` for each session at most; where
+  // only a sample is taken, an equal share of `sample`.
   // Cost: one leaf lock; a cache line, often another core's, for each 4 hashes.
-  Taken Take(std::span<Hash128> into);
+  Taken Take(std::span<Hash128> into, size_t sample);
   // Sum of all `written`.
   uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
@@ -42,7 +43,8 @@ class TouchRings final {
     Page page;
     uint64_t seen = 0;
   };
-  static size_t TakeFrom(Session* session, std::span<Hash128> into, uint64_t* written);
+  static size_t TakeFrom(Session* session, std::span<Hash128> into, size_t sample,
+                         uint64_t* written);
 
   std::atomic<uint32_t> count_{0};
   std::atomic<uint64_t> total_{0};

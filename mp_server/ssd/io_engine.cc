@@ -64,8 +64,8 @@ class RingEngine final : public IoEngine {
     int refused = 0;
     {
       auto lock = submission_.Lock();
-      // There are more entries than operations under way, so one is free once those before it have
-      // been handed over.
+      // An entry is free again once it has been handed over; results that find no place in the ring
+      // wait in the kernel.
       io_uring_sqe* entry = io_uring_get_sqe(&ring_);
       for (int i = 0; entry == nullptr && i < kTries; ++i) {
         refused = io_uring_submit(&ring_);

@@ -1,5 +1,6 @@
 #include "mp_server/ssd/record_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,8 @@
 namespace ems::ssd {
 namespace {
 
+// Small enough that checking the last part takes little beside reading all of them.
+constexpr uint64_t kPartBytes = 256 * kKiB;
 constexpr uint32_t kStuckReads = 4;  // so many under way, and none ends: the disk is stuck
 constexpr Duration kRest = std::chrono::seconds(1);
 
@@ -16,37 +19,89 @@ int64_t Nanos(TimePoint at) { return at.time_since_epoch().count(); }
 
 }  // namespace
 
-class RecordReader::Job final : public IoOp {
+// One record on its way, in parts: while a part is checked the next ones are still transferred.
+class RecordReader::Job final {
  public:
-  explicit Job(RecordReader* owner) : owner_(owner) {}
+  explicit Job(RecordReader* owner) : owner_(owner) {
+    for (Part& part : parts_) part.job = this;
+  }
 
-  void Start(const ObjectName& given_name, std::string given_key, const Row& given_row,
-             const ReadTarget& given_target, std::function<void(ReadOutcome)> given_done) {
+  void Start(const ObjectName& given_name, std::optional<std::string> given_key,
+             const Row& given_row, int fd, const ReadTarget& given_target,
+             std::function<void(ReadOutcome)> given_done) {
     name = given_name;
     key = std::move(given_key);
     row = given_row;
     target = given_target;
     done = std::move(given_done);
-    attempts = 0;
+    attempts_ = 0;
     const RecordBlocks blocks(row);
-    const uint64_t in_bounce = blocks.shape.aligned ? blocks.head_bytes() : blocks.bytes();
-    const MutableBytes memory = bounce.Take(in_bounce);
-    iov[0] = {memory.data(), in_bounce};
+    aligned_ = blocks.shape.aligned;
+    const uint64_t in_bounce = aligned_ ? blocks.head_bytes() : blocks.bytes();
+    const MutableBytes bounce = bounce_.Take(in_bounce);
+    head_ = bounce.subspan(blocks.skip);
     // The payload of an aligned record goes where the caller wants it, whole blocks at a time.
-    iov[1] = {target.value.data(), RoundUp(row.value_bytes, kBlockBytes)};
-    parts = std::span<const iovec>(iov).first(blocks.shape.aligned ? 2 : 1);
-    wanted = static_cast<int64_t>(in_bounce + (blocks.shape.aligned ? iov[1].iov_len : 0));
-    offset = blocks.begin;
-    write = false;
-    head = memory.subspan(blocks.skip);
+    const uint64_t payload = aligned_ ? row.value_bytes : 0;
+    const uint64_t step =
+        std::max(kPartBytes, RoundUp((payload + kPartsMax - 1) / kPartsMax, kPieceBytes));
+    part_count_ = 0;
+    uint64_t at = 0;
+    do {
+      Part& part = parts_[part_count_++];
+      part.begin = at;
+      part.bytes = std::min(step, payload - at);
+      const uint64_t whole_blocks = RoundUp(part.bytes, kBlockBytes);
+      const uint64_t before = at == 0 ? in_bounce : 0;
+      part.iov[0] = {bounce.data(), before};
+      part.iov[1] = {target.value.data() + at, whole_blocks};
+      part.parts = std::span<const iovec>(part.iov).subspan(at == 0 ? 0 : 1);
+      if (whole_blocks == 0) part.parts = part.parts.first(1);
+      part.wanted = static_cast<int64_t>(before + whole_blocks);
+      part.offset = at == 0 ? blocks.begin : blocks.begin + in_bounce + at;
+      part.fd = fd;
+      at += part.bytes;
+    } while (at < payload);
   }
 
-  void OnDone(int64_t result) override {
-    const ReadOutcome outcome = result == wanted ? Check() : ReadOutcome::kFailed;
+  void Submit() {
+    failed_.store(false, std::memory_order_relaxed);
+    left_.store(part_count_, std::memory_order_relaxed);
+    const uint32_t count = part_count_;  // with the last part handed over the job may be another's
+    for (uint32_t i = 0; i < count; ++i) owner_->options_.io->Submit(&parts_[i]);
+  }
+
+  ObjectName name;
+  std::optional<std::string> key;
+  Row row;
+  ReadTarget target;
+  std::function<void(ReadOutcome)> done;
+  TimePoint began{};
+
+ private:
+  struct Part final : public IoOp {
+    void OnDone(int64_t result) override { job->PartDone(*this, result == wanted); }
+    Job* job = nullptr;
+    uint64_t begin = 0;  // in the value
+    uint64_t bytes = 0;
+    int64_t wanted = 0;
+    std::array<iovec, 2> iov{};
+  };
+
+  void PartDone(const Part& part, bool there) {
+    if (!there) {
+      failed_.store(true, std::memory_order_relaxed);
+    } else if (aligned_) {
+      HashPieces(target.value.subspan(part.begin, part.bytes),
+                 target.piece_sums.subspan(part.begin / kPieceBytes));
+    }
+    // The last one sees what all others have written.
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const ReadOutcome outcome =
+        failed_.load(std::memory_order_relaxed) ? ReadOutcome::kFailed : Check();
     // What the bus or the disk's cache got wrong once it may get right the second time.
     const bool again = outcome == ReadOutcome::kDamaged || outcome == ReadOutcome::kFailed;
-    if (again && attempts++ == 0) {
-      owner_->options_.io->Submit(this);
+    if (again && attempts_++ == 0) {
+      Submit();
       return;
     }
     owner_->Done(this, outcome);
@@ -54,30 +109,28 @@ class RecordReader::Job final : public IoOp {
 
   ReadOutcome Check() {
     const RecordShape shape(row.value_bytes, row.key_bytes);
-    const Head checked = CheckHead(head, Expect(owner_->options_.store_id, name, row));
+    const Head checked = CheckHead(head_, Expect(owner_->options_.store_id, name, row));
     if (checked.verdict == HeadVerdict::kDamaged) return ReadOutcome::kDamaged;
     if (checked.verdict != HeadVerdict::kGood) return ReadOutcome::kGone;
-    if (checked.key != key) return ReadOutcome::kOther;
-    if (!shape.aligned && row.value_bytes > 0)
-      std::memcpy(target.value.data(), head.data() + shape.payload_offset(), row.value_bytes);
-    return CheckValue(target.value, row.value_checksum, target.piece_sums) ? ReadOutcome::kOk
-                                                                           : ReadOutcome::kDamaged;
+    if (key && checked.key != *key) return ReadOutcome::kOther;
+    if (!aligned_) {
+      if (row.value_bytes > 0)
+        std::memcpy(target.value.data(), head_.data() + shape.payload_offset(), row.value_bytes);
+      HashPieces(target.value, target.piece_sums);
+    }
+    const auto sums = target.piece_sums.first(PieceCount(row.value_bytes));
+    return CombinePieces(sums) == row.value_checksum ? ReadOutcome::kOk : ReadOutcome::kDamaged;
   }
 
-  ObjectName name;
-  std::string key;
-  Row row;
-  ReadTarget target;
-  std::function<void(ReadOutcome)> done;
-  TimePoint began{};
-  int attempts = 0;
-
- private:
   RecordReader* const owner_;
-  AlignedBuffer bounce;
-  std::array<iovec, 2> iov{};
-  int64_t wanted = 0;
-  ConstBytes head;
+  std::array<Part, kPartsMax> parts_;
+  uint32_t part_count_ = 0;
+  std::atomic<uint32_t> left_{0};
+  std::atomic<bool> failed_{false};
+  int attempts_ = 0;
+  bool aligned_ = false;
+  AlignedBuffer bounce_;
+  ConstBytes head_;
 };
 
 RecordReader::RecordReader(Options options) : options_(options), fds_(options.regions_max) {
@@ -103,7 +156,7 @@ bool RecordReader::Slow(TimePoint now) const {
          Nanos(now) - progress_ns_.load(std::memory_order_relaxed) > options_.slow.count();
 }
 
-bool RecordReader::Read(const ObjectName& name, std::string key, const Row& row,
+bool RecordReader::Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
                         const ReadTarget& target, std::function<void(ReadOutcome)> done) {
   const TimePoint now = options_.clock->Now();
   const int fd = row.region < fds_.size() ? fds_[row.region].load(std::memory_order_acquire) : -1;
@@ -125,12 +178,11 @@ bool RecordReader::Read(const ObjectName& name, std::string key, const Row& row,
     refused_.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  job->Start(name, std::move(key), row, target, std::move(done));
-  job->fd = fd;
+  job->Start(name, std::move(key), row, fd, target, std::move(done));
   job->began = now;
   if (under_way_.fetch_add(1, std::memory_order_relaxed) == 0)
     progress_ns_.store(Nanos(now), std::memory_order_relaxed);
-  options_.io->Submit(job);
+  job->Submit();
   return true;
 }
 

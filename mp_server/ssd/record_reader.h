@@ -1,12 +1,15 @@
 #pragma once
 // Reads records into memory of the caller's and checks all of them.
 //
+// A large value is read in parts that are under way together, and each is checked as it lands.
+//
 // Bound: reads_max reads under way; more are refused at once. A disk that answers no more, or too
 // slowly, is left alone for a second at a time: a miss now beats a hit too late.
 #include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,7 @@ struct ReadTarget {
 // Threading: thread-safe.
 class RecordReader final {
  public:
+  static constexpr uint32_t kPartsMax = 16;  // operations of the engine that one read takes
   struct Options {
     IoEngine* io = nullptr;  // must outlive the reader, and have called back all reads before it
     uint64_t store_id = 0;
@@ -51,9 +55,10 @@ class RecordReader final {
 
   void SetRegion(uint32_t region, int fd);
   // `done` is called once, on a thread of the engine. False: not now, and it is not called. The
-  // target must stay until then. Cost: no allocation in a steady state but for the key.
-  bool Read(const ObjectName& name, std::string key, const Row& row, const ReadTarget& target,
-            std::function<void(ReadOutcome)> done);
+  // target must stay until then. Without a key: whatever its key is. Cost: no allocation in a
+  // steady state but for the key.
+  bool Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
+            const ReadTarget& target, std::function<void(ReadOutcome)> done);
 
   struct Stats {
     uint64_t reads = 0;

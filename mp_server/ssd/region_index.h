@@ -39,6 +39,11 @@ struct Row {
 };
 static_assert(sizeof(Row) == 48);
 
+// Whether both name the very same record: one that was moved has another region.
+inline bool SameRecord(const Row& a, const Row& b) {
+  return a.sequence == b.sequence && a.region_sequence == b.region_sequence;
+}
+
 // Rows to be written together, all or none. Threading: one thread (holder).
 class RowBatch final {
  public:

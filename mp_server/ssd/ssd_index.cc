@@ -133,9 +133,7 @@ OwedDelete SsdIndex::Drop(const ObjectName& name) {
 OwedDelete SsdIndex::DropRecord(const ObjectName& name, const Row& row) {
   auto state = ShardOf(name).state.Lock();
   const auto it = state->stored.find(name);
-  if (it == state->stored.end() || it->second.row.sequence != row.sequence ||
-      it->second.row.region_sequence != row.region_sequence)
-    return {};
+  if (it == state->stored.end() || !SameRecord(it->second.row, row)) return {};
   Erase(*state, name);
   state->Owe(name);
   return state->OwedTo(name);

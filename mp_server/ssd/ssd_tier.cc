@@ -27,6 +27,8 @@ constexpr uint64_t kIndexBytesMost = 64 * kGiB;
 constexpr uint64_t kRowBytes = 200;
 // Callbacks of reads that are done but not yet counted so.
 constexpr uint32_t kReadsSlack = 16;
+// More of them than that wait in the engine's queue.
+constexpr uint32_t kIoDepthMax = 4096;
 constexpr uint64_t kRegionBytesLeast = kMiB;
 constexpr uint64_t kRegionsLeast = 4;
 // Of the disk that no region is made of, where the index may still grow to so much.
@@ -93,6 +95,8 @@ struct SsdTier::Impl {
   Result<uint64_t> StoreId();
   Status StartIo();
   void Stop();
+  bool Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
+            const ReadTarget& target, std::function<void(ReadOutcome)> done);
 
   TierOptions options;
   RegionFiles machine_files;
@@ -103,6 +107,7 @@ struct SsdTier::Impl {
   std::unique_ptr<IoEngine> io;
   std::unique_ptr<RecordReader> reader;
   std::unique_ptr<LogWriter> writer;  // null: offline
+  std::unique_ptr<Scrubber> scrubber;
   std::string offline_reason;
   Recovered recovered;
   double recovery_seconds = 0;
@@ -123,6 +128,7 @@ SsdTier::SsdTier(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 SsdTier::~SsdTier() { impl_->Stop(); }
 
 void SsdTier::Impl::Stop() {
+  scrubber.reset();
   if (reader != nullptr)
     reader->Drain();  // its callbacks use the writer, which tells it of regions
   writer.reset();
@@ -243,7 +249,9 @@ Status SsdTier::Impl::OpenLog() {
 
 Status SsdTier::Impl::StartIo() {
   std::string why;
-  const uint32_t depth = LogWriter::kWriteDepth + options.reads_max;
+  const uint32_t depth =
+      std::min(kIoDepthMax, LogWriter::kWriteDepth +
+                                (options.reads_max + kReadsSlack) * RecordReader::kPartsMax);
   EMS_ASSIGN_OR_RETURN(io, MakeIoEngine(options.io, depth, &why));
   if (!why.empty()) EMS_LOG(kWarn, "mp_server", "SSD tier: {}; using threads instead", why);
   io_name = std::string(io->name());
@@ -270,6 +278,17 @@ Status SsdTier::Impl::StartIo() {
   write.clock = options.clock;
   write.on_region = [this](uint32_t region, int fd) { reader->SetRegion(region, fd); };
   writer = std::make_unique<LogWriter>(std::move(write));
+  if (options.scrub_bytes_per_s == 0) return OkStatus();
+  scrubber = std::make_unique<Scrubber>(
+      Scrubber::Options{.index = &index,
+                        .read =
+                            [this](const ObjectName& name, const Row& row, const ReadTarget& target,
+                                   std::function<void(ReadOutcome)> done) {
+                              return Read(name, std::nullopt, row, target, std::move(done));
+                            },
+                        .bytes_per_s = options.scrub_bytes_per_s,
+                        .pass_at_least = options.scrub_pass_at_least,
+                        .clock = options.clock});
   return OkStatus();
 }
 
@@ -325,24 +344,28 @@ bool SsdTier::HasRoomFor(uint64_t value_bytes) const {
   return impl_->writer != nullptr && impl_->writer->HasRoomFor(value_bytes);
 }
 
-bool SsdTier::Read(const ObjectName& name, std::string key, const StoredInfo& stored,
-                   const ReadTarget& target, std::function<void(ReadOutcome)> done) {
-  if (impl_->writer == nullptr) return false;
-  auto checked = [impl = impl_.get(), name, row = stored.row,
-                  done = std::move(done)](ReadOutcome outcome) {
+bool SsdTier::Impl::Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
+                         const ReadTarget& target, std::function<void(ReadOutcome)> done) {
+  auto checked = [this, name, row, done = std::move(done)](ReadOutcome outcome) {
     if (outcome != ReadOutcome::kOk && outcome != ReadOutcome::kOther) {
       // Still what the index says? Then it is not what it should be; otherwise it was given up
       // meanwhile, which is no fault.
-      if (const OwedDelete owed = impl->index.DropRecord(name, row); owed) {
-        impl->dropped_damaged.fetch_add(1, std::memory_order_relaxed);
-        impl->writer->Forget({owed}, "", "");
+      if (const OwedDelete owed = index.DropRecord(name, row); owed) {
+        dropped_damaged.fetch_add(1, std::memory_order_relaxed);
+        writer->Forget({owed}, "", "");
       } else {
         outcome = ReadOutcome::kGone;
       }
     }
     done(outcome);
   };
-  return impl_->reader->Read(name, std::move(key), stored.row, target, std::move(checked));
+  return reader->Read(name, std::move(key), row, target, std::move(checked));
+}
+
+bool SsdTier::Read(const ObjectName& name, std::string key, const StoredInfo& stored,
+                   const ReadTarget& target, std::function<void(ReadOutcome)> done) {
+  return impl_->writer != nullptr &&
+         impl_->Read(name, std::move(key), stored.row, target, std::move(done));
 }
 
 void SsdTier::SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned) {
@@ -410,6 +433,7 @@ TierStats SsdTier::stats() const {
   stats.dropped_damaged = impl_->dropped_damaged.load(std::memory_order_relaxed);
   stats.writer = impl_->writer->stats();
   stats.reader = impl_->reader->stats();
+  if (impl_->scrubber != nullptr) stats.scrubber = impl_->scrubber->stats();
   stats.disk_bytes = stats.writer.regions * impl_->region_bytes + stats.writer.index_bytes;
   return stats;
 }

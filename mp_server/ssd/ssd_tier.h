@@ -24,6 +24,7 @@
 #include "mp_server/ssd/dirty_object.h"
 #include "mp_server/ssd/log_writer.h"
 #include "mp_server/ssd/record_reader.h"
+#include "mp_server/ssd/scrubber.h"
 
 namespace ems::ssd {
 
@@ -33,6 +34,8 @@ struct TierOptions {
   uint64_t region_bytes = 0;  // 0: a thirty-second of the capacity, 8 MiB to 128 MiB
   uint64_t dirty_bytes_max = 256 * kMiB;
   uint32_t reads_max = 64;
+  uint64_t scrub_bytes_per_s = 0;  // 0: no scrubber
+  Duration scrub_pass_at_least = std::chrono::minutes(10);
   IoKind io = IoKind::kAuto;
   const Clock* clock = &Clock::System();
   // Where faults can be put in between; null: the machine's own.
@@ -63,6 +66,7 @@ struct TierStats {
   uint64_t dropped_damaged = 0;  // records that did not match what they should be, or were not read
   WriterStats writer;
   RecordReader::Stats reader;
+  Scrubber::Stats scrubber;
 };
 
 // Threading: thread-safe. No call waits for the disk but the constructor's and destructor's work.

@@ -15,10 +15,8 @@ ExpectedRecord Expect(uint64_t store_id, const ObjectName& name, const Row& row)
 }
 
 bool CheckValue(ConstBytes value, uint64_t checksum, std::span<uint64_t> piece_sums) {
-  PieceHasher hasher;
-  hasher.Start(piece_sums);
-  hasher.Update(value);
-  return hasher.Finish() == checksum;
+  HashPieces(value, piece_sums);
+  return CombinePieces(piece_sums.first(PieceCount(value.size()))) == checksum;
 }
 
 }  // namespace ems::ssd

@@ -26,9 +26,9 @@ class TouchRingsTest : public ::testing::Test {
     page->touches[at % shm::kTouchesMax].hash_hi = tag;
     page->touch_count = at + 1;
   }
-  std::vector<Hash128> Take(size_t most) {
+  std::vector<Hash128> Take(size_t most, size_t sample = 0) {
     std::vector<Hash128> hashes(most);
-    hashes.resize(rings_.Take(hashes).hashes);
+    hashes.resize(rings_.Take(hashes, sample == 0 ? most : sample).hashes);
     return hashes;
   }
   TouchRings rings_;
@@ -62,6 +62,16 @@ TEST_F(TouchRingsTest, OfManyUsesASampleIsTakenEvenlyOverAll) {
   for (size_t i = 1; i < taken.size(); ++i) EXPECT_GT(taken[i].lo, taken[i - 1].lo);
   EXPECT_TRUE(Take(100).empty()) << "what was left out is not taken later";
   EXPECT_EQ(rings_.total(), 4000u);
+}
+
+TEST_F(TouchRingsTest, ASampleMayBeSmallerThanWhatIsTakenOtherwise) {
+  shm::SessionPage* page = AddPage(1);
+  for (uint64_t i = 0; i < 4000; ++i) Use(page, 1, i);
+  const std::vector<Hash128> sample = Take(100, 20);
+  EXPECT_EQ(sample.size(), 20u);
+  EXPECT_GE(sample.back().lo, 3800u);
+  for (uint64_t i = 0; i < 90; ++i) Use(page, 1, i);
+  EXPECT_EQ(Take(100, 20).size(), 90u) << "there is room for these";
 }
 
 TEST_F(TouchRingsTest, WhatHasRoomInTheRingWaitsForItsTurn) {

@@ -74,6 +74,36 @@ TEST_F(SsdTierTest, ComesBackWithWhatItHad) {
   EXPECT_FALSE(Has("c"));
 }
 
+// What nobody reads is found all the same: the record alone is dropped, for good.
+TEST_F(SsdTierTest, DamageIsFoundByTheScrubber) {
+  Open();
+  ASSERT_TRUE(Put("sound", 1, 200 * kKiB));
+  ASSERT_TRUE(Put("damaged", 2, 200 * kKiB));
+  ASSERT_TRUE(Put("small", 3, 100));
+  const Row row = tier_->Find(NameOf("damaged"), false)->row;
+  {
+    std::fstream region(fmt::format("{}/regions/{:08}.region", options_.folder, row.region),
+                        std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(region.good());
+    region.seekp(static_cast<std::streamoff>(RecordBlocks(row).begin + 100 * kKiB));
+    region << "overwritten";
+  }
+  options_.scrub_bytes_per_s = kGiB;
+  options_.scrub_pass_at_least = Duration::zero();
+  Open();
+  const Deadline deadline = Deadline::After(ems::testing::kPatience);
+  for (StopFlag never; tier_->stats().scrubber.passes < 2 && !deadline.Passed();)
+    never.WaitFor(std::chrono::milliseconds(1));
+  EXPECT_EQ(tier_->stats().dropped_damaged, 1U);
+  EXPECT_FALSE(Has("damaged"));
+  EXPECT_TRUE(Has("sound"));
+  EXPECT_TRUE(Has("small"));
+  options_.scrub_bytes_per_s = 0;
+  Open();
+  EXPECT_FALSE(Has("damaged"));
+  EXPECT_EQ(tier_->stats().scrubber.passes, 0U);
+}
+
 TEST_F(SsdTierTest, ADamagedIndexIsSetAsideAndTheTierStartsEmpty) {
   for (int round = 0; round < 2; ++round) {
     Open();
