@@ -218,8 +218,10 @@ void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, Ob
   const bool paged = footprint.is_run() || SizeClasses::Get().at(footprint.size_class).paged;
   const uint64_t table_bytes = TableBytes(entry->value_bytes);
   EMS_CHECK(paged || table_bytes == 0, "a packed value of {} bytes", entry->value_bytes);
-  std::byte* after = paged ? entry->head + kObjectHeaderBytes : entry->payload + entry->value_bytes;
+  // The key follows the header closely: looking an object up then takes one page of memory.
+  std::byte* after = entry->head + kObjectHeaderBytes;
   entry->key_data = after + table_bytes;
+  if (!paged) entry->payload = after + PackedKeyBytes(key.size());
   entry->key_bytes = static_cast<uint16_t>(key.size());
   entry->checksum = 0;
   std::memcpy(entry->key_data, key.data(), key.size());

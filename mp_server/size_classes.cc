@@ -80,7 +80,7 @@ Footprint SizeClasses::For(uint64_t value_bytes, uint64_t key_bytes) const {
   const auto begin = classes_.begin();
   const auto packed_end = begin + packed_count_;
   const auto end = begin + count_;
-  const uint64_t packed_bytes = kObjectHeaderBytes + value_bytes + key_bytes;
+  const uint64_t packed_bytes = kObjectHeaderBytes + PackedKeyBytes(key_bytes) + value_bytes;
   const auto packed =
       std::lower_bound(begin, packed_end, packed_bytes,
                        [](const SizeClass& c, uint64_t bytes) { return c.chunk_bytes < bytes; });

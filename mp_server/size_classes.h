@@ -20,6 +20,8 @@ using shm::kObjectHeaderBytes;
 inline constexpr uint64_t kPageBytes = 16 * kKiB;
 inline constexpr uint8_t kRunClass = 0xff;  // not in a slab
 inline constexpr uint64_t kPackedKeyRoom = 64;
+// What a key takes between the header and a packed value, which begins on a cache line.
+constexpr uint64_t PackedKeyBytes(uint64_t key_bytes) { return RoundUp(key_bytes, 64); }
 // A paged chunk's share of its slab's first pages: header, piece checksums, and a key of up to 224
 // bytes.
 inline constexpr uint64_t kPagedHeadBytes = 384;

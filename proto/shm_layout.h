@@ -28,7 +28,7 @@
 namespace ems::shm {
 
 inline constexpr uint64_t kControlMagic = 0x314c5254'43534d45;  // "EMSCTRL1" as it lies in memory
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr uint32_t kIndexShards = 16;
 inline constexpr uint32_t kEntriesPerBucket = 4;
 inline constexpr uint32_t kHazardsMax = 1024;  // views a session may hold at once
@@ -73,6 +73,7 @@ struct alignas(64) IndexBucket {
   std::array<IndexEntry, kEntriesPerBucket> entries;
 };
 static_assert(sizeof(IndexBucket) == 64);
+inline constexpr uint64_t kBucketsPerPage = 4096 / sizeof(IndexBucket);
 
 constexpr uint64_t GenerationTag(uint64_t generation, Hash128 hash) {
   return generation << 8 | (hash.lo & 0xff);
@@ -95,7 +96,9 @@ constexpr IndexPlace PlaceOf(Hash128 hash, uint64_t buckets) {
   IndexPlace place;
   place.shard = ShardOf(hash);
   place.first = (hash.lo >> 8) & (buckets - 1);
-  place.second = (hash.lo >> 36) & (buckets - 1);
+  // On the same 4 KiB: to a reader a second page costs more than a second line.
+  place.second = (place.first & ~(kBucketsPerPage - 1)) |
+                 ((hash.lo >> 36) & (kBucketsPerPage - 1) & (buckets - 1));
   if (place.second == place.first) place.second ^= 1;
   return place;
 }

@@ -311,7 +311,7 @@ bool ObjectReader::Copy(const FoundObject& found, const CopyRequest& request) {
   return CopyWhole(found, std::span(&grown, 1), request.verify);
 }
 
-void ObjectReader::PrefetchBuckets(Hash128 hash, Hint* hint) const {
+void ObjectReader::LocateBuckets(Hash128 hash, Hint* hint) const {
   const uint64_t word = control_.Load(ShardAt(shm::ShardOf(hash)));
   const RemoteMemory* const table = pool_->table(shm::TableOf(word));
   if (table == nullptr || table->address() == nullptr) return;
@@ -319,12 +319,15 @@ void ObjectReader::PrefetchBuckets(Hash128 hash, Hint* hint) const {
   if (!buckets.valid) return;
   hint->first = reinterpret_cast<const IndexBucket*>(table->address() + buckets.first);
   hint->second = reinterpret_cast<const IndexBucket*>(table->address() + buckets.second);
-  __builtin_prefetch(hint->first);
-  __builtin_prefetch(hint->second);
+}
+
+void ObjectReader::PrefetchBuckets(const Hint& hint) {
+  __builtin_prefetch(hint.first);  // of null: nothing happens
+  __builtin_prefetch(hint.second);
 }
 
 // The header that the first entry with a fitting tag points to: the right one, nearly always.
-void ObjectReader::PrefetchHeader(Hash128 hash, Hint* hint) const {
+void ObjectReader::LocateHeader(Hash128 hash, Hint* hint) const {
   if (hint->first == nullptr) return;
   for (const IndexBucket* bucket : {hint->first, hint->second}) {
     for (const IndexEntry& entry : bucket->entries) {
@@ -334,14 +337,19 @@ void ObjectReader::PrefetchHeader(Hash128 hash, Hint* hint) const {
       if (segment == nullptr || segment->address() == nullptr) return;
       const uint64_t offset = shm::OffsetOf(location);
       if (!Inside(offset, shm::kObjectHeaderBytes, segment->size_bytes())) return;
-      const std::byte* const header = segment->address() + offset;
-      __builtin_prefetch(header);
-      __builtin_prefetch(header + 64);
-      hint->header = reinterpret_cast<const ObjectHeader*>(header);
+      hint->header = reinterpret_cast<const ObjectHeader*>(segment->address() + offset);
       hint->room = segment->size_bytes() - offset;
       return;
     }
   }
+}
+
+void ObjectReader::PrefetchHeader(const Hint& hint) {
+  if (hint.header == nullptr) return;
+  const auto* const header = reinterpret_cast<const std::byte*>(hint.header);
+  __builtin_prefetch(header);
+  __builtin_prefetch(header + 64);
+  __builtin_prefetch(header + shm::kObjectHeaderBytes);  // the key, mostly; nothing, at the end
 }
 
 void ObjectReader::PrefetchKey(const Hint& hint) {
@@ -349,7 +357,8 @@ void ObjectReader::PrefetchKey(const Hint& hint) {
   const auto* const header = reinterpret_cast<const std::byte*>(hint.header);
   uint32_t key_offset = 0;
   std::memcpy(&key_offset, header + offsetof(ObjectHeader, key_offset), sizeof(key_offset));
-  if (key_offset < hint.room) __builtin_prefetch(header + key_offset);
+  if (key_offset > shm::kObjectHeaderBytes && key_offset < hint.room)
+    __builtin_prefetch(header + key_offset);
 }
 
 }  // namespace ems::internal

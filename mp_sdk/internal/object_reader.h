@@ -96,18 +96,22 @@ class ObjectReader final {
   // then.
   bool StillThere(const FoundObject& found) const;
 
-  // For many keys: step 1 for all of them, then step 2, then step 3, then Find for each finds
-  // everything in the cache. Nothing that these look at is believed. A hint is good for one key,
-  // from step to step; where memory has no address it stays empty.
+  // For many keys: each step for all of them before the next one, then Find for each finds
+  // everything in the cache. Locating and sending for are steps of their own: so the page walks of
+  // many keys, of which each costs as much as a line, are under way together. Nothing that these
+  // look at is believed. A hint is good for one key, from step to step; where memory has no address
+  // it stays empty.
   struct Hint {
     const shm::IndexBucket* first = nullptr;
     const shm::IndexBucket* second = nullptr;
     const shm::ObjectHeader* header = nullptr;
     uint64_t room = 0;  // bytes from the header to the end of its segment
   };
-  void PrefetchBuckets(Hash128 hash, Hint* hint) const;  // step 1
-  void PrefetchHeader(Hash128 hash, Hint* hint) const;   // step 2
-  static void PrefetchKey(const Hint& hint);             // step 3
+  void LocateBuckets(Hash128 hash, Hint* hint) const;  // 1
+  static void PrefetchBuckets(const Hint& hint);       // 2
+  void LocateHeader(Hash128 hash, Hint* hint) const;   // 3
+  static void PrefetchHeader(const Hint& hint);        // 4
+  static void PrefetchKey(const Hint& hint);           // 5
 
  private:
   enum class Candidate : uint8_t { kThisKey, kOtherKey, kNeedSegment, kChanged, kDamaged };

@@ -200,12 +200,15 @@ void OneSided::Open(std::span<const Item> items, size_t begin, Call* call, Windo
   window->count = std::min(kWindow, items.size() - begin);
   for (size_t i = 0; i < window->count; ++i) {
     const Item& item = items[begin + i];
+    if (begin + kWindow + i < items.size())
+      __builtin_prefetch(items[begin + kWindow + i].key.data());
     window->targets[i] = Aim(item.key, item.route_key, call);
     window->hints[i] = {};
     const Target& target = window->targets[i];
     if (target.session == nullptr) continue;
-    call->ReaderOf(target.session).PrefetchBuckets(target.hash, &window->hints[i]);
+    call->ReaderOf(target.session).LocateBuckets(target.hash, &window->hints[i]);
   }
+  for (size_t i = 0; i < window->count; ++i) ObjectReader::PrefetchBuckets(window->hints[i]);
 }
 
 // Takes the keys in windows: all buckets of a window are on their way to the cache before the first
@@ -220,8 +223,9 @@ void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<u
     for (size_t i = 0; i < window.count; ++i) {
       const Target& target = window.targets[i];
       if (target.session == nullptr) continue;
-      call->ReaderOf(target.session).PrefetchHeader(target.hash, &window.hints[i]);
+      call->ReaderOf(target.session).LocateHeader(target.hash, &window.hints[i]);
     }
+    for (size_t i = 0; i < window.count; ++i) ObjectReader::PrefetchHeader(window.hints[i]);
     Open(items, window.begin + window.count, call, &windows[(n + 1) % 2]);
     for (size_t i = 0; i < window.count; ++i) ObjectReader::PrefetchKey(window.hints[i]);
     for (size_t i = 0; i < window.count; ++i) {

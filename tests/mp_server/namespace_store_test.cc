@@ -185,13 +185,18 @@ TEST_F(NamespaceStoreTest, KeysThatCollideInAllBitsKeepTheirOwnValues) {
   EXPECT_NE(Read("k4"), "(miss)");
 }
 
+// Of a packed object.
+const std::byte* HeadOf(const ObjectPin& pin, std::string_view key) {
+  return pin.value().data() - PackedKeyBytes(key.size()) - kObjectHeaderBytes;
+}
+
 TEST_F(NamespaceStoreTest, ADamagedHeaderIsAMissAndIsCounted) {
   Make(8 * kMiB);
   for (const size_t at : {0u, 33u, 48u, 57u, 121u}) {
     ASSERT_TRUE(PutTick("k", "value").ok());
     {
       const ObjectPin pin = store_->Get("k", false);
-      auto* header = const_cast<std::byte*>(pin.value().data()) - kObjectHeaderBytes;
+      auto* header = const_cast<std::byte*>(HeadOf(pin, "k"));
       header[at] ^= std::byte{1};
     }
     EXPECT_EQ(Read("k"), "(miss)") << "byte " << at;
@@ -208,8 +213,7 @@ TEST_F(NamespaceStoreTest, GenerationsGrowWithEachUseOfAChunk) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(PutTick("k", "value").ok());
     const ObjectPin pin = store_->Get("k", false);
-    const auto* header =
-        reinterpret_cast<const ObjectHeader*>(pin.value().data() - kObjectHeaderBytes);
+    const auto* header = reinterpret_cast<const ObjectHeader*>(HeadOf(pin, "k"));
     const uint64_t word = header->state_generation.load();
     EXPECT_EQ(static_cast<ChunkState>(word & 0xff), ChunkState::kValid);
     EXPECT_GT(word >> 8, last);

@@ -268,8 +268,10 @@ TEST_F(ReaderTest, AnyBytesAreSafeToRead) {
     std::string part(random() % 300, '\0');
     (void)Range("key", random() >> random() % 64, &part);
     ObjectReader::Hint hint;
-    reader().PrefetchBuckets(KeyHash("key"), &hint);
-    reader().PrefetchHeader(KeyHash("key"), &hint);
+    reader().LocateBuckets(KeyHash("key"), &hint);
+    ObjectReader::PrefetchBuckets(hint);
+    reader().LocateHeader(KeyHash("key"), &hint);
+    ObjectReader::PrefetchHeader(hint);
     ObjectReader::PrefetchKey(hint);
   }
 }
@@ -281,8 +283,10 @@ TEST_F(ReaderTest, MemoryWithoutAddressIsReadAsWell) {
   image.seen_table = &table;
   image.seen_segment = &segment;
   ObjectReader::Hint hint;
-  reader().PrefetchBuckets(KeyHash("key"), &hint);
-  reader().PrefetchHeader(KeyHash("key"), &hint);
+  reader().LocateBuckets(KeyHash("key"), &hint);
+  ObjectReader::PrefetchBuckets(hint);
+  reader().LocateHeader(KeyHash("key"), &hint);
+  ObjectReader::PrefetchHeader(hint);
   ObjectReader::PrefetchKey(hint);
   EXPECT_EQ(hint.first, nullptr);
   std::string value;
