@@ -4,15 +4,23 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "bench/interrupt.h"
 #include "common/logging.h"
+#include "common/thread_pool.h"
 #include "fabric/socket.h"
+#include "proto/controller.pb.h"
 
 namespace ems::bench {
 namespace {
 
 constexpr Duration kControlTimeout = std::chrono::seconds(5);
+constexpr Duration kReadyTimeout = std::chrono::seconds(10);
+constexpr Duration kReadyPoll = std::chrono::milliseconds(50);
+constexpr uint64_t kProbes = 256;  // keys that reach every server with near certainty
 
 std::string UniqueName() {
   return fmt::format("bench-{}-{:x}", getpid(), Clock::System().Now().time_since_epoch().count());
@@ -93,6 +101,46 @@ Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view) {
     }
   }
   return LocalServerPids(view);
+}
+
+Result<v1::ListNodesReply> ListNodes(ControllerClient* controller) {
+  v1::ListNodesReply reply;
+  EMS_RETURN_IF_ERROR(controller->ListNodes(&reply, Deadline::After(kControlTimeout)));
+  return reply;
+}
+
+bool IsLive(const v1::NodeStatus& node) { return node.node().state() == v1::NODE_LIVE; }
+
+uint64_t PoolBytes(const v1::ListNodesReply& nodes) {
+  uint64_t total = 0;
+  for (const v1::NodeStatus& node : nodes.nodes())
+    if (IsLive(node)) total += node.usage().dram_total_bytes();
+  return total;
+}
+
+// Servers hear of a new namespace a moment after the controller: stores small probes until all are
+// taken, and removes them.
+Status WaitUntilReady(Client* client) {
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < kProbes; ++i) keys.push_back(fmt::format("ready-probe-{}", i));
+  std::vector<PutItem> puts;
+  std::vector<KeyItem> items;
+  for (const std::string& key : keys) {
+    puts.push_back({.key = key, .value = std::string_view(key)});
+    items.push_back({.key = key});
+  }
+  const Deadline deadline = Deadline::After(kReadyTimeout);
+  StopFlag never;
+  while (true) {
+    const std::vector<Status> stored = client->MultiPut(puts);
+    const auto bad = std::find_if(stored.begin(), stored.end(),
+                                  [](const Status& status) { return !status.ok(); });
+    const std::vector<Status> removed = client->MultiRemove(items);
+    if (bad == stored.end()) return OkStatus();
+    if (deadline.Passed() || Interrupted())
+      return Prefixed(*bad, "the servers do not take objects of the bench's namespace");
+    never.WaitFor(kReadyPoll);
+  }
 }
 
 }  // namespace ems::bench

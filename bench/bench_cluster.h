@@ -10,6 +10,12 @@
 #include "common/status.h"
 #include "mp_controller/view/controller_client.h"
 #include "mp_controller/view/dht_view.h"
+#include "mp_sdk/client.h"
+
+namespace ems::v1 {
+class ListNodesReply;
+class NodeStatus;
+}  // namespace ems::v1
 
 namespace ems::bench {
 
@@ -41,5 +47,15 @@ std::vector<pid_t> LocalServerPids(const DhtView& view);
 // Errors: kFailedPrecondition  no servers, one on another machine, without a unix_path, or that
 // does not answer there; the text says which
 Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view);
+
+// All nodes, with what their last heartbeats said.
+Result<v1::ListNodesReply> ListNodes(ControllerClient* controller);
+bool IsLive(const v1::NodeStatus& node);
+// DRAM that the live ones give to the pool.
+uint64_t PoolBytes(const v1::ListNodesReply& nodes);
+
+// Servers hear of a new namespace a moment after the controller: stores small probes until all are
+// taken, and removes them. Errors: what the last one was refused with, after 10 s
+Status WaitUntilReady(Client* client);
 
 }  // namespace ems::bench

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "bench/context_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/report.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
       "EXAMPLES\n"
       "  ems-bench store --transport tcp --gate    # Put, Get, Exists beside a raw socket\n"
       "  ems-bench trace --capacity-percent 10     # a real trace beside an ideal LRU\n"
+      "  ems-bench context --gate                  # made-up workloads, paged KV beside memcpy\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
@@ -38,6 +40,7 @@ int main(int argc, char** argv) {
   std::function<int()> run;
   ems::bench::AddStoreCommand(&app, &run);
   ems::bench::AddTraceCommand(&app, &run);
+  ems::bench::AddContextCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddSsdCommand(&app, &run);

@@ -36,10 +36,8 @@ constexpr uint64_t kQuickRequests = 1000;
 constexpr uint64_t kBlockBytesMax = 64 * kMiB;
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // of all workers
 constexpr Duration kControlTimeout = std::chrono::seconds(5);
-constexpr Duration kReadyTimeout = std::chrono::seconds(10);
 constexpr Duration kHeartbeatWaitMax = std::chrono::seconds(4);
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-constexpr uint64_t kProbes = 256;  // keys that reach every server with near certainty
 
 struct Flags {
   std::string controller = "127.0.0.1:7400";
@@ -105,21 +103,6 @@ Result<Plan> MakePlan(Flags flags) {
   return plan;
 }
 
-Result<v1::ListNodesReply> ListNodes(ControllerClient* controller) {
-  v1::ListNodesReply reply;
-  EMS_RETURN_IF_ERROR(controller->ListNodes(&reply, Deadline::After(kControlTimeout)));
-  return reply;
-}
-
-bool IsLive(const v1::NodeStatus& node) { return node.node().state() == v1::NODE_LIVE; }
-
-uint64_t PoolBytes(const v1::ListNodesReply& nodes) {
-  uint64_t total = 0;
-  for (const v1::NodeStatus& node : nodes.nodes())
-    if (IsLive(node)) total += node.usage().dram_total_bytes();
-  return total;
-}
-
 // Heartbeats carry usage: waits until each live server has sent one after `moment`, a few seconds
 // at most.
 Result<v1::ListNodesReply> UsageSince(TimePoint moment, ControllerClient* controller) {
@@ -162,31 +145,6 @@ uint64_t SsdHits(Client* client) {
     if (json.is_object()) hits += json.value("ssd_hits", uint64_t{0});
   }
   return hits;
-}
-
-// Servers hear of a new namespace a moment after the controller: stores small probes until all are
-// taken, and removes them.
-Status WaitUntilReady(Client* client) {
-  std::vector<std::string> keys;
-  for (uint64_t i = 0; i < kProbes; ++i) keys.push_back(fmt::format("ready-probe-{}", i));
-  std::vector<PutItem> puts;
-  std::vector<KeyItem> items;
-  for (const std::string& key : keys) {
-    puts.push_back({.key = key, .value = std::string_view(key)});
-    items.push_back({.key = key});
-  }
-  const Deadline deadline = Deadline::After(kReadyTimeout);
-  StopFlag never;
-  while (true) {
-    const std::vector<Status> stored = client->MultiPut(puts);
-    const auto bad = std::find_if(stored.begin(), stored.end(),
-                                  [](const Status& status) { return !status.ok(); });
-    const std::vector<Status> removed = client->MultiRemove(items);
-    if (bad == stored.end()) return OkStatus();
-    if (deadline.Passed() || Interrupted())
-      return Prefixed(*bad, "the servers do not take objects of the bench's namespace");
-    never.WaitFor(kPollInterval);
-  }
 }
 
 // The namespace that is replayed into. Threading: one thread.

@@ -1,0 +1,435 @@
+#include "bench/context_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_cluster.h"
+#include "bench/context_workload.h"
+#include "bench/ideal_lru.h"
+#include "bench/interrupt.h"
+#include "bench/paged_bench.h"
+#include "bench/report.h"
+#include "bench/trace_payload.h"
+#include "bench/trace_replay.h"
+#include "ems_context/context_cache.h"
+#include "mp_controller/view/controller_client.h"
+#include "mp_sdk/client.h"
+#include "proto/controller.pb.h"
+#include "tools/terminal.h"
+
+namespace ems::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using terminal::Align;
+using terminal::Table;
+
+constexpr Duration kControlTimeout = std::chrono::seconds(5);
+constexpr uint64_t kBlockBytesMax = 64 * kMiB;
+constexpr uint64_t kLadderBlocksMax = 64;
+constexpr int kLadderRepeats = 9;
+constexpr double kHitDeltaMax = 1.0;  // points from the ideal LRU
+constexpr double kLoadVsMemcpyMin = 0.75;
+constexpr double kLayersRatioMax = 1.15;
+constexpr double kLookupMax = 300;  // µs, of 1,000 blocks
+constexpr double kSubmitMax = 100;  // µs, p99
+
+struct Flags {
+  std::string controller = "127.0.0.1:7400";
+  std::string shm_token;
+  std::vector<std::string> workloads = WorkloadNames();
+  std::string block_bytes = "256KiB";
+  WorkloadSettings workload;
+  double prefill_tokens_per_s = 6688;
+  uint32_t concurrency = 1;
+  PagedSettings paged;
+  bool no_paged = false;
+  bool pause_servers = false;
+  std::string json_path;
+  bool quick = false;
+  bool gate = false;
+  uint64_t bytes_of_block = 0;
+};
+
+double Micros(double ms) { return ms * 1e3; }
+
+// A namespace of the bench's own, and a client in it. Threading: one thread.
+struct Ground {
+  std::unique_ptr<TemporaryNamespace> name_space;
+  std::unique_ptr<Client> client;
+};
+
+// `capacity_bytes` 0: all there is.
+// Errors: kResourceExhausted  the servers have less than that
+Result<Ground> OpenGround(const Flags& flags, uint64_t capacity_bytes) {
+  ControllerClient controller(flags.controller, "ems-bench");
+  EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply nodes, ListNodes(&controller));
+  const uint64_t pool = PoolBytes(nodes);
+  if (capacity_bytes > pool)
+    return Error(StatusCode::kResourceExhausted,
+                 "{} are needed, the servers have {} in all: lower --block-bytes, --prompts, "
+                 "--prompt-tokens or --rounds",
+                 FormatBytes(capacity_bytes), FormatBytes(pool));
+  Ground ground;
+  EMS_ASSIGN_OR_RETURN(ground.name_space, TemporaryNamespace::Create(flags.controller));
+  if (capacity_bytes > 0) {
+    NamespaceInfo wanted;
+    wanted.name = ground.name_space->name();
+    wanted.dram_quota_bytes = capacity_bytes;
+    EMS_RETURN_IF_ERROR(
+        controller.UpdateNamespace(wanted, Deadline::After(kControlTimeout)).status());
+  }
+  ClientOptions options;
+  options.controller = flags.controller;
+  options.shm_token = flags.shm_token;
+  options.name_space = ground.name_space->name();
+  options.connections_per_server_max =
+      std::max(options.connections_per_server_max, flags.concurrency);
+  EMS_ASSIGN_OR_RETURN(ground.client, Client::Connect(options));
+  EMS_RETURN_IF_ERROR(WaitUntilReady(ground.client.get()));
+  return ground;
+}
+
+double Percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// What one round added to the sums.
+struct Round {
+  double hit_percent = 0, ideal_percent = 0, load_gbps = 0;
+};
+
+Round RoundBetween(const ReplayTotals& before, const ReplayTotals& after) {
+  const uint64_t blocks = after.blocks - before.blocks;
+  return {
+      Percent(after.arrived_blocks - before.arrived_blocks, blocks),
+      Percent(after.ideal_blocks - before.ideal_blocks, blocks),
+      GbPerSecond(after.loaded_bytes - before.loaded_bytes, after.load_time - before.load_time)};
+}
+
+Json WorkloadJson(const Workload& workload, const ReplayResult& replay,
+                  const std::vector<Round>& rounds) {
+  Json json = {{"name", workload.name},
+               {"requests", replay.totals.requests},
+               {"block_references", replay.totals.blocks},
+               {"unique_blocks", workload.trace.unique_blocks},
+               {"capacity_blocks", workload.capacity_blocks},
+               {"loaded_blocks_percent", replay.totals.ArrivedPercent()},
+               {"loaded_tokens_percent", replay.totals.ArrivedTokenPercent()},
+               {"ideal_lru_blocks_percent", replay.totals.IdealPercent()},
+               {"wrong_bytes", replay.totals.wrong_bytes},
+               {"load_gb_per_s", GbPerSecond(replay.totals.loaded_bytes, replay.totals.load_time)},
+               {"save_gb_per_s", GbPerSecond(replay.totals.saved_bytes, replay.totals.save_time)},
+               {"lookup", LatencyJson(replay.latencies.lookup)},
+               {"load", LatencyJson(replay.latencies.load)},
+               {"save", LatencyJson(replay.latencies.save)},
+               {"ttft_cached", LatencyJson(replay.latencies.ttft_cached)},
+               {"ttft_uncached", LatencyJson(replay.latencies.ttft_uncached)}};
+  for (const Round& round : rounds)
+    json["rounds"].push_back({{"loaded_blocks_percent", round.hit_percent},
+                              {"ideal_lru_blocks_percent", round.ideal_percent},
+                              {"load_gb_per_s", round.load_gbps}});
+  for (const auto& [kind, count] : replay.totals.errors) json["errors"][kind] = count;
+  return json;
+}
+
+Status RunWorkload(const Flags& flags, const Workload& workload, Table* table, Report* report) {
+  const uint64_t capacity = workload.capacity_blocks * flags.bytes_of_block;
+  EMS_ASSIGN_OR_RETURN(const Ground ground, OpenGround(flags, capacity));
+  context::ClientBlockStore store(ground.client.get());
+  context::ContextCache cache(&store, {.block_tokens = static_cast<uint32_t>(kTraceBlockTokens)});
+  IdealLru ideal(capacity, flags.bytes_of_block);
+  ReplaySettings settings;
+  settings.block_bytes = flags.bytes_of_block;
+  settings.concurrency = flags.concurrency;
+  settings.prefill_tokens_per_s = flags.prefill_tokens_per_s;
+  settings.mark_every_requests = workload.requests_per_round;
+  report->Print(fmt::format("{}: {} requests, {} references to {} blocks, capacity {}\n",
+                            workload.name, workload.trace.requests.size(),
+                            workload.trace.block_references, workload.trace.unique_blocks,
+                            FormatBytes(capacity)));
+  TraceReplay replay(&workload.trace, &cache, &ideal, settings);
+  std::vector<Round> rounds;
+  ReplayTotals last;
+  const auto on_mark = [&](const ReplayTotals& totals) {
+    const Round round = RoundBetween(last, totals);
+    last = totals;
+    rounds.push_back(round);
+    report->Print(fmt::format("  round {}: {:.1f} % of the blocks loaded, ideal LRU {:.1f} %, {}\n",
+                              rounds.size(), round.hit_percent, round.ideal_percent,
+                              FormatGbps(round.load_gbps)));
+  };
+  const ReplayResult result = replay.Run(
+      on_mark, [](uint64_t) {}, Interrupted);
+  const ReplayTotals& totals = result.totals;
+  const ReplayLatencies& times = result.latencies;
+  table->AddRow({workload.name, fmt::format("{:.1f}", totals.ArrivedPercent()),
+                 fmt::format("{:.1f}", totals.IdealPercent()), FormatMs(times.lookup.p50_ms()),
+                 FormatMs(times.lookup.p99_ms()), FormatMs(times.load.p50_ms()),
+                 FormatMs(times.load.p99_ms()), FormatMs(times.save.p50_ms()),
+                 FormatMs(times.save.p99_ms()),
+                 fmt::format("{:.2f}", GbPerSecond(totals.loaded_bytes, totals.load_time)),
+                 FormatMs(times.ttft_cached.avg_ms()), FormatMs(times.ttft_uncached.avg_ms())});
+  report->json()["workloads"].push_back(WorkloadJson(workload, result, rounds));
+  if (totals.wrong_bytes > 0)
+    report->Fail(fmt::format("{}: {} wrong bytes", workload.name, totals.wrong_bytes));
+  for (const auto& [kind, count] : totals.errors)
+    report->Fail(fmt::format("{}: {}: {} blocks", workload.name, kind, count));
+  // Of what does not fit one LRU and three smaller ones lose different blocks.
+  if (flags.gate && workload.capacity_blocks >= workload.trace.unique_blocks)
+    report->Gate(workload.name + "_points_below_ideal",
+                 totals.IdealPercent() - totals.ArrivedPercent(), GateOp::kAtMost, kHitDeltaMax);
+  return totals.interrupted ? Error(StatusCode::kCancelled, "interrupted") : OkStatus();
+}
+
+Status RunWorkloads(const Flags& flags, Report* report) {
+  Table table({{"workload", Align::kLeft},
+               {"loaded %"},
+               {"ideal %"},
+               {"Lookup p50"},
+               {"p99 ms"},
+               {"Load p50"},
+               {"p99 ms"},
+               {"Save p50"},
+               {"p99 ms"},
+               {"load GB/s"},
+               {"TTFT ms"},
+               {"without"}});
+  for (const std::string& name : flags.workloads) {
+    EMS_ASSIGN_OR_RETURN(const Workload workload, MakeWorkload(name, flags.workload));
+    EMS_RETURN_IF_ERROR(RunWorkload(flags, workload, &table, report));
+  }
+  report->Print("\n" + table.Render());
+  report->Print(
+      fmt::format("TTFT: mean of measured look-up and load, and missed tokens at {:g} "
+                  "tokens/s; no queueing.\n\n",
+                  flags.prefill_tokens_per_s));
+  return OkStatus();
+}
+
+// From which length of a prefix on loading it is faster than computing it.
+Status RunLadder(const Flags& flags, Report* report) {
+  const uint64_t longest = flags.quick ? kLadderBlocksMax / 8 : kLadderBlocksMax;
+  EMS_ASSIGN_OR_RETURN(const Ground ground, OpenGround(flags, 0));
+  context::ClientBlockStore store(ground.client.get());
+  context::ContextCache cache(&store);
+  std::vector<std::byte> memory(longest * flags.bytes_of_block);
+  std::vector<std::string> keys;
+  std::vector<ConstBuffers> values;
+  std::vector<MutableBuffers> into;
+  for (uint64_t i = 0; i < longest; ++i) {
+    const MutableBytes block =
+        std::span(memory).subspan(i * flags.bytes_of_block, flags.bytes_of_block);
+    FillBlock(i, block);
+    keys.push_back(fmt::format("ladder-{}", i));
+    values.emplace_back(ConstBytes(block));
+    into.emplace_back(block);
+  }
+  for (const Status& status : cache.Save(keys, values).blocks) EMS_RETURN_IF_ERROR(status);
+  Table table({{"prefix tokens"}, {"look up + load p50 ms"}, {"recompute ms"}, {"ratio"}});
+  uint64_t break_even = 0;
+  for (uint64_t blocks = 1; blocks <= longest; blocks *= 2) {
+    LatencyRecorder times;
+    for (int i = 0; i < kLadderRepeats; ++i) {
+      const TimePoint start = Clock::System().Now();
+      const size_t found = cache.Lookup(std::span(keys).first(blocks)).leading_blocks;
+      const size_t loaded =
+          cache.Load(std::span(keys).first(blocks), std::span(into).first(blocks)).leading_blocks;
+      times.Record(Clock::System().Now() - start);
+      if (found != blocks || loaded != blocks)
+        return Error(StatusCode::kNotFound, "{} of {} blocks of the ladder are there", loaded,
+                     blocks);
+    }
+    const uint64_t tokens = blocks * kTraceBlockTokens;
+    const double recompute_ms = static_cast<double>(tokens) * 1e3 / flags.prefill_tokens_per_s;
+    const double load_ms = times.p50_ms();
+    if (load_ms < recompute_ms && break_even == 0) break_even = tokens;
+    if (load_ms >= recompute_ms) break_even = 0;
+    table.AddRow({fmt::format("{}", tokens), FormatMs(load_ms), FormatMs(recompute_ms),
+                  fmt::format("{:.4f}", load_ms / recompute_ms)});
+    report->json()["ladder"].push_back(
+        {{"tokens", tokens}, {"load_ms", load_ms}, {"recompute_ms", recompute_ms}});
+  }
+  for (uint64_t i = 0; i < longest; ++i) {
+    if (CountWrongBytes(i, into[i].parts()[0]) > 0)
+      return Error(StatusCode::kDataLoss, "block {} of the ladder has wrong bytes", i);
+  }
+  report->json()["break_even_tokens"] = break_even;
+  report->Print(table.Render());
+  report->Print(
+      break_even == 0
+          ? fmt::format("loading never pays up to {} tokens\n\n", longest * kTraceBlockTokens)
+          : fmt::format("break-even: a prefix of {} tokens{} is loaded faster than computed at "
+                        "{:g} tokens/s\n\n",
+                        break_even, break_even == kTraceBlockTokens ? " or less" : "",
+                        flags.prefill_tokens_per_s));
+  return OkStatus();
+}
+
+Status RunPaged(const Flags& flags, Report* report) {
+  PagedSettings settings = flags.paged;
+  if (flags.quick) {
+    settings.blocks = std::min<uint64_t>(settings.blocks, 4);
+    settings.rounds = 2;
+    settings.submits = 200;
+  }
+  EMS_ASSIGN_OR_RETURN(const Ground ground, OpenGround(flags, 0));
+  if (flags.pause_servers) {
+    EMS_ASSIGN_OR_RETURN(settings.pause, RequireLocalServers(*ground.client->views().view()));
+  }
+  context::ClientBlockStore store(ground.client.get());
+  EMS_ASSIGN_OR_RETURN(const auto bench, PagedBench::Make(settings, &store));
+  EMS_ASSIGN_OR_RETURN(const PagedResult result, bench->Run());
+  report->Print(fmt::format(
+      "paged KV: {} blocks of {} tokens, {} layers of MLA {}+{}, {} each, {} compared\n"
+      "  memcpy {}, Load {} = {:.2f} of it, {:.3f} CPU s/GB; Save {}\n"
+      "  layer by layer: load {} ms, computing as long, both {} ms = {:.2f} of the larger\n"
+      "  Lookup of {} blocks: p50 {:.0f} us, p99 {:.0f} us\n"
+      "  submit of an asynchronous Load: p50 {:.1f} us, p99 {:.1f} us{}\n\n",
+      result.blocks, settings.block_tokens, settings.layers, settings.latent, settings.rope,
+      FormatBytes(result.block_bytes), FormatBytes(result.load_checked),
+      FormatGbps(result.memcpy_gbps), FormatGbps(result.load_gbps), result.load_vs_memcpy,
+      result.load_cpu_s_per_gb, FormatGbps(result.save_gbps), FormatMs(result.layers_load_ms),
+      FormatMs(result.layers_both_ms), result.layers_ratio, result.lookup_blocks,
+      Micros(result.lookup.p50_ms()), Micros(result.lookup.p99_ms()),
+      Micros(result.submit.p50_ms()), Micros(result.submit.p99_ms()),
+      settings.pause.empty() ? ""
+                             : fmt::format("; servers stopped: p99 {:.1f} us",
+                                           Micros(result.submit_paused.p99_ms()))));
+  report->json()["paged"] = {{"block_bytes", result.block_bytes},
+                             {"blocks", result.blocks},
+                             {"memcpy_gb_per_s", result.memcpy_gbps},
+                             {"load_gb_per_s", result.load_gbps},
+                             {"save_gb_per_s", result.save_gbps},
+                             {"load_vs_memcpy", result.load_vs_memcpy},
+                             {"load_cpu_s_per_gb", result.load_cpu_s_per_gb},
+                             {"layers_load_ms", result.layers_load_ms},
+                             {"layers_both_ms", result.layers_both_ms},
+                             {"layers_ratio", result.layers_ratio},
+                             {"lookup", LatencyJson(result.lookup)},
+                             {"submit", LatencyJson(result.submit)},
+                             {"submit_paused", LatencyJson(result.submit_paused)}};
+  if (!flags.gate) return OkStatus();
+  report->Gate("load_vs_memcpy", result.load_vs_memcpy, GateOp::kAtLeast, kLoadVsMemcpyMin);
+  report->Gate("layers_vs_larger", result.layers_ratio, GateOp::kAtMost, kLayersRatioMax);
+  report->Gate("lookup_1000_p50_us", Micros(result.lookup.p50_ms()), GateOp::kAtMost, kLookupMax);
+  report->Gate("submit_p99_us", Micros(result.submit.p99_ms()), GateOp::kAtMost, kSubmitMax);
+  if (!settings.pause.empty())
+    report->Gate("submit_paused_p99_us", Micros(result.submit_paused.p99_ms()), GateOp::kAtMost,
+                 kSubmitMax);
+  return OkStatus();
+}
+
+Status RunAll(const Flags& flags, Report* report) {
+  report->Print(fmt::format(
+      "ems-bench context: blocks of {} tokens and {}, {} request{} at once\n\n", kTraceBlockTokens,
+      FormatBytes(flags.bytes_of_block), flags.concurrency, flags.concurrency == 1 ? "" : "s"));
+  EMS_RETURN_IF_ERROR(RunWorkloads(flags, report));
+  EMS_RETURN_IF_ERROR(RunLadder(flags, report));
+  return flags.no_paged ? OkStatus() : RunPaged(flags, report);
+}
+
+// Errors: kInvalidArgument  flags that make no sense
+Status Prepare(Flags* flags) {
+  EMS_ASSIGN_OR_RETURN(flags->bytes_of_block, ParseBytes(flags->block_bytes));
+  if (flags->bytes_of_block == 0 || flags->bytes_of_block > kBlockBytesMax)
+    return Error(StatusCode::kInvalidArgument, "--block-bytes {}: 1 to {} are allowed",
+                 flags->block_bytes, FormatBytes(kBlockBytesMax));
+  if (flags->quick) {
+    flags->workload.prompts = std::min<uint64_t>(flags->workload.prompts, 4);
+    flags->workload.rounds = std::min<uint64_t>(flags->workload.rounds, 2);
+    flags->workload.prompt_tokens = std::min<uint64_t>(flags->workload.prompt_tokens, 4096);
+  }
+  for (const std::string& name : flags->workloads)
+    EMS_RETURN_IF_ERROR(MakeWorkload(name, flags->workload).status());
+  return OkStatus();
+}
+
+int RunContext(Flags flags) {
+  if (const Status prepared = Prepare(&flags); !prepared.ok()) {
+    fmt::print(stderr, "ems-bench context: {}\n", Message(prepared));
+    return kExitUsage;
+  }
+  Report report("context", flags.json_path);
+  CatchInterrupts();
+  const Status status = RunAll(flags, &report);
+  if (!status.ok()) report.Fail(ToString(status));
+  return report.Finish();
+}
+
+void AddWorkloadFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--workloads", flags->workloads, "Which to run")
+      ->delimiter(',')
+      ->check(CLI::IsMember(WorkloadNames()))
+      ->capture_default_str();
+  app->add_option("--rounds", flags->workload.rounds, "Times that each prompt is asked")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app->add_option("--prompts", flags->workload.prompts, "Documents, users or prompts a round")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  app->add_option("--prompt-tokens", flags->workload.prompt_tokens,
+                  "Of a document, of a random prompt")
+      ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
+  app->add_option("--shared-tokens", flags->workload.shared_tokens, "Of the system prompt")
+      ->capture_default_str();
+  app->add_option("--turn-tokens", flags->workload.turn_tokens, "Of a question, of a turn")
+      ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
+  app->add_option("--seed", flags->workload.seed, "Of the order of questions")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddContextCommand(CLI::App* app, std::function<int()>* run) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* context = app->add_subcommand(
+      "context", "Measure context caching under made-up workloads and with paged KV");
+  context->add_option("--controller", flags->controller, "host:port of the controller")
+      ->envname("EMS_CONTROLLER")
+      ->capture_default_str();
+  context
+      ->add_option("--shm-token", flags->shm_token,
+                   "Shown to servers of this host that ask for one (shm.token_file)")
+      ->envname("EMS_SHM_TOKEN");
+  AddWorkloadFlags(context, flags.get());
+  context->add_option("--block-bytes", flags->block_bytes, "Payload that stands for 512 tokens")
+      ->capture_default_str();
+  context->add_option("--concurrency", flags->concurrency, "Requests at once")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  context
+      ->add_option("--prefill-tokens-per-s", flags->prefill_tokens_per_s,
+                   "Rate at which missed tokens are computed")
+      ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
+  context->add_flag("--no-paged", flags->no_paged, "Leave the paged KV out");
+  context->add_option("--paged-blocks", flags->paged.blocks, "Blocks of 9.0 MB that are loaded")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  context->add_flag("--pause-servers", flags->pause_servers,
+                    "Time submits with the servers of this host stopped (SIGSTOP), too");
+  context->add_option("--json", flags->json_path, "Write the figures to this file");
+  context->add_flag("--quick", flags->quick, "Seconds only: few and short prompts");
+  context->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
+  context->footer(
+      "long-doc-qa: documents that are asked about again and again. chat: users behind one system\n"
+      "prompt whose conversations grow. random: nothing in common. overflow: 5 % more than fits.\n"
+      "Every loaded byte is compared. Each workload has a namespace of its own, deleted at its "
+      "end.\n"
+      "Exit codes: 0 all went well; 1 an error, a wrong byte or a failed gate; 2 usage.\n"
+      "Examples:\n"
+      "  ems-bench context --gate\n"
+      "  ems-bench context --workloads chat --rounds 10 --prompts 64 --block-bytes 1MiB");
+  context->callback([flags, run] { *run = [flags] { return RunContext(*flags); }; });
+}
+
+}  // namespace ems::bench
