@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "common/logging.h"
 #include "integrations/c/ems.h"
 #include "integrations/c/internal/arguments.h"
 #include "integrations/c/internal/handles.h"
@@ -110,6 +111,13 @@ const char* ems_status_name(ems_status code) {
 }
 
 const char* ems_last_error(void) { return LastError(); }
+
+ems_status ems_log_level(const char* level) {
+  return AtBoundary([&] {
+    const Status given = NotNull(level, "level");
+    return Report(given.ok() ? ems::log::Init(level) : given);
+  });
+}
 
 // --- Options
 

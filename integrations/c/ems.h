@@ -74,6 +74,9 @@ EMS_API const char* ems_status_name(ems_status code);
  * NULL, at most 511 bytes. Valid until this thread's next call of this library. Texts are for
  * people: they change, codes do not. */
 EMS_API const char* ems_last_error(void);
+/* What the library writes to standard error, for the whole process: "debug", "info" (where it
+ * starts), "warn", "error" or "off". Errors: EMS_INVALID_ARGUMENT  NULL or another word */
+EMS_API ems_status ems_log_level(const char* level);
 
 /* --- Connecting ------------------------------------------------------------------------------- */
 
