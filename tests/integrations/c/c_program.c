@@ -32,7 +32,7 @@ struct batch {
   uint64_t lengths[ITEMS];
 };
 
-static struct batch gets[BATCHES], puts[BATCHES];
+static struct batch reads[BATCHES], writes[BATCHES];
 static char* rooms; /* of all gets */
 static char* value; /* of all puts */
 
@@ -72,9 +72,9 @@ static int fill(ems_client* client) {
   ems_iov pieces[ITEMS];
   size_t b, i;
   for (b = 0; b < BATCHES; ++b) {
-    describe(&gets[b], b, 'g', items, pieces);
+    describe(&reads[b], b, 'g', items, pieces);
     for (i = 0; i < ITEMS; ++i) memset(room_of(b, i), byte_of(b, i), VALUE_BYTES);
-    if (ems_put_batch(client, items, ITEMS, NULL, gets[b].codes) != EMS_OK) return fail("fill");
+    if (ems_put_batch(client, items, ITEMS, NULL, reads[b].codes) != EMS_OK) return fail("fill");
   }
   memset(rooms, '?', (size_t)BATCHES * ITEMS * VALUE_BYTES);
   return 0;
@@ -89,14 +89,14 @@ static int submit_all(ems_cq* queue) {
   options.timeout_ms = DEADLINE_MS;
   for (b = 0; b < BATCHES; ++b) {
     const int64_t before = now_us();
-    describe(&gets[b], b, 'g', items, pieces);
-    gets[b].submitted_us = now_us();
-    if (ems_get_submit(queue, b, items, ITEMS, &options, gets[b].codes, gets[b].lengths)) {
+    describe(&reads[b], b, 'g', items, pieces);
+    reads[b].submitted_us = now_us();
+    if (ems_get_submit(queue, b, items, ITEMS, &options, reads[b].codes, reads[b].lengths)) {
       return fail("submit");
     }
-    describe(&puts[b], b, 'p', items, pieces);
-    puts[b].submitted_us = now_us();
-    if (ems_put_submit(queue, BATCHES + b, items, ITEMS, &options, puts[b].codes)) {
+    describe(&writes[b], b, 'p', items, pieces);
+    writes[b].submitted_us = now_us();
+    if (ems_put_submit(queue, BATCHES + b, items, ITEMS, &options, writes[b].codes)) {
       return fail("submit");
     }
     if (now_us() - before > 100000) return fail("submitting took above 100 ms");
@@ -107,13 +107,13 @@ static int submit_all(ems_cq* queue) {
 static int check_gets(size_t b, int* hits, int* failed) {
   size_t i, at;
   for (i = 0; i < ITEMS; ++i) {
-    if (gets[b].codes[i] != EMS_OK) {
-      if (gets[b].lengths[i] != 0) return fail("a length of a value that did not arrive");
-      *failed += gets[b].codes[i] != EMS_NOT_FOUND;
+    if (reads[b].codes[i] != EMS_OK) {
+      if (reads[b].lengths[i] != 0) return fail("a length of a value that did not arrive");
+      *failed += reads[b].codes[i] != EMS_NOT_FOUND;
       continue;
     }
     ++*hits;
-    if (gets[b].lengths[i] != VALUE_BYTES) return fail("a wrong length");
+    if (reads[b].lengths[i] != VALUE_BYTES) return fail("a wrong length");
     for (at = 0; at < VALUE_BYTES; ++at) {
       if (room_of(b, i)[at] != byte_of(b, i)) return fail("a wrong byte");
     }
@@ -133,7 +133,7 @@ static int drain(ems_cq* queue, long pid, int signal_number) {
     if (poll(&ready, 1, 2 * (DEADLINE_MS + SLACK_MS)) != 1) return fail("a completion is missing");
     if (ems_cq_poll(queue, done, 16, &count) != EMS_OK) return fail("poll");
     for (i = 0; i < count; ++i) {
-      struct batch* batch = done[i].tag < BATCHES ? &gets[done[i].tag] : &puts[done[i].tag - BATCHES];
+      struct batch* batch = done[i].tag < BATCHES ? &reads[done[i].tag] : &writes[done[i].tag - BATCHES];
       const int64_t took_us = now_us() - batch->submitted_us;
       if (done[i].tag >= DEPTH || ++batch->completions != 1) return fail("a tag twice");
       if (took_us > latest_us) latest_us = took_us;
