@@ -1,7 +1,9 @@
 """The ABI of libems.so: what it exports, what its header is in C and in C++, what an installed copy can do."""
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -93,6 +95,30 @@ class InstallTest(unittest.TestCase):
             libraries = [flag[2:] for flag in flags if flag.startswith('-L')]
             printed = output(program, env=dict(os.environ, LD_LIBRARY_PATH=':'.join(libraries)))
             self.assertEqual(printed, '0.1.0 1 127.0.0.1:7400 client is NULL\n')
+
+
+TWO_COPIES = '''
+import ctypes, sys
+for path in sys.argv[1:]:
+    library = ctypes.CDLL(path)
+    library.ems_last_error.restype = ctypes.c_char_p
+    options = (ctypes.c_size_t * 512)()
+    if library.ems_client_options_init(options, ctypes.c_size_t(4096)) != 0:
+        sys.exit('init')
+    options[1] = ctypes.cast(ctypes.c_char_p(b'127.0.0.1:1'), ctypes.c_void_p).value
+    client = ctypes.c_void_p()
+    code = library.ems_connect(options, ctypes.byref(client))
+    print(code, b'127.0.0.1:1' in library.ems_last_error())
+'''
+
+
+@unittest.skipIf(os.environ.get('EMS_SANITIZE'), 'a plain program cannot load a sanitized library')
+class CopiesTest(unittest.TestCase):
+    def test_two_libraries_of_the_same_parts_live_in_one_process(self):
+        with tempfile.TemporaryDirectory(prefix='ems-') as folder:
+            copy = shutil.copy(LIBRARY, os.path.join(folder, 'another.so'))
+            printed = output(sys.executable, '-c', TWO_COPIES, LIBRARY, copy)
+            self.assertEqual(printed, '14 True\n14 True\n')
 
 
 class DocumentTest(unittest.TestCase):
