@@ -58,10 +58,11 @@ Status Create(const ems_client& client, const ems_context_options* options, ems_
                                            .timeout = std::chrono::milliseconds(c.timeout_ms),
                                            .durability = durability,
                                            .batch = {}};
-  *context = std::make_unique<ems_context>(
-                 ems_context{client.core, std::make_shared<ContextCore>(client.core->client.get(),
-                                                                        cache, std::move(hasher))})
-                 .release();
+  *context =
+      std::make_unique<ems_context>(
+          ems_context{client.core, std::make_shared<ContextCore>(client.core->client.get(), cache,
+                                                                 std::move(hasher), c.kv_layout)})
+          .release();
   return OkStatus();
 }
 

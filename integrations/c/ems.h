@@ -404,6 +404,74 @@ EMS_API ems_status ems_context_save_submit(ems_context* context, ems_cq* queue, 
                                            const void* keys, size_t count, const ems_pieces* blocks,
                                            const ems_call_options* options, ems_status* codes);
 
+/* --- Paged KV --------------------------------------------------------------------------------- */
+
+/* Where an engine keeps its KV, described once; blocks then move by the slots of their tokens. */
+typedef struct ems_kv ems_kv;
+
+enum ems_kv_dtype {
+  EMS_KV_FLOAT32 = 0,
+  EMS_KV_FLOAT16 = 1,
+  EMS_KV_BFLOAT16 = 2,
+  EMS_KV_FLOAT8_E4M3 = 3,
+  EMS_KV_FLOAT8_E5M2 = 4,
+  EMS_KV_INT8 = 5,
+  EMS_KV_UINT8 = 6
+};
+enum ems_kv_order {
+  EMS_KV_TOKENS_FIRST = 0, /* [blocks, block_tokens, heads, head_size], "NHD" */
+  EMS_KV_HEADS_FIRST = 1   /* [blocks, heads, block_tokens, head_size], "HND" */
+};
+
+/* One tensor of one layer: K, V, latent, rope, …. Strides are in bytes; 0: dense. */
+typedef struct ems_kv_tensor {
+  void* data;
+  uint64_t bytes;        /* from `data` to the end of the last element at least */
+  uint32_t layer;        /* from 0; tensors of a list are in the order of their layers */
+  uint32_t dtype;        /* ems_kv_dtype */
+  uint32_t order;        /* ems_kv_order */
+  uint32_t block_tokens; /* tokens of a page; need not be the context's */
+  uint64_t blocks;       /* pages */
+  uint32_t heads;
+  uint32_t head_size; /* elements; 0: an empty tensor */
+  uint64_t block_stride, token_stride, head_stride;
+} ems_kv_tensor;
+
+#define EMS_KV_TENSORS_MAX 4096
+
+/* The text that says which bytes a block consists of, for ems_context_options.kv_layout; ended by
+ * NUL; with it its length into `*length`. Addresses, strides and paging are not in it.
+ * Errors: EMS_INVALID_ARGUMENT  names the tensor    EMS_OUT_OF_RANGE  capacity is not above
+ *   *length, which is set */
+EMS_API ems_status ems_kv_fingerprint(const ems_kv_tensor* tensors, size_t count, char* text,
+                                      size_t capacity, size_t* length);
+/* Registers the tensors, whose memory must stay until ems_kv_unregister and the end of all calls.
+ * The context must have been made with their fingerprint as kv_layout: else equal keys could name
+ * unequal bytes.
+ * Errors: EMS_INVALID_ARGUMENT  tensors that overlap or do not fit their bytes; another layout */
+EMS_API ems_status ems_kv_register(ems_context* context, const ems_kv_tensor* tensors, size_t count,
+                                   ems_kv** kv);
+/* Calls that are submitted run to their end. */
+EMS_API void ems_kv_unregister(ems_kv* kv);
+
+/* Load and save as those of the context, with the slots of the tokens in place of memory:
+ * slots[i * T + t] is the slot (page * block_tokens of the tensors + place in it) of token t of
+ * block i, T being the context's block_tokens; slot_count is count * T. A load must not name a
+ * slot twice. Submitted calls copy the slots.
+ * Errors: EMS_OUT_OF_RANGE  no such slot; the whole call fails */
+EMS_API ems_status ems_kv_load(ems_kv* kv, const void* keys, size_t count, const int64_t* slots,
+                               size_t slot_count, const ems_call_options* options,
+                               ems_status* codes, size_t* leading);
+EMS_API ems_status ems_kv_save(ems_kv* kv, const void* keys, size_t count, const int64_t* slots,
+                               size_t slot_count, const ems_call_options* options,
+                               ems_status* codes, size_t* stored);
+EMS_API ems_status ems_kv_load_submit(ems_kv* kv, ems_cq* queue, uint64_t tag, const void* keys,
+                                      size_t count, const int64_t* slots, size_t slot_count,
+                                      const ems_call_options* options, ems_status* codes);
+EMS_API ems_status ems_kv_save_submit(ems_kv* kv, ems_cq* queue, uint64_t tag, const void* keys,
+                                      size_t count, const int64_t* slots, size_t slot_count,
+                                      const ems_call_options* options, ems_status* codes);
+
 #ifdef __cplusplus
 }
 #endif

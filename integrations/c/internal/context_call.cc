@@ -34,7 +34,8 @@ Status ContextCall::Check(const ContextArguments& arguments) {
   EMS_RETURN_IF_ERROR(NotNull(arguments.keys, "keys"));
   EMS_RETURN_IF_ERROR(InRange(count_, 1, EMS_BATCH_MAX, "count"));
   EMS_ASSIGN_OR_RETURN(const CallChoice choice, ToCallChoice(arguments.options));
-  options_ = {.timeout = choice.timeout(), .touch = choice.get.touch};
+  options_.timeout = choice.timeout();
+  options_.touch = choice.get.touch;
   size_t pieces = 0;
   if (kind_ != ContextKind::kLookup) {
     EMS_RETURN_IF_ERROR(NotNull(arguments.blocks, "blocks"));

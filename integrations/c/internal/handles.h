@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "ems_context/block_hash.h"
 #include "ems_context/block_store.h"
 #include "ems_context/context_cache.h"
+#include "ems_context/paged_cache.h"
 #include "integrations/c/ems.h"
 #include "integrations/c/internal/arguments.h"
 #include "integrations/c/internal/call_queue.h"
@@ -39,16 +41,35 @@ struct ClientCore {
 // Shared with calls under way. Holds the client by its address alone: a call's queue holds it.
 struct ContextCore {
   ContextCore(Client* client, const context::ContextCacheOptions& options,
-              context::BlockHasher made)
+              context::BlockHasher made, std::string layout)
       : hasher(std::move(made)),
+        kv_layout(std::move(layout)),
         key_size(hasher.kind() == context::HashKind::kSha256 ? 32 : 16),
         store(client),
         cache(&store, options) {}
 
   const context::BlockHasher hasher;
+  const std::string kv_layout;  // the domain's
   const size_t key_size;
   context::ClientBlockStore store;
   context::ContextCache cache;
+};
+
+// What is worth saving is the caller's to say: he need not call.
+inline context::PagedOptions SavesAll() {
+  context::PagedOptions options;
+  options.policy = context::SavePolicy::kAll;
+  return options;
+}
+
+// Shared with calls under way.
+struct KvCore {
+  KvCore(std::shared_ptr<ContextCore> of, context::KvLayout layout)
+      : context(std::move(of)),
+        paged(&context->cache, &context->store, std::move(layout), SavesAll()) {}
+
+  const std::shared_ptr<ContextCore> context;
+  context::PagedCache paged;
 };
 
 // Errors: kInvalidArgument  NULL    kFailedPrecondition  of a parent process
@@ -82,6 +103,10 @@ struct ems_cq {
 struct ems_context {
   std::shared_ptr<ems::capi::ClientCore> core;
   std::shared_ptr<ems::capi::ContextCore> context;
+};
+struct ems_kv {
+  std::shared_ptr<ems::capi::ClientCore> core;
+  std::shared_ptr<ems::capi::KvCore> kv;
 };
 struct ems_view {
   std::shared_ptr<ems::capi::ClientCore> core;

@@ -238,6 +238,7 @@ TEST(LayoutTest, SizesAndOffsetsStay) {
   EXPECT_EQ(offsetof(ems_call_options, route_key), 24u);
   EXPECT_EQ(sizeof(ems_client_options), 72u);
   EXPECT_EQ(offsetof(ems_client_options, staging_bytes), 64u);
+  EXPECT_EQ(sizeof(ems_kv_tensor), 72u);
   EXPECT_EQ(sizeof(ems_context_options), 112u);
   EXPECT_EQ(offsetof(ems_context_options, durability), 108u);
 }

@@ -17,7 +17,7 @@ class ContextCallTest : public ::testing::Test {
   void SetUp() override {
     auto hasher = context::BlockHasher::Make(context::KeyDomain());
     ASSERT_TRUE(hasher.ok()) << hasher.status();
-    core_ = std::make_shared<ContextCore>(nullptr, context::ContextCacheOptions{}, *hasher);
+    core_ = std::make_shared<ContextCore>(nullptr, context::ContextCacheOptions{}, *hasher, "x");
   }
   void ExpectRefused(ContextKind kind, const ContextArguments& arguments, const std::string& text) {
     const auto call = ContextCall::Make(core_, kind, arguments);
