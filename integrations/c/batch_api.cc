@@ -1,4 +1,5 @@
 // ems.h: batches, completion queues, and batches that are submitted to them.
+#include <algorithm>
 #include <span>
 
 #include "integrations/c/ems.h"

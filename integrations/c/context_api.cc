@@ -1,4 +1,5 @@
 // ems.h: prefix caching of KV blocks.
+#include <algorithm>
 #include <cstring>
 
 #include "integrations/c/ems.h"
