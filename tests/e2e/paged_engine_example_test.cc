@@ -81,14 +81,12 @@ ems::Status Example(const std::string& controller_address, std::span<const int32
   const ems::context::LayerLoad load = paged.LoadLayers(there);
   size_t have = there.size();  // blocks that need not be computed
   for (size_t layer = 0; layer < kLayers; ++layer) {
-    EMS_ASSIGN_OR_RETURN(
-        const ems::context::LayerReady ready,
-        load.WaitLayer(layer, ems::Deadline::After(std::chrono::milliseconds(500))));
-    if (ready.leading_blocks < have) {  // one has gone since the lookup
-      load.Cancel();                    // from here on nothing is written
+    const auto ready = load.WaitLayer(layer, ems::Deadline::After(std::chrono::milliseconds(500)));
+    if (!ready.ok() || ready->leading_blocks < have) {  // too slow, or gone since the lookup
+      load.Cancel();                                    // from here on nothing is written
       have = 0;
+      break;
     }
-    if (have < there.size()) break;
     engine->Compute(layer, tokens, have * kBlockTokens);
   }
   if (have < there.size()) {  // once more, without the pool
