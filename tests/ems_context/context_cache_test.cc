@@ -74,6 +74,24 @@ TEST_F(ContextCacheTest, LookupOfTokensGivesTheKeysToLoadAndSave) {
   EXPECT_EQ(stats.lookup_hit_blocks, 1u);
 }
 
+TEST_F(ContextCacheTest, ACancelledCallLeavesItsFurtherBatches) {
+  ContextCache one_by_one(&store_, {.batch = {.items_max = 1}});
+  Store({"a", "b", "c"});
+  Blocks into(3);
+  int asked = 0;
+  CallOptions options;
+  options.cancelled = [&] { return ++asked > 2; };
+  const LoadResult loaded = one_by_one.Load(Keys{"a", "b", "c"}, into.into, options);
+  EXPECT_EQ(loaded.leading_blocks, 2u);
+  EXPECT_EQ(loaded.blocks[2].status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(into.memory[2], std::string(kBlockBytes, '?'));
+  asked = 2;
+  Blocks values(Keys{"d"});
+  const SaveResult saved = one_by_one.Save(Keys{"d"}, values.values, options);
+  EXPECT_EQ(saved.blocks[0].code(), StatusCode::kCancelled);
+  EXPECT_EQ(store_.Get("d"), "");
+}
+
 TEST_F(ContextCacheTest, AServerThatDoesNotAnswerIsAMiss) {
   Store({"a", "b", "c"});
   store_.FailKey("b", StatusCode::kUnavailable);
