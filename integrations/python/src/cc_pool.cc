@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -20,6 +21,7 @@ namespace {
 constexpr size_t kThreads = 4;
 constexpr size_t kQueueMax = 4096;
 constexpr int kFailuresToOpen = 2;
+constexpr size_t kOwnersToOpen = 4;
 constexpr Duration kOpenFor = std::chrono::seconds(1);
 constexpr size_t kAskedMax = 8;
 constexpr Duration kAskTimeout = std::chrono::milliseconds(250);
@@ -125,6 +127,11 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
 bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
+}
+
+const std::vector<std::string>& RoutesOf(const CcBatch& batch,
+                                         const std::vector<std::string>& keys) {
+  return batch.routes.empty() ? keys : batch.routes;
 }
 
 bool MostAnswer(Client* client) {
@@ -273,7 +280,7 @@ CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
   std::vector<Status> blocks;
   blocks.reserve(result.blocks.size());
   for (const auto& block : result.blocks) blocks.push_back(block.status());
-  return Judge(blocks, success, total);
+  return Judge(blocks, RoutesOf(batch, *keys), success, total);
 }
 
 CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
@@ -297,7 +304,8 @@ CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
   const context::SaveResult result = cache.Save(*keys, values, {.timeout = left});
   const auto failed = std::find_if(result.blocks.begin(), result.blocks.end(),
                                    [](const Status& block) { return !block.ok(); });
-  return Judge(result.blocks, static_cast<size_t>(failed - result.blocks.begin()), total);
+  return Judge(result.blocks, RoutesOf(batch, *keys),
+               static_cast<size_t>(failed - result.blocks.begin()), total);
 }
 
 CcOutcome CcPool::Exists(const CcBatch& batch) {
@@ -312,7 +320,7 @@ CcOutcome CcPool::Exists(const CcBatch& batch) {
   for (const auto& block : result.present) {
     blocks.push_back(block.ok() && !*block ? Miss() : block.status());
   }
-  CcOutcome outcome = Judge(blocks, result.leading_blocks, total);
+  CcOutcome outcome = Judge(blocks, RoutesOf(batch, *keys), result.leading_blocks, total);
   outcome.status = OkStatus();
   return outcome;
 }
@@ -343,12 +351,27 @@ bool CcPool::Allow() {
   return true;
 }
 
-CcOutcome CcPool::Judge(const std::vector<Status>& blocks, size_t success, size_t total) {
+bool CcPool::SpeaksForAll(const std::vector<std::string>& routes) const {
+  const auto view = client_->views().view();
+  const NamespaceId ns = client_->name_space().ref.id;
+  const size_t needed = std::min(view->nodes().size(), kOwnersToOpen);
+  std::set<NodeId> owners;
+  for (size_t i = 0; i < routes.size() && owners.size() < needed; ++i) {
+    owners.insert(view->OwnerId(SlotOf(ns, routes[i])));
+  }
+  return owners.size() >= needed;
+}
+
+CcOutcome CcPool::Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
+                        size_t success, size_t total) {
   const bool is_outage = std::all_of(blocks.begin(), blocks.end(), IsOutage);
+  const bool speaks_for_all = is_outage && SpeaksForAll(routes);
   {
     auto breaker = breaker_.Lock();
     if (!is_outage) {
       breaker->failures = 0;
+    } else if (!speaks_for_all) {
+      // One server's blocks: the client's own breaker for it is enough.
     } else if (++breaker->failures >= kFailuresToOpen) {
       breaker->failures = kFailuresToOpen;
       breaker->closed_until = Clock::System().Now() + kOpenFor;

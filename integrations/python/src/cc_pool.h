@@ -3,8 +3,9 @@
 // scattered to, an engine's memory, with one answer each: how many succeeded from the front.
 //
 // No Python in here. A call that cannot reach the pool is a batch of misses, at once: after two
-// batches in a row failed as a whole, calls are misses for a second, then one is let through to
-// see. Bound: 4 batches run at a time, 4096 wait; each is over at its deadline.
+// batches in a row failed as a whole, on all servers or four of them, calls are misses for a
+// second, then one is let through to see. Bound: 4 batches run at a time, 4096 wait; each is over
+// at its deadline.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -117,7 +118,10 @@ class CcPool final {
   CcOutcome Save(const CcBatch& batch, Deadline deadline);
   bool Allow();
   // Counts how a batch ended for the breaker, and says what the caller is to see.
-  CcOutcome Judge(const std::vector<Status>& blocks, size_t success, size_t total);
+  CcOutcome Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
+                  size_t success, size_t total);
+  // Whether these keys lie on all servers, or on four.
+  bool SpeaksForAll(const std::vector<std::string>& routes) const;
 
   struct Breaker {
     int failures = 0;
