@@ -29,15 +29,20 @@ def _extent(shape, strides, element):
     return sum((n - 1) * s for n, s in zip(shape, strides)) + element
 
 
+def _refuse_far(tensor):
+    """Raises BufferError for a device whose memory the CPU cannot read. Others are tried where they are used."""
+    device = str(getattr(tensor, 'device', 'cpu'))
+    if device.split(':')[0] in ('cuda', 'xpu', 'meta'):
+        raise BufferError(f'a tensor on {device} has no address in this process; copy it to the CPU first')
+
+
 def contiguous_span(tensor):
     """(address, bytes) of a contiguous tensor; called by the extension module for what has no buffer protocol.
 
     Raises TypeError for what is no tensor, BufferError for one that is not contiguous or not in this process's memory.
     """
+    _refuse_far(tensor)
     address, shape, strides, element = _parts(tensor)
-    device = str(getattr(tensor, 'device', 'cpu'))
-    if device.split(':')[0] in ('cuda', 'xpu', 'meta'):
-        raise BufferError(f'a tensor on {device} has no address in this process; copy it to the CPU first')
     dense = element
     for n, stride in zip(reversed(shape), reversed(strides)):
         if n > 1 and stride != dense:
@@ -51,6 +56,7 @@ def paged(tensor, order='NHD'):
 
     order='HND': [blocks, heads, block tokens, head size]. An empty tensor has no bytes. The last dimension must be dense.
     """
+    _refuse_far(tensor)
     address, shape, strides, element = _parts(tensor)
     if len(shape) == 3:
         heads_at = 1 if order == 'HND' else 2

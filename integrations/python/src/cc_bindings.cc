@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -163,7 +164,9 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
 void SetOptions(bool is_load, int64_t timeout_ms, bool local_only, CcBatch* batch) {
   batch->is_load = is_load;
   batch->local_only = local_only && is_load;
-  batch->timeout = std::chrono::milliseconds(timeout_ms);
+  const int64_t day_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::kMost).count();
+  batch->timeout = std::chrono::milliseconds(std::min(timeout_ms, day_ms));
 }
 
 // Where blocks lie: by chunk_descs when it is given, otherwise by slot_mapping and offsets.

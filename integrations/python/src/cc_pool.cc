@@ -1,8 +1,5 @@
 #include "integrations/python/src/cc_pool.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 #include <unordered_map>
@@ -13,6 +10,7 @@
 #include "ems_context/block_store.h"
 #include "ems_context/prefix_matcher.h"
 #include "fabric/socket.h"
+#include "integrations/python/src/memory_probe.h"
 #include "mp_controller/view/slot_table.h"
 
 namespace ems::python {
@@ -75,26 +73,6 @@ class RoutedStore final : public context::BlockStore {
   Client* const client_;
   std::unordered_map<std::string_view, std::string_view> routes_;
 };
-
-// Whether this process can read the ends of all parts, so that an accelerator's address that is not
-// mapped here is an error and not the end of the process. Where the kernel does not say: yes.
-bool IsReachable(std::span<const MutableBytes> parts) {
-  constexpr size_t kAtOnce = 512;
-  for (size_t first = 0; first < parts.size(); first += kAtOnce) {
-    std::array<std::byte, 2 * kAtOnce> seen;
-    std::vector<iovec> ends;
-    for (const MutableBytes part : parts.subspan(first, std::min(kAtOnce, parts.size() - first))) {
-      if (part.empty()) continue;
-      ends.push_back({part.data(), 1});
-      ends.push_back({&part.back(), 1});
-    }
-    iovec into{seen.data(), ends.size()};
-    const ssize_t read = ::process_vm_readv(::getpid(), &into, 1, ends.data(), ends.size(), 0);
-    if (read < 0 && errno != EFAULT) return true;
-    if (read != static_cast<ssize_t>(ends.size())) return false;
-  }
-  return true;
-}
 
 // The memory of each block, in order; `seals` end the blocks of a layout.
 Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, size_t blocks,

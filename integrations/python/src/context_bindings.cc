@@ -11,6 +11,7 @@
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/errors.h"
+#include "integrations/python/src/memory_probe.h"
 
 namespace ems::python {
 
@@ -103,6 +104,10 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
       tensor.block_stride = get("block_stride");
       tensor.token_stride = get("token_stride");
       tensor.head_stride = get("head_stride");
+      const MutableBytes memory(tensor.data, tensor.bytes);
+      if (!memory.empty() && !IsReachable(std::span(&memory, 1))) {
+        Refuse(PyExc_ValueError, "a tensor's memory is not mapped into this process");
+      }
       layer.tensors.push_back(tensor);
     }
     described.push_back(std::move(layer));

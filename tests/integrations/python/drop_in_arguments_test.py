@@ -97,6 +97,7 @@ class DropInTest(unittest.TestCase):
             self.refuses(call, pages(0), option=OPTION, token_ids=[1, 2, 3, 4], mask=[1, 1, 1, 1])
         self.refuses(cc.save, pages(0), [1], [4], None)
         self.assertEqual(cc.load(pages(0), [1], [4]).success, 0)
+        self.assertEqual(cc.load(pages(0), [1], [4], CcKvOption(timeout=2 ** 62)).success, 0)
         for hashes in ([], None, [1, 1], ['x'], [2 ** 64]):
             self.refuses(cc.exists, hashes, OPTION)
         for future in (None, 5, 'future'):
@@ -109,6 +110,11 @@ class DropInTest(unittest.TestCase):
         self.assertEqual(cc.exists([1], OPTION).success, 0)
         for kvcache in (None, [], [[]], [['tensor']], [[numpy.zeros(5)]], 'kvcache', [[numpy.zeros((2, 4, 2, 8))[:, :, :, ::2]]]):
             self.refuses(cc.register_kvcache, kvcache)
+        for device, pointer in (('cuda:0', None), ('npu:0', 4096)):
+            far = NpuTensor((BLOCKS, BLOCK_SIZE, 2, 8), device=device)
+            if pointer is not None:
+                far.data_ptr = lambda: pointer  # pylint: disable=cell-var-from-loop
+            self.refuses(cc.register_kvcache, [[far]])
         cc.register_kvcache([tuple(layer) for layer in layers()])
         self.refuses(cc.register_kvcache, layers())
 

@@ -1,7 +1,6 @@
 """Drop-in surface, second generation: the KV layout is registered once, blocks are prefix hashes and slots."""
 from ems import _ems, tensors
 from ems.cc_types import CcFuture, CcResult, checked, get_result, invalid, is_ready, result_of
-from ems.common.exception import EmsException
 
 _KNOWN_KWARGS = {'chunk_descs'}
 
@@ -32,9 +31,7 @@ class ContextCache_v1:  # pylint: disable=invalid-name
             groups = _paged_alike(described) if store_layer_group_desc is None else _groups_of(
                 store_layer_group_desc, len(layers))
             self._layout = _ems.KvLayout(list(zip(groups, described)), layers)
-        except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError) as error:
-            if isinstance(error, EmsException):
-                raise
+        except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError, BufferError) as error:
             raise invalid(f'kvcache: {error}') from error
 
     def save(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
