@@ -81,6 +81,7 @@ void BufferSet::AddOne(py::handle object) {
   const py::tuple span = py::module_::import("ems.tensors").attr("contiguous_span")(object);
   kept_.push_back(py::reinterpret_borrow<py::object>(object));
   const auto address = span[0].cast<uintptr_t>();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
   parts_.emplace_back(reinterpret_cast<std::byte*>(address), span[1].cast<size_t>());
 }
 

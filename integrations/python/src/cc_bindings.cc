@@ -211,6 +211,7 @@ CcBatch PointerBatch(bool is_load, const py::list& keys, const py::list& values,
     const size_t before = batch.parts.size();
     for (const py::handle buffer : py::reinterpret_borrow<py::object>(value)) {
       const auto [address, length] = buffer.cast<std::pair<uintptr_t, uint64_t>>();
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
       batch.parts.emplace_back(reinterpret_cast<std::byte*>(address), length);
     }
     if (batch.parts.size() == before) Invalid("a value has no buffers");

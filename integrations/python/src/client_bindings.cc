@@ -75,6 +75,7 @@ std::vector<std::string> KeysOf(const py::iterable& keys) {
 }
 std::vector<KeyItem> ItemsOf(const std::vector<std::string>& keys) {
   std::vector<KeyItem> items;
+  items.reserve(keys.size());
   for (const std::string& key : keys) items.push_back({.key = key});
   return items;
 }

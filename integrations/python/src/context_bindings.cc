@@ -92,6 +92,7 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
     for (const py::handle fields : py::reinterpret_borrow<py::list>(pair[1])) {
       const auto get = [&](const char* name) { return fields[name].cast<uint64_t>(); };
       context::KvTensor tensor;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
       tensor.data = reinterpret_cast<std::byte*>(get("data"));
       tensor.bytes = get("bytes");
       tensor.dtype = ValueOrRaise(context::ParseDtype(fields["dtype"].cast<std::string>()));
