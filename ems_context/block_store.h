@@ -20,6 +20,8 @@ class BlockStore {
                                                 const GetOptions& options) = 0;
   virtual std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
                                                  const GetOptions& options) = 0;
+  virtual std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
+                                            const GetOptions& options) = 0;
   virtual std::vector<Status> MultiPut(std::span<const PutItem> items,
                                        const PutOptions& options) = 0;
   // Runs `work` on another thread, soon. False, and nothing done, when too much waits.
@@ -38,6 +40,10 @@ class ClientBlockStore final : public BlockStore {
   std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
                                          const GetOptions& options) override {
     return client_->MultiGet(items, options);
+  }
+  std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
+                                    const GetOptions& options) override {
+    return client_->MultiGetRange(items, options);
   }
   std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options) override {
     return client_->MultiPut(items, options);

@@ -117,36 +117,39 @@ LookupResult ContextCache::LookupUntil(std::span<const std::string> keys, bool t
 
 LoadResult ContextCache::Load(std::span<const std::string> keys,
                               std::span<const MutableBuffers> into, const CallOptions& options) {
-  return LoadUntil(keys, into, options.touch,
-                   Deadline::After(TimeoutOf(TotalBytes(into), options)));
+  return LoadUntil(
+      keys, into, options.touch,
+      CallBounds(Deadline::After(TimeoutOf(TotalBytes(into), options)), options.cancelled));
 }
 
 LoadResult ContextCache::LoadUntil(std::span<const std::string> keys,
                                    std::span<const MutableBuffers> into, bool touch,
-                                   Deadline deadline) {
+                                   const CallBounds& bounds) {
   if (keys.size() != into.size())
     return FailedLoad(keys.size(), CountsDiffer(keys.size(), into.size()));
   std::vector<GetItem> items(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) items[i] = {.key = keys[i], .into = into[i]};
   LoadResult result;
-  result.blocks = GetInBatches(store_, items, touch, options_.batch, deadline);
+  result.blocks = GetInBatches(store_, items, touch, options_.batch, bounds);
   const size_t mismatches = MakeWrongSizesMisses(items, &result.blocks);
   result.leading_blocks = LeadingOk(result.blocks);
-  CountLoad(result, mismatches);
+  NoteLoad(result, mismatches);
   return result;
 }
 
 SaveResult ContextCache::Save(std::span<const std::string> keys,
                               std::span<const ConstBuffers> values, const CallOptions& options) {
-  return SaveUntil(keys, values, Deadline::After(TimeoutOf(TotalBytes(values), options)));
+  return SaveUntil(
+      keys, values,
+      CallBounds(Deadline::After(TimeoutOf(TotalBytes(values), options)), options.cancelled));
 }
 
 SaveResult ContextCache::SaveUntil(std::span<const std::string> keys,
-                                   std::span<const ConstBuffers> values, Deadline deadline) {
+                                   std::span<const ConstBuffers> values, const CallBounds& bounds) {
   if (keys.size() != values.size())
     return FailedSave(keys.size(), CountsDiffer(keys.size(), values.size()));
   const auto present =
-      ExistsInBatches(store_, keys, ExistsScope::kAll, true, options_.batch, deadline);
+      ExistsInBatches(store_, keys, ExistsScope::kAll, true, options_.batch, bounds);
   SaveResult result;
   ContextStats counted;
   std::vector<size_t> missing;
@@ -161,8 +164,8 @@ SaveResult ContextCache::SaveUntil(std::span<const std::string> keys,
       missing.push_back(i);
     }
   }
-  const size_t batches = PutMissing(keys, values, missing, deadline, &result, &counted);
-  if (batches > 1) ExistsInBatches(store_, keys, ExistsScope::kAll, true, options_.batch, deadline);
+  const size_t batches = PutMissing(keys, values, missing, bounds, &result, &counted);
+  if (batches > 1) ExistsInBatches(store_, keys, ExistsScope::kAll, true, options_.batch, bounds);
   result.stored_blocks = counted.saved_blocks;
   result.existing_blocks = counted.deduped_blocks + counted.conflicts;
   counted.failed_blocks = keys.size() - result.stored_blocks - result.existing_blocks;
@@ -172,13 +175,13 @@ SaveResult ContextCache::SaveUntil(std::span<const std::string> keys,
 
 size_t ContextCache::PutMissing(std::span<const std::string> keys,
                                 std::span<const ConstBuffers> values,
-                                std::span<const size_t> missing, Deadline deadline,
+                                std::span<const size_t> missing, const CallBounds& bounds,
                                 SaveResult* result, ContextStats* counted) {
   std::vector<PutItem> puts;
   puts.reserve(missing.size());
   for (const size_t i : missing) puts.push_back({.key = keys[i], .value = values[i]});
   const PutOutcome outcome =
-      PutInBatches(store_, puts, options_.durability, options_.batch, deadline);
+      PutInBatches(store_, puts, options_.durability, options_.batch, bounds);
   for (size_t j = 0; j < missing.size(); ++j) {
     const Status& status = outcome.items[j];
     if (status.code() == StatusCode::kAlreadyExists) {
@@ -217,7 +220,7 @@ void ContextCache::CountLookup(const LookupResult& result, uint64_t requested_to
   stats->failed_blocks += static_cast<uint64_t>(failed);
 }
 
-void ContextCache::CountLoad(const LoadResult& result, size_t size_mismatches) {
+void ContextCache::NoteLoad(const LoadResult& result, size_t size_mismatches) {
   ContextStats counted;
   for (const Result<uint64_t>& block : result.blocks) {
     if (block.ok()) {
@@ -277,9 +280,12 @@ void ContextCache::LoadAsync(std::vector<std::string> keys, std::vector<MutableB
   const uint64_t bytes = TotalBytes(std::span<const MutableBuffers>(into));
   const Deadline deadline = Deadline::After(TimeoutOf(bytes, options));
   LoadResult refused = FailedLoad(keys.size(), TooManyWait());
-  Run<LoadResult>([this, keys = std::move(keys), into = std::move(into), touch = options.touch,
-                   deadline] { return LoadUntil(keys, into, touch, deadline); },
-                  std::move(done), std::move(refused));
+  Run<LoadResult>(
+      [this, keys = std::move(keys), into = std::move(into), touch = options.touch,
+       bounds = CallBounds(deadline, options.cancelled)] {
+        return LoadUntil(keys, into, touch, bounds);
+      },
+      std::move(done), std::move(refused));
 }
 
 void ContextCache::SaveAsync(std::vector<std::string> keys, std::vector<ConstBuffers> values,
@@ -288,7 +294,8 @@ void ContextCache::SaveAsync(std::vector<std::string> keys, std::vector<ConstBuf
   const Deadline deadline = Deadline::After(TimeoutOf(bytes, options));
   SaveResult refused = FailedSave(keys.size(), TooManyWait());
   Run<SaveResult>([this, keys = std::move(keys), values = std::move(values),
-                   deadline] { return SaveUntil(keys, values, deadline); },
+                   bounds = CallBounds(
+                       deadline, options.cancelled)] { return SaveUntil(keys, values, bounds); },
                   std::move(done), std::move(refused));
 }
 

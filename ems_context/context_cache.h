@@ -30,6 +30,8 @@
 
 namespace ems::context {
 
+struct CallBounds;  // internal/block_batches.h
+
 struct ContextCacheOptions {
   // For statistics of calls that give keys only. Calls with tokens take the hasher's.
   uint32_t block_tokens = kBlockTokensDefault;
@@ -42,6 +44,9 @@ struct ContextCacheOptions {
 struct CallOptions {
   Duration timeout{0};  // of the whole call; 0: the cache's default
   bool touch = true;    // found blocks count as used
+  // Asked before each batch of Load and Save, on their thread: true ends the call, and what no
+  // batch has reached says kCancelled. May be empty.
+  std::function<bool()> cancelled{};
 };
 
 struct LookupResult {
@@ -60,6 +65,9 @@ struct SaveResult {
   std::vector<Status> blocks;  // per key: ok when the pool has it now
   size_t stored_blocks = 0;    // those whose bytes were moved by this call
   size_t existing_blocks = 0;  // those that were there already
+  // PagedCache only: not this call's to store, for a policy or another rank (then ok), or as a key
+  // that the call has already (then as that one).
+  size_t skipped_blocks = 0;
 };
 
 // Since construction. Tokens are counted at lookup, so that a hit rate does not depend on what an
@@ -130,6 +138,8 @@ class ContextCache final {
                                     const CallOptions& options = {});
 
   ContextStats stats();
+  // Counts a load that was not made by this cache's calls: layer by layer, for instance.
+  void NoteLoad(const LoadResult& result, size_t size_mismatches);
 
   // The time a call that moves `bytes` may take.
   Duration TimeoutOf(uint64_t bytes, const CallOptions& options) const;
@@ -140,15 +150,14 @@ class ContextCache final {
 
   LookupResult LookupUntil(std::span<const std::string> keys, bool touch, Deadline deadline);
   LoadResult LoadUntil(std::span<const std::string> keys, std::span<const MutableBuffers> into,
-                       bool touch, Deadline deadline);
+                       bool touch, const CallBounds& bounds);
   SaveResult SaveUntil(std::span<const std::string> keys, std::span<const ConstBuffers> values,
-                       Deadline deadline);
+                       const CallBounds& bounds);
   // Stores keys[i] for each i in `missing`. Returns the number of batches.
   size_t PutMissing(std::span<const std::string> keys, std::span<const ConstBuffers> values,
-                    std::span<const size_t> missing, Deadline deadline, SaveResult* result,
+                    std::span<const size_t> missing, const CallBounds& bounds, SaveResult* result,
                     ContextStats* counted);
   void CountLookup(const LookupResult& result, uint64_t requested_tokens, uint32_t block_tokens);
-  void CountLoad(const LoadResult& result, size_t size_mismatches);
   void CountSave(const ContextStats& counted);
   void BeginRun();
   void EndRun();

@@ -85,14 +85,14 @@ class KvLayout final {
   uint32_t block_tokens(uint32_t group) const { return groups_[group].block_tokens; }  // of a page
   uint32_t group_of(size_t layer) const { return layers_[layer].group; }
   // Bytes of a cached block of so many tokens: all layers of the group; one layer.
-  uint64_t BlockBytes(uint32_t group, uint32_t tokens) const {
+  uint64_t BlockBytes(uint32_t group, uint64_t tokens) const {
     return groups_[group].token_bytes * tokens;
   }
-  uint64_t LayerBytes(size_t layer, uint32_t tokens) const {
+  uint64_t LayerBytes(size_t layer, uint64_t tokens) const {
     return places_[layer].token_bytes * tokens;
   }
   // Where the layer begins in its group's part of a cached block.
-  uint64_t LayerOffset(size_t layer, uint32_t tokens) const {
+  uint64_t LayerOffset(size_t layer, uint64_t tokens) const {
     return places_[layer].token_bytes_before * tokens;
   }
 

@@ -32,10 +32,12 @@ struct Outcome {
 // An answer in the making; re-used by the connection, so that a steady state allocates nothing.
 struct Answer {
   uint64_t checksum = 0;            // header.checksum / object_bytes
+  uint32_t whole_bytes = 0;         // header.whole_bytes
   std::vector<std::byte> body;      // small things: results, text
   std::vector<ConstBytes> payload;  // sent after `body`; borrowed until Session::Sent()
   void Clear() {
     checksum = 0;
+    whole_bytes = 0;
     body.clear();
     payload.clear();
   }

@@ -93,6 +93,8 @@ struct Client::Impl {
                                            const GetOptions& options);
   std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items,
                                           const GetOptions& options);
+  std::vector<Result<uint64_t>> AskRanges(std::span<const RangeItem> items,
+                                          const GetOptions& options);
   // Lengths or values: one-sided first (`look`), the rest from the servers (`ask`).
   template <typename Item, typename Look, typename Ask>
   std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, Look look, Ask ask);
@@ -177,6 +179,27 @@ std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> i
   for (const GetItem& item : items) {
     batch.items.push_back(MakeItem(item.key, item.route_key));
     batch.items.back().into = item.into;
+  }
+  Run(&batch);
+  std::vector<Result<uint64_t>> results;
+  results.reserve(items.size());
+  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
+  return results;
+}
+
+std::vector<Result<uint64_t>> Client::Impl::AskRanges(std::span<const RangeItem> items,
+                                                      const GetOptions& get) {
+  const uint64_t bytes =
+      std::accumulate(items.begin(), items.end(), uint64_t{0},
+                      [](uint64_t sum, const RangeItem& i) { return sum + i.into.size_bytes(); });
+  Batch batch = MakeBatch(Op::kGetRange, get.timeout, bytes);
+  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
+  batch.items.reserve(items.size());
+  for (const RangeItem& item : items) {
+    batch.items.push_back(MakeItem(item.key, item.route_key));
+    batch.items.back().into = item.into;
+    batch.items.back().offset = item.offset;
+    batch.items.back().whole_bytes = item.whole_bytes;
   }
   Run(&batch);
   std::vector<Result<uint64_t>> results;
@@ -321,16 +344,27 @@ Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers in
                                     {.into = into, .ranged = true, .offset = offset}, options);
   }
   if (!result) {
-    Batch batch = impl_->MakeBatch(Op::kGetRange, options.timeout, into.size_bytes());
-    if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-    batch.items.push_back(impl_->MakeItem(key, options.route_key));
-    batch.items[0].into = into;
-    batch.items[0].offset = offset;
-    impl_->Run(&batch);
-    result = LengthOf(&batch.items[0]);
+    const RangeItem item{
+        .key = key, .offset = offset, .into = into, .route_key = options.route_key};
+    result = std::move(impl_->AskRanges(std::span(&item, 1), options)[0]);
   }
   impl_->CountGet(*result);
   return std::move(*result).status();
+}
+
+std::vector<Status> Client::MultiGetRange(std::span<const RangeItem> items,
+                                          const GetOptions& options) {
+  std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
+      items,
+      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+        impl_->one_sided->MultiReadRange(items, options, into, left);
+      },
+      [&](std::span<const RangeItem> rest) { return impl_->AskRanges(rest, options); });
+  impl_->CountGets(lengths);
+  std::vector<Status> results;
+  results.reserve(items.size());
+  for (Result<uint64_t>& length : lengths) results.push_back(std::move(length).status());
+  return results;
 }
 
 Result<uint64_t> Client::Stat(std::string_view key, const GetOptions& options) {

@@ -111,6 +111,14 @@ struct GetItem {
   MutableBuffers into;
   std::string_view route_key{};
 };
+// A part of a value.
+struct RangeItem {
+  std::string_view key;
+  uint64_t offset = 0;
+  MutableBuffers into;       // bytes [offset, offset + into.size_bytes())
+  uint64_t whole_bytes = 0;  // what the whole value must be long; 0: anything
+  std::string_view route_key{};
+};
 struct KeyItem {
   std::string_view key;
   std::string_view route_key{};

@@ -302,6 +302,7 @@ Outcome DataSession::GetRange(const FrameHeader& request, std::string_view key, 
     (void)service_.store_->Remove(request.ns(), key, nullptr);  // a Put of it must store it anew
     return {Fail(WireStatus::kChecksumMismatch, "the stored value is damaged")};
   }
+  answer->whole_bytes = static_cast<uint32_t>(size);
   answer->payload.push_back(value->bytes().subspan(range.offset, range.length));
   service_.metrics_->OnRead(range.length, value->from_ssd());
   return {};

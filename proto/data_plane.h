@@ -11,7 +11,8 @@
 //   Put             value · trailer → –
 //   Get             – → value; header.checksum is the value's
 //   GetRange        RangeBody → bytes; header.checksum is that of the bytes, cut at the value's
-//                   64 KiB piece boundaries (common/checksum.h)
+//                   64 KiB piece boundaries (common/checksum.h), header.whole_bytes the length of
+//                   the whole value
 //   Exists          – → –; header.object_bytes is the value's length
 //   Remove          – → –
 //   MultiExists     ItemHead × n · keys → ItemResult × n
@@ -46,6 +47,7 @@ inline constexpr uint8_t kVersionMax = 1;
 
 inline constexpr uint64_t kValueBytesLimit = uint64_t{1}
                                              << 30;  // what the format allows; servers set less
+static_assert(kValueBytesLimit <= UINT32_MAX);       // FrameHeader::whole_bytes
 inline constexpr uint32_t kBatchItemsMax = 16384;
 inline constexpr uint64_t kBatchBytesMax = 256 * kMiB;  // values of one MultiPut or MultiGet frame
 inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
@@ -130,7 +132,7 @@ struct FrameHeader {
     uint64_t checksum = 0;  // answers with a value
     uint64_t object_bytes;  // Exists: length of the value
   };
-  uint32_t reserved = 0;         // zero
+  uint32_t whole_bytes = 0;      // answers to GetRange; otherwise zero
   uint32_t header_checksum = 0;  // low half of XXH3-64 over the 60 bytes before
 
   SlotId slot_id() const { return SlotId(slot); }

@@ -7,8 +7,13 @@
 namespace ems::context {
 namespace {
 
-Status TimeIsOver() {
+Status NotReached() {
   return Error(StatusCode::kDeadlineExceeded, "the call's time was over before this block's batch");
+}
+
+template <typename R>
+void FillFrom(size_t first, const Status& why, std::vector<R>* results) {
+  std::fill(results->begin() + static_cast<ptrdiff_t>(first), results->end(), R(why));
 }
 
 template <typename Item>
@@ -23,6 +28,11 @@ void Place(std::vector<R> answers, BatchRange range, std::vector<R>* results) {
   EMS_CHECK(answers.size() == range.size(), "{} answers to {} items", answers.size(), range.size());
   std::move(answers.rbegin(), answers.rend(),
             results->begin() + static_cast<ptrdiff_t>(range.begin));
+}
+
+// Never 0, which would stand for the store's own default.
+Duration TimeLeft(const CallBounds& bounds) {
+  return std::max(bounds.deadline.Remaining(), Duration(1));
 }
 
 GetOptions ReadOptions(bool touch, Duration timeout) {
@@ -47,18 +57,27 @@ bool AllPresent(std::span<const Result<bool>> present) {
 
 }  // namespace
 
+Status CallBounds::Check() const {
+  if (cancelled && cancelled())
+    return Error(StatusCode::kCancelled, "the call was cancelled before this block's batch");
+  return deadline.Passed() ? NotReached() : OkStatus();
+}
+
 std::vector<Result<bool>> ExistsInBatches(BlockStore* store, std::span<const std::string> keys,
                                           ExistsScope scope, bool touch, const BatchLimits& limits,
-                                          Deadline deadline) {
+                                          const CallBounds& bounds) {
   std::vector<KeyItem> items(keys.size());
   std::transform(keys.begin(), keys.end(), items.begin(),
                  [](const std::string& key) { return KeyItem{.key = key}; });
   const std::span<const KeyItem> all(items);
-  std::vector<Result<bool>> present(keys.size(), Result<bool>(TimeIsOver()));
+  std::vector<Result<bool>> present(keys.size(), Result<bool>(NotReached()));
   for (const BatchRange range : Plan(all, limits, [](const KeyItem&) { return uint64_t{0}; })) {
-    const Duration left = deadline.Remaining();
-    if (left == Duration::zero()) break;
-    Place(store->MultiExists(TailFirst(all, range), ReadOptions(touch, left)), range, &present);
+    if (const Status stop = bounds.Check(); !stop.ok()) {
+      FillFrom(range.begin, stop, &present);
+      break;
+    }
+    Place(store->MultiExists(TailFirst(all, range), ReadOptions(touch, TimeLeft(bounds))), range,
+          &present);
     if (scope == ExistsScope::kAll) continue;
     if (AllPresent(std::span(present).subspan(range.begin, range.size()))) continue;
     std::fill(present.begin() + static_cast<ptrdiff_t>(range.end), present.end(),
@@ -70,27 +89,33 @@ std::vector<Result<bool>> ExistsInBatches(BlockStore* store, std::span<const std
 
 std::vector<Result<uint64_t>> GetInBatches(BlockStore* store, std::span<const GetItem> items,
                                            bool touch, const BatchLimits& limits,
-                                           Deadline deadline) {
-  std::vector<Result<uint64_t>> blocks(items.size(), Result<uint64_t>(TimeIsOver()));
+                                           const CallBounds& bounds) {
+  std::vector<Result<uint64_t>> blocks(items.size(), Result<uint64_t>(NotReached()));
   for (const BatchRange range :
        Plan(items, limits, [](const GetItem& item) { return item.into.size_bytes(); })) {
-    const Duration left = deadline.Remaining();
-    if (left == Duration::zero()) break;
-    Place(store->MultiGet(TailFirst(items, range), ReadOptions(touch, left)), range, &blocks);
+    if (const Status stop = bounds.Check(); !stop.ok()) {
+      FillFrom(range.begin, stop, &blocks);
+      break;
+    }
+    Place(store->MultiGet(TailFirst(items, range), ReadOptions(touch, TimeLeft(bounds))), range,
+          &blocks);
   }
   return blocks;
 }
 
 PutOutcome PutInBatches(BlockStore* store, std::span<const PutItem> items, Durability durability,
-                        const BatchLimits& limits, Deadline deadline) {
+                        const BatchLimits& limits, const CallBounds& bounds) {
   PutOutcome outcome;
-  outcome.items.assign(items.size(), TimeIsOver());
+  outcome.items.assign(items.size(), NotReached());
   for (const BatchRange range :
        Plan(items, limits, [](const PutItem& item) { return item.value.size_bytes(); })) {
+    if (const Status stop = bounds.Check(); !stop.ok()) {
+      FillFrom(range.begin, stop, &outcome.items);
+      break;
+    }
     PutOptions options;
     options.durability = durability;
-    options.timeout = deadline.Remaining();
-    if (options.timeout == Duration::zero()) break;
+    options.timeout = TimeLeft(bounds);
     Place(store->MultiPut(TailFirst(items, range), options), range, &outcome.items);
     ++outcome.batches;
   }

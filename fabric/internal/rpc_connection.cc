@@ -446,6 +446,7 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   header.body_bytes = answer_.body.size();
   for (const ConstBytes part : answer_.payload) header.body_bytes += part.size();
   header.checksum = answer_.checksum;
+  header.whole_bytes = answer_.whole_bytes;
   wire::Seal(&header);
 
   SetTransferDeadline(header.body_bytes);

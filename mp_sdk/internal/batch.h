@@ -23,6 +23,7 @@ struct BatchItem {
   MutableBuffers into;          // Get, GetRange
   std::string* grow = nullptr;  // Get: allocate here instead of `into`
   uint64_t offset = 0;          // GetRange
+  uint64_t whole_bytes = 0;     // GetRange: what the whole value must be long; 0: anything
   // Put: where the value lies in the client's StagingMemory, if all of it does. Reset when the
   // server did not take it from there.
   std::optional<uint64_t> staged_offset;

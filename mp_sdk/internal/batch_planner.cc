@@ -151,6 +151,7 @@ uint64_t Frame::OnHeader(const FrameHeader& header) {
   if (multi()) return items_.size() * sizeof(ItemResult);
   BatchItem* const item = items_[0];
   single_checksum_ = header.checksum;
+  single_whole_bytes_ = header.whole_bytes;
   switch (batch_->op) {
     case Op::kGet:
     case Op::kGetRange:
@@ -214,6 +215,9 @@ void Frame::OnValue(uint64_t checksum) {
   } else if (batch_->op == Op::kGetRange && item->into.size_bytes() != item->value_bytes) {
     batch_->Finish(item, Error(StatusCode::kDataLoss, "range of {} bytes, {} asked for",
                                item->value_bytes, item->into.size_bytes()));
+  } else if (item->whole_bytes != 0 && item->whole_bytes != single_whole_bytes_) {
+    batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes, {} expected",
+                               single_whole_bytes_, item->whole_bytes));
   } else {
     batch_->Finish(item, OkStatus());
   }

@@ -63,6 +63,7 @@ class Frame final : public fabric::AnswerSink {
   std::vector<BatchItem*> items_;
   uint64_t value_bytes_ = 0;
   std::vector<wire::ItemResult> results_;  // of a Multi answer
+  uint64_t single_whole_bytes_ = 0;
   uint64_t single_checksum_ = 0;
   size_t next_ = 0;     // item whose value comes next
   size_t current_ = 0;  // item whose value is coming

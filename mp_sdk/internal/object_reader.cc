@@ -290,7 +290,9 @@ ReadOutcome ObjectReader::Read(std::string_view key, Hash128 hash, const CopyReq
     if (outcome != ReadOutcome::kHit) return outcome;
     const uint64_t room = request.into.size_bytes();
     if (request.ranged) {
-      if (!Inside(request.offset, room, found->payload_bytes)) return ReadOutcome::kOutOfRange;
+      const bool other = request.whole_bytes != 0 && request.whole_bytes != found->payload_bytes;
+      if (other || !Inside(request.offset, room, found->payload_bytes))
+        return ReadOutcome::kOutOfRange;
     } else if (request.grow == nullptr && room < found->payload_bytes) {
       return ReadOutcome::kTooSmall;
     }

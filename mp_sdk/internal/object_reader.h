@@ -39,7 +39,7 @@ enum class ReadOutcome : uint8_t {
   kHit,
   kMiss,           // there is none, and the server would say the same
   kTooSmall,       // a hit, but the room is smaller than the value
-  kOutOfRange,     // a hit, but the range ends beyond the value
+  kOutOfRange,     // a hit, but the range ends beyond the value, or it is not whole_bytes long
   kNeedTable,      // not here: ask for table `needed`
   kNeedSegment,    // not here: ask for segment `needed`
   kNotCurrent,     // the index is of an older view, out of its lease, or closed
@@ -70,7 +70,8 @@ struct CopyRequest {
   std::string* grow = nullptr;  // allocate here instead of `into`
   bool ranged = false;          // only [offset, offset + into.size_bytes())
   uint64_t offset = 0;
-  bool verify = true;  // compare the checksum
+  uint64_t whole_bytes = 0;  // ranged: what the whole value must be long; 0: anything
+  bool verify = true;        // compare the checksum
 };
 
 // Cheap to make: one for each call. Threading: thread-safe.

@@ -17,6 +17,10 @@ Status TooSmall(const FoundObject& found, const CopyRequest& request) {
 }
 
 Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
+  if (request.whole_bytes != 0 && request.whole_bytes != found.payload_bytes) {
+    return Error(StatusCode::kOutOfRange, "value of {} bytes, {} expected", found.payload_bytes,
+                 request.whole_bytes);
+  }
   return Error(StatusCode::kOutOfRange, "{} bytes from {} of a value of {}",
                request.into.size_bytes(), request.offset, found.payload_bytes);
 }
@@ -255,6 +259,24 @@ void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& optio
                            .grow = nullptr,
                            .ranged = false,
                            .offset = 0,
+                           .whole_bytes = 0,
+                           .verify = WantsChecksum(options.verify, false)};
+    FoundObject found;
+    const ReadOutcome outcome =
+        call.ReaderOf(target.session).Read(item.key, target.hash, copy, &found);
+    return Settle(outcome, found, target, &copy, &call);
+  });
+}
+
+void OneSided::MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
+                              std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
+  Call call(this, options.touch);
+  Sweep(items, &call, results, left, [&](const RangeItem& item, const Target& target) {
+    const CopyRequest copy{.into = item.into,
+                           .grow = nullptr,
+                           .ranged = true,
+                           .offset = item.offset,
+                           .whole_bytes = item.whole_bytes,
                            .verify = WantsChecksum(options.verify, false)};
     FoundObject found;
     const ReadOutcome outcome =

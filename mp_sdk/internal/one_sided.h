@@ -47,6 +47,8 @@ class OneSided final {
                    std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
   void MultiRead(std::span<const GetItem> items, const GetOptions& options,
                  std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
+  void MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
+                      std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
 
   OneSidedStats stats() const;
 

@@ -48,6 +48,7 @@ class FakeBlockStore final : public BlockStore {
 
   std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
                                          const GetOptions& options) override {
+    EnterGate("get");
     auto state = state_.Lock();
     StoreCall call{"get", {}, options.timeout, options.touch};
     std::vector<Result<uint64_t>> results;
@@ -59,7 +60,22 @@ class FakeBlockStore final : public BlockStore {
     return results;
   }
 
+  std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
+                                    const GetOptions& options) override {
+    EnterGate("range");
+    auto state = state_.Lock();
+    StoreCall call{"range", {}, options.timeout, options.touch};
+    std::vector<Status> results;
+    for (const RangeItem& item : items) {
+      call.keys.emplace_back(item.key);
+      results.push_back(GetPart(*state, item));
+    }
+    state->calls.push_back(std::move(call));
+    return results;
+  }
+
   std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options) override {
+    EnterGate("put");
     auto state = state_.Lock();
     StoreCall call{"put", {}, options.timeout, true};
     std::vector<Status> results;
@@ -85,6 +101,13 @@ class FakeBlockStore final : public BlockStore {
     auto state = state_.Lock();
     state->put_failures[key] = code;
   }
+  // Called with the operation before each get, range and put; it may wait. Set before any call.
+  void SetGate(std::function<void(const std::string&)> gate) { gate_ = std::move(gate); }
+  std::string Get(const std::string& key) {
+    auto state = state_.Lock();
+    const auto block = state->blocks.find(key);
+    return block == state->blocks.end() ? std::string() : block->second;
+  }
   void RefuseSubmissions() {
     auto state = state_.Lock();
     state->full = true;
@@ -103,6 +126,9 @@ class FakeBlockStore final : public BlockStore {
   }
 
  private:
+  void EnterGate(const std::string& operation) {
+    if (gate_) gate_(operation);
+  }
   bool IsFull() {
     auto state = state_.Lock();
     return state->full;
@@ -136,6 +162,24 @@ class FakeBlockStore final : public BlockStore {
     return block->second.size();
   }
 
+  static Status GetPart(const State& state, const RangeItem& item) {
+    const std::string key(item.key);
+    EMS_RETURN_IF_ERROR(FailureOf(state, key));
+    const auto block = state.blocks.find(key);
+    if (block == state.blocks.end()) return Miss();
+    const uint64_t bytes = block->second.size(), wanted = item.into.size_bytes();
+    if (item.whole_bytes != 0 && item.whole_bytes != bytes)
+      return Error(StatusCode::kOutOfRange, "another length");
+    if (item.offset > bytes || wanted > bytes - item.offset)
+      return Error(StatusCode::kOutOfRange, "beyond the end");
+    size_t at = item.offset;
+    for (const MutableBytes part : item.into.parts()) {
+      std::memcpy(part.data(), block->second.data() + at, part.size());
+      at += part.size();
+    }
+    return OkStatus();
+  }
+
   static Status PutOne(State& state, const PutItem& item) {
     const std::string key(item.key);
     EMS_RETURN_IF_ERROR(FailureOf(state, key));
@@ -148,6 +192,7 @@ class FakeBlockStore final : public BlockStore {
     return Error(StatusCode::kAlreadyExists, "other content");
   }
 
+  std::function<void(const std::string&)> gate_;
   Guarded<State> state_;
   ThreadPool threads_;  // last: its threads use the rest
 };

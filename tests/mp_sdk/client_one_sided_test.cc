@@ -102,6 +102,43 @@ TEST_F(OneSidedTest, ReadsWhatAnotherClientWrote) {
   }
 }
 
+TEST_F(OneSidedTest, ManyRangesOfValuesOfAKnownLength) {
+  constexpr uint64_t kBytes = 300'000;
+  std::vector<std::string> keys, values;
+  for (int i = 0; i < 8; ++i) {
+    keys.push_back("ranges" + std::to_string(i));
+    values.push_back(MakeValue("ns", keys.back(), 1, kBytes));
+    ASSERT_TRUE(other->Put(keys.back(), std::string_view(values.back())).ok());
+    WarmUp(keys.back());
+  }
+  keys.push_back("ranges, absent");
+  for (Client* reader : {client.get(), other.get()}) {
+    std::vector<std::string> rooms(keys.size() + 1, std::string(100'000, '?'));
+    std::vector<RangeItem> items;
+    for (size_t i = 0; i < keys.size(); ++i)
+      items.push_back({.key = keys[i],
+                       .offset = i * 25'001,
+                       .into = std::as_writable_bytes(std::span(rooms[i])),
+                       .whole_bytes = kBytes});
+    items[2].whole_bytes = kBytes + 1;
+    items.push_back({.key = keys[0],  // another part of the first
+                     .offset = 200'000,
+                     .into = std::as_writable_bytes(std::span(rooms.back()))});
+    const std::vector<Status> results = reader->MultiGetRange(items);
+    ASSERT_EQ(results.size(), items.size());
+    for (size_t i = 0; i < 8; ++i) {
+      if (i == 2) continue;
+      ASSERT_TRUE(results[i].ok()) << results[i];
+      EXPECT_EQ(rooms[i], values[i].substr(i * 25'001, 100'000));
+    }
+    EXPECT_EQ(results[2].code(), StatusCode::kOutOfRange);
+    EXPECT_EQ(results[8].code(), StatusCode::kNotFound);
+    ASSERT_TRUE(results[9].ok()) << results[9];
+    EXPECT_EQ(rooms[9], values[0].substr(200'000));
+  }
+  EXPECT_TRUE(client->MultiGetRange({}).empty());
+}
+
 TEST_F(OneSidedTest, SeesItsOwnAndOthersWritesAtOnce) {
   ASSERT_TRUE(client->Put("seen", std::string_view("0")).ok());
   WarmUp("seen");

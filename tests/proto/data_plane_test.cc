@@ -51,7 +51,7 @@ TEST(FrameHeaderTest, LayoutIsTheWireFormat) {
   EXPECT_EQ(offsetof(FrameHeader, body_bytes), 40U);
   EXPECT_EQ(offsetof(FrameHeader, checksum), 48U);
   EXPECT_EQ(offsetof(FrameHeader, object_bytes), 48U);
-  EXPECT_EQ(offsetof(FrameHeader, reserved), 56U);
+  EXPECT_EQ(offsetof(FrameHeader, whole_bytes), 56U);
   EXPECT_EQ(offsetof(FrameHeader, header_checksum), 60U);
   EXPECT_EQ(AsText(RawBytes(kMagic)), "EMS1");
 }

@@ -222,6 +222,26 @@ TEST(FrameTest, ARangeStartsInsideItsPiece) {
   }
 }
 
+TEST(FrameTest, ARangeOfAValueOfAnotherLengthIsRefused) {
+  for (const uint64_t told : {uint64_t{0}, uint64_t{99}, uint64_t{100}, uint64_t{101}}) {
+    Fixture f(Op::kGetRange, 1);
+    std::string into(10, '\0');
+    f.batch.items[0].into = std::as_writable_bytes(std::span(into));
+    f.batch.items[0].whole_bytes = 100;
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    wire::FrameHeader header;
+    header.body_bytes = 10;
+    header.checksum = 5;
+    header.whole_bytes = static_cast<uint32_t>(told);
+    frames[0]->OnHeader(header);
+    fabric::AnswerSink::Value value;
+    ASSERT_TRUE(frames[0]->NextValue(&value));
+    frames[0]->OnValue(5);
+    EXPECT_EQ(f.batch.items[0].status.code(),
+              told == 100 ? StatusCode::kOk : StatusCode::kOutOfRange);
+  }
+}
+
 TEST(StagedFrameTest, ValuesGoByTheirPlaceAlone) {
   Fixture f(Op::kPut, 2, 1000);
   Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});

@@ -1,0 +1,60 @@
+#include "ems_context/layer_load.h"
+
+#include <algorithm>
+
+namespace ems::context {
+
+LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers) {
+  auto state = state_.Lock();
+  state->missing_from.assign(blocks, layers);
+}
+
+void LayerProgress::Advance(size_t ready, const std::vector<size_t>& failed) {
+  auto state = state_.Lock();
+  for (const size_t block : failed)
+    state->missing_from[block] = std::min(state->missing_from[block], state->ready);
+  state->ready = std::max(state->ready, ready);
+  advanced_.notify_all();
+}
+
+void LayerProgress::Close(const LoadResult& result) {
+  std::vector<size_t> failed;
+  for (size_t i = 0; i < result.blocks.size(); ++i)
+    if (!result.blocks[i].ok()) failed.push_back(i);
+  Advance(layers_, failed);
+}
+
+bool LayerProgress::WaitUntil(size_t layer, Deadline deadline) {
+  auto state = state_.Lock();
+  return state.WaitFor(advanced_, deadline.Remaining(),
+                       [layer](const State& now) { return now.ready > layer; });
+}
+
+LayerReady LayerProgress::At(size_t layer) {
+  LayerReady at;
+  auto state = state_.Lock();
+  for (size_t i = 0; i < state->missing_from.size(); ++i) {
+    if (state->missing_from[i] <= layer) at.missing.push_back(i);
+  }
+  at.leading_blocks = at.missing.empty() ? state->missing_from.size() : at.missing.front();
+  return at;
+}
+
+size_t LayerProgress::ready() {
+  auto state = state_.Lock();
+  return state->ready;
+}
+
+Result<LayerReady> LayerLoad::WaitLayer(size_t layer, Deadline deadline) const {
+  if (layer >= layers()) return Error(StatusCode::kOutOfRange, "layer {} of {}", layer, layers());
+  const Deadline own = call_.deadline();
+  const Deadline first = own.at() < deadline.at() ? own : deadline;
+  if (progress_->WaitUntil(layer, first)) return progress_->At(layer);
+  // A load that nobody has begun is over with its deadline.
+  (void)call_.Wait(first);
+  if (progress_->WaitUntil(layer, deadline)) return progress_->At(layer);
+  return Error(StatusCode::kDeadlineExceeded, "layer {} is not there yet, {} of {} are", layer,
+               ready_layers(), layers());
+}
+
+}  // namespace ems::context

@@ -1,0 +1,50 @@
+#include "ems_context/layer_load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/thread_pool.h"
+
+namespace ems::context {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(LayerProgressTest, AFailedBlockIsMissingFromTheLayerThatFailedOn) {
+  LayerProgress progress(6, 4);
+  progress.Advance(2, {});
+  progress.Advance(4, {2});
+  progress.Advance(5, {1, 2});
+  EXPECT_EQ(progress.ready(), 5u);
+  EXPECT_THAT(progress.At(1).missing, IsEmpty());
+  EXPECT_EQ(progress.At(1).leading_blocks, 4u);
+  EXPECT_THAT(progress.At(2).missing, ElementsAre(2u));
+  EXPECT_EQ(progress.At(2).leading_blocks, 2u);
+  EXPECT_THAT(progress.At(4).missing, ElementsAre(1u, 2u));
+}
+
+TEST(LayerProgressTest, ClosingMarksWhatDidNotArriveFromTheNextLayerOn) {
+  LayerProgress progress(6, 2);
+  progress.Advance(3, {});
+  LoadResult result;
+  result.blocks.emplace_back(uint64_t{1});
+  result.blocks.emplace_back(Error(StatusCode::kCancelled, "enough"));
+  progress.Close(result);
+  EXPECT_TRUE(progress.WaitUntil(5, Deadline::After(milliseconds(0))));
+  EXPECT_THAT(progress.At(2).missing, IsEmpty());
+  EXPECT_THAT(progress.At(3).missing, ElementsAre(1u));
+}
+
+TEST(LayerProgressTest, WaitingEndsWithTheLayerOrTheDeadline) {
+  LayerProgress progress(2, 1);
+  EXPECT_FALSE(progress.WaitUntil(0, Deadline::After(milliseconds(1))));
+  Thread other("other", [&] { progress.Advance(1, {}); });
+  EXPECT_TRUE(progress.WaitUntil(0, Deadline::After(seconds(20))));
+  EXPECT_FALSE(progress.WaitUntil(1, Deadline::After(milliseconds(1))));
+}
+
+}  // namespace
+}  // namespace ems::context
