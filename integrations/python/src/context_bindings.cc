@@ -183,8 +183,10 @@ py::tuple SaveParts(PyCache& self, const std::vector<std::string>& keys,
                     const std::vector<std::span<const MutableBytes>>& parts,
                     const CallOptions& options) {
   std::vector<std::vector<ConstBytes>> read_only;
+  read_only.reserve(parts.size());
   for (const auto& block : parts) read_only.emplace_back(block.begin(), block.end());
   std::vector<ConstBuffers> values;
+  values.reserve(read_only.size());
   for (const auto& block : read_only) values.emplace_back(std::span<const ConstBytes>(block));
   const context::SaveResult result = [&] {
     const py::gil_scoped_release free;
