@@ -56,6 +56,10 @@ class RoutedStore final : public context::BlockStore {
                                          const GetOptions& options) override {
     return client_->MultiGet(Routed(items), options);
   }
+  std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
+                                    const GetOptions& options) override {
+    return client_->MultiGetRange(Routed(items), options);
+  }
   std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options) override {
     return client_->MultiPut(Routed(items), options);
   }

@@ -1,7 +1,6 @@
 """ems.Client, ems.ContextCache and ems.KvLayout against real daemons."""
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -143,7 +142,7 @@ class ClientTest(unittest.TestCase):
 
     def test_other_threads_run_while_a_call_waits(self):
         server = self.cluster.servers[0]
-        server.signal(signal.SIGSTOP)
+        server.stand_still()
         counted = [0]
         done = threading.Event()
 
@@ -163,7 +162,7 @@ class ClientTest(unittest.TestCase):
         finally:
             done.set()
             thread.join()
-            server.signal(signal.SIGCONT)
+            server.go_on()
 
     def client_waits(self, client):
         with self.assertRaises((ems.errors.DeadlineExceeded, ems.errors.Unavailable)):

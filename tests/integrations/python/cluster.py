@@ -55,6 +55,14 @@ class Daemon:
     def signal(self, number):
         self._process.send_signal(number)
 
+    def stand_still(self):
+        """SIGSTOP; returns when it stands."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self):
+        self.signal(signal.SIGCONT)
+
     def kill(self):
         """SIGKILL, also when it is stopped; returns when it is gone."""
         if self._process is not None and self._process.poll() is None:
@@ -114,9 +122,13 @@ class Cluster:
         for server in self.servers:
             server.wait_ready()
 
-    def signal_servers(self, number):
-        for server in self.servers:
-            server.signal(number)
+    def stand_still(self):
+        for daemon in self.servers + [self.controller]:
+            daemon.stand_still()
+
+    def go_on(self):
+        for daemon in [self.controller] + self.servers:
+            daemon.go_on()
 
     def stop(self):
         for daemon in self.servers + [self.controller]:

@@ -1,6 +1,5 @@
 """The drop-in surface while servers are killed, stand still, and come back: results within their time, and never wrong bytes."""
 import os
-import signal
 import threading
 import time
 import unittest
@@ -113,8 +112,7 @@ class FaultTest(unittest.TestCase):
         self.fill(0, 24)
         self.assertEqual(self.cc.get_result(self.submit(self.cc.async_save, 0, 24, 0, 5000)).success, 24)
         offsets, slots, option = [BLOCK_SIZE] * 24, list(range(24 * BLOCK_SIZE)), CcKvOption(timeout=400)
-        self.cluster.signal_servers(signal.SIGSTOP)
-        self.cluster.controller.signal(signal.SIGSTOP)
+        self.cluster.stand_still()
         try:
             # The quietest of some rounds: what the call costs, not what else this machine does. The slowest call of all
             # still waits for nobody.
@@ -128,8 +126,7 @@ class FaultTest(unittest.TestCase):
             self.assertEqual(self.cc.exists(list(range(24)), option).success, 0)
             self.assertLess(time.monotonic() - begin, 0.4 + GRACE)
         finally:
-            self.cluster.controller.signal(signal.SIGCONT)
-            self.cluster.signal_servers(signal.SIGCONT)
+            self.cluster.go_on()
         until(Ems.check_health, 30, 'the pool is healthy again')
 
         def loads():
