@@ -157,6 +157,22 @@ class FaultTest(unittest.TestCase):
                 self.assertEqual(error.status_code(), EmsErrorCode.EMS_IO_TIMEOUT)
         return sorted(took)[int(len(took) * 0.99)], max(took)
 
+    def test_a_batch_that_waits_behind_slow_ones_is_over_in_time(self):
+        self.cluster.stand_still()
+        try:
+            slow = [self.submit(self.cc.async_save, i * 100, 24, 0, 2000) for i in range(8)]  # more than run at a time
+            begin = time.monotonic()
+            quick = self.submit(self.cc.async_load, 0, 24, HALF, 300)
+            with self.assertRaises(EmsException) as caught:
+                quick.result()
+            self.assertEqual(caught.exception.status_code(), EmsErrorCode.EMS_IO_TIMEOUT)
+            self.assertLess(time.monotonic() - begin, 0.3 + GRACE)
+            quick = self.submit(self.cc.async_load, 0, 24, HALF, 200)
+            self.assertLess(until(lambda: self.cc.is_ready(quick), 5, 'it is over'), 0.2 + GRACE)
+            self.assertFalse(any(self.cc.is_ready(future) for future in slow[:4]))
+        finally:
+            self.cluster.go_on()
+
     def test_one_server_less_costs_its_blocks_only(self):
         self.fill(0, HALF)
         self.assertEqual(self.cc.get_result(self.submit(self.cc.async_save, 0, HALF, 0, 5000)).success, HALF)
