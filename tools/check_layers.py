@@ -77,6 +77,14 @@ NO_TEST = {
     'fabric/internal/rpc_staged_puts.cc': 'part of a connection; tests/fabric/rpc_server_test.cc drives it over sockets',
     'mp_controller/controller_metrics.cc': 'declarations only; tests/e2e/status_pages_test.cc reads them',
     'mp_controller/controller_service.cc': 'tests/mp_controller/controller_test.cc drives it over real gRPC',
+    'integrations/python/src/buffers.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/cc_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/client_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/context_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/errors.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/memory_probe.cc': 'tests/integrations/python/drop_in_arguments_test.py gives it addresses of nobody',
+    'integrations/python/src/module.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',
     'mp_server/server.cc': 'ties the parts; the tests of tests/e2e and tests/fault drive it as a daemon',
 }
 

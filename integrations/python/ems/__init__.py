@@ -1,0 +1,28 @@
+"""EMS: a pool of memory for LLM inference.
+
+Client, ContextCache, KvLayout   the interface of this project; errors are in ems.errors
+Ems, EmsConfig, CcConfig, …      drop-in names of the SDK that engines know
+"""
+import atexit
+import os
+
+from ems import _ems, errors
+from ems.cc_types import CcConfig, CcFuture, CcKvOption, CcResult, KvBufferWrapper, PrimaryKey
+from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
+from ems.cc_v1.context_cache import ContextCache_v1
+from ems.client import Client, ObjectView
+from ems.common.exception import EmsErrorCode, EmsException
+from ems.context import ContextCache, KvLayout, LoadResult, LookupResult, SaveResult
+from ems.context_caching import ContextCaching
+from ems.facade import Ems, EmsConfig
+
+__version__ = _ems.version
+__all__ = [
+    'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
+    'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'KVCacheType', 'KvBufferWrapper', 'KvLayout',
+    'LoadResult', 'LookupResult', 'ObjectView', 'PrimaryKey', 'SaveResult', 'errors',
+]
+
+# debug, info, warn, error or off; lines go to standard error.
+_ems.set_log_level(os.environ.get('EMS_LOG_LEVEL') or 'warn')
+atexit.register(Ems.shutdown)

@@ -1,0 +1,1 @@
+"""Drop-in surface: what callers import from ems.common."""

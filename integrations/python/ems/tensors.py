@@ -1,0 +1,84 @@
+"""Tensors by what they can say of themselves, so that neither torch nor numpy has to be there.
+
+Understood are numpy arrays, and whatever has data_ptr(), shape, stride() and element_size(): torch tensors, and those
+of accelerators whose memory is mapped into this process.
+"""
+
+# Element types that only move, by their size: bytes are bytes.
+_BY_SIZE = {1: 'uint8', 2: 'bfloat16', 4: 'float32'}
+_KNOWN = {'float32', 'float16', 'bfloat16', 'float8_e4m3fn', 'float8_e5m2', 'int8', 'uint8'}
+
+
+def _parts(tensor):
+    """(address, shape, strides in bytes, element bytes)"""
+    if hasattr(tensor, 'data_ptr'):
+        element = int(tensor.element_size())
+        strides = tensor.stride() if callable(tensor.stride) else tensor.stride
+        return (int(tensor.data_ptr()), tuple(int(n) for n in tensor.shape),
+                tuple(int(n) * element for n in strides), element)
+    if hasattr(tensor, '__array_interface__'):
+        return (int(tensor.__array_interface__['data'][0]), tuple(tensor.shape), tuple(tensor.strides),
+                int(tensor.itemsize))
+    raise TypeError(f'{type(tensor).__name__} is no tensor: neither data_ptr() nor a numpy array')
+
+
+def _extent(shape, strides, element):
+    """Bytes from the first element to the end of the last."""
+    if 0 in shape:
+        return 0
+    return sum((n - 1) * s for n, s in zip(shape, strides)) + element
+
+
+def _refuse_far(tensor):
+    """Raises BufferError for a device whose memory the CPU cannot read. Others are tried where they are used."""
+    device = str(getattr(tensor, 'device', 'cpu'))
+    if device.split(':')[0] in ('cuda', 'xpu', 'meta'):
+        raise BufferError(f'a tensor on {device} has no address in this process; copy it to the CPU first')
+
+
+def contiguous_span(tensor):
+    """(address, bytes) of a contiguous tensor; called by the extension module for what has no buffer protocol.
+
+    Raises TypeError for what is no tensor, BufferError for one that is not contiguous or not in this process's memory.
+    """
+    _refuse_far(tensor)
+    address, shape, strides, element = _parts(tensor)
+    dense = element
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        if n > 1 and stride != dense:
+            raise BufferError('the tensor is not contiguous')
+        dense *= n
+    return address, dense if 0 not in shape else 0
+
+
+def paged(tensor, order='NHD'):
+    """The fields of a paged KV tensor: [blocks, block tokens, heads, head size], or without heads (3 dimensions).
+
+    order='HND': [blocks, heads, block tokens, head size]. An empty tensor has no bytes. The last dimension must be dense.
+    """
+    _refuse_far(tensor)
+    address, shape, strides, element = _parts(tensor)
+    if len(shape) == 3:
+        heads_at = 1 if order == 'HND' else 2
+        shape = shape[:heads_at] + (1,) + shape[heads_at:]
+        strides = strides[:heads_at] + (strides[heads_at],) + strides[heads_at:]
+    if len(shape) != 4:
+        raise ValueError(f'a KV tensor has 4 dimensions (blocks, block tokens, heads, head size), not {len(shape)}')
+    if any(stride < 0 for stride in strides):
+        raise ValueError('a KV tensor with negative strides cannot be paged')
+    if 0 in shape:
+        return {'data': 0, 'bytes': 0, 'dtype': 'uint8', 'order': order, 'blocks': 0, 'block_tokens': 0, 'heads': 1,
+                'head_size': 0, 'block_stride': 0, 'token_stride': 0, 'head_stride': 0}
+    if shape[3] > 1 and strides[3] != element:
+        raise ValueError('the last dimension of a KV tensor must be dense')
+    token, head = (2, 1) if order == 'HND' else (1, 2)
+    name = str(getattr(tensor, 'dtype', '')).rsplit('.', maxsplit=1)[-1]
+    head_size = shape[3]
+    if name not in _KNOWN:
+        if element not in _BY_SIZE:
+            head_size, element = head_size * element, 1
+        name = _BY_SIZE[element]
+    return {'data': address, 'bytes': _extent(shape[:3], strides[:3], head_size * element), 'dtype': name,
+            'order': order, 'blocks': shape[0], 'block_tokens': shape[token], 'heads': shape[head],
+            'head_size': head_size, 'block_stride': strides[0], 'token_stride': strides[token],
+            'head_stride': strides[head]}

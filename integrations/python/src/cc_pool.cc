@@ -1,0 +1,369 @@
+#include "integrations/python/src/cc_pool.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "common/hash.h"
+#include "common/logging.h"
+#include "ems_context/block_store.h"
+#include "ems_context/prefix_matcher.h"
+#include "fabric/socket.h"
+#include "integrations/python/src/memory_probe.h"
+#include "mp_controller/view/slot_table.h"
+
+namespace ems::python {
+namespace {
+
+constexpr size_t kThreads = 4;
+constexpr size_t kQueueMax = 4096;
+constexpr int kFailuresToOpen = 2;
+constexpr size_t kOwnersToOpen = 4;
+constexpr Duration kOpenFor = std::chrono::seconds(1);
+constexpr size_t kAskedMax = 8;
+constexpr Duration kAskTimeout = std::chrono::milliseconds(250);
+constexpr Duration kProbeTimeout = std::chrono::seconds(1);
+
+// What stands behind the bytes of a block of a layout: whoever loads it into another layout sees a
+// miss and not another model's numbers.
+using Seal = std::array<std::byte, 16>;
+
+Seal SealOf(const context::KvLayout& layout) {
+  const Hash128 hash = HashTo128(AsBytes(layout.Fingerprint()));
+  Seal seal;
+  for (size_t i = 0; i < 8; ++i) {
+    seal[i] = static_cast<std::byte>(hash.lo >> (8 * i));
+    seal[i + 8] = static_cast<std::byte>(hash.hi >> (8 * i));
+  }
+  return seal;
+}
+
+// Puts route keys to the keys of one call.
+class RoutedStore final : public context::BlockStore {
+ public:
+  RoutedStore(Client* client, const std::vector<std::string>& keys,
+              const std::vector<std::string>& routes)
+      : client_(client) {
+    if (routes.empty()) return;
+    for (size_t i = 0; i < keys.size(); ++i) routes_.emplace(keys[i], routes[i]);
+  }
+  std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items,
+                                        const GetOptions& options) override {
+    return client_->MultiExists(Routed(items), options);
+  }
+  std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
+                                         const GetOptions& options) override {
+    return client_->MultiGet(Routed(items), options);
+  }
+  std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
+                                    const GetOptions& options) override {
+    return client_->MultiGetRange(Routed(items), options);
+  }
+  std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options) override {
+    return client_->MultiPut(Routed(items), options);
+  }
+  bool Submit(std::function<void()>&& work) override { return client_->Submit(std::move(work)); }
+
+ private:
+  template <typename Item>
+  std::vector<Item> Routed(std::span<const Item> items) const {
+    std::vector<Item> routed(items.begin(), items.end());
+    if (routes_.empty()) return routed;
+    for (Item& item : routed) item.route_key = routes_.at(item.key);
+    return routed;
+  }
+
+  Client* const client_;
+  std::unordered_map<std::string_view, std::string_view> routes_;
+};
+
+// The memory of each block, in order; `seals` end the blocks of a layout.
+Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, size_t blocks,
+                                                       std::vector<Seal>* seals) {
+  std::vector<std::vector<MutableBytes>> parts(blocks);
+  if (batch.layout == nullptr) {
+    if (!IsReachable(batch.parts)) {
+      return Error(StatusCode::kInternal, "a buffer's address is not mapped into this process");
+    }
+    for (size_t i = 0, begin = 0; i < blocks; begin = batch.part_ends[i++]) {
+      parts[i].assign(batch.parts.begin() + static_cast<ptrdiff_t>(begin),
+                      batch.parts.begin() + static_cast<ptrdiff_t>(batch.part_ends[i]));
+    }
+    return parts;
+  }
+  const size_t all = batch.names.size();
+  const std::span<const context::SlotRun> runs(batch.runs);
+  for (uint32_t group = 0; group < batch.layout->groups(); ++group) {
+    for (size_t i = 0; i < blocks; ++i) {
+      const size_t at = group * all + i;
+      const size_t begin = at == 0 ? 0 : batch.run_ends[at - 1];
+      EMS_RETURN_IF_ERROR(batch.layout->AppendParts(
+          group, runs.subspan(begin, batch.run_ends[at] - begin), &parts[i]));
+    }
+  }
+  for (size_t i = 0; i < blocks; ++i) parts[i].push_back((*seals)[i]);
+  return parts;
+}
+
+bool IsOutage(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
+}
+
+const std::vector<std::string>& RoutesOf(const CcBatch& batch,
+                                         const std::vector<std::string>& keys) {
+  return batch.routes.empty() ? keys : batch.routes;
+}
+
+bool MostAnswer(Client* client) {
+  const auto view = client->views().view();
+  if (view == nullptr || view->nodes().empty()) return false;
+  const size_t asked = std::min(view->nodes().size(), kAskedMax);
+  size_t answered = 0, silent = 0;
+  for (size_t i = 0; i < asked && answered * 2 <= asked && silent * 2 < asked; ++i) {
+    const bool answers = client->ServerStats(view->nodes()[i].name, kAskTimeout).ok();
+    (answers ? answered : silent) += 1;
+  }
+  return answered * 2 > asked;
+}
+
+ClientOptions ClientOptionsOf(const CcPoolOptions& options) {
+  ClientOptions client;
+  client.controller = options.controller;
+  client.name_space = options.name_space;
+  client.async_threads = 1;
+  client.start_timeout = options.start_timeout;
+  return client;
+}
+
+}  // namespace
+
+std::shared_ptr<CcOperation> CcOperation::Missed(size_t total) {
+  auto operation = std::make_shared<CcOperation>(total, Deadline::After(Duration{0}));
+  operation->Finish({0, total, OkStatus()});
+  return operation;
+}
+
+bool CcOperation::Ready() {
+  auto state = state_.Lock();
+  ExpireIfQueued(*state);
+  return state->stage == Stage::kDone;
+}
+
+CcOutcome CcOperation::Wait() {
+  auto state = state_.Lock();
+  const auto has_begun = [](const State& now) { return now.stage != Stage::kQueued; };
+  if (!state.WaitFor(done_, deadline_.Remaining(), has_begun)) ExpireIfQueued(*state);
+  state.Wait(done_, [](const State& now) { return now.stage == Stage::kDone; });
+  return state->outcome;
+}
+
+void CcOperation::ExpireIfQueued(State& state) const {
+  if (state.stage != Stage::kQueued || !deadline_.Passed()) return;
+  state.stage = Stage::kDone;
+  state.outcome = {0, total_,
+                   Error(StatusCode::kDeadlineExceeded,
+                         "the batch of {} blocks still waited for its turn", total_)};
+}
+
+bool CcOperation::Begin() {
+  auto state = state_.Lock();
+  ExpireIfQueued(*state);
+  if (state->stage != Stage::kQueued) return false;
+  state->stage = Stage::kRunning;
+  state.Unlock();
+  done_.notify_all();
+  return true;
+}
+
+void CcOperation::Finish(CcOutcome outcome) {
+  {
+    auto state = state_.Lock();
+    state->stage = Stage::kDone;
+    state->outcome = std::move(outcome);
+  }
+  done_.notify_all();
+}
+
+CcPool::CcPool(std::unique_ptr<Client> client, context::BlockHasher hasher)
+    : client_(std::move(client)),
+      hasher_(std::move(hasher)),
+      host_id_(fabric::HostId()),
+      threads_("ems-cc", kThreads, kQueueMax) {}
+
+CcPool::~CcPool() { closing_.store(true, std::memory_order_relaxed); }
+
+Result<std::unique_ptr<CcPool>> CcPool::Open(const CcPoolOptions& options) {
+  // Before anything is dialled: a bad domain stays one.
+  EMS_ASSIGN_OR_RETURN(context::BlockHasher hasher, context::BlockHasher::Make(options.domain));
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(ClientOptionsOf(options)));
+  return std::unique_ptr<CcPool>(new CcPool(std::move(client), std::move(hasher)));
+}
+
+bool CcPool::Probe(const CcPoolOptions& options) {
+  ClientOptions client_options = ClientOptionsOf(options);
+  client_options.start_timeout = kProbeTimeout;
+  client_options.transport = TransportChoice::kTcp;
+  const auto client = Client::Connect(client_options);
+  return client.ok() && MostAnswer(client->get());
+}
+
+bool CcPool::Healthy() {
+  if (!MostAnswer(client_.get())) return false;
+  auto breaker = breaker_.Lock();
+  breaker->failures = 0;
+  return true;
+}
+
+std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
+  const size_t total = batch.names.size();
+  const Deadline deadline = Deadline::After(batch.timeout);
+  auto operation = std::make_shared<CcOperation>(total, deadline);
+  const bool queued = threads_.TrySubmit([this, operation, deadline, batch = std::move(batch)] {
+    if (operation->Begin()) operation->Finish(RunUntil(batch, deadline));
+  });
+  if (!queued) operation->Finish({0, total, OkStatus()});
+  return operation;
+}
+
+CcOutcome CcPool::Run(const CcBatch& batch) {
+  return RunUntil(batch, Deadline::After(batch.timeout));
+}
+
+CcOutcome CcPool::RunUntil(const CcBatch& batch, Deadline deadline) {
+  if (closing_.load(std::memory_order_relaxed) || !Allow()) return {0, batch.names.size(), {}};
+  return batch.is_load ? Load(batch, deadline) : Save(batch, deadline);
+}
+
+CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
+  const size_t total = batch.names.size();
+  const auto keys = KeysOf(batch);
+  if (!keys.ok()) return {0, total, keys.status()};
+  if (keys->empty()) return {0, total, {}};
+  std::vector<Seal> seals(batch.layout == nullptr ? 0 : keys->size());
+  const auto parts = PartsOf(batch, keys->size(), &seals);
+  if (!parts.ok()) return {0, total, parts.status()};
+  std::vector<MutableBuffers> into;
+  into.reserve(keys->size());
+  for (const auto& block : *parts) into.emplace_back(std::span<const MutableBytes>(block));
+
+  RoutedStore store(client_.get(), *keys, batch.routes);
+  context::ContextCache cache(&store);
+  const Duration left = std::max<Duration>(deadline.Remaining(), std::chrono::milliseconds(1));
+  const context::LoadResult result = cache.Load(*keys, into, {.timeout = left});
+  size_t success = result.leading_blocks;
+  if (batch.layout != nullptr) {
+    const Seal seal = SealOf(*batch.layout);
+    const auto end = seals.begin() + static_cast<ptrdiff_t>(success);
+    success = static_cast<size_t>(
+        std::find_if(seals.begin(), end, [&](const Seal& s) { return s != seal; }) - seals.begin());
+  }
+  std::vector<Status> blocks;
+  blocks.reserve(result.blocks.size());
+  for (const auto& block : result.blocks) blocks.push_back(block.status());
+  return Judge(blocks, RoutesOf(batch, *keys), success, total);
+}
+
+CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
+  const size_t total = batch.names.size();
+  const auto keys = KeysOf(batch);
+  if (!keys.ok()) return {0, total, keys.status()};
+  std::vector<Seal> seals;
+  if (batch.layout != nullptr) seals.assign(total, SealOf(*batch.layout));
+  const auto parts = PartsOf(batch, total, &seals);
+  if (!parts.ok()) return {0, total, parts.status()};
+  std::vector<std::vector<ConstBytes>> const_parts;
+  const_parts.reserve(total);
+  for (const auto& block : *parts) const_parts.emplace_back(block.begin(), block.end());
+  std::vector<ConstBuffers> values;
+  values.reserve(total);
+  for (const auto& block : const_parts) values.emplace_back(std::span<const ConstBytes>(block));
+
+  RoutedStore store(client_.get(), *keys, batch.routes);
+  context::ContextCache cache(&store);
+  const Duration left = std::max<Duration>(deadline.Remaining(), std::chrono::milliseconds(1));
+  const context::SaveResult result = cache.Save(*keys, values, {.timeout = left});
+  const auto failed = std::find_if(result.blocks.begin(), result.blocks.end(),
+                                   [](const Status& block) { return !block.ok(); });
+  return Judge(result.blocks, RoutesOf(batch, *keys),
+               static_cast<size_t>(failed - result.blocks.begin()), total);
+}
+
+CcOutcome CcPool::Exists(const CcBatch& batch) {
+  const size_t total = batch.names.size();
+  const auto keys = KeysOf(batch);
+  if (!keys.ok()) return {0, total, keys.status()};
+  if (keys->empty() || !Allow()) return {0, total, {}};
+  RoutedStore store(client_.get(), *keys, batch.routes);
+  context::ContextCache cache(&store);
+  const context::LookupResult result = cache.Lookup(*keys, {.timeout = batch.timeout});
+  std::vector<Status> blocks;
+  for (const auto& block : result.present) {
+    blocks.push_back(block.ok() && !*block ? Miss() : block.status());
+  }
+  CcOutcome outcome = Judge(blocks, RoutesOf(batch, *keys), result.leading_blocks, total);
+  outcome.status = OkStatus();
+  return outcome;
+}
+
+Result<std::vector<std::string>> CcPool::KeysOf(const CcBatch& batch) const {
+  std::vector<std::string> keys;
+  keys.reserve(batch.names.size());
+  for (size_t i = 0; i < batch.names.size(); ++i) {
+    EMS_ASSIGN_OR_RETURN(std::string key, hasher_.OwnKey(batch.names[i]));
+    if (batch.local_only && !IsLocal(batch.routes.empty() ? key : batch.routes[i])) break;
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+bool CcPool::IsLocal(const std::string& route) const {
+  const auto view = client_->views().view();
+  const NodeInfo* owner = view->Owner(SlotOf(client_->name_space().ref.id, route));
+  return owner != nullptr && owner->host_id == host_id_;
+}
+
+bool CcPool::Allow() {
+  auto breaker = breaker_.Lock();
+  if (breaker->failures < kFailuresToOpen) return true;
+  const TimePoint now = Clock::System().Now();
+  if (now < breaker->closed_until) return false;
+  breaker->closed_until = now + kOpenFor;  // this one is to see whether the pool is back
+  return true;
+}
+
+bool CcPool::SpeaksForAll(const std::vector<std::string>& routes) const {
+  const auto view = client_->views().view();
+  const NamespaceId ns = client_->name_space().ref.id;
+  const size_t needed = std::min(view->nodes().size(), kOwnersToOpen);
+  std::set<NodeId> owners;
+  for (size_t i = 0; i < routes.size() && owners.size() < needed; ++i) {
+    owners.insert(view->OwnerId(SlotOf(ns, routes[i])));
+  }
+  return owners.size() >= needed;
+}
+
+CcOutcome CcPool::Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
+                        size_t success, size_t total) {
+  const bool is_outage = std::all_of(blocks.begin(), blocks.end(), IsOutage);
+  const bool speaks_for_all = is_outage && SpeaksForAll(routes);
+  {
+    auto breaker = breaker_.Lock();
+    if (!is_outage) {
+      breaker->failures = 0;
+    } else if (!speaks_for_all) {
+      // One server's blocks: the client's own breaker for it is enough.
+    } else if (++breaker->failures >= kFailuresToOpen) {
+      breaker->failures = kFailuresToOpen;
+      breaker->closed_until = Clock::System().Now() + kOpenFor;
+    }
+  }
+  const auto late = std::find_if(blocks.begin(), blocks.end(), [](const Status& block) {
+    return block.code() == StatusCode::kDeadlineExceeded;
+  });
+  if (is_outage && late != blocks.end()) return {0, total, *late};
+  return {success, total, OkStatus()};
+}
+
+}  // namespace ems::python

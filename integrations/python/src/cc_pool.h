@@ -1,0 +1,138 @@
+#pragma once
+// The pool as the drop-in SDK sees it: batches of named blocks that are gathered from, and
+// scattered to, an engine's memory, with one answer each: how many succeeded from the front.
+//
+// No Python in here. A call that cannot reach the pool is a batch of misses, at once: after two
+// batches in a row failed as a whole, on all servers or four of them, calls are misses for a
+// second, then one is let through to see. Bound: 4 batches run at a time, 4096 wait; each is over
+// at its deadline.
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/thread_pool.h"
+#include "ems_context/block_hash.h"
+#include "ems_context/context_cache.h"
+#include "ems_context/kv_layout.h"
+#include "mp_sdk/client.h"
+
+namespace ems::python {
+
+// How a batch ended. Errors: kInvalidArgument, kDeadlineExceeded (nothing of it arrived in time),
+// kInternal (memory that this process cannot reach). Anything else that went wrong is a miss.
+struct CcOutcome {
+  size_t success = 0;  // from the front; the first block that failed ends it
+  size_t total = 0;
+  Status status;
+};
+
+// A batch to load or save. Memory that it names must live until it is done; nothing else is
+// borrowed.
+struct CcBatch {
+  bool is_load = false;
+  bool local_only = false;  // load: only blocks whose server is on this machine
+  Duration timeout{0};
+  std::vector<std::string> names;   // [blocks], within the pool's domain
+  std::vector<std::string> routes;  // [blocks], or empty: which server, by the name itself
+  // Either memory, block by block: the first part_ends[0] parts are block 0, and so on,
+  std::vector<MutableBytes> parts;
+  std::vector<size_t> part_ends;  // [blocks]
+  // or slots of `layout`: runs of block b in group g end at run_ends[g × blocks + b].
+  std::shared_ptr<const context::KvLayout> layout;
+  std::vector<context::SlotRun> runs;
+  std::vector<size_t> run_ends;  // [groups × blocks]
+};
+
+// A batch that was submitted. Threading: thread-safe.
+class CcOperation final {
+ public:
+  CcOperation(size_t total, Deadline deadline) : total_(total), deadline_(deadline) {}
+  // One that is over, without a hit.
+  static std::shared_ptr<CcOperation> Missed(size_t total);
+  // Never blocks. A batch that still waits for a thread at its deadline is over then.
+  bool Ready();
+  // Blocks until the batch is done, at most until shortly after its deadline.
+  CcOutcome Wait();
+
+ private:
+  friend class CcPool;
+  enum class Stage : uint8_t { kQueued, kRunning, kDone };
+  struct State {
+    Stage stage = Stage::kQueued;
+    CcOutcome outcome;
+  };
+  // False: it is over already, and its memory must not be touched.
+  bool Begin();
+  void Finish(CcOutcome outcome);
+  void ExpireIfQueued(State& state) const;
+
+  const size_t total_;
+  const Deadline deadline_;
+  Guarded<State> state_;
+  std::condition_variable done_;
+};
+
+struct CcPoolOptions {
+  std::string controller;
+  std::string name_space;
+  context::KeyDomain domain;
+  Duration start_timeout = std::chrono::seconds(3);
+};
+
+// Threading: thread-safe.
+class CcPool final {
+ public:
+  // Errors: kInvalidArgument  the domain; and those of Client::Connect
+  static Result<std::unique_ptr<CcPool>> Open(const CcPoolOptions& options);
+  // Batches that wait are over at once, as misses; those that run have their deadlines.
+  ~CcPool();
+  CcPool(const CcPool&) = delete;
+  CcPool& operator=(const CcPool&) = delete;
+
+  // On the caller's thread.
+  CcOutcome Run(const CcBatch& batch);
+  // On a thread of the pool. Never blocks. Cost: a queue's lock and an allocation.
+  std::shared_ptr<CcOperation> Submit(CcBatch batch);
+  // How many leading blocks are there. Never fails: what cannot be asked is absent.
+  CcOutcome Exists(const CcBatch& batch);
+
+  // Whether most servers of the view answer. Cost: a round trip to some of them, 250 ms at most for
+  // each of 8.
+  bool Healthy();
+  // The same for a pool that is not open.
+  static bool Probe(const CcPoolOptions& options);
+
+ private:
+  CcPool(std::unique_ptr<Client> client, context::BlockHasher hasher);
+  CcOutcome RunUntil(const CcBatch& batch, Deadline deadline);
+  // Keys of the blocks, up to the first that must not be asked for.
+  Result<std::vector<std::string>> KeysOf(const CcBatch& batch) const;
+  bool IsLocal(const std::string& route) const;
+  CcOutcome Load(const CcBatch& batch, Deadline deadline);
+  CcOutcome Save(const CcBatch& batch, Deadline deadline);
+  bool Allow();
+  // Counts how a batch ended for the breaker, and says what the caller is to see.
+  CcOutcome Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
+                  size_t success, size_t total);
+  // Whether these keys lie on all servers, or on four.
+  bool SpeaksForAll(const std::vector<std::string>& routes) const;
+
+  struct Breaker {
+    int failures = 0;
+    TimePoint closed_until{};
+  };
+  const std::unique_ptr<Client> client_;
+  const context::BlockHasher hasher_;
+  const std::string host_id_;
+  Guarded<Breaker> breaker_;
+  std::atomic<bool> closing_{false};
+  ThreadPool threads_;  // last: its end waits for what runs
+};
+
+}  // namespace ems::python

@@ -1,0 +1,473 @@
+#include "integrations/python/src/client_bindings.h"
+
+#include <pybind11/stl.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "integrations/python/src/buffers.h"
+#include "integrations/python/src/errors.h"
+
+namespace ems::python {
+
+namespace py = pybind11;
+
+namespace {
+
+using Access = BufferSet::Access;
+
+bool IsMiss(const Status& status) { return status.code() == StatusCode::kNotFound; }
+
+template <typename Enum>
+Enum ChoiceOf(const std::string& word, const char* what,
+              std::initializer_list<std::pair<const char*, Enum>> choices) {
+  std::string known;
+  for (const auto& [name, value] : choices) {
+    if (word == name) return value;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  }
+  Refuse(PyExc_ValueError, fmt::format("{} is \"{}\"; it may be {}", what, word, known));
+}
+
+TransportChoice TransportOf(const std::string& word) {
+  return ChoiceOf<TransportChoice>(word, "transport",
+                                   {{"auto", TransportChoice::kAuto},
+                                    {"tcp", TransportChoice::kTcp},
+                                    {"unix", TransportChoice::kUnix}});
+}
+Durability DurabilityOf(const std::string& word) {
+  return ChoiceOf<Durability>(
+      word, "durability",
+      {{"", Durability::kDefault}, {"dram", Durability::kDram}, {"ssd", Durability::kSsd}});
+}
+Verify VerifyOf(const std::string& word) {
+  return ChoiceOf<Verify>(word, "verify",
+                          {{"", Verify::kDefault},
+                           {"always", Verify::kAlways},
+                           {"sampled", Verify::kSampled},
+                           {"never", Verify::kNever}});
+}
+
+// Options of a call; they borrow `route`.
+GetOptions ReadOptions(const py::object& timeout, const std::string& verify, bool touch,
+                       const std::string& route) {
+  return {.touch = touch,
+          .verify = VerifyOf(verify),
+          .timeout = DurationOf(timeout, Duration{0}),
+          .route_key = route};
+}
+PutOptions WriteOptions(bool overwrite, const std::string& durability, const py::object& timeout,
+                        const std::string& route) {
+  return {.overwrite = overwrite,
+          .durability = DurabilityOf(durability),
+          .timeout = DurationOf(timeout, Duration{0}),
+          .route_key = route};
+}
+
+std::vector<std::string> KeysOf(const py::iterable& keys) {
+  std::vector<std::string> result;
+  for (const py::handle key : keys) result.push_back(TextOf(key, "a key"));
+  return result;
+}
+std::vector<KeyItem> ItemsOf(const std::vector<std::string>& keys) {
+  std::vector<KeyItem> items;
+  items.reserve(keys.size());
+  for (const std::string& key : keys) items.push_back({.key = key});
+  return items;
+}
+std::vector<ConstBytes> ReadOnly(std::span<const MutableBytes> parts) {
+  return {parts.begin(), parts.end()};
+}
+
+// A view of a value, as a buffer that Python can look into. Exports are counted: what is looked at
+// cannot be let go. Threading: the GIL.
+struct PyView {
+  std::shared_ptr<Client> client;  // the view must not outlive it
+  ObjectView view;
+  int exports = 0;
+};
+
+struct PyStaging {
+  StagingBuffer buffer;
+  int exports = 0;
+};
+
+template <typename Held>
+int Fill(PyObject* self, Py_buffer* buffer, int flags, ConstBytes bytes, bool readonly) {
+  void* const data = const_cast<std::byte*>(bytes.data());
+  const int result = PyBuffer_FillInfo(buffer, self, data, static_cast<Py_ssize_t>(bytes.size()),
+                                       readonly ? 1 : 0, flags);
+  if (result == 0) ++py::handle(self).cast<Held&>().exports;
+  return result;
+}
+template <typename Held>
+void Unfill(PyObject* self, Py_buffer* /*buffer*/) {
+  --py::handle(self).cast<Held&>().exports;
+}
+template <typename Held>
+void RefuseIfExported(const Held& held) {
+  if (held.exports > 0) {
+    Refuse(PyExc_BufferError, "something still looks into this memory; let it go first");
+  }
+}
+
+void SetUpView(PyHeapTypeObject* type) {
+  type->as_buffer.bf_getbuffer = [](PyObject* self, Py_buffer* buffer, int flags) {
+    return Fill<PyView>(self, buffer, flags, py::handle(self).cast<PyView&>().view.bytes(), true);
+  };
+  type->as_buffer.bf_releasebuffer = &Unfill<PyView>;
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+}
+void SetUpStaging(PyHeapTypeObject* type) {
+  type->as_buffer.bf_getbuffer = [](PyObject* self, Py_buffer* buffer, int flags) {
+    const MutableBytes bytes = py::handle(self).cast<PyStaging&>().buffer.bytes();
+    return Fill<PyStaging>(self, buffer, flags, bytes, false);
+  };
+  type->as_buffer.bf_releasebuffer = &Unfill<PyStaging>;
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+}
+
+void BindMemory(py::module_& module) {
+  py::class_<PyView>(module, "ObjectView", py::custom_type_setup(&SetUpView))
+      .def("__len__", [](const PyView& self) { return self.view.size_bytes(); })
+      .def_property_readonly("mapped", [](const PyView& self) { return self.view.mapped(); })
+      .def("verify",
+           [](const PyView& self) {
+             const Status status = [&] {
+               const py::gil_scoped_release free;
+               return self.view.Verify();
+             }();
+             RaiseIfError(status);
+           })
+      .def("release", [](PyView& self) {
+        RefuseIfExported(self);
+        self.view.Release();
+        self.client.reset();
+      });
+  py::class_<PyStaging>(module, "StagingBuffer", py::custom_type_setup(&SetUpStaging))
+      .def("__len__", [](const PyStaging& self) { return self.buffer.bytes().size(); })
+      .def("release", [](PyStaging& self) {
+        RefuseIfExported(self);
+        self.buffer.Release();
+      });
+}
+
+std::unique_ptr<PyClient> Connect(const std::string& controller, const std::string& name_space,
+                                  const std::string& transport, double timeout,
+                                  double connect_timeout, double start_timeout,
+                                  uint32_t connections_per_server, uint32_t async_threads,
+                                  uint64_t staging_bytes, const std::string& shm_token) {
+  ClientOptions options;
+  options.controller = controller;
+  options.name_space = name_space;
+  options.transport = TransportOf(transport);
+  options.op_timeout = DurationOf(py::float_(timeout), options.op_timeout);
+  options.connect_timeout = DurationOf(py::float_(connect_timeout), options.connect_timeout);
+  options.start_timeout = DurationOf(py::float_(start_timeout), options.start_timeout);
+  options.connections_per_server_max = connections_per_server;
+  options.async_threads = async_threads;
+  options.staging_bytes = staging_bytes;
+  options.shm_token = shm_token;
+  Result<std::unique_ptr<Client>> client = [&] {
+    const py::gil_scoped_release free;
+    return Client::Connect(options);
+  }();
+  return std::make_unique<PyClient>(ValueOrRaise(std::move(client)));
+}
+
+void Put(const PyClient& self, const std::string& key, const py::object& value, bool overwrite,
+         const std::string& durability, const py::object& timeout, const std::string& route) {
+  const auto client = self.Use();
+  BufferSet buffers(Access::kRead);
+  buffers.AddValue(value);
+  const PutOptions options = WriteOptions(overwrite, durability, timeout, route);
+  const std::vector<ConstBytes> parts = ReadOnly(buffers.value(0));
+  const Status status = [&] {
+    const py::gil_scoped_release free;
+    return client->Put(key, std::span<const ConstBytes>(parts), options);
+  }();
+  RaiseIfError(status);
+}
+
+py::object Get(const PyClient& self, const std::string& key, const py::object& timeout,
+               const std::string& verify, bool touch, const std::string& route) {
+  const auto client = self.Use();
+  const GetOptions options = ReadOptions(timeout, verify, touch, route);
+  const Result<std::string> value = [&] {
+    const py::gil_scoped_release free;
+    return client->Get(key, options);
+  }();
+  if (value.ok()) return py::bytes(*value);
+  if (!IsMiss(value.status())) Raise(value.status());
+  return py::none();
+}
+
+py::object GetInto(const PyClient& self, const std::string& key, const py::object& into,
+                   const py::object& timeout, const std::string& verify, bool touch,
+                   const std::string& route) {
+  const auto client = self.Use();
+  BufferSet buffers(Access::kWrite);
+  buffers.AddValue(into);
+  const GetOptions options = ReadOptions(timeout, verify, touch, route);
+  const Result<uint64_t> length = [&] {
+    const py::gil_scoped_release free;
+    return client->Get(key, MutableBuffers(buffers.value(0)), options);
+  }();
+  if (length.ok()) return py::int_(*length);
+  if (!IsMiss(length.status())) Raise(length.status());
+  return py::none();
+}
+
+bool GetRange(const PyClient& self, const std::string& key, uint64_t offset, const py::object& into,
+              const py::object& timeout, const std::string& verify, bool touch,
+              const std::string& route) {
+  const auto client = self.Use();
+  BufferSet buffers(Access::kWrite);
+  buffers.AddValue(into);
+  const GetOptions options = ReadOptions(timeout, verify, touch, route);
+  const Status status = [&] {
+    const py::gil_scoped_release free;
+    return client->GetRange(key, offset, MutableBuffers(buffers.value(0)), options);
+  }();
+  if (!status.ok() && !IsMiss(status)) Raise(status);
+  return status.ok();
+}
+
+py::object View(const PyClient& self, const std::string& key, const py::object& timeout,
+                const std::string& verify, bool touch, const std::string& route) {
+  auto client = self.Use();
+  const GetOptions options = ReadOptions(timeout, verify, touch, route);
+  Result<ObjectView> view = [&] {
+    const py::gil_scoped_release free;
+    return client->GetView(key, options);
+  }();
+  if (!view.ok()) {
+    if (!IsMiss(view.status())) Raise(view.status());
+    return py::none();
+  }
+  auto held = std::make_unique<PyView>();
+  held->client = std::move(client);
+  held->view = std::move(view).value();
+  return py::cast(std::move(held));
+}
+
+py::object Stat(const PyClient& self, const std::string& key, const py::object& timeout,
+                const std::string& route) {
+  const auto client = self.Use();
+  const GetOptions options = ReadOptions(timeout, "", false, route);
+  const Result<uint64_t> length = [&] {
+    const py::gil_scoped_release free;
+    return client->Stat(key, options);
+  }();
+  if (length.ok()) return py::int_(*length);
+  if (!IsMiss(length.status())) Raise(length.status());
+  return py::none();
+}
+
+bool Exists(const PyClient& self, const std::string& key, const py::object& timeout, bool touch,
+            const std::string& route) {
+  const auto client = self.Use();
+  const GetOptions options = ReadOptions(timeout, "", touch, route);
+  Result<bool> there = [&] {
+    const py::gil_scoped_release free;
+    return client->Exists(key, options);
+  }();
+  return ValueOrRaise(std::move(there));
+}
+
+bool Remove(const PyClient& self, const std::string& key, const py::object& timeout,
+            const std::string& route) {
+  const auto client = self.Use();
+  const GetOptions options = ReadOptions(timeout, "", false, route);
+  const Status status = [&] {
+    const py::gil_scoped_release free;
+    return client->Remove(key, options);
+  }();
+  if (!status.ok() && !IsMiss(status)) Raise(status);
+  return status.ok();
+}
+
+// Each result: None, or the error.
+py::list MultiPut(const PyClient& self, const py::iterable& pairs, bool overwrite,
+                  const std::string& durability, const py::object& timeout) {
+  const auto client = self.Use();
+  BufferSet buffers(Access::kRead);
+  std::vector<std::string> keys;
+  for (const py::handle pair : pairs) {
+    const auto key_value = py::reinterpret_borrow<py::sequence>(pair);
+    keys.push_back(TextOf(key_value[0], "a key"));
+    buffers.AddValue(py::object(key_value[1]));
+  }
+  std::vector<std::vector<ConstBytes>> parts;
+  for (size_t i = 0; i < keys.size(); ++i) parts.push_back(ReadOnly(buffers.value(i)));
+  std::vector<PutItem> items;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    items.push_back({.key = keys[i], .value = std::span<const ConstBytes>(parts[i])});
+  }
+  const PutOptions options = WriteOptions(overwrite, durability, timeout, "");
+  const std::vector<Status> results = [&] {
+    const py::gil_scoped_release free;
+    return client->MultiPut(items, options);
+  }();
+  py::list list;
+  for (const Status& result : results) list.append(result.ok() ? py::none() : ErrorOf(result));
+  return list;
+}
+
+// Each result: the length, None for a miss, or the error.
+py::list MultiGetInto(const PyClient& self, const py::iterable& pairs, const py::object& timeout,
+                      const std::string& verify, bool touch) {
+  const auto client = self.Use();
+  BufferSet buffers(Access::kWrite);
+  std::vector<std::string> keys;
+  for (const py::handle pair : pairs) {
+    const auto key_into = py::reinterpret_borrow<py::sequence>(pair);
+    keys.push_back(TextOf(key_into[0], "a key"));
+    buffers.AddValue(py::object(key_into[1]));
+  }
+  std::vector<GetItem> items;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    items.push_back({.key = keys[i], .into = MutableBuffers(buffers.value(i))});
+  }
+  const GetOptions options = ReadOptions(timeout, verify, touch, "");
+  const std::vector<Result<uint64_t>> results = [&] {
+    const py::gil_scoped_release free;
+    return client->MultiGet(items, options);
+  }();
+  py::list list;
+  for (const auto& result : results) {
+    if (result.ok()) {
+      list.append(*result);
+    } else {
+      list.append(IsMiss(result.status()) ? py::none() : ErrorOf(result.status()));
+    }
+  }
+  return list;
+}
+
+std::vector<bool> MultiExists(const PyClient& self, const py::iterable& wanted,
+                              const py::object& timeout) {
+  const auto client = self.Use();
+  const std::vector<std::string> keys = KeysOf(wanted);
+  const GetOptions options = ReadOptions(timeout, "", true, "");
+  const py::gil_scoped_release free;
+  std::vector<bool> there;
+  for (const auto& one : client->MultiExists(ItemsOf(keys), options)) {
+    there.push_back(one.ok() && *one);
+  }
+  return there;
+}
+
+std::vector<bool> MultiRemove(const PyClient& self, const py::iterable& wanted,
+                              const py::object& timeout) {
+  const auto client = self.Use();
+  const std::vector<std::string> keys = KeysOf(wanted);
+  const GetOptions options = ReadOptions(timeout, "", false, "");
+  const py::gil_scoped_release free;
+  std::vector<bool> removed;
+  for (const Status& one : client->MultiRemove(ItemsOf(keys), options)) removed.push_back(one.ok());
+  return removed;
+}
+
+PyStaging Allocate(const PyClient& self, uint64_t bytes) {
+  const auto client = self.Use();
+  Result<StagingBuffer> buffer = [&] {
+    const py::gil_scoped_release free;
+    return client->AllocateBuffer(bytes);
+  }();
+  return PyStaging{.buffer = ValueOrRaise(std::move(buffer))};
+}
+
+py::dict Stats(const PyClient& self) {
+  const ClientStats stats = self.Use()->stats();
+  py::dict dict;
+  dict["gets"] = stats.gets;
+  dict["hits"] = stats.hits;
+  dict["puts"] = stats.puts;
+  dict["bytes_read"] = stats.bytes_read;
+  dict["bytes_written"] = stats.bytes_written;
+  dict["retries"] = stats.retries;
+  dict["wrong_owner"] = stats.wrong_owner;
+  dict["breaker_opened"] = stats.breaker_opened;
+  dict["checksum_mismatches"] = stats.checksum_mismatches;
+  dict["one_sided"] = stats.one_sided;
+  return dict;
+}
+
+}  // namespace
+
+std::shared_ptr<Client> PyClient::Use() const {
+  if (client_ == nullptr) Raise(Error(StatusCode::kUnavailable, "the client is closed"));
+  return client_;
+}
+
+void PyClient::Close() {
+  std::shared_ptr<Client> last = std::move(client_);
+  client_.reset();
+  const py::gil_scoped_release free;
+  last.reset();
+}
+
+void PyClient::Abandon() {
+  if (client_ == nullptr) return;
+  // Leaked on purpose: its end would wait for threads that only the parent has.
+  (void)std::make_unique<std::shared_ptr<Client>>(client_).release();
+  client_.reset();
+}
+
+Duration DurationOf(py::handle seconds, Duration otherwise) {
+  if (seconds.is_none()) return otherwise;
+  const double value = PyFloat_AsDouble(seconds.ptr());
+  if (PyErr_Occurred() != nullptr) PassOn();
+  if (!std::isfinite(value) || value < 0) {
+    Refuse(PyExc_ValueError, fmt::format("a time of {} s makes no sense", value));
+  }
+  constexpr double kDay = 86400;
+  return Duration(static_cast<int64_t>(std::min(value, kDay) * 1e9));
+}
+
+void BindClient(py::module_& module) {
+  BindMemory(module);
+  const auto none = py::none();
+  py::class_<PyClient>(module, "Client")
+      .def(py::init(&Connect), py::kw_only(), py::arg("controller"), py::arg("namespace"),
+           py::arg("transport"), py::arg("timeout"), py::arg("connect_timeout"),
+           py::arg("start_timeout"), py::arg("connections_per_server"), py::arg("async_threads"),
+           py::arg("staging_bytes"), py::arg("shm_token"))
+      .def("close", &PyClient::Close)
+      .def("abandon", &PyClient::Abandon)
+      .def_property_readonly("closed", &PyClient::closed)
+      .def("put", &Put, py::arg("key"), py::arg("value"), py::kw_only(),
+           py::arg("overwrite") = false, py::arg("durability") = "", py::arg("timeout") = none,
+           py::arg("route_key") = "")
+      .def("get", &Get, py::arg("key"), py::kw_only(), py::arg("timeout") = none,
+           py::arg("verify") = "", py::arg("touch") = true, py::arg("route_key") = "")
+      .def("get_into", &GetInto, py::arg("key"), py::arg("into"), py::kw_only(),
+           py::arg("timeout") = none, py::arg("verify") = "", py::arg("touch") = true,
+           py::arg("route_key") = "")
+      .def("get_range", &GetRange, py::arg("key"), py::arg("offset"), py::arg("into"),
+           py::kw_only(), py::arg("timeout") = none, py::arg("verify") = "",
+           py::arg("touch") = true, py::arg("route_key") = "")
+      .def("view", &View, py::arg("key"), py::kw_only(), py::arg("timeout") = none,
+           py::arg("verify") = "", py::arg("touch") = true, py::arg("route_key") = "")
+      .def("stat", &Stat, py::arg("key"), py::kw_only(), py::arg("timeout") = none,
+           py::arg("route_key") = "")
+      .def("exists", &Exists, py::arg("key"), py::kw_only(), py::arg("timeout") = none,
+           py::arg("touch") = true, py::arg("route_key") = "")
+      .def("remove", &Remove, py::arg("key"), py::kw_only(), py::arg("timeout") = none,
+           py::arg("route_key") = "")
+      .def("multi_put", &MultiPut, py::arg("items"), py::kw_only(), py::arg("overwrite") = false,
+           py::arg("durability") = "", py::arg("timeout") = none)
+      .def("multi_get_into", &MultiGetInto, py::arg("items"), py::kw_only(),
+           py::arg("timeout") = none, py::arg("verify") = "", py::arg("touch") = true)
+      .def("multi_exists", &MultiExists, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
+      .def("multi_remove", &MultiRemove, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
+      .def("allocate", &Allocate, py::arg("size"))
+      .def("stats", &Stats);
+}
+
+}  // namespace ems::python

@@ -1,0 +1,288 @@
+#include "integrations/python/src/context_bindings.h"
+
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ems_context/block_hash.h"
+#include "ems_context/context_cache.h"
+#include "integrations/python/src/buffers.h"
+#include "integrations/python/src/client_bindings.h"
+#include "integrations/python/src/errors.h"
+#include "integrations/python/src/memory_probe.h"
+
+namespace ems::python {
+
+namespace py = pybind11;
+
+namespace {
+
+using context::BlockHasher;
+using context::CallOptions;
+using context::ContextCache;
+using context::KvLayout;
+
+struct PyHasher {
+  BlockHasher hasher;
+};
+
+// Threading: thread-safe. The client outlives the cache.
+struct PyCache {
+  PyCache(std::shared_ptr<Client> used, const context::ContextCacheOptions& options)
+      : client(std::move(used)), store(client.get()), cache(&store, options) {}
+  const std::shared_ptr<Client> client;
+  context::ClientBlockStore store;
+  ContextCache cache;
+};
+
+std::vector<std::string> KeysOf(const py::iterable& keys) {
+  std::vector<std::string> result;
+  for (const py::handle key : keys) result.push_back(TextOf(key, "a key"));
+  return result;
+}
+py::list BytesOf(const std::vector<std::string>& keys) {
+  py::list list;
+  for (const std::string& key : keys) list.append(py::bytes(key));
+  return list;
+}
+std::vector<int32_t> TokensOf(py::handle tokens) {
+  std::vector<int64_t> wide;
+  AppendInts(tokens, "tokens", &wide);
+  std::vector<int32_t> narrow;
+  narrow.reserve(wide.size());
+  for (const int64_t token : wide) {
+    if (token < INT32_MIN || token > INT32_MAX) {
+      Refuse(PyExc_OverflowError, fmt::format("token {} does not fit 32 bits", token));
+    }
+    narrow.push_back(static_cast<int32_t>(token));
+  }
+  return narrow;
+}
+
+PyHasher MakeHasher(const py::kwargs& fields) {
+  context::KeyDomain domain;
+  domain.model = fields["model"].cast<std::string>();
+  domain.dtype = fields["dtype"].cast<std::string>();
+  domain.kv_layout = fields["kv_layout"].cast<std::string>();
+  domain.tp_rank = fields["tp_rank"].cast<uint32_t>();
+  domain.tp_size = fields["tp_size"].cast<uint32_t>();
+  domain.pp_rank = fields["pp_rank"].cast<uint32_t>();
+  domain.pp_size = fields["pp_size"].cast<uint32_t>();
+  domain.lora = fields["lora"].cast<std::string>();
+  domain.cache_salt = fields["cache_salt"].cast<std::string>();
+  domain.multimodal_hashes = fields["multimodal_hashes"].cast<std::vector<std::string>>();
+  domain.custom = fields["custom"].cast<std::vector<std::pair<std::string, std::string>>>();
+  const auto kind = fields["hash"].cast<std::string>();
+  if (kind != "sha256" && kind != "xxh3") {
+    Refuse(PyExc_ValueError, fmt::format("hash is \"{}\"; it may be sha256, xxh3", kind));
+  }
+  return PyHasher{ValueOrRaise(BlockHasher::Make(
+      domain, kind == "sha256" ? context::HashKind::kSha256 : context::HashKind::kXxh3,
+      fields["block_tokens"].cast<uint32_t>()))};
+}
+
+// `layers`: for each layer, of (group, tensors), its tensors as dicts of KvTensor's fields.
+PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
+  std::vector<context::KvLayer> described;
+  for (const py::handle one : layers) {
+    const auto pair = py::reinterpret_borrow<py::tuple>(one);
+    context::KvLayer layer{.tensors = {}, .group = pair[0].cast<uint32_t>()};
+    for (const py::handle fields : py::reinterpret_borrow<py::list>(pair[1])) {
+      const auto get = [&](const char* name) { return fields[name].cast<uint64_t>(); };
+      context::KvTensor tensor;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
+      tensor.data = reinterpret_cast<std::byte*>(get("data"));
+      tensor.bytes = get("bytes");
+      tensor.dtype = ValueOrRaise(context::ParseDtype(fields["dtype"].cast<std::string>()));
+      tensor.order = fields["order"].cast<std::string>() == "HND" ? context::KvOrder::kHeadsFirst
+                                                                  : context::KvOrder::kTokensFirst;
+      tensor.blocks = get("blocks");
+      tensor.block_tokens = static_cast<uint32_t>(get("block_tokens"));
+      tensor.heads = static_cast<uint32_t>(get("heads"));
+      tensor.head_size = static_cast<uint32_t>(get("head_size"));
+      tensor.block_stride = get("block_stride");
+      tensor.token_stride = get("token_stride");
+      tensor.head_stride = get("head_stride");
+      const MutableBytes memory(tensor.data, tensor.bytes);
+      if (!memory.empty() && !IsReachable(std::span(&memory, 1))) {
+        Refuse(PyExc_ValueError, "a tensor's memory is not mapped into this process");
+      }
+      layer.tensors.push_back(tensor);
+    }
+    described.push_back(std::move(layer));
+  }
+  return {std::make_shared<const KvLayout>(ValueOrRaise(KvLayout::Make(std::move(described)))),
+          tensors};
+}
+
+std::unique_ptr<PyCache> MakeCache(const PyClient& client, uint32_t block_tokens,
+                                   const py::object& timeout, const std::string& durability) {
+  context::ContextCacheOptions options;
+  options.block_tokens = block_tokens;
+  options.timeout = DurationOf(timeout, options.timeout);
+  if (durability == "dram") options.durability = Durability::kDram;
+  if (durability == "ssd") options.durability = Durability::kSsd;
+  return std::make_unique<PyCache>(client.Use(), options);
+}
+
+size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeout) {
+  const std::vector<std::string> keys = KeysOf(wanted);
+  const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
+  const py::gil_scoped_release free;
+  return self.cache.Lookup(keys, options).leading_blocks;
+}
+
+py::tuple Looked(PyCache& self, const PyHasher& hasher, const py::object& tokens,
+                 const py::object& timeout) {
+  const std::vector<int32_t> ids = TokensOf(tokens);
+  const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
+  const context::LookupResult result = [&] {
+    const py::gil_scoped_release free;
+    return self.cache.Lookup(hasher.hasher, ids, options);
+  }();
+  return py::make_tuple(result.leading_blocks, BytesOf(result.keys));
+}
+
+// (leading blocks, [length, None for a miss, or an error])
+py::tuple Answer(const context::LoadResult& result) {
+  py::list blocks;
+  for (const auto& block : result.blocks) {
+    if (block.ok()) {
+      blocks.append(*block);
+    } else if (block.status().code() == StatusCode::kNotFound) {
+      blocks.append(py::none());
+    } else {
+      blocks.append(ErrorOf(block.status()));
+    }
+  }
+  return py::make_tuple(result.leading_blocks, blocks);
+}
+// (stored, existing, [None, or an error])
+py::tuple Answer(const context::SaveResult& result) {
+  py::list blocks;
+  for (const Status& block : result.blocks) {
+    blocks.append(block.ok() ? py::none() : ErrorOf(block));
+  }
+  return py::make_tuple(result.stored_blocks, result.existing_blocks, blocks);
+}
+
+py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
+                    const std::vector<std::span<const MutableBytes>>& parts,
+                    const CallOptions& options) {
+  std::vector<MutableBuffers> into(parts.begin(), parts.end());
+  const context::LoadResult result = [&] {
+    const py::gil_scoped_release free;
+    return self.cache.Load(keys, into, options);
+  }();
+  return Answer(result);
+}
+
+py::tuple SaveParts(PyCache& self, const std::vector<std::string>& keys,
+                    const std::vector<std::span<const MutableBytes>>& parts,
+                    const CallOptions& options) {
+  std::vector<std::vector<ConstBytes>> read_only;
+  read_only.reserve(parts.size());
+  for (const auto& block : parts) read_only.emplace_back(block.begin(), block.end());
+  std::vector<ConstBuffers> values;
+  values.reserve(read_only.size());
+  for (const auto& block : read_only) values.emplace_back(std::span<const ConstBytes>(block));
+  const context::SaveResult result = [&] {
+    const py::gil_scoped_release free;
+    return self.cache.Save(keys, values, options);
+  }();
+  return Answer(result);
+}
+
+using Move = py::tuple (*)(PyCache&, const std::vector<std::string>&,
+                           const std::vector<std::span<const MutableBytes>>&, const CallOptions&);
+
+template <BufferSet::Access access, Move move>
+py::tuple MoveBuffers(PyCache& self, const py::iterable& wanted, const py::iterable& values,
+                      const py::object& timeout) {
+  const std::vector<std::string> keys = KeysOf(wanted);
+  BufferSet buffers(access);
+  for (const py::handle value : values) buffers.AddValue(value);
+  std::vector<std::span<const MutableBytes>> parts;
+  for (size_t i = 0; i < buffers.values(); ++i) parts.push_back(buffers.value(i));
+  return move(self, keys, parts, {.timeout = DurationOf(timeout, Duration{0})});
+}
+
+// `runs`: for each block, for each group, a list of (start slot, tokens).
+template <Move move>
+py::tuple MovePaged(
+    PyCache& self, const PyLayout& layout, const py::iterable& wanted,
+    const std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>& runs,
+    const py::object& timeout) {
+  const std::vector<std::string> keys = KeysOf(wanted);
+  std::vector<std::vector<MutableBytes>> parts;
+  for (const auto& block : runs) {
+    parts.emplace_back();
+    for (uint32_t group = 0; group < block.size(); ++group) {
+      std::vector<context::SlotRun> slots;
+      for (const auto& [start, tokens] : block[group]) slots.push_back({start, tokens});
+      RaiseIfError(layout.layout->AppendParts(group, slots, &parts.back()));
+    }
+  }
+  std::vector<std::span<const MutableBytes>> spans(parts.begin(), parts.end());
+  return move(self, keys, spans, {.timeout = DurationOf(timeout, Duration{0})});
+}
+
+py::dict Stats(PyCache& self) {
+  const context::ContextStats stats = self.cache.stats();
+  py::dict dict;
+  dict["lookups"] = stats.lookups;
+  dict["lookup_requested_blocks"] = stats.lookup_requested_blocks;
+  dict["lookup_hit_blocks"] = stats.lookup_hit_blocks;
+  dict["loaded_blocks"] = stats.loaded_blocks;
+  dict["loaded_bytes"] = stats.loaded_bytes;
+  dict["saved_blocks"] = stats.saved_blocks;
+  dict["saved_bytes"] = stats.saved_bytes;
+  dict["deduped_blocks"] = stats.deduped_blocks;
+  dict["failed_blocks"] = stats.failed_blocks;
+  return dict;
+}
+
+}  // namespace
+
+void BindContext(py::module_& module) {
+  const auto none = py::none();
+  using Access = BufferSet::Access;
+  py::class_<PyHasher>(module, "BlockHasher")
+      .def(py::init(&MakeHasher))
+      .def_property_readonly("block_tokens",
+                             [](const PyHasher& self) { return self.hasher.block_tokens(); })
+      .def(
+          "hash_tokens",
+          [](const PyHasher& self, const py::object& tokens, const std::string& parent) {
+            return BytesOf(self.hasher.HashTokens(TokensOf(tokens), parent));
+          },
+          py::arg("tokens"), py::arg("parent") = py::bytes(""))
+      .def("own_key", [](const PyHasher& self, const py::object& name) {
+        return py::bytes(ValueOrRaise(self.hasher.OwnKey(TextOf(name, "a name"))));
+      });
+  py::class_<PyLayout>(module, "KvLayout")
+      .def(py::init(&MakeLayout))
+      .def_property_readonly("layers", [](const PyLayout& self) { return self.layout->layers(); })
+      .def_property_readonly("groups", [](const PyLayout& self) { return self.layout->groups(); })
+      .def_property_readonly("fingerprint",
+                             [](const PyLayout& self) { return self.layout->Fingerprint(); })
+      .def("slots", [](const PyLayout& self, uint32_t group) { return self.layout->slots(group); })
+      .def("block_tokens",
+           [](const PyLayout& self, uint32_t group) { return self.layout->block_tokens(group); })
+      .def("block_bytes", [](const PyLayout& self, uint32_t group, uint32_t tokens) {
+        return self.layout->BlockBytes(group, tokens);
+      });
+  py::class_<PyCache>(module, "ContextCache")
+      .def(py::init(&MakeCache))
+      .def("lookup", &Lookup)
+      .def("lookup_tokens", &Looked)
+      .def("load", &MoveBuffers<Access::kWrite, &LoadParts>)
+      .def("save", &MoveBuffers<Access::kRead, &SaveParts>)
+      .def("load_paged", &MovePaged<&LoadParts>)
+      .def("save_paged", &MovePaged<&SaveParts>)
+      .def("stats", &Stats);
+}
+
+}  // namespace ems::python

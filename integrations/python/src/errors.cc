@@ -1,0 +1,28 @@
+#include "integrations/python/src/errors.h"
+
+namespace ems::python {
+
+namespace py = pybind11;
+
+py::object ErrorOf(const Status& status) {
+  return py::module_::import("ems.errors")
+      .attr("of")(std::string(CodeName(status.code())), std::string(Message(status)));
+}
+
+void Raise(const Status& status) {
+  const py::object error = ErrorOf(status);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  PassOn();
+}
+
+void Refuse(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  PassOn();
+}
+
+void PassOn() {
+  // check_layers: allow throw: how pybind11 is told that Python has an exception set
+  throw py::error_already_set();
+}
+
+}  // namespace ems::python

@@ -1,0 +1,18 @@
+// The extension module `_ems`: what the Python sources of the package `ems` are made of.
+#include <pybind11/pybind11.h>
+
+#include "common/logging.h"
+#include "integrations/python/src/cc_bindings.h"
+#include "integrations/python/src/client_bindings.h"
+#include "integrations/python/src/context_bindings.h"
+#include "integrations/python/src/errors.h"
+
+PYBIND11_MODULE(_ems, module) {
+  module.doc() = "C++ half of the package ems; use ems.Client and its siblings instead";
+  ems::python::BindClient(module);
+  ems::python::BindContext(module);
+  ems::python::BindCc(module);
+  module.def("set_log_level",
+             [](const std::string& level) { ems::python::RaiseIfError(ems::log::Init(level)); });
+  module.attr("version") = EMS_VERSION;
+}
