@@ -45,7 +45,7 @@ class CallCount final {
   }
 
  private:
-  Guarded<size_t> calls_{std::in_place, 0};
+  Guarded<size_t> calls_{std::in_place, size_t{0}};
   std::condition_variable none_;
 };
 

@@ -63,8 +63,8 @@ struct Client::Impl {
 
   Deadline DeadlineFor(Duration wanted, uint64_t bytes) const {
     if (wanted > Duration::zero()) return Deadline::After(wanted);
-    const Duration transfer(bytes * 1'000'000'000 / kDefaultBytesPerSecond);
-    return Deadline::After(std::min(options.op_timeout + transfer, kTimeoutMax));
+    const std::chrono::microseconds transfer(bytes / (kDefaultBytesPerSecond / 1'000'000));
+    return Deadline::After(std::min<Duration>(options.op_timeout + transfer, kTimeoutMax));
   }
   BatchItem MakeItem(std::string_view key, std::string_view route_key) const {
     BatchItem item;

@@ -39,7 +39,8 @@ struct ClientStats {
 };
 
 // Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on
-// async_threads, callbacks included. After fork() a child must connect again.
+// async_threads, callbacks included. A process that is to fork
+// must do so before it connects: a child has neither the threads nor the channel.
 class Client final {
  public:
   // Connects to the controller, waits for a view and the namespace.

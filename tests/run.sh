@@ -14,6 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 ALL_STEPS=(deps format layers release test asan tsan fuzz tidy quickstart)
 QUICK_STEPS=(deps format layers release test)
 FUZZ_SECONDS=15
+TIDY_SOURCES=('*.cc' ':!integrations/python') # gcc alone builds the Python module
 JOBS=$(nproc)
 LOGS=$PWD/build/logs
 
@@ -111,7 +112,7 @@ changed_sources() {
   local base
   base=$(git merge-base HEAD origin/HEAD 2>/dev/null) || base=
   [[ -n $base && $base != $(git rev-parse HEAD) ]] || base=$(git rev-parse -q --verify HEAD~1) || return 0
-  git diff --name-only --diff-filter=d "$base" -- '*.cc'
+  git diff --name-only --diff-filter=d "$base" -- "${TIDY_SOURCES[@]}"
 }
 
 step_deps() { run deps 'packages of deploy/packages.txt' deploy/install_deps.sh; }
@@ -166,7 +167,7 @@ step_tidy() {
     run tidy 'generated headers' ninja -C build/fuzz ems_config_options_proto ems_config_proto ems_controller_proto || return
   local sources
   if ((tidy_all)); then
-    mapfile -t sources < <(git ls-files -- '*.cc')
+    mapfile -t sources < <(git ls-files -- "${TIDY_SOURCES[@]}")
   else
     mapfile -t sources < <(changed_sources)
   fi

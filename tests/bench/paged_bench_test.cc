@@ -24,7 +24,7 @@ PagedSettings Small() {
   settings.submits = 32;
   return settings;
 }
-constexpr uint64_t kBlockBytes = 3 * 16 * (8 + 2) * 2;
+constexpr uint64_t kBlockBytes = uint64_t{3} * 16 * (8 + 2) * 2;
 
 // The key of one of the blocks that the bench has saved; empty: none yet.
 std::string SavedKey(FakeBlockStore* store) {

@@ -17,7 +17,7 @@ constexpr uint32_t kLayers = 4, kPages = 64, kPageTokens = 16, kBlockTokens = 12
 
 // Stands for an engine: MLA latents in pages, a row of 576 bf16 a token.
 struct Engine {
-  Engine() : kv(kLayers, std::vector<uint16_t>(kPages * kPageTokens * 576)) {}
+  Engine() : kv(kLayers, std::vector<uint16_t>(size_t{kPages} * kPageTokens * 576)) {}
   // Block i of the prompt is given the pages behind those of block i - 1.
   static uint64_t FirstSlotOf(size_t block) { return block * kBlockTokens; }
   uint16_t* Row(size_t layer, uint64_t slot) { return kv[layer].data() + slot * 576; }
@@ -108,6 +108,7 @@ TEST(PagedEngineExampleTest, TheSecondEngineLoadsWhatTheFirstHasComputed) {
   auto cluster = ems::testing::Cluster::Start({.controller_flags = {}, .server_flags = {}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   std::vector<int32_t> tokens;
+  tokens.reserve(1000);
   for (int32_t i = 0; i < 1000; ++i) tokens.push_back(i * 11);
   Engine first, second;
   Figures figures;

@@ -29,6 +29,7 @@ std::vector<ExtraKey> Extra() {
 
 std::vector<std::string> Hex(const std::vector<std::string>& hashes) {
   std::vector<std::string> hex;
+  hex.reserve(hashes.size());
   for (const std::string& hash : hashes) hex.push_back(ToHex(AsBytes(hash)));
   return hex;
 }

@@ -218,7 +218,7 @@ TEST(KeyDomainTest, RefusesWhatIsOutOfBounds) {
   no_ranks.pp_size = 0;
   EXPECT_EQ(EncodeDomain(no_ranks).status().code(), StatusCode::kInvalidArgument);
   KeyDomain long_field;
-  long_field.cache_salt = std::string(64 * 1024, 's');
+  long_field.cache_salt = std::string(size_t{64} * 1024, 's');
   EXPECT_TRUE(EncodeDomain(long_field).ok());
   long_field.cache_salt += 's';
   EXPECT_NE(Message(EncodeDomain(long_field).status()).find("cache_salt"), std::string_view::npos);

@@ -12,7 +12,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Joined;
-using ::testing::Not;
 using testing::PagedMemory;
 using testing::SlowGather;
 using testing::SlowScatter;
@@ -63,7 +62,8 @@ void ExpectAgrees(const std::vector<KvLayer>& layers, PagedMemory* memory, uint3
     EXPECT_EQ(block.size(), layout->BlockBytes(group, tokens));
     EXPECT_EQ(block, SlowGather(layers, group, slots));
     std::string other = block;
-    for (size_t i = 0; i < other.size(); ++i) other[i] = static_cast<char>(other[i] ^ (i * 7 + 1));
+    for (size_t i = 0; i < other.size(); ++i)
+      other[i] = static_cast<char>(static_cast<size_t>(other[i]) ^ (i * 7 + 1));
     SlowScatter(layers, group, slots, other);
     const auto expected = memory->Copy();
     memory->Fill(seed);
@@ -169,7 +169,7 @@ TEST(KvLayoutTest, AgreesWithTheReferenceForRandomLayouts) {
 // One allocation [blocks, layers, 2, tokens, heads, size], as several engines have it: tensors lie
 // between each other and share nothing.
 TEST(KvLayoutTest, TensorsMayLieBetweenEachOther) {
-  constexpr uint64_t kTensorBytes = 16 * 2 * 8 * 2, kLayers = 4, kBlocks = 6;
+  constexpr uint64_t kTensorBytes = uint64_t{16} * 2 * 8 * 2, kLayers = 4, kBlocks = 6;
   std::string memory(kTensorBytes * 2 * kLayers * kBlocks, 'x');
   std::vector<KvLayer> layers(kLayers);
   for (size_t i = 0; i < kLayers * 2; ++i) {
@@ -190,13 +190,13 @@ TEST(KvLayoutTest, TensorsMayLieBetweenEachOther) {
 }
 
 TEST(KvLayoutTest, LatentAndRopeMayShareARow) {
-  std::string memory(32 * 576 * 2, 'x');
+  std::string memory(size_t{32} * 576 * 2, 'x');
   std::vector<KvLayer> layers(1);
-  for (const uint32_t first : {0u, 512u}) {
+  for (const size_t first : {0u, 512u}) {
     KvTensor tensor{.blocks = 2, .block_tokens = 16, .head_size = first == 0 ? 512u : 64u};
     tensor.data = reinterpret_cast<std::byte*>(memory.data()) + first * 2;
     tensor.bytes = memory.size() - first * 2;
-    tensor.token_stride = 576 * 2;
+    tensor.token_stride = uint64_t{576} * 2;
     layers[0].tensors.push_back(tensor);
   }
   EXPECT_EQ(MessageOf(KvLayout::Make(layers)), "ok");

@@ -270,7 +270,7 @@ TEST_F(PagedCacheTest, AnAsyncLoadIsDoneWhenItsBytesAreThere) {
   EXPECT_FALSE(call.Wait(Deadline::After(milliseconds(1))));
   EXPECT_EQ(told, 0);
   gate_.Open(1);
-  const LoadCall copy = call;
+  const auto& copy = LoadCall(call);
   EXPECT_THAT(Codes(copy.Result().blocks), ElementsAre(kOk, kNotFound));
   EXPECT_TRUE(call.Done());
   EXPECT_EQ(Bytes(2), a);

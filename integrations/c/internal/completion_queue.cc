@@ -4,14 +4,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "fabric/socket.h"
 
 namespace ems::capi {
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::Create(uint32_t depth) {
   const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd < 0) {
-    return Error(StatusCode::kResourceExhausted, "no eventfd: {}", std::strerror(errno));
+    return Error(StatusCode::kResourceExhausted, "no eventfd: {}", fabric::ErrnoText(errno));
   }
   return std::unique_ptr<CompletionQueue>(new CompletionQueue(depth, fd));
 }

@@ -43,7 +43,7 @@ class LayerReaderTest : public ::testing::Test {
 
 TEST_F(LayerReaderTest, ReadsHaveAtLeastTheBytesAskedForAndWholeLayers) {
   const std::vector<PagedBlock> blocks = {{"a", {{{0, 4}}, {}}}, {"b", {{{16, 16}}, {{0, 16}}}}};
-  constexpr uint64_t kLayer = 16 * 3 * 16;  // of the larger block
+  constexpr uint64_t kLayer = uint64_t{16} * 3 * 16;  // of the larger block
   using Plan = std::vector<LayerRange>;
   EXPECT_EQ(PlanLayerReads(*layout_, blocks, 1),
             (Plan{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}}));

@@ -35,7 +35,7 @@ class TensorExtentTest : public ::testing::Test {
     t.data = arena_.data() + Below(40);
     t.bytes = static_cast<uint64_t>(arena_.data() + arena_.size() - t.data);
     if (Below(2) == 0) t.order = KvOrder::kHeadsFirst;
-    if (Below(2) == 0) t.head_stride = t.head_size * (1 + Below(3));
+    if (Below(2) == 0) t.head_stride = uint64_t{t.head_size} * (1 + Below(3));
     if (Below(2) == 0) t.token_stride = Below(24);
     if (Below(2) == 0) t.block_stride = Below(64);
     FillStrides(&t);

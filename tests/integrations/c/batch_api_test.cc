@@ -144,6 +144,7 @@ TEST_F(BatchApiTest, DestroyWithCallsUnderWayWaitsForThemAndOutlivesTheClient) {
   auto large = std::make_unique<std::string>(8 << 20, 'v');
   ems_iov piece = PieceOf(large.get());
   std::vector<std::string> keys;
+  keys.reserve(32);
   for (int i = 0; i < 32; ++i) keys.push_back("large " + std::to_string(i));
   for (size_t i = 0; i < keys.size(); ++i) {
     const ems_item item = Item(keys[i], &piece);

@@ -79,7 +79,7 @@ TEST_F(ContextApiTest, KeysFollowTheChainAndTheDomain) {
                                     &count),
             EMS_OK);
   EXPECT_EQ(count, kBlocks);
-  std::array<char, 2 * 32> tail;
+  std::array<char, size_t{2} * 32> tail;
   ASSERT_EQ(ems_context_hash_tokens(context_, tokens_.data() + 2 * kBlockTokens, 2 * kBlockTokens,
                                     keys_.data() + 32, tail.data(), 2, &count),
             EMS_OK);

@@ -83,8 +83,9 @@ class KvApiTest : public ApiTest {
   }
   void Fill(size_t page, char with) {
     for (size_t i = 0; i < memory_.size(); ++i) {
-      memory_[i].replace(page * kTokens * kTokenBytes, kTokens * kTokenBytes,
-                         std::string(kTokens * kTokenBytes, static_cast<char>(with + i * 8)));
+      memory_[i].replace(
+          page * kTokens * kTokenBytes, kTokens * kTokenBytes,
+          std::string(kTokens * kTokenBytes, static_cast<char>(static_cast<size_t>(with) + i * 8)));
     }
   }
 

@@ -233,7 +233,7 @@ TEST_F(ReaderTest, NumbersThatPointOutsideAreNotFollowed) {
 
 TEST_F(ReaderTest, ATableOfOddLengthIsNotRead) {
   image.Put(0, "key", "value", 9);
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1024}, uint64_t{3 * 1024}}) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1024}, uint64_t{3} * 1024}) {
     const PlainMemory odd(image.table_file().bytes().first(bytes));
     image.seen_table = &odd;
     EXPECT_EQ(Find("key"), ReadOutcome::kMismatch) << bytes;

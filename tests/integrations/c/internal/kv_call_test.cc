@@ -48,7 +48,7 @@ class KvCallTest : public ::testing::Test {
     return KvCall::Make(core_, kind, arguments).status();
   }
 
-  static constexpr size_t kBytes = 16 * 16 * 4;
+  static constexpr size_t kBytes = size_t{16} * 16 * 4;
   std::array<char, 4 * kBytes> memory_{};
   std::array<ems_kv_tensor, 4> tensors_{};  // two layers of K and V
   std::shared_ptr<KvCore> core_;
