@@ -45,41 +45,46 @@ class RingEngine final : public IoEngine {
   ~RingEngine() override {
     if (!made_) return;
     if (started_) {
-      Push(nullptr);
+      Push({});
       reaper_.Join();
     }
     io_uring_queue_exit(&ring_);
   }
-  void Submit(IoOp* op) override { Push(op); }
+  void Submit(IoOp* op) override { Push(std::span(&op, 1)); }
+  void SubmitAll(std::span<IoOp* const> ops) override { Push(ops); }
   std::string_view name() const override { return "io_uring"; }
 
  private:
   RingEngine() = default;
 
-  // Null: the reaper ends when all else is done.
-  void Push(IoOp* op) {
-    if (op != nullptr) {
-      under_way_.fetch_add(1, std::memory_order_relaxed);
-    }
+  // None: the reaper ends when all else is done.
+  void Push(std::span<IoOp* const> ops) {
+    under_way_.fetch_add(static_cast<int64_t>(ops.size()), std::memory_order_relaxed);
     int refused = 0;
     {
       auto lock = submission_.Lock();
-      // An entry is free again once it has been handed over; results that find no place in the ring
-      // wait in the kernel.
-      io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-      for (int i = 0; entry == nullptr && i < kTries; ++i) {
-        refused = io_uring_submit(&ring_);
-        entry = io_uring_get_sqe(&ring_);
-      }
-      if (entry != nullptr) {
-        Prepare(entry, op);
-        if (op != nullptr) op->submitted.store(true, std::memory_order_release);
-        refused = io_uring_submit(&ring_);
-        // What the kernel does not take now, the reaper hands over.
-        if (refused == -EBUSY || refused == -EAGAIN || refused == -EINTR) refused = 0;
-      }
+      if (ops.empty()) refused = Add(nullptr);
+      for (size_t i = 0; i < ops.size() && refused >= 0; ++i) refused = Add(ops[i]);
+      if (refused >= 0) refused = io_uring_submit(&ring_);
+      // What the kernel does not take now, the reaper hands over.
+      if (refused == -EBUSY || refused == -EAGAIN || refused == -EINTR) refused = 0;
     }
     EMS_CHECK(refused >= 0, "io_uring took no work: {}", fabric::ErrnoText(-refused));
+  }
+
+  // Into the ring, not to the kernel yet; -ENOBUFS where there is no place.
+  int Add(IoOp* op) {
+    // An entry is free again once it has been handed over; results that find no place in the ring
+    // wait in the kernel.
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    for (int i = 0; entry == nullptr && i < kTries; ++i) {
+      (void)io_uring_submit(&ring_);
+      entry = io_uring_get_sqe(&ring_);
+    }
+    if (entry == nullptr) return -ENOBUFS;
+    Prepare(entry, op);
+    if (op != nullptr) op->submitted.store(true, std::memory_order_release);
+    return 0;
   }
 
   static void Prepare(io_uring_sqe* entry, IoOp* op) {

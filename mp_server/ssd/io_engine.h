@@ -39,6 +39,10 @@ class IoEngine {
   virtual ~IoEngine() = default;
   // Never waits for the disk. OnDone follows in every case.
   virtual void Submit(IoOp* op) = 0;
+  // The same for several, at the cost of one.
+  virtual void SubmitAll(std::span<IoOp* const> ops) {
+    for (IoOp* op : ops) Submit(op);
+  }
   virtual std::string_view name() const = 0;  // "io_uring" or "threads"
 };
 

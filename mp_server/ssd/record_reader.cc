@@ -66,8 +66,9 @@ class RecordReader::Job final {
   void Submit() {
     failed_.store(false, std::memory_order_relaxed);
     left_.store(part_count_, std::memory_order_relaxed);
-    const uint32_t count = part_count_;  // with the last part handed over the job may be another's
-    for (uint32_t i = 0; i < count; ++i) owner_->options_.io->Submit(&parts_[i]);
+    std::array<IoOp*, kPartsMax> ops;
+    for (uint32_t i = 0; i < part_count_; ++i) ops[i] = &parts_[i];
+    owner_->options_.io->SubmitAll(std::span(ops).first(part_count_));
   }
 
   ObjectName name;

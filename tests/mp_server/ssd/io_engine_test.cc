@@ -330,6 +330,30 @@ TEST_P(IoEngineTest, MoreThanItsDepthWaitTheirTurnAndNoneIsRefused) {
   }
 }
 
+// More than the ring has places, too.
+TEST_P(IoEngineTest, ManySubmittedTogetherAreAllDone) {
+  Make(4);
+  if (IsSkipped()) return;
+  std::string text(1000, '-');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 26);
+  const fabric::Fd file = FileOf(text);
+  std::string read(text.size(), '?');
+  std::vector<TestOp> ops(text.size());
+  std::vector<IoOp*> all;
+  all.reserve(ops.size());
+  Countdown countdown(static_cast<int>(ops.size()));
+  for (size_t i = 0; i < ops.size(); ++i) {
+    ops[i].iov = {{&read[i], 1}};
+    ops[i].SetParts(file.get(), false, i);
+    ops[i].countdown = &countdown;
+    all.push_back(&ops[i]);
+  }
+  engine_->SubmitAll(all);
+  ASSERT_TRUE(countdown.Wait());
+  EXPECT_EQ(read, text);
+  for (const TestOp& op : ops) EXPECT_EQ(op.calls, 1);
+}
+
 TEST_P(IoEngineTest, AnEngineThatWasNeverUsedEnds) {
   engine_.reset();
   Make(0);
