@@ -43,9 +43,7 @@ void Fill(const MemberStatus& member, v1::NodeStatus* out) {
   node->set_http_address(member.info.http_address);
   node->set_capacity_bytes(member.info.capacity_bytes);
   node->set_state(ToProto(member.state));
-  out->mutable_usage()->set_dram_used_bytes(member.usage.dram_used_bytes);
-  out->mutable_usage()->set_dram_total_bytes(member.usage.dram_total_bytes);
-  out->mutable_usage()->set_objects(member.usage.objects);
+  ToProto(member.usage, out->mutable_usage());
   out->set_heartbeat_age_ms(Ms(member.heartbeat_age));
   out->set_term(member.installed.term());
   out->set_epoch(member.installed.epoch());

@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "mp_controller/view/dht_view.h"
+#include "mp_controller/view/node_usage.h"
 
 namespace ems::controller {
 
@@ -26,12 +27,6 @@ struct MembershipOptions {
   Duration lease = std::chrono::seconds(5);
   Duration settle = std::chrono::milliseconds(200);  // changes of this time make one view
   Duration damping = std::chrono::seconds(5);  // a flapping node changes the view once in this time
-};
-
-struct NodeUsage {
-  uint64_t dram_used_bytes = 0;
-  uint64_t dram_total_bytes = 0;
-  uint64_t objects = 0;
 };
 
 enum class NodeState { kUnknown, kLive, kDown, kLeft };

@@ -85,9 +85,7 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
   return HeartbeatEvent{.id = NodeId(request.node_id()),
                         .boot_id = request.boot_id(),
                         .installed = ViewVersion(request.term(), request.epoch()),
-                        .usage = {.dram_used_bytes = request.usage().dram_used_bytes(),
-                                  .dram_total_bytes = request.usage().dram_total_bytes(),
-                                  .objects = request.usage().objects()}};
+                        .usage = FromProto(request.usage())};
 }
 
 Result<NamespaceInfo> CheckCreate(const v1::CreateNamespaceRequest& request) {

@@ -89,16 +89,14 @@ Status Heartbeat::Register() {
 }
 
 Status Heartbeat::Beat() {
-  const HeartbeatUsage usage = options_.usage();
+  const NodeUsage usage = options_.usage();
   const ViewVersion installed = options_.ownership->version();
   v1::HeartbeatRequest request;
   request.set_node_id(options_.ownership->self().value());
   request.set_boot_id(options_.self.boot_id);
   request.set_term(installed.term());
   request.set_epoch(installed.epoch());
-  request.mutable_usage()->set_dram_used_bytes(usage.dram_used_bytes);
-  request.mutable_usage()->set_dram_total_bytes(usage.dram_total_bytes);
-  request.mutable_usage()->set_objects(usage.objects);
+  ToProto(usage, request.mutable_usage());
   v1::HeartbeatReply reply;
   const TimePoint sent = Clock::System().Now();
   EMS_RETURN_IF_ERROR(options_.controller->Heartbeat(

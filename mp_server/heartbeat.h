@@ -11,15 +11,10 @@
 #include "common/clock.h"
 #include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
+#include "mp_controller/view/node_usage.h"
 #include "mp_server/ownership.h"
 
 namespace ems::server {
-
-struct HeartbeatUsage {
-  uint64_t dram_used_bytes = 0;
-  uint64_t dram_total_bytes = 0;
-  uint64_t objects = 0;
-};
 
 // Threading: thread-safe; works on its thread "ems-beat".
 class Heartbeat final {
@@ -28,7 +23,7 @@ class Heartbeat final {
     NodeInfo self;  // id is ignored
     ControllerClient* controller = nullptr;
     Ownership* ownership = nullptr;
-    std::function<HeartbeatUsage()> usage;
+    std::function<NodeUsage()> usage;
     std::function<void(bool ok)> on_beat;        // for metrics
     std::function<void()> on_registered;         // the id is known from now on
     std::function<void(ViewVersion)> on_behind;  // the controller has this newer view

@@ -191,7 +191,7 @@ struct Server::Impl {
   void InstallNews();
   void ForgetObjects();
   void AskPeers();
-  HeartbeatUsage Usage() const;
+  NodeUsage Usage() const;
   std::string StatsJson();
   Status Ready() const;
   void Poke();
@@ -428,13 +428,20 @@ void Server::Impl::AskPeers() {
   }
 }
 
-HeartbeatUsage Server::Impl::Usage() const {
-  HeartbeatUsage usage;
+NodeUsage Server::Impl::Usage() const {
+  NodeUsage usage;
   usage.dram_total_bytes = config.dram().bytes();
   for (const NamespaceUsage& one : store.Usage()) {
     usage.dram_used_bytes += one.value_bytes;
     usage.objects += one.objects;
   }
+  if (tier == nullptr) return usage;
+  const ssd::TierStats ssd = tier->stats();
+  usage.ssd_used_bytes = ssd.value_bytes;
+  usage.ssd_total_bytes = ssd.capacity_bytes;
+  usage.ssd_state = ssd.state == ssd::TierState::kOk         ? SsdState::kOk
+                    : ssd.state == ssd::TierState::kDegraded ? SsdState::kDegraded
+                                                             : SsdState::kOffline;
   return usage;
 }
 

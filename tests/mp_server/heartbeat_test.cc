@@ -93,7 +93,7 @@ class HeartbeatTest : public ::testing::Test {
     options.controller = &client_;
     options.ownership = &ownership_;
     options.usage = [] {
-      return HeartbeatUsage{.dram_used_bytes = 11, .dram_total_bytes = 22, .objects = 33};
+      return NodeUsage{.dram_used_bytes = 11, .dram_total_bytes = 22, .objects = 33};
     };
     options.on_beat = [this](bool ok) { ok ? ++beats_ok_ : ++beats_failed_; };
     options.on_registered = [this] { ++registered_; };

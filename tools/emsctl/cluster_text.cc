@@ -61,7 +61,37 @@ std::string Share(uint64_t part, uint64_t whole) {
 
 struct Totals {
   uint64_t used_bytes = 0, total_bytes = 0, objects = 0;
+  uint64_t ssd_used_bytes = 0, ssd_total_bytes = 0;
 };
+
+bool IsSick(v1::SsdState state) { return state == v1::SSD_DEGRADED || state == v1::SSD_OFFLINE; }
+
+// Of a live server whose SSD tier does not work.
+bool HasSickSsd(const v1::NodeStatus& n) {
+  return n.node().state() == v1::NODE_LIVE && IsSick(n.usage().ssd_state());
+}
+
+std::string_view SsdWord(v1::SsdState state) {
+  switch (state) {
+    case v1::SSD_OK:
+      return "ok";
+    case v1::SSD_DEGRADED:
+      return "degraded";
+    case v1::SSD_OFFLINE:
+      return "offline";
+    default:
+      return "none";
+  }
+}
+
+// "12 GiB of 200 GiB", and the state unless it is ok.
+std::string SsdText(const v1::NodeUsage& usage) {
+  if (usage.ssd_state() == v1::SSD_NONE) return "-";
+  const std::string bytes = fmt::format("{} of {}", FormatBytes(usage.ssd_used_bytes()),
+                                        FormatBytes(usage.ssd_total_bytes()));
+  return IsSick(usage.ssd_state()) ? fmt::format("{}, {}", bytes, SsdWord(usage.ssd_state()))
+                                   : bytes;
+}
 
 Totals LiveTotals(const v1::ListNodesReply& nodes) {
   Totals totals;
@@ -70,6 +100,8 @@ Totals LiveTotals(const v1::ListNodesReply& nodes) {
     totals.used_bytes += n.usage().dram_used_bytes();
     totals.total_bytes += n.usage().dram_total_bytes();
     totals.objects += n.usage().objects();
+    totals.ssd_used_bytes += n.usage().ssd_used_bytes();
+    totals.ssd_total_bytes += n.usage().ssd_total_bytes();
   }
   return totals;
 }
@@ -93,7 +125,9 @@ Health HealthOf(const ClusterSnapshot& snapshot) {
       snapshot.view->nodes().empty()) {
     return Health::kNoServers;
   }
-  return CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
+  const auto& nodes = snapshot.nodes->nodes();
+  const bool sick = std::any_of(nodes.begin(), nodes.end(), HasSickSsd);
+  return sick || CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
 }
 
 std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
@@ -116,6 +150,16 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
         n.node().name(), n.node().data_address(), static_cast<double>(n.heartbeat_age_ms()) / 1e3,
         n.node().name()));
   }
+  for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
+    if (!HasSickSsd(n)) continue;
+    advice.push_back(fmt::format(
+        "The SSD tier of server {} is {}, new objects stay in DRAM alone. `emsctl stats {}` says "
+        "why; {}",
+        n.node().name(), SsdWord(n.usage().ssd_state()), n.node().name(),
+        n.usage().ssd_state() == v1::SSD_OFFLINE
+            ? "mend it and restart the server."
+            : "it writes again by itself when its disk does."));
+  }
   if (snapshot.namespaces->by_id.empty()) {
     advice.push_back("There is no namespace. Make one with `emsctl namespace create NAME`.");
   }
@@ -137,6 +181,11 @@ std::string StatusText(const ClusterSnapshot& snapshot) {
   table.AddRow({"DRAM", fmt::format("{} of {} used ({})", FormatBytes(totals.used_bytes),
                                     FormatBytes(totals.total_bytes),
                                     Share(totals.used_bytes, totals.total_bytes))});
+  if (totals.ssd_total_bytes > 0) {
+    table.AddRow({"SSD", fmt::format("{} of {} used ({})", FormatBytes(totals.ssd_used_bytes),
+                                     FormatBytes(totals.ssd_total_bytes),
+                                     Share(totals.ssd_used_bytes, totals.ssd_total_bytes))});
+  }
   table.AddRow({"objects", fmt::format("{}", totals.objects)});
   if (snapshot.hits != nullptr) {
     table.AddRow({"hit rate", fmt::format("{} of {} look-ups since the servers started",
@@ -165,6 +214,8 @@ Json StatusJson(const ClusterSnapshot& snapshot) {
                                   {"left", CountState(nodes, v1::NODE_LEFT)}});
   json["dram_used_bytes"] = totals.used_bytes;
   json["dram_total_bytes"] = totals.total_bytes;
+  json["ssd_used_bytes"] = totals.ssd_used_bytes;
+  json["ssd_total_bytes"] = totals.ssd_total_bytes;
   json["objects"] = totals.objects;
   if (snapshot.hits != nullptr) {
     json["gets"] = snapshot.hits->gets;
@@ -186,6 +237,7 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                {"of"},
                {""},
                {"objects"},
+               {"SSD", Align::kLeft},
                {"heartbeat"},
                {"view", Align::kLeft}});
   for (const v1::NodeStatus& n : nodes.nodes()) {
@@ -195,7 +247,7 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                   fmt::format("{}", n.slots()), FormatBytes(usage.dram_used_bytes()),
                   FormatBytes(usage.dram_total_bytes()),
                   Share(usage.dram_used_bytes(), usage.dram_total_bytes()),
-                  fmt::format("{}", usage.objects()),
+                  fmt::format("{}", usage.objects()), SsdText(usage),
                   fmt::format("{:.1f} s ago", static_cast<double>(n.heartbeat_age_ms()) / 1e3),
                   VersionText(ViewVersion(n.term(), n.epoch()))});
   }
@@ -218,6 +270,9 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["dram_used_bytes"] = n.usage().dram_used_bytes();
     node["dram_total_bytes"] = n.usage().dram_total_bytes();
     node["objects"] = n.usage().objects();
+    node["ssd_used_bytes"] = n.usage().ssd_used_bytes();
+    node["ssd_total_bytes"] = n.usage().ssd_total_bytes();
+    node["ssd_state"] = SsdWord(n.usage().ssd_state());
     node["heartbeat_age_ms"] = n.heartbeat_age_ms();
     node["term"] = n.term();
     node["epoch"] = n.epoch();

@@ -87,6 +87,27 @@ TEST_F(ClusterTextTest, ServerThatLeftInOrderIsNoFault) {
   EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
 }
 
+TEST_F(ClusterTextTest, AnSsdTierIsShownAndOneThatIsSickIsAFault) {
+  EXPECT_THAT(StatusText(Snapshot()), Not(HasSubstr("SSD")));
+  v1::NodeUsage* usage = nodes_.mutable_nodes(1)->mutable_usage();
+  usage->set_ssd_state(v1::SSD_OK);
+  usage->set_ssd_used_bytes(5 * kGiB);
+  usage->set_ssd_total_bytes(20 * kGiB);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("5 GiB of 20 GiB used (25.0 %)"));
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("5 GiB of 20 GiB"));
+  EXPECT_EQ(NodesJson(nodes_)[1]["ssd_state"], "ok");
+  EXPECT_EQ(NodesJson(nodes_)[0]["ssd_state"], "none");
+  usage->set_ssd_state(v1::SSD_DEGRADED);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("20 GiB, degraded"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("`emsctl stats beta`"));
+  usage->set_ssd_state(v1::SSD_OFFLINE);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("restart"));
+  nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_LEFT);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk) << "it is not there";
+}
+
 TEST_F(ClusterTextTest, FrozenViewPointsToAcceptLoss) {
   MakeView(true);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kFrozen);

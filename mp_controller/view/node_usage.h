@@ -1,0 +1,25 @@
+#pragma once
+// What a server says of itself with each heartbeat, for people to see: nothing is decided by it.
+#include <cstdint>
+
+namespace ems {
+namespace v1 {
+class NodeUsage;
+}
+
+enum class SsdState : uint8_t { kNone, kOk, kDegraded, kOffline };
+
+struct NodeUsage {
+  uint64_t dram_used_bytes = 0;  // values
+  uint64_t dram_total_bytes = 0;
+  uint64_t objects = 0;         // in DRAM
+  uint64_t ssd_used_bytes = 0;  // values
+  uint64_t ssd_total_bytes = 0;
+  SsdState ssd_state = SsdState::kNone;
+};
+
+void ToProto(const NodeUsage& usage, v1::NodeUsage* proto);
+// A state that this build does not know is kNone.
+NodeUsage FromProto(const v1::NodeUsage& proto);
+
+}  // namespace ems
