@@ -181,7 +181,7 @@ TEST_P(IoEngineTest, AReadInPartsEndsInsideOneOfThem) {
 
 TEST_P(IoEngineTest, TakesAsManyPartsAsItSays) {
   const fabric::Fd file = FileOf("");
-  std::vector<std::byte> memory(1024 * 16);
+  std::vector<std::byte> memory(size_t{1024} * 16);
   testing::FillValue("io", "parts", 3, memory);
   TestOp op;
   for (size_t i = 0; i < 1024; ++i) op.iov.push_back({&memory[i * 16], 16});
