@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,14 @@ class NoRecovery final : public rocksdb::EventListener {
 };
 
 }  // namespace
+
+void RemoveRocksDbDrafts(const std::string& folder) {
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (file.path().extension() == ".dbtmp") std::filesystem::remove(file.path(), ignored);
+  }
+}
 
 void SetCommonRocksDbOptions(std::string component, std::string what, rocksdb::Options* options) {
   options->info_log = std::make_shared<OurLog>(std::move(component), std::move(what));

@@ -16,4 +16,8 @@ namespace ems {
 // is unknown, and abort for the same reason. Whoever owns the database closes it and opens it anew.
 void SetCommonRocksDbOptions(std::string component, std::string what, rocksdb::Options* options);
 
+// Removes what an opening that met a full disk has left behind: RocksDB does not, and leaves more
+// each time.
+void RemoveRocksDbDrafts(const std::string& folder);
+
 }  // namespace ems

@@ -126,7 +126,7 @@ class PagedCall final {
   explicit PagedCall(std::shared_ptr<CallState<Outcome>> state) : state_(std::move(state)) {}
 
   Deadline deadline() const { return state_->deadline(); }  // of the call
-  bool Done() const { return state_->WaitUntil(Deadline(TimePoint())); }
+  bool Done() const { return Wait(Deadline(TimePoint())); }
   // True when the call is over. A call whose own deadline passes before it has begun is over then:
   // kDeadlineExceeded for each key.
   bool Wait(Deadline deadline) const {

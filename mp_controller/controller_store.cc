@@ -29,6 +29,7 @@ constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
 constexpr std::string_view kMarkerText = "format 1\n";
 constexpr std::string_view kDatabaseName = "store";
 constexpr Duration kMendEvery = std::chrono::seconds(1);
+constexpr Duration kMendEveryMax = std::chrono::seconds(15);
 
 constexpr std::string_view kTermKey = "meta/term";
 constexpr std::string_view kEpochKey = "meta/epoch";
@@ -78,8 +79,8 @@ rocksdb::WriteOptions Synced() {
   return options;
 }
 
-// Puts the keys of `batch` back to what they are in `db`.
-rocksdb::WriteBatch Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch) {
+// What puts the keys of `batch` back to what they are in `db`.
+rocksdb::Status Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch, rocksdb::WriteBatch* undo) {
   class Keys final : public rocksdb::WriteBatch::Handler {
    public:
     void Put(const rocksdb::Slice& key, const rocksdb::Slice& /*value*/) override {
@@ -88,15 +89,14 @@ rocksdb::WriteBatch Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch) {
     void Delete(const rocksdb::Slice& key) override { keys.push_back(key.ToString()); }
     std::vector<std::string> keys;
   } touched;
-  rocksdb::WriteBatch undo;
-  batch.Iterate(&touched).PermitUncheckedError();
+  rocksdb::Status status = batch.Iterate(&touched);
   for (const std::string& key : touched.keys) {
     std::string value;
-    const rocksdb::Status status = db->Get(rocksdb::ReadOptions(), key, &value);
-    if (status.ok()) undo.Put(key, value);
-    if (status.IsNotFound()) undo.Delete(key);
+    if (status.ok()) status = db->Get(rocksdb::ReadOptions(), key, &value);
+    if (status.ok()) status = undo->Put(key, value);
+    if (status.IsNotFound()) status = undo->Delete(key);
   }
-  return undo;
+  return status;
 }
 
 // Makes `path` with kMarkerText, durable with its folder entry.
@@ -185,12 +185,14 @@ struct ControllerStore::Impl {
   // Set by a write that failed, and may be there or not: what makes sure that it is not.
   std::optional<rocksdb::WriteBatch> undo;
   TimePoint mend_next{};
+  Duration mend_after{};
 };
 
 rocksdb::Status ControllerStore::Impl::OpenDatabase(bool first) {
   rocksdb::DB* opened = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &opened);
+  const std::string path = fmt::format("{}/{}", folder, kDatabaseName);
+  RemoveRocksDbDrafts(path);
+  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(first), path, &opened);
   db.reset(opened);
   return status;
 }
@@ -202,10 +204,15 @@ Status ControllerStore::Impl::WriteError(const rocksdb::Status& status) const {
 
 Status ControllerStore::Impl::Write(rocksdb::WriteBatch* batch) {
   if (undo) EMS_RETURN_IF_ERROR(Mend());
-  const rocksdb::Status status = db->Write(Synced(), batch);
+  // Before the write: later the disk may refuse to be read, too.
+  rocksdb::WriteBatch back;
+  rocksdb::Status status = Undo(db.get(), *batch, &back);
+  if (!status.ok()) return WriteError(status);
+  status = db->Write(Synced(), batch);
   if (status.ok()) return OkStatus();
-  undo = Undo(db.get(), *batch);
-  mend_next = Clock::System().Now() + kMendEvery;
+  undo = std::move(back);
+  mend_after = kMendEvery;
+  mend_next = Clock::System().Now() + mend_after;
   return WriteError(status);
 }
 
@@ -214,7 +221,8 @@ Status ControllerStore::Impl::Write(rocksdb::WriteBatch* batch) {
 Status ControllerStore::Impl::Mend() {
   if (Clock::System().Now() < mend_next)
     return WriteError(rocksdb::Status::IOError("a write has failed; it is tried again soon"));
-  mend_next = Clock::System().Now() + kMendEvery;
+  mend_after = std::min(2 * mend_after, kMendEveryMax);
+  mend_next = Clock::System().Now() + mend_after;
   db.reset();
   rocksdb::Status status = OpenDatabase(false);
   if (status.ok()) status = db->Write(Synced(), &*undo);

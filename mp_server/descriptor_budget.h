@@ -8,8 +8,10 @@
 namespace ems::server {
 
 // What a server needs beside connections and sessions: standard files, threads' polls and timers,
-// the controller's channel, the HTTP endpoint, RocksDB's files. An idle one has 40.
+// the controller's channel, the HTTP endpoint. An idle one has 40.
 constexpr uint64_t kDescriptorsBase = 96;
+// The SSD tier's index: RocksDB's max_open_files, and some.
+constexpr uint64_t kDescriptorsOfIndex = 272;
 // A session of a client on the same host: its connection, its pages, memory that it registers.
 constexpr uint64_t kDescriptorsPerSession = 4;
 

@@ -135,9 +135,11 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config) {
 // How many connections the process has descriptors for.
 uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
   const SegmentPool::Options pool = PoolOptions(config.dram());
-  const DescriptorBudget budget = PlanDescriptors(
-      RaiseDescriptorLimit(), kDescriptorsBase + pool.bytes / pool.segment_bytes + regions,
-      config.network().connections_max(), config.shm().sessions_max());
+  const DescriptorBudget budget =
+      PlanDescriptors(RaiseDescriptorLimit(),
+                      kDescriptorsBase + pool.bytes / pool.segment_bytes + regions +
+                          (regions > 0 ? kDescriptorsOfIndex : 0),
+                      config.network().connections_max(), config.shm().sessions_max());
   if (budget.wanted > budget.limit) {
     EMS_LOG(kWarn, "mp_server",
             "the limit of {} file descriptors is less than the {} that the configuration allows "

@@ -3,8 +3,8 @@
 // host or another.
 //
 // Two layouts, told apart by payload_offset:
-//   packed  header · payload · key                                    values below 64 KiB; 64-byte
-//   aligned paged   header · piece checksums (8 bytes each, if there are two or more) · key   and
+//   packed  header · key · payload         values below 64 KiB; 64-byte aligned
+//   paged   header · piece checksums (8 bytes each, if there are two or more) · key   and
 //   elsewhere the payload, 4 KiB aligned,
 //           so that direct I/O needs no copy. The heads of a slab's chunks lie together in its
 //           first pages and the payloads follow: a head never costs a page of its own, which would

@@ -190,7 +190,8 @@ bool RecordReader::Read(const ObjectName& name, std::optional<std::string> key, 
 void RecordReader::Done(Job* job, ReadOutcome outcome) {
   const TimePoint now = options_.clock->Now();
   progress_ns_.store(Nanos(now), std::memory_order_relaxed);
-  if (now - job->began > options_.slow)
+  // The scrubber's reads have no key; that one of them is slow is nobody's loss.
+  if (job->key && now - job->began > options_.slow)
     rest_until_ns_.store(Nanos(now + kRest), std::memory_order_relaxed);
   under_way_.fetch_sub(1, std::memory_order_relaxed);
   reads_.fetch_add(1, std::memory_order_relaxed);

@@ -146,6 +146,7 @@ Status RegionIndex::Impl::OpenDb() {
   // RocksDB would make it, too, but first warn that it is not there.
   std::error_code ignored;
   if (options.create) std::filesystem::create_directory(options.folder, ignored);
+  RemoveRocksDbDrafts(options.folder);
   rocksdb::DB* opened_db = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(MakeOptions(options), options.folder, &opened_db);

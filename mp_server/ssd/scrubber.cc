@@ -8,6 +8,7 @@ namespace {
 // Small records are paid for together.
 constexpr uint64_t kPayPart = 50;  // of a second
 constexpr Duration kRest = std::chrono::seconds(1);
+constexpr int kTries = 3;  // of a record that is not read
 
 }  // namespace
 
@@ -35,20 +36,32 @@ void Scrubber::Run() {
 
 bool Scrubber::Pass() {
   for (size_t shard = 0; shard < SsdIndex::kShards; ++shard) {
-    for (const auto& [name, row] : options_.index->StoredIn(shard)) {
+    size_t cursor = 0;
+    do {
+      for (const auto& [name, row] : options_.index->SomeStoredIn(shard, &cursor)) {
+        if (!Look(name, row)) return false;
+      }
       if (stop_.IsSet()) return false;
-      const SsdIndex::Found now = options_.index->Find(name, false);
-      if (!now.stored || !SameRecord(now.row, row)) continue;         // replaced or gone since
-      if (!ReadOne(name, row) && stop_.WaitFor(kRest)) return false;  // others come first
-      unpaid_bytes_ += RecordBlocks(row).bytes();
-      if (unpaid_bytes_ < options_.bytes_per_s / kPayPart) continue;
-      const std::chrono::duration<double> due(static_cast<double>(std::exchange(unpaid_bytes_, 0)) /
-                                              static_cast<double>(options_.bytes_per_s));
-      if (stop_.WaitFor(std::chrono::duration_cast<Duration>(due))) return false;
-    }
+    } while (cursor != 0);
   }
   passes_.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+// A disk that is busy, or fails, has its rest: nothing is concluded from a read that did not work.
+bool Scrubber::Look(const ObjectName& name, const Row& row) {
+  for (int i = 0; i < kTries; ++i) {
+    if (stop_.IsSet()) return false;
+    const SsdIndex::Found now = options_.index->Find(name, false);
+    if (!now.stored || !SameRecord(now.row, row)) return true;  // replaced or gone since
+    if (ReadOne(name, row)) break;
+    if (stop_.WaitFor(kRest)) return false;
+  }
+  unpaid_bytes_ += RecordBlocks(row).bytes();
+  if (unpaid_bytes_ < options_.bytes_per_s / kPayPart) return true;
+  const std::chrono::duration<double> due(static_cast<double>(std::exchange(unpaid_bytes_, 0)) /
+                                          static_cast<double>(options_.bytes_per_s));
+  return !stop_.WaitFor(std::chrono::duration_cast<Duration>(due));
 }
 
 bool Scrubber::ReadOne(const ObjectName& name, const Row& row) {
@@ -56,11 +69,16 @@ bool Scrubber::ReadOne(const ObjectName& name, const Row& row) {
       memory_.Take(RoundUp(std::max<uint64_t>(row.value_bytes, 1), kBlockBytes));
   sums_.resize(PieceCount(row.value_bytes));
   StopFlag landed;  // set last: whoever waits owns what `done` holds
+  ReadOutcome outcome = ReadOutcome::kFailed;
   const bool begun = options_.read(name, row, {value.first(row.value_bytes), sums_},
-                                   [&landed](ReadOutcome) { landed.Set(); });
+                                   [&landed, &outcome](ReadOutcome got) {
+                                     outcome = got;
+                                     landed.Set();
+                                   });
   if (!begun) return false;
   while (!landed.WaitFor(kRest)) {
   }
+  if (outcome == ReadOutcome::kFailed) return false;
   objects_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(row.value_bytes, std::memory_order_relaxed);
   return true;

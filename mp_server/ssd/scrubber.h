@@ -2,8 +2,8 @@
 // Reads everything that is stored, slowly and again and again, so that damage is found before
 // somebody wants the object.
 //
-// Bound: one read at a time, `bytes_per_s` on average; one shard's names and rows (a sixteenth of
-// all), and memory for the largest value.
+// Bound: one read at a time, `bytes_per_s` on average; some hundred names and rows, and memory for
+// the largest value.
 #include <atomic>
 #include <functional>
 
@@ -18,7 +18,8 @@ namespace ems::ssd {
 // Threading: thread-safe.
 class Scrubber final {
  public:
-  // Reads a record and checks it, whatever its key; drops it when it is not what it should be.
+  // Reads a record and checks it, whatever its key; drops it when it is not what it should be, but
+  // not when it cannot be read: that may be the disk's bad hour, and nobody wants it now.
   // False: not now, and `done` is not called.
   using Read = std::function<bool(const ObjectName& name, const Row& row, const ReadTarget& target,
                                   std::function<void(ReadOutcome)> done)>;
@@ -44,7 +45,8 @@ class Scrubber final {
 
  private:
   void Run();
-  bool Pass();  // false: it is time to end
+  bool Pass();                                        // false: it is time to end
+  bool Look(const ObjectName& name, const Row& row);  // the same
   bool ReadOne(const ObjectName& name, const Row& row);
 
   const Options options_;

@@ -169,6 +169,24 @@ std::vector<std::pair<ObjectName, Row>> SsdIndex::StoredIn(size_t shard) {
   return all;
 }
 
+// Entries looked at under one hold of a lock: some tens of microseconds.
+constexpr size_t kSome = 256;
+
+std::vector<std::pair<ObjectName, Row>> SsdIndex::SomeStoredIn(size_t shard, size_t* cursor) {
+  std::vector<std::pair<ObjectName, Row>> some;
+  some.reserve(kSome);
+  auto state = (*shards_)[shard].state.Lock();
+  const auto& stored = state->stored;
+  size_t bucket = *cursor;
+  const size_t last = std::min(stored.bucket_count(), bucket + 4 * kSome);  // many may be empty
+  for (; bucket < last && some.size() < kSome; ++bucket) {
+    for (auto it = stored.begin(bucket); it != stored.end(bucket); ++it)
+      some.emplace_back(it->first, it->second.row);
+  }
+  *cursor = bucket < stored.bucket_count() ? bucket : 0;
+  return some;
+}
+
 void SsdIndex::Owe(const ObjectName& name) {
   auto state = ShardOf(name).state.Lock();
   state->Owe(name);

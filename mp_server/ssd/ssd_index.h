@@ -87,6 +87,10 @@ class SsdIndex final {
   // All that is stored, a shard's at a time.
   static constexpr size_t kShards = 16;
   std::vector<std::pair<ObjectName, Row>> StoredIn(size_t shard);
+  // The same a few at a time, for who must not hold the lock: those behind `cursor`, which begins
+  // at 0 and is 0 again at the end. What is stored or dropped meanwhile may be left out or come
+  // twice.
+  std::vector<std::pair<ObjectName, Row>> SomeStoredIn(size_t shard, size_t* cursor);
   // Objects that are stored.
   uint64_t objects() const { return objects_.load(std::memory_order_relaxed); }
 

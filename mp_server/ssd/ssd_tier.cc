@@ -28,7 +28,7 @@ constexpr uint64_t kRowBytes = 200;
 // Callbacks of reads that are done but not yet counted so.
 constexpr uint32_t kReadsSlack = 16;
 // More of them than that wait in the engine's queue.
-constexpr uint32_t kIoDepthMax = 4096;
+constexpr uint32_t kIoDepthMax = 512;
 constexpr uint64_t kRegionBytesLeast = kMiB;
 constexpr uint64_t kRegionsLeast = 4;
 // Of the disk that no region is made of, where the index may still grow to so much.
@@ -346,8 +346,11 @@ bool SsdTier::HasRoomFor(uint64_t value_bytes) const {
 
 bool SsdTier::Impl::Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
                          const ReadTarget& target, std::function<void(ReadOutcome)> done) {
-  auto checked = [this, name, row, done = std::move(done)](ReadOutcome outcome) {
-    if (outcome != ReadOutcome::kOk && outcome != ReadOutcome::kOther) {
+  const bool wanted = key.has_value();  // not for the scrubber
+  auto checked = [this, name, row, wanted, done = std::move(done)](ReadOutcome outcome) {
+    const bool bad = outcome == ReadOutcome::kDamaged || outcome == ReadOutcome::kGone ||
+                     (outcome == ReadOutcome::kFailed && wanted);
+    if (bad) {
       // Still what the index says? Then it is not what it should be; otherwise it was given up
       // meanwhile, which is no fault.
       if (const OwedDelete owed = index.DropRecord(name, row); owed) {

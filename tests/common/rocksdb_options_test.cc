@@ -6,7 +6,11 @@
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "common/logging.h"
 
@@ -42,6 +46,20 @@ TEST(RocksDbOptionsTest, ALongLineIsCut) {
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("xxxx"));
   EXPECT_LT(text.size(), 1000U);
+}
+
+TEST(RocksDbOptionsTest, DraftsAreRemovedAndNothingElse) {
+  std::string folder = ::testing::TempDir() + "ems-rocks-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"OPTIONS-000007.dbtmp", "OPTIONS-000005", "000009.log", "CURRENT"})
+    std::ofstream(folder + "/" + name) << "x";
+  RemoveRocksDbDrafts(folder);
+  RemoveRocksDbDrafts(folder + "/none");
+  std::vector<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    left.push_back(file.path().filename());
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre("OPTIONS-000005", "000009.log", "CURRENT"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

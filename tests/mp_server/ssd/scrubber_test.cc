@@ -122,6 +122,24 @@ TEST_F(ScrubberTest, ADiskThatTakesNoReadsIsAskedAgainLater) {
   EXPECT_GE(ReadsOf("a"), 1U);
 }
 
+TEST_F(ScrubberTest, AReadThatFailsIsTriedAgainAndCountsForNothing) {
+  Store("a", 100, 1);
+  Scrubber::Options options = Options(kGiB);
+  std::atomic<int> reads{0};
+  options.read = [&reads, read = options.read](const ObjectName& name, const Row& row,
+                                               const ReadTarget& target,
+                                               const std::function<void(ReadOutcome)>& done) {
+    if (reads.fetch_add(1) > 0) return read(name, row, target, done);
+    done(ReadOutcome::kFailed);
+    return true;
+  };
+  options.pass_at_least = std::chrono::hours(1);
+  const Scrubber scrubber(options);
+  ASSERT_TRUE(WaitForPasses(scrubber, 1));
+  EXPECT_EQ(reads.load(), 2);
+  EXPECT_EQ(scrubber.stats().objects, 1U);
+}
+
 TEST_F(ScrubberTest, TheEndDoesNotWaitForThePass) {
   for (uint64_t i = 1; i <= 1000; ++i) Store(std::to_string(i), kMiB, i);
   const TimePoint began = Clock::System().Now();

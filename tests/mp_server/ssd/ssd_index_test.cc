@@ -539,5 +539,27 @@ TEST(SsdIndexTest, ManyThreadsLeaveNoNameInTwoStates) {
     EXPECT_NE(StateOf(&index, owed.name), Is::kStored) << "its row would be deleted";
 }
 
+TEST(SsdIndexTest, AWalkAFewAtATimeMeetsEveryObjectOnce) {
+  SsdIndex index;
+  constexpr int kObjects = 50'000;
+  for (int i = 0; i < kObjects; ++i)
+    index.Load(NameOf(std::to_string(i)), RowOf(static_cast<uint64_t>(i) + 1));
+  std::map<uint64_t, int> met;  // by sequence
+  for (size_t shard = 0; shard < SsdIndex::kShards; ++shard) {
+    size_t cursor = 0;
+    do {
+      const auto some = index.SomeStoredIn(shard, &cursor);
+      EXPECT_LE(some.size(), 400U) << "a few at a time";
+      for (const auto& [name, row] : some) ++met[row.sequence];
+    } while (cursor != 0);
+  }
+  EXPECT_EQ(met.size(), size_t{kObjects});
+  EXPECT_TRUE(std::ranges::all_of(met, [](const auto& one) { return one.second == 1; }));
+  size_t cursor = 0;
+  SsdIndex empty;
+  EXPECT_TRUE(empty.SomeStoredIn(0, &cursor).empty());
+  EXPECT_EQ(cursor, 0U);
+}
+
 }  // namespace
 }  // namespace ems::ssd
