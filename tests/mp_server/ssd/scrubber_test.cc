@@ -73,7 +73,7 @@ TEST_F(ScrubberTest, EachPassReadsEverythingOnce) {
   EXPECT_EQ(ReadsOf("nothing"), 1U);
   EXPECT_EQ(ReadsOf("large"), 1U);
   EXPECT_EQ(scrubber.stats().objects, 302U);
-  EXPECT_EQ(scrubber.stats().bytes, 300 * 301 / 2 * 100 + 3 * kMiB + 1);
+  EXPECT_EQ(scrubber.stats().bytes, uint64_t{300} * 301 / 2 * 100 + 3 * kMiB + 1);
 }
 
 TEST_F(ScrubberTest, PassesFollowEachOther) {

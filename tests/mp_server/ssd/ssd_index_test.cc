@@ -509,6 +509,7 @@ TEST(SsdIndexTest, ManyThreadsLeaveNoNameInTwoStates) {
   std::atomic<uint64_t> wrong{0};
   {
     std::vector<Thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back("index-" + std::to_string(t), [&, t] {
         for (int i = 0; i < kRounds; ++i) {
