@@ -55,7 +55,8 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(const std::string& lis
                                                           const MetricsRegistry* metrics,
                                                           std::function<Status()> healthy,
                                                           std::function<Status()> ready,
-                                                          std::function<void()> before_render) {
+                                                          std::function<void()> before_render,
+                                                          const std::vector<PostPage>& posts) {
   EMS_ASSIGN_OR_RETURN(const Address address, ParseAddress(listen));
   auto impl = std::make_unique<Impl>();
   httplib::Server& server = impl->server;
@@ -80,6 +81,14 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(const std::string& lis
   server.Get("/readyz", [ready](const httplib::Request&, httplib::Response& response) {
     Answer(ready, &response);
   });
+  for (const PostPage& page : posts) {
+    server.Post(page.path, [take = page.take](const httplib::Request& request,
+                                              httplib::Response& response) {
+      const Status status = take(request.body);
+      response.status = status.ok() ? 200 : 400;
+      response.set_content(status.ok() ? "ok\n" : ToString(status) + "\n", "text/plain");
+    });
+  }
   impl->port = address.port == 0
                    ? server.bind_to_any_port(address.host.c_str())
                    : (server.bind_to_port(address.host.c_str(), address.port) ? address.port : -1);

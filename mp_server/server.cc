@@ -292,13 +292,19 @@ Status Server::Impl::StartHttp() {
   auto healthy = [this] {
     return replaced.load(std::memory_order_acquire) ? ReplacedError() : OkStatus();
   };
+  std::vector<fabric::HttpEndpoint::PostPage> posts;
+  if (config.fail_points_admin() == "http") {
+    EMS_LOG(kWarn, "mp_server", "whoever reaches http_listen may arm fail points: for tests only");
+    posts.push_back({"/fail_points", [](const std::string& text) { return ArmFailPoints(text); }});
+  }
   EMS_ASSIGN_OR_RETURN(http,
                        fabric::HttpEndpoint::Start(
                            config.http_listen(), &registry, healthy, [this] { return Ready(); },
                            [this] {
                              metrics.Refresh(&store, &pool, ownership);
                              if (tier != nullptr) metrics.Refresh(tier->stats());
-                           }));
+                           },
+                           posts));
   http_address = http->address();
   return OkStatus();
 }

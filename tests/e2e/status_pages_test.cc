@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 
 #include "common/thread_pool.h"
@@ -64,6 +65,26 @@ TEST(StatusPagesTest, AServerWithoutControllerAndMajorityIsHealthyButNotReady) {
   }
   EXPECT_THAT(*ready, StartsWith("503"));
   EXPECT_THAT(*HttpGet(http, "/healthz"), StartsWith("200"));
+}
+
+// Fail points are armed while a server runs, if it was started so; otherwise the page is not there.
+TEST(StatusPagesTest, FailPointsAreArmedWhereTheServerAllowsIt) {
+  Result<std::unique_ptr<Cluster>> started = Cluster::Start(
+      {.servers = 1,
+       .controller_flags = {},
+       .server_flags = {"--set", "fail_points_admin=http", "--set", "ssd.capacity_bytes=64MiB"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const std::string http = cluster.server(0).ready().http_address;
+  EXPECT_THAT(*HttpPost(http, "/fail_points", "nonsense"), StartsWith("400"));
+  EXPECT_THAT(*HttpPost(http, "/fail_points", "ssd.before_write=kill"), StartsWith("200"));
+  Result<std::unique_ptr<Client>> client = cluster.Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  (void)(*client)->Put("key", std::string_view("value"));
+  const Result<int> exit = cluster.server(0).WaitExit(std::chrono::seconds(20));
+  EXPECT_EQ(exit.value_or(-1), 128 + SIGKILL) << "killed at its fail point";
+  EXPECT_THAT(*HttpPost(cluster.controller().ready().http_address, "/fail_points", ""),
+              StartsWith("404"));
 }
 
 }  // namespace

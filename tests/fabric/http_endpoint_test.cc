@@ -42,6 +42,34 @@ TEST(HttpEndpointTest, ServesMetricsHealthAndReadiness) {
   EXPECT_THAT(Get(address, "/nothing"), StartsWith("HTTP/1.1 404"));
 }
 
+std::string Post(const std::string& address, const std::string& path, const std::string& body) {
+  WirePeer peer = WirePeer::Connect(address);
+  EXPECT_TRUE(peer.Send("POST " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" +
+                        "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body));
+  return peer.ReceiveAll().value_or("");
+}
+
+TEST(HttpEndpointTest, APageThatTakesTextAnswersWithItsStatus) {
+  MetricsRegistry registry;
+  std::string taken;
+  const auto take = [&taken](const std::string& body) {
+    if (body == "bad") return Error(StatusCode::kInvalidArgument, "not that");
+    taken = body;
+    return OkStatus();
+  };
+  Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(
+      "127.0.0.1:0", &registry, [] { return OkStatus(); }, [] { return OkStatus(); }, {},
+      {{.path = "/tell", .take = take}});
+  ASSERT_TRUE(http.ok()) << http.status();
+  EXPECT_THAT(Post((*http)->address(), "/tell", "a=kill b=error"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(taken, "a=kill b=error");
+  const std::string refused = Post((*http)->address(), "/tell", "bad");
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(refused, HasSubstr("not that"));
+  EXPECT_THAT(Get((*http)->address(), "/tell"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Post((*http)->address(), "/other", "x"), StartsWith("HTTP/1.1 404"));
+}
+
 TEST(HttpEndpointTest, LongAndBrokenRequestsAreRefused) {
   MetricsRegistry registry;
   Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(

@@ -94,9 +94,11 @@ bool RawConnection::WaitClosed(Duration timeout) {
   return false;
 }
 
-Result<std::string> HttpGet(const std::string& address, std::string_view path) {
+namespace {
+
+Result<std::string> HttpAsk(const std::string& address, std::string_view request) {
   EMS_ASSIGN_OR_RETURN(RawConnection connection, RawConnection::Open(address));
-  connection.Send("GET " + std::string(path) + " HTTP/1.0\r\n\r\n");
+  connection.Send(request);
   std::string answer;
   for (Result<std::string> byte = connection.Receive(1, std::chrono::seconds(5)); byte.ok();
        byte = connection.Receive(1, std::chrono::seconds(5))) {
@@ -108,6 +110,18 @@ Result<std::string> HttpGet(const std::string& address, std::string_view path) {
     return Error(StatusCode::kInternal, "not an HTTP answer: {}", answer);
   }
   return answer.substr(code + 1, 3) + " " + answer.substr(body + 4);
+}
+
+}  // namespace
+
+Result<std::string> HttpGet(const std::string& address, std::string_view path) {
+  return HttpAsk(address, fmt::format("GET {} HTTP/1.0\r\n\r\n", path));
+}
+
+Result<std::string> HttpPost(const std::string& address, std::string_view path,
+                             std::string_view body) {
+  return HttpAsk(address, fmt::format("POST {} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", path,
+                                      body.size(), body));
 }
 
 }  // namespace ems::testing

@@ -36,5 +36,8 @@ class RawConnection final {
 
 // The body of an answer to `GET path` over HTTP/1.0, with its status code in front: "200 ok".
 Result<std::string> HttpGet(const std::string& address, std::string_view path);
+// The same of `POST path` with a body.
+Result<std::string> HttpPost(const std::string& address, std::string_view path,
+                             std::string_view body);
 
 }  // namespace ems::testing
