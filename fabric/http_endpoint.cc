@@ -20,6 +20,7 @@ class BoundedQueue final : public httplib::TaskQueue {
  public:
   BoundedQueue() : pool_(std::make_unique<ThreadPool>("ems-http", kThreads, kQueueMax)) {}
   void enqueue(std::function<void()> task) override {
+    // NOLINTNEXTLINE(bugprone-use-after-move): what is refused was not moved
     while (!pool_->TrySubmit(std::move(task))) pause_.WaitFor(kQueuePause);
   }
   void shutdown() override { pool_.reset(); }

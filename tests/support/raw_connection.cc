@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fabric/socket.h"
+
 namespace ems::testing {
 namespace {
 
@@ -30,11 +32,11 @@ Result<int> ConnectTcp(const std::string& address) {
   peer.sin_port = htons(port);
   peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return Error(StatusCode::kUnavailable, "socket: {}", strerror(errno));
+  if (fd < 0) return Error(StatusCode::kUnavailable, "socket: {}", fabric::ErrnoText(errno));
   if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) {
     const int error = errno;
     close(fd);
-    return Error(StatusCode::kUnavailable, "connect to {}: {}", address, strerror(error));
+    return Error(StatusCode::kUnavailable, "connect to {}: {}", address, fabric::ErrnoText(error));
   }
   return fd;
 }

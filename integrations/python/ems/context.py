@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import List
 
 from ems import _ems, tensors
+from ems.errors import InvalidArgument
 
 
 @dataclass
@@ -44,6 +45,7 @@ class KvLayout:
             raise ValueError(f'{len(layers)} layers and {len(groups)} groups')
         described = [(group, [tensors.paged(tensor, order) for tensor in layer]) for group, layer in zip(groups, layers)]
         self._native = _ems.KvLayout(described, layers)
+        self._fingerprint = self._native.fingerprint
 
     @property
     def layers(self):
@@ -56,7 +58,7 @@ class KvLayout:
     @property
     def fingerprint(self):
         """Equal texts, equal bytes of a block: belongs into ContextCache(kv_layout=…)."""
-        return self._native.fingerprint
+        return self._fingerprint
 
     def slots(self, group=0):
         return self._native.slots(group)
@@ -82,6 +84,7 @@ class ContextCache:
                  durability=''):
         pairs = custom.items() if hasattr(custom, 'items') else custom
         self._client = client
+        self._kv_layout = kv_layout
         self._hasher = _ems.BlockHasher(
             model=model, dtype=dtype, kv_layout=kv_layout, tp_rank=tp_rank, tp_size=tp_size, pp_rank=pp_rank,
             pp_size=pp_size, lora=lora, cache_salt=cache_salt, multimodal_hashes=list(multimodal_hashes),
@@ -122,16 +125,20 @@ class ContextCache:
 
         Where block i lies: `runs[i]` is a list of (start slot, tokens), or for several layer groups a list of such
         lists; or `slot_mapping` is the slots token by token, `tokens` a block (this cache's block_tokens).
+        Raises InvalidArgument when kv_layout is not the layout's fingerprint, or a slot would be written twice.
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
         return LoadResult(*self._native.load_paged(layout._native, keys, runs, timeout))
 
     def save_paged(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, timeout=None):
-        """Gathers blocks from the tensors of a KvLayout; arguments as load_paged's."""
+        """Gathers blocks from the tensors of a KvLayout; arguments as load_paged's. A slot may be read twice."""
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
         return SaveResult(*self._native.save_paged(layout._native, keys, runs, timeout))
 
     def _runs(self, layout, keys, slot_mapping, runs, tokens):
+        # Keys that do not name the layout would meet another layout's bytes of the same length.
+        if self._kv_layout != layout.fingerprint:
+            raise InvalidArgument(f'the cache has kv_layout "{self._kv_layout}", the layout is "{layout.fingerprint}"')
         if (runs is None) == (slot_mapping is None):
             raise ValueError('give either slot_mapping or runs')
         if runs is None:

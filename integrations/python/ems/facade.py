@@ -13,6 +13,7 @@ from ems.context_caching import ContextCaching
 from ems.errors import Error
 
 _ID_CHARS_MAX = 512
+_WORLD_SIZE_MAX = 2 ** 32 - 1
 _INIT_TIMEOUT = 3.0
 
 
@@ -58,18 +59,26 @@ def _need_int(config, name, low, high=None):
     return value
 
 
+def _encodable(name, value):
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid(f'{name} has surrogates, which no UTF-8 has') from None
+    return value
+
+
 def _need_id(name, value):
     if not isinstance(value, str) or not 0 < len(value) <= _ID_CHARS_MAX:
         raise invalid(f'{name} must be a str of 1 to {_ID_CHARS_MAX} characters: {value!r}')
-    return value
+    return _encodable(name, value)
 
 
 def _domain(config, access_id, access_key):
     """What names of blocks are mixed with, so that those of others never meet them."""
     _need_int(config, 'rank_id', 0)
     _need_int(config, 'device_id', 0)
-    tp_size = _need_int(config, 'tp_world_size', 1)
-    pp_size = _need_int(config, 'pp_world_size', 1)
+    tp_size = _need_int(config, 'tp_world_size', 1, _WORLD_SIZE_MAX)
+    pp_size = _need_int(config, 'pp_world_size', 1, _WORLD_SIZE_MAX)
     domain = {'model': _need_id('model_id', config.model_id), 'tp_size': tp_size, 'pp_size': pp_size, 'tp_rank': 0,
               'pp_rank': 0, 'cache_salt': access_key}
     if isinstance(config, CcConfig):
@@ -106,6 +115,7 @@ def _domains(config):
     access_key = config.access_key or ''
     if not isinstance(access_key, str) or len(access_key) > 256:
         raise invalid('access_key must be a str of 256 characters at most')
+    _encodable('access_key', access_key)
     return tuple(None if one is None else _domain(one, access_id, access_key) for one in (old, new))
 
 
@@ -152,7 +162,9 @@ class Ems:
                 raise invalid('Ems is initialised already, with another configuration')
             try:
                 process.connecting()
-                Ems._opened = _Opened(domains, (default_controller(), default_namespace()))
+                where = (_encodable('EMS_CONTROLLER', default_controller()),
+                         _encodable('EMS_NAMESPACE', default_namespace()))
+                Ems._opened = _Opened(domains, where)
             except Error as error:
                 if error.code in ('INVALID_ARGUMENT', 'PERMISSION_DENIED', 'INTERNAL', 'FAILED_PRECONDITION'):
                     raise of_status(error.code, str(error)) from error
@@ -178,7 +190,8 @@ class Ems:
 
     @staticmethod
     def shutdown():
-        """Not in the original: ends the connection. Requests that wait are over; init may be called again."""
+        """Not in the original: ends the connection. Requests that wait are over, those that run are waited for: after
+        it nothing is written into memory. init may be called again."""
         with Ems._lock:
             opened, Ems._opened = Ems._opened, None
         if opened is not None:

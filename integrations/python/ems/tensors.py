@@ -4,9 +4,7 @@ Understood are numpy arrays, and whatever has data_ptr(), shape, stride() and el
 of accelerators whose memory is mapped into this process.
 """
 
-# Element types that only move, by their size: bytes are bytes.
-_BY_SIZE = {1: 'uint8', 2: 'bfloat16', 4: 'float32'}
-_KNOWN = {'float32', 'float16', 'bfloat16', 'float8_e4m3fn', 'float8_e5m2', 'int8', 'uint8'}
+from ems.errors import InvalidArgument
 
 
 def _parts(tensor):
@@ -36,6 +34,12 @@ def _refuse_far(tensor):
         raise BufferError(f'a tensor on {device} has no address in this process; copy it to the CPU first')
 
 
+def _refuse_read_only(tensor):
+    """Raises InvalidArgument for an array that may not be written: loads go by its address, which nothing guards."""
+    if getattr(tensor, '__array_interface__', {'data': (0, False)})['data'][1]:
+        raise InvalidArgument('the array is read-only')
+
+
 def contiguous_span(tensor):
     """(address, bytes) of a contiguous tensor; called by the extension module for what has no buffer protocol.
 
@@ -55,8 +59,10 @@ def paged(tensor, order='NHD'):
     """The fields of a paged KV tensor: [blocks, block tokens, heads, head size], or without heads (3 dimensions).
 
     order='HND': [blocks, heads, block tokens, head size]. An empty tensor has no bytes. The last dimension must be dense.
+    A dtype that is none of KV is refused by the extension module, with InvalidArgument.
     """
     _refuse_far(tensor)
+    _refuse_read_only(tensor)
     address, shape, strides, element = _parts(tensor)
     if len(shape) == 3:
         heads_at = 1 if order == 'HND' else 2
@@ -73,12 +79,7 @@ def paged(tensor, order='NHD'):
         raise ValueError('the last dimension of a KV tensor must be dense')
     token, head = (2, 1) if order == 'HND' else (1, 2)
     name = str(getattr(tensor, 'dtype', '')).rsplit('.', maxsplit=1)[-1]
-    head_size = shape[3]
-    if name not in _KNOWN:
-        if element not in _BY_SIZE:
-            head_size, element = head_size * element, 1
-        name = _BY_SIZE[element]
-    return {'data': address, 'bytes': _extent(shape[:3], strides[:3], head_size * element), 'dtype': name,
+    return {'data': address, 'bytes': _extent(shape[:3], strides[:3], shape[3] * element), 'dtype': name,
             'order': order, 'blocks': shape[0], 'block_tokens': shape[token], 'heads': shape[head],
-            'head_size': head_size, 'block_stride': strides[0], 'token_stride': strides[token],
+            'head_size': shape[3], 'block_stride': strides[0], 'token_stride': strides[token],
             'head_stride': strides[head]}

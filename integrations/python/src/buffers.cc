@@ -54,6 +54,20 @@ int64_t IntOf(PyObject* item, const char* what) {
   Refuse(PyExc_OverflowError, fmt::format("an int of {} does not fit 64 bits", what));
 }
 
+// Whether elements of a struct-module format are, or have, references to Python objects.
+bool HasObjects(const char* format) {
+  bool in_name = false;  // ":name:" follows a field of a struct
+  for (; format != nullptr && *format != '\0'; ++format) {
+    if (*format == ':') in_name = !in_name;
+    if (*format == 'O' && !in_name) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void RefuseObjects() {
+  Refuse(PyExc_TypeError, "memory of Python objects has no bytes to move, but addresses");
+}
+
 }  // namespace
 
 BufferSet::~BufferSet() {
@@ -72,9 +86,19 @@ void BufferSet::AddValue(py::handle object) {
 void BufferSet::AddOne(py::handle object) {
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
     Py_buffer view;
-    const int flags = access_ == Access::kWrite ? PyBUF_WRITABLE : PyBUF_SIMPLE;
-    if (PyObject_GetBuffer(object.ptr(), &view, flags | PyBUF_C_CONTIGUOUS) != 0) PassOn();
-    held_.push_back(view);
+    const int flags =
+        PyBUF_C_CONTIGUOUS | (access_ == Access::kWrite ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+    if (PyObject_GetBuffer(object.ptr(), &view, flags | PyBUF_FORMAT) != 0) {
+      // numpy has no format for some elements (times, bfloat16): their bytes are to be had without.
+      PyErr_Clear();
+      if (PyObject_GetBuffer(object.ptr(), &view, flags) != 0) PassOn();
+      held_.push_back(view);
+      const py::object dtype = py::getattr(object, "dtype", py::none());
+      if (py::getattr(dtype, "hasobject", py::none()).ptr() == Py_True) RefuseObjects();
+    } else {
+      held_.push_back(view);
+      if (HasObjects(view.format)) RefuseObjects();
+    }
     parts_.emplace_back(static_cast<std::byte*>(view.buf), static_cast<size_t>(view.len));
     return;
   }

@@ -26,7 +26,8 @@ class BufferSet final {
   BufferSet& operator=(const BufferSet&) = delete;
 
   // Appends the memory of one value: `object`, or each entry of it when it is a list or tuple.
-  // Raises TypeError, BufferError  no memory to be had, read-only for kWrite, or not contiguous
+  // Raises TypeError, BufferError  no memory to be had, or of Python objects, read-only for kWrite,
+  // or not contiguous
   void AddValue(pybind11::handle object);
 
   size_t values() const { return value_ends_.size(); }

@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "ems_context/paged_block.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/cc_pool.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
 #include "integrations/python/src/errors.h"
+#include "integrations/python/src/gil_release.h"
 
 namespace ems::python {
 
@@ -31,7 +33,8 @@ class PyPool final {
   void Close() {
     std::shared_ptr<CcPool> last = std::move(pool_);
     pool_.reset();
-    const py::gil_scoped_release free;
+    const GilRelease free;
+    if (last != nullptr) last->Close();
     last.reset();
   }
   // As PyClient::Abandon.
@@ -161,6 +164,20 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
   }
 }
 
+// What is asked of runs beyond each of them: a load must write each slot once.
+void CheckSlots(const CcBatch& batch) {
+  std::vector<context::PagedBlock> blocks(batch.names.size());
+  size_t begin = 0;
+  for (size_t i = 0; i < batch.run_ends.size(); begin = batch.run_ends[i++]) {
+    blocks[i % blocks.size()].runs.emplace_back(
+        batch.runs.begin() + static_cast<ptrdiff_t>(begin),
+        batch.runs.begin() + static_cast<ptrdiff_t>(batch.run_ends[i]));
+  }
+  const auto use = batch.is_load ? context::SlotUse::kWrite : context::SlotUse::kRead;
+  const Status status = context::CheckBlocks(*batch.layout, blocks, use);
+  if (!status.ok()) Invalid(std::string(Message(status)));
+}
+
 void SetOptions(bool is_load, int64_t timeout_ms, bool local_only, CcBatch* batch) {
   batch->is_load = is_load;
   batch->local_only = local_only && is_load;
@@ -181,6 +198,7 @@ CcBatch SlotBatch(bool is_load, const PyLayout& layout, py::handle slot_mapping,
   } else {
     AddChunks(*layout.layout, chunk_descs, &batch);
   }
+  CheckSlots(batch);
   return batch;
 }
 
@@ -229,7 +247,7 @@ py::tuple Answer(const CcOutcome& outcome) {
 py::tuple Run(const PyPool& self, const CcBatch& batch) {
   CcOutcome outcome{0, batch.names.size(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     outcome = pool->Run(batch);
     pool.reset();
   }
@@ -249,7 +267,7 @@ py::tuple Exists(const PyPool& self, const py::object& hashes, int64_t timeout_m
   batch.names = HashNames(hashes);
   CcOutcome outcome{0, batch.names.size(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     outcome = pool->Exists(batch);
     pool.reset();
   }
@@ -277,7 +295,7 @@ PyPool Open(const std::string& controller, const std::string& name_space, const 
             const py::object& start_timeout) {
   const CcPoolOptions options = OptionsOf(controller, name_space, domain, start_timeout);
   Result<std::unique_ptr<CcPool>> pool = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return CcPool::Open(options);
   }();
   return PyPool(ValueOrRaise(std::move(pool)));
@@ -285,14 +303,14 @@ PyPool Open(const std::string& controller, const std::string& name_space, const 
 
 bool Probe(const std::string& controller, const std::string& name_space) {
   const CcPoolOptions options = OptionsOf(controller, name_space, py::dict(), py::none());
-  const py::gil_scoped_release free;
+  const GilRelease free;
   return CcPool::Probe(options);
 }
 
 bool Healthy(const PyPool& self) {
   std::shared_ptr<CcPool> pool = self.Use();
   if (pool == nullptr) return false;
-  const py::gil_scoped_release free;
+  const GilRelease free;
   const bool healthy = pool->Healthy();
   pool.reset();
   return healthy;
@@ -305,7 +323,7 @@ void BindCc(py::module_& module) {
       .def("ready", &CcOperation::Ready)
       .def("wait", [](const std::shared_ptr<CcOperation>& self) {
         const CcOutcome outcome = [&] {
-          const py::gil_scoped_release free;
+          const GilRelease free;
           return self->Wait();
         }();
         return Answer(outcome);

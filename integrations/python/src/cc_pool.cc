@@ -192,7 +192,31 @@ CcPool::CcPool(std::unique_ptr<Client> client, context::BlockHasher hasher)
       host_id_(fabric::HostId()),
       threads_("ems-cc", kThreads, kQueueMax) {}
 
-CcPool::~CcPool() { closing_.store(true, std::memory_order_relaxed); }
+CcPool::~CcPool() { Close(); }
+
+void CcPool::Close() {
+  auto work = work_.Lock();
+  work->closing = true;
+  work.Wait(idle_, [](const Work& now) { return now.batches == 0; });
+}
+
+bool CcPool::Enter() {
+  auto work = work_.Lock();
+  if (work->closing) return false;
+  ++work->batches;
+  return true;
+}
+
+void CcPool::Leave() {
+  auto work = work_.Lock();
+  // Under the lock: whoever waits may end the pool as soon as it is let go.
+  if (--work->batches == 0) idle_.notify_all();
+}
+
+bool CcPool::IsClosing() {
+  auto work = work_.Lock();
+  return work->closing;
+}
 
 Result<std::unique_ptr<CcPool>> CcPool::Open(const CcPoolOptions& options) {
   // Before anything is dialled: a bad domain stays one.
@@ -219,20 +243,28 @@ bool CcPool::Healthy() {
 std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
   const size_t total = batch.names.size();
   const Deadline deadline = Deadline::After(batch.timeout);
+  if (!Enter()) return CcOperation::Missed(total);
   auto operation = std::make_shared<CcOperation>(total, deadline);
   const bool queued = threads_.TrySubmit([this, operation, deadline, batch = std::move(batch)] {
     if (operation->Begin()) operation->Finish(RunUntil(batch, deadline));
+    Leave();
   });
-  if (!queued) operation->Finish({0, total, OkStatus()});
+  if (!queued) {
+    operation->Finish({0, total, OkStatus()});
+    Leave();
+  }
   return operation;
 }
 
 CcOutcome CcPool::Run(const CcBatch& batch) {
-  return RunUntil(batch, Deadline::After(batch.timeout));
+  if (!Enter()) return {0, batch.names.size(), {}};
+  CcOutcome outcome = RunUntil(batch, Deadline::After(batch.timeout));
+  Leave();
+  return outcome;
 }
 
 CcOutcome CcPool::RunUntil(const CcBatch& batch, Deadline deadline) {
-  if (closing_.load(std::memory_order_relaxed) || !Allow()) return {0, batch.names.size(), {}};
+  if (IsClosing() || !Allow()) return {0, batch.names.size(), {}};
   return batch.is_load ? Load(batch, deadline) : Save(batch, deadline);
 }
 
@@ -294,7 +326,7 @@ CcOutcome CcPool::Exists(const CcBatch& batch) {
   const size_t total = batch.names.size();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
-  if (keys->empty() || !Allow()) return {0, total, {}};
+  if (keys->empty() || IsClosing() || !Allow()) return {0, total, {}};
   RoutedStore store(client_.get(), *keys, batch.routes);
   context::ContextCache cache(&store);
   const context::LookupResult result = cache.Lookup(*keys, {.timeout = batch.timeout});

@@ -7,7 +7,6 @@
 // second, then one is let through to see. Bound: 4 batches run at a time, 4096 wait; each is over
 // at its deadline.
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -90,10 +89,14 @@ class CcPool final {
  public:
   // Errors: kInvalidArgument  the domain; and those of Client::Connect
   static Result<std::unique_ptr<CcPool>> Open(const CcPoolOptions& options);
-  // Batches that wait are over at once, as misses; those that run have their deadlines.
-  ~CcPool();
+  ~CcPool();  // closes
   CcPool(const CcPool&) = delete;
   CcPool& operator=(const CcPool&) = delete;
+
+  // Ends the work, whoever else holds the pool: what comes is a miss, batches that wait are over as
+  // misses, and those that run are waited for, their deadlines at most. After it no batch touches
+  // memory any more.
+  void Close();
 
   // On the caller's thread.
   CcOutcome Run(const CcBatch& batch);
@@ -110,6 +113,10 @@ class CcPool final {
 
  private:
   CcPool(std::unique_ptr<Client> client, context::BlockHasher hasher);
+  // A batch comes, unless the pool is closing, and goes.
+  bool Enter();
+  void Leave();
+  bool IsClosing();
   CcOutcome RunUntil(const CcBatch& batch, Deadline deadline);
   // Keys of the blocks, up to the first that must not be asked for.
   Result<std::vector<std::string>> KeysOf(const CcBatch& batch) const;
@@ -123,6 +130,10 @@ class CcPool final {
   // Whether these keys lie on all servers, or on four.
   bool SpeaksForAll(const std::vector<std::string>& routes) const;
 
+  struct Work {
+    bool closing = false;
+    size_t batches = 0;  // that wait or run
+  };
   struct Breaker {
     int failures = 0;
     TimePoint closed_until{};
@@ -131,7 +142,8 @@ class CcPool final {
   const context::BlockHasher hasher_;
   const std::string host_id_;
   Guarded<Breaker> breaker_;
-  std::atomic<bool> closing_{false};
+  Guarded<Work> work_;
+  std::condition_variable idle_;
   ThreadPool threads_;  // last: its end waits for what runs
 };
 

@@ -11,6 +11,7 @@
 
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/errors.h"
+#include "integrations/python/src/gil_release.h"
 
 namespace ems::python {
 
@@ -138,7 +139,7 @@ void BindMemory(py::module_& module) {
       .def("verify",
            [](const PyView& self) {
              const Status status = [&] {
-               const py::gil_scoped_release free;
+               const GilRelease free;
                return self.view.Verify();
              }();
              RaiseIfError(status);
@@ -173,7 +174,7 @@ std::unique_ptr<PyClient> Connect(const std::string& controller, const std::stri
   options.staging_bytes = staging_bytes;
   options.shm_token = shm_token;
   Result<std::unique_ptr<Client>> client = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return Client::Connect(options);
   }();
   return std::make_unique<PyClient>(ValueOrRaise(std::move(client)));
@@ -187,7 +188,7 @@ void Put(const PyClient& self, const std::string& key, const py::object& value, 
   const PutOptions options = WriteOptions(overwrite, durability, timeout, route);
   const std::vector<ConstBytes> parts = ReadOnly(buffers.value(0));
   const Status status = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Put(key, std::span<const ConstBytes>(parts), options);
   }();
   RaiseIfError(status);
@@ -198,7 +199,7 @@ py::object Get(const PyClient& self, const std::string& key, const py::object& t
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   const Result<std::string> value = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Get(key, options);
   }();
   if (value.ok()) return py::bytes(*value);
@@ -214,7 +215,7 @@ py::object GetInto(const PyClient& self, const std::string& key, const py::objec
   buffers.AddValue(into);
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   const Result<uint64_t> length = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Get(key, MutableBuffers(buffers.value(0)), options);
   }();
   if (length.ok()) return py::int_(*length);
@@ -230,7 +231,7 @@ bool GetRange(const PyClient& self, const std::string& key, uint64_t offset, con
   buffers.AddValue(into);
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   const Status status = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->GetRange(key, offset, MutableBuffers(buffers.value(0)), options);
   }();
   if (!status.ok() && !IsMiss(status)) Raise(status);
@@ -242,7 +243,7 @@ py::object View(const PyClient& self, const std::string& key, const py::object& 
   auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   Result<ObjectView> view = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->GetView(key, options);
   }();
   if (!view.ok()) {
@@ -260,7 +261,7 @@ py::object Stat(const PyClient& self, const std::string& key, const py::object& 
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
   const Result<uint64_t> length = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Stat(key, options);
   }();
   if (length.ok()) return py::int_(*length);
@@ -273,7 +274,7 @@ bool Exists(const PyClient& self, const std::string& key, const py::object& time
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", touch, route);
   Result<bool> there = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Exists(key, options);
   }();
   return ValueOrRaise(std::move(there));
@@ -284,7 +285,7 @@ bool Remove(const PyClient& self, const std::string& key, const py::object& time
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
   const Status status = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->Remove(key, options);
   }();
   if (!status.ok() && !IsMiss(status)) Raise(status);
@@ -310,7 +311,7 @@ py::list MultiPut(const PyClient& self, const py::iterable& pairs, bool overwrit
   }
   const PutOptions options = WriteOptions(overwrite, durability, timeout, "");
   const std::vector<Status> results = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->MultiPut(items, options);
   }();
   py::list list;
@@ -335,7 +336,7 @@ py::list MultiGetInto(const PyClient& self, const py::iterable& pairs, const py:
   }
   const GetOptions options = ReadOptions(timeout, verify, touch, "");
   const std::vector<Result<uint64_t>> results = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->MultiGet(items, options);
   }();
   py::list list;
@@ -354,7 +355,7 @@ std::vector<bool> MultiExists(const PyClient& self, const py::iterable& wanted,
   const auto client = self.Use();
   const std::vector<std::string> keys = KeysOf(wanted);
   const GetOptions options = ReadOptions(timeout, "", true, "");
-  const py::gil_scoped_release free;
+  const GilRelease free;
   std::vector<bool> there;
   for (const auto& one : client->MultiExists(ItemsOf(keys), options)) {
     there.push_back(one.ok() && *one);
@@ -367,7 +368,7 @@ std::vector<bool> MultiRemove(const PyClient& self, const py::iterable& wanted,
   const auto client = self.Use();
   const std::vector<std::string> keys = KeysOf(wanted);
   const GetOptions options = ReadOptions(timeout, "", false, "");
-  const py::gil_scoped_release free;
+  const GilRelease free;
   std::vector<bool> removed;
   for (const Status& one : client->MultiRemove(ItemsOf(keys), options)) removed.push_back(one.ok());
   return removed;
@@ -376,7 +377,7 @@ std::vector<bool> MultiRemove(const PyClient& self, const py::iterable& wanted,
 PyStaging Allocate(const PyClient& self, uint64_t bytes) {
   const auto client = self.Use();
   Result<StagingBuffer> buffer = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return client->AllocateBuffer(bytes);
   }();
   return PyStaging{.buffer = ValueOrRaise(std::move(buffer))};
@@ -408,7 +409,7 @@ std::shared_ptr<Client> PyClient::Use() const {
 void PyClient::Close() {
   std::shared_ptr<Client> last = std::move(client_);
   client_.reset();
-  const py::gil_scoped_release free;
+  const GilRelease free;
   last.reset();
 }
 

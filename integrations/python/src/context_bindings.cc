@@ -8,9 +8,11 @@
 
 #include "ems_context/block_hash.h"
 #include "ems_context/context_cache.h"
+#include "ems_context/paged_block.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/errors.h"
+#include "integrations/python/src/gil_release.h"
 #include "integrations/python/src/memory_probe.h"
 
 namespace ems::python {
@@ -130,7 +132,7 @@ std::unique_ptr<PyCache> MakeCache(const PyClient& client, uint32_t block_tokens
 size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeout) {
   const std::vector<std::string> keys = KeysOf(wanted);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
-  const py::gil_scoped_release free;
+  const GilRelease free;
   return self.cache.Lookup(keys, options).leading_blocks;
 }
 
@@ -139,7 +141,7 @@ py::tuple Looked(PyCache& self, const PyHasher& hasher, const py::object& tokens
   const std::vector<int32_t> ids = TokensOf(tokens);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
   const context::LookupResult result = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return self.cache.Lookup(hasher.hasher, ids, options);
   }();
   return py::make_tuple(result.leading_blocks, BytesOf(result.keys));
@@ -173,7 +175,7 @@ py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
                     const CallOptions& options) {
   std::vector<MutableBuffers> into(parts.begin(), parts.end());
   const context::LoadResult result = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return self.cache.Load(keys, into, options);
   }();
   return Answer(result);
@@ -189,7 +191,7 @@ py::tuple SaveParts(PyCache& self, const std::vector<std::string>& keys,
   values.reserve(read_only.size());
   for (const auto& block : read_only) values.emplace_back(std::span<const ConstBytes>(block));
   const context::SaveResult result = [&] {
-    const py::gil_scoped_release free;
+    const GilRelease free;
     return self.cache.Save(keys, values, options);
   }();
   return Answer(result);
@@ -210,19 +212,25 @@ py::tuple MoveBuffers(PyCache& self, const py::iterable& wanted, const py::itera
 }
 
 // `runs`: for each block, for each group, a list of (start slot, tokens).
-template <Move move>
+template <context::SlotUse use, Move move>
 py::tuple MovePaged(
     PyCache& self, const PyLayout& layout, const py::iterable& wanted,
     const std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>& runs,
     const py::object& timeout) {
   const std::vector<std::string> keys = KeysOf(wanted);
-  std::vector<std::vector<MutableBytes>> parts;
+  std::vector<context::PagedBlock> blocks;
   for (const auto& block : runs) {
-    parts.emplace_back();
-    for (uint32_t group = 0; group < block.size(); ++group) {
-      std::vector<context::SlotRun> slots;
-      for (const auto& [start, tokens] : block[group]) slots.push_back({start, tokens});
-      RaiseIfError(layout.layout->AppendParts(group, slots, &parts.back()));
+    blocks.emplace_back();
+    for (const auto& group : block) {
+      auto& slots = blocks.back().runs.emplace_back();
+      for (const auto& [start, tokens] : group) slots.push_back({start, tokens});
+    }
+  }
+  RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
+  std::vector<std::vector<MutableBytes>> parts(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (uint32_t group = 0; group < blocks[i].runs.size(); ++group) {
+      RaiseIfError(layout.layout->AppendParts(group, blocks[i].runs[group], &parts[i]));
     }
   }
   std::vector<std::span<const MutableBytes>> spans(parts.begin(), parts.end());
@@ -280,8 +288,8 @@ void BindContext(py::module_& module) {
       .def("lookup_tokens", &Looked)
       .def("load", &MoveBuffers<Access::kWrite, &LoadParts>)
       .def("save", &MoveBuffers<Access::kRead, &SaveParts>)
-      .def("load_paged", &MovePaged<&LoadParts>)
-      .def("save_paged", &MovePaged<&SaveParts>)
+      .def("load_paged", &MovePaged<context::SlotUse::kWrite, &LoadParts>)
+      .def("save_paged", &MovePaged<context::SlotUse::kRead, &SaveParts>)
       .def("stats", &Stats);
 }
 

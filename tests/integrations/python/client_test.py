@@ -60,6 +60,21 @@ class ClientTest(unittest.TestCase):
             self.client.get_into('refused', b'read-only')
         self.assertIsNone(self.client.get('refused'))
 
+    def test_memory_of_python_objects_is_refused(self):
+        objects = numpy.array(['a', None], dtype=object)
+        fields = numpy.zeros(2, dtype=[('n', numpy.int32), ('any', object)])
+        mixed = numpy.zeros(2, dtype=[('when', 'M8[s]'), ('any', object)])  # without a format
+        for array in (objects, memoryview(objects), fields, mixed, [b'bytes', objects]):
+            with self.assertRaises(TypeError):
+                self.client.put('objects', array)
+        with self.assertRaises(TypeError):
+            self.client.get_into('objects', objects)
+        self.assertFalse(self.client.exists('objects'))
+        for name, array in (('times', numpy.array([5, 6], dtype='M8[s]')),
+                            ('names', numpy.zeros(3, dtype=[('O', numpy.int8)]))):
+            self.client.put(name, array)
+            self.assertEqual(self.client.get(name), array.tobytes())
+
     @unittest.skipIf(torch is None, 'torch is not installed')
     def test_torch_tensors_on_the_cpu(self):
         tensor = torch.arange(1000, dtype=torch.bfloat16)
@@ -180,6 +195,22 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises((ems.errors.Unavailable, ems.errors.DeadlineExceeded)):
             ems.Client('127.0.0.1:1', start_timeout=0.3)
 
+    def test_a_process_ends_while_its_daemon_threads_are_inside_calls(self):
+        script = ('import ems, sys, threading, time\n'
+                  'client = ems.Client(sys.argv[1]); client.put("at-exit", b"x" * 100000, overwrite=True)\n'
+                  'cache = ems.ContextCache(client, model="at-exit", block_tokens=16)\n'
+                  'def loop(call):\n'
+                  '    while True: call()\n'
+                  'for call in (lambda: client.get("at-exit"), lambda: client.get_into("at-exit", bytearray(100000)),\n'
+                  '             lambda: cache.lookup(list(range(32))), ems.Ems.check_health):\n'
+                  '    threading.Thread(target=loop, args=(call,), daemon=True).start()\n'
+                  'time.sleep(0.2)\n')
+        for _ in range(5):
+            run = subprocess.run([sys.executable, '-c', script, self.cluster.address],
+                                 env={**os.environ, 'EMS_CONTROLLER': self.cluster.address}, capture_output=True, text=True,
+                                 timeout=30, check=False)
+            self.assertEqual((run.returncode, run.stderr), (0, ''))
+
     def test_a_child_of_fork_is_told_and_ends(self):
         script = ('import ems, os, sys\n'
                   'early = os.fork()\n'
@@ -275,6 +306,41 @@ class ContextCacheTest(unittest.TestCase):
         key = cache.own_key('block')
         self.assertEqual(cache.save_paged(layout, [key], runs=[[[(0, 16)], [(8, 8)]]]).stored, 1)
         self.assertEqual(self.client.get(key), layers[0][0][0].tobytes() + layers[1][0][1].tobytes())
+
+    def test_a_slot_is_written_once_and_read_as_often_as_one_likes(self):
+        tensor = numpy.arange(4 * 16 * 8, dtype=numpy.float32).reshape(4, 16, 1, 8)
+        layout = ems.KvLayout([[tensor]])
+        cache = ems.ContextCache(self.client, model='twice', kv_layout=layout.fingerprint, block_tokens=16)
+        keys = cache.hash_tokens(range(32))
+        self.assertEqual(cache.save_paged(layout, keys, runs=[[(0, 16)], [(0, 16)]]).stored, 2)
+        before = tensor.copy()
+        for where in ({'runs': [[(16, 16)], [(31, 16)]]}, {'runs': [[(0, 8), (0, 8)], [(16, 16)]]},
+                      {'slot_mapping': list(range(16)) * 2}):
+            with self.assertRaisesRegex(ems.errors.InvalidArgument, 'slot'):
+                cache.load_paged(layout, keys, **where)
+        self.assertTrue((tensor == before).all())
+        self.assertEqual(cache.load_paged(layout, keys, runs=[[(16, 16)], [(32, 16)]]).leading_blocks, 2)
+
+    def test_a_cache_of_another_layout_is_refused(self):
+        layout = ems.KvLayout([[numpy.zeros((2, 16, 1, 8), numpy.float32)]])
+        for kv_layout in ('', 'another'):
+            cache = ems.ContextCache(self.client, model='unlike', kv_layout=kv_layout, block_tokens=16)
+            for call in (cache.load_paged, cache.save_paged):
+                with self.assertRaises(ems.errors.InvalidArgument) as caught:
+                    call(layout, cache.hash_tokens(range(16)), runs=[[(0, 16)]])
+                self.assertIn(f'"{kv_layout}"', str(caught.exception))
+                self.assertIn(layout.fingerprint, str(caught.exception))
+
+    def test_tensors_that_are_no_kv_are_refused(self):
+        for dtype in (object, 'float64', 'int64', 'uint16', 'bool', 'complex64', '>f4', 'M8[s]', [('n', 'f4')]):
+            with self.assertRaises(ems.errors.InvalidArgument):
+                ems.KvLayout([[numpy.zeros((2, 16, 1, 8), dtype)]])
+        for dtype in ('float32', 'float16', 'int8', 'uint8'):
+            self.assertEqual(ems.KvLayout([[numpy.zeros((2, 16, 1, 8), dtype)]]).layers, 1)
+        array = numpy.zeros((2, 16, 1, 8), numpy.float32)
+        array.flags.writeable = False
+        with self.assertRaisesRegex(ems.errors.InvalidArgument, 'read-only'):
+            ems.KvLayout([[array]])
 
     def test_layouts_that_make_no_sense_are_refused(self):
         for layers in ([], [[]], [[numpy.zeros((2, 16, 4))[:, :, ::2]]], [[numpy.zeros(5)]], [['tensor']]):

@@ -2,6 +2,7 @@
 import os
 import time
 import unittest
+from unittest import mock
 
 import numpy
 from cluster import Cluster
@@ -61,6 +62,13 @@ class DropInTest(unittest.TestCase):
                        {'rank_in_tp_group': 1}, {'pp_world_size': 2, 'rank_in_pp_group': 2}, {'llm_engine': ''},
                        {'kvcache_type': 'NONE'}):
             self.refuses(Ems.init, EmsConfig(cc_config=config(**fields)))
+        for fields in ({'model_id': '\ud800'}, {'llm_engine': 'vllm\udfff'}, {'tp_world_size': 2 ** 40},
+                       {'tp_world_size': 2 ** 40, 'rank_in_tp_group': 2 ** 39}, {'pp_world_size': 2 ** 70}):
+            self.refuses(Ems.init, EmsConfig(cc_config=config(**fields)))
+        for fields in ({'access_id': '\ud800'}, {'access_key': '\ud800'}):
+            self.refuses(Ems.init, EmsConfig(cc_config=config(), **fields))
+        with mock.patch.dict(os.environ, {'EMS_NAMESPACE': '\udcff'}):
+            self.refuses(Ems.init, EmsConfig(cc_config=config()))
         self.assertIsNone(Ems.get_cc())
 
     def test_init_again_with_the_same_is_nothing_and_with_another_refused(self):
@@ -110,6 +118,11 @@ class DropInTest(unittest.TestCase):
         self.assertEqual(cc.exists([1], OPTION).success, 0)
         for kvcache in (None, [], [[]], [['tensor']], [[numpy.zeros(5)]], 'kvcache', [[numpy.zeros((2, 4, 2, 8))[:, :, :, ::2]]]):
             self.refuses(cc.register_kvcache, kvcache)
+        read_only = numpy.zeros((BLOCKS, BLOCK_SIZE, 2, 8), numpy.float32)
+        read_only.flags.writeable = False
+        self.refuses(cc.register_kvcache, [[read_only]])
+        for dtype in (object, 'int64', 'uint16', 'bool'):
+            self.refuses(cc.register_kvcache, [[numpy.zeros((BLOCKS, BLOCK_SIZE, 2, 8), dtype)]])
         for device, pointer in (('cuda:0', None), ('npu:0', 4096)):
             far = NpuTensor((BLOCKS, BLOCK_SIZE, 2, 8), device=device)
             if pointer is not None:
@@ -117,6 +130,18 @@ class DropInTest(unittest.TestCase):
             self.refuses(cc.register_kvcache, [[far]])
         cc.register_kvcache([tuple(layer) for layer in layers()])
         self.refuses(cc.register_kvcache, layers())
+
+    def test_a_slot_is_loaded_into_once(self):
+        kvcache = layers()
+        kvcache[0][0].host()[:2] = 5
+        cc = self.open(config(model_id='twice'), kvcache)
+        self.assertEqual(cc.save(pages(0, 0), [1, 2], [4, 4], OPTION).success, 2)
+        for call in (cc.load, cc.async_load):
+            self.refuses(call, pages(3, 3), [1, 2], [4, 4], OPTION)
+            self.refuses(call, [12, 13, 14, 14], [1], [4], OPTION)
+            self.refuses(call, hashes=[1, 2], chunk_descs=[[(12, 4), (15, 4)]], option=OPTION)
+        self.assertFalse(kvcache[0][0].host()[3].any())
+        self.assertEqual(cc.load(pages(3, 4), [1, 2], [4, 4], OPTION).success, 2)
 
     def test_what_counts_is_contiguous_from_the_front(self):
         kvcache = layers()

@@ -168,6 +168,34 @@ class FaultTest(unittest.TestCase):
         finally:
             self.cluster.go_on()
 
+    def test_after_shutdown_nothing_is_written_though_another_thread_is_inside_a_call(self):
+        self.fill(0, 24)
+        self.assertEqual(self.cc.get_result(self.submit(self.cc.async_save, 0, 24, 0, 5000)).success, 24)
+        self.cluster.stand_still()
+        try:
+            # A synchronous load holds the pool for longer than the others run, so that shutdown is not the last to hold it.
+            holder = threading.Thread(target=self.load_or_time_out, args=(1500,))
+            holder.start()
+            time.sleep(0.2)  # until it is inside the call
+            futures = [self.submit(self.cc.async_load, 0, 24, HALF, 1000) for _ in range(8)]
+            self.assertFalse(any(self.cc.is_ready(future) for future in futures))
+            begin = time.monotonic()
+            Ems.shutdown()
+            self.assertTrue(all(self.cc.is_ready(future) for future in futures))
+            self.assertLess(time.monotonic() - begin, 1.5 + GRACE)
+            self.cluster.go_on()
+            holder.join()
+            self.assertEqual(self.submit(self.cc.async_load, 0, 24, HALF, 1000).result().success, 0)
+            self.assertFalse(any(tensor.host()[HALF:].any() for tensor in self.tensors))
+        finally:
+            self.cluster.go_on()
+
+    def load_or_time_out(self, timeout):
+        try:
+            self.cc.load(hashes=[0], chunk_descs=[[(HALF * BLOCK_SIZE, BLOCK_SIZE)]], option=CcKvOption(timeout=timeout))
+        except EmsException as error:
+            self.assertEqual(error.status_code(), EmsErrorCode.EMS_IO_TIMEOUT)
+
     def test_one_server_less_costs_its_blocks_only(self):
         self.fill(0, HALF)
         self.assertEqual(self.cc.get_result(self.submit(self.cc.async_save, 0, HALF, 0, 5000)).success, HALF)
