@@ -16,8 +16,8 @@ namespace ems::bench {
 namespace {
 
 using testing::Cluster;
-using testing::ProgramOutput;
 using ::testing::HasSubstr;
+using testing::ProgramOutput;
 constexpr Duration kBenchTimeout = std::chrono::seconds(100);
 
 class ContextCommandTest : public ::testing::Test {
