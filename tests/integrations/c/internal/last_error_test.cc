@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <new>
 #include <string>
 
@@ -47,7 +48,9 @@ TEST(LastErrorTest, NoExceptionGetsPastTheBoundary) {
             }),
             EMS_INTERNAL);
   EXPECT_NE(std::string(LastError()), "");
-  EXPECT_EQ(AtBoundary([]() -> ems_status { throw std::bad_alloc(); }), EMS_RESOURCE_EXHAUSTED);
+  const std::exception_ptr no_memory = std::make_exception_ptr(std::bad_alloc());
+  EXPECT_EQ(AtBoundary([&]() -> ems_status { std::rethrow_exception(no_memory); }),
+            EMS_RESOURCE_EXHAUSTED);
   EXPECT_STREQ(LastError(), "out of memory");
 }
 
