@@ -17,7 +17,7 @@ namespace ems {
 void SetCommonRocksDbOptions(std::string component, std::string what, rocksdb::Options* options);
 
 // Removes what an opening that met a full disk has left behind: RocksDB does not, and leaves more
-// each time.
+// each time. For a database that this process has just closed: another's drafts are its own.
 void RemoveRocksDbDrafts(const std::string& folder);
 
 }  // namespace ems

@@ -190,9 +190,8 @@ struct ControllerStore::Impl {
 
 rocksdb::Status ControllerStore::Impl::OpenDatabase(bool first) {
   rocksdb::DB* opened = nullptr;
-  const std::string path = fmt::format("{}/{}", folder, kDatabaseName);
-  RemoveRocksDbDrafts(path);
-  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(first), path, &opened);
+  const rocksdb::Status status =
+      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &opened);
   db.reset(opened);
   return status;
 }
@@ -224,6 +223,7 @@ Status ControllerStore::Impl::Mend() {
   mend_after = std::min(2 * mend_after, kMendEveryMax);
   mend_next = Clock::System().Now() + mend_after;
   db.reset();
+  RemoveRocksDbDrafts(fmt::format("{}/{}", folder, kDatabaseName));
   rocksdb::Status status = OpenDatabase(false);
   if (status.ok()) status = db->Write(Synced(), &*undo);
   if (!status.ok()) return WriteError(status);

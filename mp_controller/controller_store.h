@@ -51,7 +51,8 @@ class ControllerStore final {
 
   // Each is durable when it returns OK. When it does not, a restart may or may not find it; without
   // one it has not happened. Cost: one fsync.
-  // Errors: kUnavailable  the disk refuses; a later call tries again, once a second at most
+  // Errors: kUnavailable  the disk refuses; a later call tries again, after a second at
+  // first and every 15 s at most
   Status PutTerm(uint64_t term);
   // The view and its epoch; views older than the last kViewsKept go.
   Status PutView(const DhtView& view);

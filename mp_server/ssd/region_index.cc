@@ -146,7 +146,6 @@ Status RegionIndex::Impl::OpenDb() {
   // RocksDB would make it, too, but first warn that it is not there.
   std::error_code ignored;
   if (options.create) std::filesystem::create_directory(options.folder, ignored);
-  RemoveRocksDbDrafts(options.folder);
   rocksdb::DB* opened_db = nullptr;
   const rocksdb::Status opened =
       rocksdb::DB::Open(MakeOptions(options), options.folder, &opened_db);
@@ -180,6 +179,7 @@ const std::string& RegionIndex::folder() const { return impl_->options.folder; }
 
 Status RegionIndex::Reopen(bool create) {
   impl_->db.reset();
+  RemoveRocksDbDrafts(impl_->options.folder);
   impl_->options.create = create;
   const Status opened = impl_->OpenDb();
   impl_->broken.store(!opened.ok(), std::memory_order_release);

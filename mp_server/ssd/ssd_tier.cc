@@ -46,6 +46,12 @@ Result<uint64_t> ParseNumber(const std::string& text) {
   return Error(StatusCode::kDataLoss, "\"{}\" is no number", Printable(text));
 }
 
+TicketPtr FailedTicket() {
+  auto ticket = std::make_shared<Ticket>(nullptr);
+  ticket->Finish(false);
+  return ticket;
+}
+
 constexpr std::string_view kIndexName = "index";
 constexpr std::string_view kAsidePrefix = "index.corrupt.";
 
@@ -308,10 +314,7 @@ TicketPtr SsdTier::Put(const ObjectName& name, std::unique_ptr<DirtyObject> obje
                        std::function<void()> wake) {
   if (impl_->writer != nullptr)
     return impl_->writer->Put(name, std::move(object), durable, std::move(wake));
-  if (!durable) return nullptr;
-  auto ticket = std::make_shared<Ticket>(nullptr);
-  ticket->Finish(false);
-  return ticket;
+  return durable ? FailedTicket() : nullptr;
 }
 
 TicketPtr SsdTier::Remove(const ObjectName& name, std::function<void()> wake) {
@@ -319,10 +322,8 @@ TicketPtr SsdTier::Remove(const ObjectName& name, std::function<void()> wake) {
 }
 
 TicketPtr SsdTier::MakeDurable(const ObjectName& name, std::function<void()> wake) {
-  if (impl_->writer != nullptr) return impl_->writer->MakeDurable(name, std::move(wake));
-  auto ticket = std::make_shared<Ticket>(nullptr);
-  ticket->Finish(false);
-  return ticket;
+  return impl_->writer == nullptr ? FailedTicket()
+                                  : impl_->writer->MakeDurable(name, std::move(wake));
 }
 
 TicketPtr SsdTier::MakeForgotten(const ObjectName& name, std::function<void()> wake) {
