@@ -167,6 +167,8 @@ void Daemon::Signal(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
+bool Daemon::running() const { return pid_ > 0 && !PollExit(pid_fd_, Duration::zero()); }
+
 Result<int> Daemon::WaitExit(Duration timeout) {
   if (pid_ == 0) return Error(StatusCode::kFailedPrecondition, "{} does not run", options_.name);
   if (!PollExit(pid_fd_, timeout)) {

@@ -54,7 +54,7 @@ class Daemon final {
   Status WaitReady(Duration timeout);
   const ReadyInfo& ready() const { return ready_; }
 
-  bool running() const { return pid_ > 0; }
+  bool running() const;  // it has not ended, by itself either
   pid_t pid() const { return pid_; }
   void Signal(int signal) const;
   // The exit code, 128 + signal when one ended it.  Errors: kDeadlineExceeded  it still runs

@@ -96,7 +96,7 @@ class CrashRun final {
       Daemon& server = cluster_->server(0);
       const Result<int> died = server.WaitExit(armed_ ? 4 * run : run);
       if (died.ok()) ++report_.inside;
-      if (server.running()) server.Kill();
+      server.Kill();
       ++report_.kills;
       stop.Set();
     }
