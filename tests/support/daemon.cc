@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "fabric/socket.h"
 
 namespace ems::testing {
 namespace {
@@ -43,7 +44,7 @@ Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& 
   argv.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return Error(StatusCode::kInternal, "fork: {}", strerror(errno));
+  if (pid < 0) return Error(StatusCode::kInternal, "fork: {}", fabric::ErrnoText(errno));
   if (pid > 0) return pid;
 
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -58,7 +59,7 @@ Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& 
   }
   sigset_t none;
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
   execv(argv[0], argv.data());
   _exit(127);
 }
@@ -94,7 +95,7 @@ Result<ProgramOutput> RunProgram(const std::string& program, const std::vector<s
                                  Duration timeout) {
   char output[] = "/tmp/ems-run-XXXXXX";
   const int output_fd = mkstemp(output);
-  EMS_CHECK(output_fd >= 0, "mkstemp: {}", strerror(errno));
+  EMS_CHECK(output_fd >= 0, "mkstemp: {}", fabric::ErrnoText(errno));
   close(output_fd);
   const Result<pid_t> pid = Spawn(program, flags, output, std::nullopt);
   if (!pid.ok()) {
@@ -120,7 +121,7 @@ Result<Daemon> Daemon::Start(Options options) {
   EMS_ASSIGN_OR_RETURN(daemon.pid_, Spawn(daemon.options_.program, flags, daemon.LogPath(),
                                           daemon.options_.fd_limit));
   daemon.pid_fd_ = OpenPidFd(daemon.pid_);
-  EMS_CHECK(daemon.pid_fd_ >= 0, "pidfd_open: {}", strerror(errno));
+  EMS_CHECK(daemon.pid_fd_ >= 0, "pidfd_open: {}", fabric::ErrnoText(errno));
   return daemon;
 }
 

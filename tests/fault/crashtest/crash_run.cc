@@ -85,6 +85,7 @@ class CrashRun final {
     StopFlag stop;
     {
       std::vector<Thread> threads;
+      threads.reserve(static_cast<size_t>(options_.threads));
       for (int t = 0; t < options_.threads; ++t) {
         threads.emplace_back("crash-load", [this, t, &stop, seed = random_()] {
           std::mt19937_64 random(seed);
