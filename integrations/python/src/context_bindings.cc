@@ -210,6 +210,7 @@ py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& va
     read_only.emplace_back(held.value(i).begin(), held.value(i).end());
   }
   std::vector<ConstBuffers> buffers;
+  buffers.reserve(read_only.size());
   for (const auto& value : read_only) buffers.emplace_back(std::span<const ConstBytes>(value));
   const context::SaveResult result = [&] {
     const GilRelease free;
