@@ -84,6 +84,7 @@ NO_TEST = {
     'integrations/python/src/client_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/context_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/errors.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
+    'integrations/python/src/layer_load_bindings.cc': 'Python’s side; tests/integrations/python/layer_load_*test.py drive it',
     'integrations/python/src/memory_probe.cc': 'tests/integrations/python/drop_in_arguments_test.py gives it addresses of nobody',
     'integrations/python/src/module.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',
