@@ -42,7 +42,7 @@ DOORS = {
     'OpenSSL': (r'^openssl/', r'common/sha256\.cc', 'common/sha256.h'),
     'libcurl': (r'^curl/', r'ems_model/source/http_transfer\.cc', 'ems_model/source/http_transfer.h'),
     'gRPC': (r'^grpc(pp|\+\+)?/|\.grpc\.pb\.h$',
-             r'proto/.*|.*_service\.(h|cc)|.*/controller_client\.cc|mp_controller/controller\.cc',
+             r'proto/.*|.*_service\.(h|cc)|.*/controller_client\.cc|mp_controller/view/(control_channel|models_client)\.cc|mp_controller/controller\.cc',
              'mp_controller/view/controller_client.h'),
     'CLI11': (r'^CLI/', r'.*\bmain\.cc|(tools|bench|examples)/.*\.cc', 'an options struct, filled in main.cc'),
     'httplib': (r'^httplib\.h$', r'fabric/http_endpoint\.cc', 'fabric/http_endpoint.h'),
@@ -77,6 +77,7 @@ WORDS_IN_COMMENTS = {
 NO_TEST = {
     'mp_server/ssd/log_writer_care.cc': 'part of LogWriter; tests/mp_server/ssd/log_writer_test.cc drives it',
     'fabric/internal/rpc_staged_puts.cc': 'part of a connection; tests/fabric/rpc_server_test.cc drives it over sockets',
+    'mp_controller/view/control_channel.cc': 'arguments of gRPC; the tests of both clients dial with them',
     'mp_controller/controller_metrics.cc': 'declarations only; tests/e2e/status_pages_test.cc reads them',
     'mp_controller/controller_service.cc': 'tests/mp_controller/controller_test.cc drives it over real gRPC',
     'integrations/python/src/buffers.cc': 'Python’s side; tests/integrations/python drives it over real daemons',

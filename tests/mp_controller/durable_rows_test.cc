@@ -31,7 +31,8 @@ TEST(DurableRowsTest, AChangeIsThereAfterReopeningInOrder) {
   ASSERT_TRUE(rows->ForEach([&](std::string_view key, std::string_view value) {
                     found.push_back(fmt::format("{}={}", key, value));
                     return OkStatus();
-                  }).ok());
+                  })
+                  .ok());
   EXPECT_THAT(found, ElementsAre("a=1", "c=3", "d="));
   EXPECT_EQ(*rows->Get("c"), "3");
   EXPECT_EQ(rows->Get("b").status().code(), StatusCode::kNotFound);
