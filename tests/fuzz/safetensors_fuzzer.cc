@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string file(8, '\0');
   for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(uint64_t{size} >> (8 * i));
   file.append(ems::AsText(bytes));
-  for (const uint64_t data_bytes : {0, 4, 64, 4096}) {
+  for (const uint64_t data_bytes : {0u, 4u, 64u, 4096u}) {
     const auto parse =
         ems::model::ParseSafetensors(ems::AsBytes(file), file.size() + data_bytes, "fuzz");
     if (parse.ok()) ems::model::CheckTable(parse->table, file.size() + data_bytes);

@@ -51,10 +51,11 @@ TEST(SafetensorsTest, ReadsTensorsWithTheirPlacesInTheFile) {
 }
 
 TEST(SafetensorsTest, OrderOfTheHeaderPaddingAndUnknownFieldsDoNotMatter) {
-  const std::string file = SafetensorsFile(
-      R"({"z":{"data_offsets":[4,6],"extra":{"shape":[9],"deep":[[1]]},"shape":[2],"dtype":"U8","more":[1,"a"]},)"
-      R"("a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}       )",
-      6);
+  const std::string file =
+      SafetensorsFile(R"({"z":{"data_offsets":[4,6],"extra":{"shape":[9],"deep":[[1]]},)"
+                      R"("shape":[2],"dtype":"U8","more":[1,"a"]},)"
+                      R"("a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}       )",
+                      6);
   const auto parse = ParseSafetensors(AsBytes(file), file.size(), "m");
   ASSERT_TRUE(parse.ok()) << ToString(parse.status());
   ASSERT_EQ(parse->table.tensors.size(), 2u);
@@ -105,12 +106,35 @@ TEST(SafetensorsTest, LengthsThatCannotBeAreRefusedBeforeAnythingIsRead) {
               HasSubstr("m: 7 bytes are no safetensors file"));
 }
 
-TEST(SafetensorsTest, EachWayAHeaderCanBeWrongHasItsMessage) {
-  const struct {
-    const char* json;
-    uint64_t data_bytes;
-    const char* message;
-  } kCases[] = {
+struct WrongHeader {
+  std::string json;
+  uint64_t data_bytes;
+  const char* message;
+};
+void ExpectRefused(const std::vector<WrongHeader>& headers) {
+  for (const auto& [json, data_bytes, message] : headers) {
+    EXPECT_THAT(ErrorOf(SafetensorsFile(json, data_bytes)),
+                AllOf(HasSubstr("INVALID_ARGUMENT: m.safetensors: "), HasSubstr(message)))
+        << json;
+  }
+}
+
+// A header's entry, of JSON that need not be right.
+std::string Entry(std::string_view name, std::string_view dtype, std::string_view shape,
+                  std::string_view offsets) {
+  return fmt::format(R"("{}":{{"dtype":{},"shape":{},"data_offsets":{}}})", name, dtype, shape,
+                     offsets);
+}
+std::string Tensor(std::string_view dtype, std::string_view shape, std::string_view offsets) {
+  return "{" + Entry("a", dtype, shape, offsets) + "}";
+}
+std::string U8s(std::string_view a_shape, std::string_view a, std::string_view b_shape,
+                std::string_view b) {
+  return "{" + Entry("a", R"("U8")", a_shape, a) + "," + Entry("b", R"("U8")", b_shape, b) + "}";
+}
+
+TEST(SafetensorsTest, AHeaderThatIsNoObjectOfObjectsIsRefused) {
+  ExpectRefused({
       {"", 0, "does not begin with '{'"},
       {" {}", 0, "does not begin with '{'"},
       {"[]", 0, "does not begin with '{'"},
@@ -124,68 +148,58 @@ TEST(SafetensorsTest, EachWayAHeaderCanBeWrongHasItsMessage) {
       {R"({"__metadata__":{"n":1}})", 0, "metadata 'n' is no text"},
       {R"({"__metadata__":{"n":{}}})", 0, "metadata 'n' is no text"},
       {R"({"__metadata__":{"n":["x"]}})", 0, "metadata 'n' is no text"},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, "JSON key '__metadata__' appears twice"},
+      {R"({"a":{"x":[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]}})", 0, "nested deeper"},
+  });
+}
+
+TEST(SafetensorsTest, ATensorWhoseFieldsAreMissingOrOfAnotherTypeIsRefused) {
+  ExpectRefused({
       {R"({"a":{}})", 0, "tensor 'a' has no dtype"},
       {R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1, "tensor 'a' has no shape"},
       {R"({"a":{"dtype":"U8","shape":[1]}})", 1, "tensor 'a' has no data_offsets"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[]}})", 1,
-       "tensor 'a' has no data_offsets"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1,
-       "tensor 'a' has no second number in data_offsets"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1,
-       "data_offsets has more than 2 numbers"},
-      {R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,1]}})", 1,
-       "tensor 'a': unknown dtype 'F33'"},
-      {R"({"a":{"dtype":"Q4_0","shape":[32],"data_offsets":[0,18]}})", 18,
-       "tensor 'a': unknown dtype 'Q4_0'"},
-      {R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", 1, "tensor 'a': dtype is no text"},
-      {R"({"a":{"dtype":["U8"],"shape":[1],"data_offsets":[0,1]}})", 1,
-       "tensor 'a': dtype is no text"},
-      {R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":{"x":1},"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", 1,
-       "shape is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551617]}})", 1,
+      {Tensor(R"("U8")", "[1]", "[]"), 1, "tensor 'a' has no data_offsets"},
+      {Tensor(R"("U8")", "[1]", "[0]"), 1, "tensor 'a' has no second number in data_offsets"},
+      {Tensor(R"("U8")", "[1]", "[0,1,1]"), 1, "tensor 'a': data_offsets has more than 2 numbers"},
+      {Tensor(R"("F33")", "[1]", "[0,1]"), 1, "tensor 'a': unknown dtype 'F33'"},
+      {Tensor(R"("Q4_0")", "[32]", "[0,18]"), 18, "tensor 'a': unknown dtype 'Q4_0'"},
+      {Tensor("8", "[1]", "[0,1]"), 1, "tensor 'a': dtype is no text"},
+      {Tensor(R"(["U8"])", "[1]", "[0,1]"), 1, "tensor 'a': dtype is no text"},
+      {Tensor(R"("U8")", "1", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", R"({"x":1})", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", "[[1]]", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", "[-1]", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", "[1.0]", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", R"(["1"])", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", "null", "[0,1]"), 1, "shape is no list of whole numbers"},
+      {Tensor(R"("U8")", "[1]", "[0,18446744073709551617]"), 1,
        "data_offsets is no list of whole numbers"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[2,0]}})", 2,
-       "begins at 2 and ends before that, at 0"},
-      {R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,23]}})", 23,
-       "tensor 'a' has 23 bytes, but F32 of shape [2, 3] needs 24"},
-      {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
-       "tensor 'a': shape [4294967296, 4294967296] has more than 2^64 - 1 elements"},
-      {R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0,
-       "more than 2^64 - 1 bytes"},
-      {R"({"a":{"dtype":"F6_E2M3","shape":[3],"data_offsets":[0,3]}})", 3, "no multiple of 4"},
-      {R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})",
-       1, "ends at 18446744073709551615, beyond 2^64 - 1"},
-      {R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 8, "but the file ends at byte"},
-      {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", 9, "the tensors end at byte"},
-      {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[1,9]}})", 9, "1 bytes before tensor 'a'"},
-      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
-       7, "tensor 'b' begins at byte"},
-      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
-       4, "tensor 'b' begins at byte"},
-      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[3],"data_offsets":[5,8]}})",
-       8, "1 bytes before tensor 'b'"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+      {R"({"a":{"dtype":"U8","dtype":"I8"}})", 1, "JSON key 'dtype' appears twice"},
+      {"{" + Entry("a", R"("U8")", "[1]", "[0,1]") + "," + Entry("a", R"("U8")", "[1]", "[1,2]") +
+           "}",
        2, "JSON key 'a' appears twice"},
-      {R"({"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", 1,
-       "JSON key 'dtype' appears twice"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]}})",
-       1, "nested deeper"},
-  };
-  for (const auto& [json, data_bytes, message] : kCases) {
-    EXPECT_THAT(ErrorOf(SafetensorsFile(json, data_bytes)),
-                AllOf(HasSubstr("INVALID_ARGUMENT: m.safetensors: "), HasSubstr(message)))
-        << json;
-  }
+  });
+}
+
+TEST(SafetensorsTest, SizesThatDoNotFitTheTypeTheFileOrEachOtherAreRefused) {
+  ExpectRefused({
+      {Tensor(R"("U8")", "[2]", "[2,0]"), 2, "tensor 'a' begins at 2 and ends before that, at 0"},
+      {Tensor(R"("F32")", "[2,3]", "[0,23]"), 23,
+       "tensor 'a' has 23 bytes, but F32 of shape [2, 3] needs 24"},
+      {Tensor(R"("F32")", "[4294967296,4294967296]", "[0,0]"), 0,
+       "tensor 'a': shape [4294967296, 4294967296] has more than 2^64 - 1 elements"},
+      {Tensor(R"("F32")", "[4611686018427387904]", "[0,0]"), 0, "more than 2^64 - 1 bytes"},
+      {Tensor(R"("F6_E2M3")", "[3]", "[0,3]"), 3,
+       "tensor 'a': shape [3] has 3 elements, which is no multiple of 4"},
+      {Tensor(R"("U8")", "[18446744073709551615]", "[0,18446744073709551615]"), 1,
+       "tensor 'a' ends at 18446744073709551615, beyond 2^64 - 1"},
+      {Tensor(R"("U8")", "[9]", "[0,9]"), 8, "tensor 'a' has 9 bytes from byte"},
+      {Tensor(R"("U8")", "[8]", "[0,8]"), 9, "the tensors end at byte"},
+      {Tensor(R"("U8")", "[8]", "[1,9]"), 9, "1 bytes before tensor 'a'"},
+      {U8s("[4]", "[0,4]", "[4]", "[3,7]"), 7, "tensor 'b' begins at byte"},
+      {U8s("[4]", "[0,4]", "[4]", "[0,4]"), 4, "tensor 'b' begins at byte"},
+      {U8s("[4]", "[0,4]", "[3]", "[5,8]"), 8, "1 bytes before tensor 'b'"},
+  });
 }
 
 TEST(SafetensorsTest, NamesAndDimensionsAreBounded) {
@@ -202,7 +216,8 @@ TEST(SafetensorsTest, NamesAndDimensionsAreBounded) {
 TEST(SafetensorsIndexTest, MapsTensorsToShards) {
   const auto index = ParseSafetensorsIndex(
       R"({"metadata":{"total_size":1.5e10,"weight_map":{"x":1}},)"
-      R"("weight_map":{"b":"m-2.safetensors","a":"m-1.safetensors","c":"sub/m-2.safetensors","d":"m-2.safetensors"}})",
+      R"("weight_map":{"b":"m-2.safetensors","a":"m-1.safetensors","c":"sub/m-2.safetensors",)"
+      R"("d":"m-2.safetensors"}})",
       "model.safetensors.index.json");
   ASSERT_TRUE(index.ok()) << ToString(index.status());
   EXPECT_EQ(index->shards, (std::vector<std::string>{"m-1.safetensors", "m-2.safetensors",
