@@ -57,7 +57,7 @@ GgufBuilder Sample() {
             GgufList(kGgufArray, {GgufList(kGgufBool, {Packed<uint8_t>(1)}),
                                   GgufList(kGgufString, {GgufText("a")})}))
       .Add("norm", {5}, kF32, 20)
-      .Add("weight", {512, 3, 2}, kQ6_K, 12 * 210)
+      .Add("weight", {512, 3, 2}, kQ6_K, uint64_t{12} * 210)
       .Add("scalar", {}, kF32, 4)
       .Add("empty", {0, 4}, kF32, 0)
       .Add("last", {32}, kQ4_0, 18);
