@@ -121,14 +121,5 @@ class CopiesTest(unittest.TestCase):
             self.assertEqual(printed, '14 True\n14 True\n')
 
 
-class DocumentTest(unittest.TestCase):
-    def test_what_the_page_quotes_is_the_program_that_runs(self):
-        program = read(os.path.join(SOURCE_DIR, 'examples', 'c', 'kv_blocks.c'))
-        quoted = re.findall(r'```c\n(.*?)```', read(os.path.join(SOURCE_DIR, 'docs', 'C_API.md')), re.S)
-        marked = [re.search(r'/\* \[%s\] \*/\n(.*?)/\* \[%s\] \*/' % (mark, mark), program, re.S).group(1)
-                  for mark in ('connect', 'prompt')]
-        self.assertEqual(quoted, marked)
-
-
 if __name__ == '__main__':
     unittest.main()

@@ -7,9 +7,9 @@
 #include <array>
 #include <atomic>
 #include <csignal>
-#include <thread>
 #include <vector>
 
+#include "common/thread_pool.h"
 #include "tests/integrations/c/kv_test.h"
 
 namespace ems::capi {
@@ -172,24 +172,21 @@ TEST_F(LayerApiTest, SeveralThreadsWaitWhileAnotherCancels) {
   for (int round = 0; round < 50; ++round) {
     ASSERT_EQ(Begin(kv_), EMS_OK) << ems_last_error();
     std::atomic<int> wrong = 0;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 2; ++i) {
-      threads.emplace_back([&] {
-        for (uint32_t layer = 0; layer < kLayers; ++layer) {
-          size_t leading = 0;
-          std::array<uint8_t, kBlocks> missing{};
-          const ems_status code =
-              ems_layer_load_wait(load_, layer, kWaitMs, &leading, missing.data());
-          const bool whole = code == EMS_OK && leading == kBlocks;
-          const bool cut = code == EMS_NOT_FOUND && leading < kBlocks && missing[leading] == 1;
-          if (!whole && !cut) ++wrong;
-        }
-      });
-    }
-    threads.emplace_back([&] {
-      if (ems_layer_load_cancel(load_) != EMS_OK) ++wrong;
-    });
-    for (std::thread& thread : threads) thread.join();
+    const auto wait = [&] {
+      for (uint32_t layer = 0; layer < kLayers; ++layer) {
+        size_t leading = 0;
+        std::array<uint8_t, kBlocks> missing{};
+        const ems_status code =
+            ems_layer_load_wait(load_, layer, kWaitMs, &leading, missing.data());
+        const bool whole = code == EMS_OK && leading == kBlocks;
+        const bool cut = code == EMS_NOT_FOUND && leading < kBlocks && missing[leading] == 1;
+        if (!whole && !cut) ++wrong;
+      }
+    };
+    Thread first("first", wait), second("second", wait);
+    if (ems_layer_load_cancel(load_) != EMS_OK) ++wrong;
+    first.Join();
+    second.Join();
     EXPECT_EQ(wrong, 0);
     ems_layer_load_destroy(std::exchange(load_, nullptr));
   }
