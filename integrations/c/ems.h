@@ -9,7 +9,7 @@
  *
  * Handles are opaque. A function that makes one stores NULL when it fails; the one that takes it
  * back accepts NULL. Handles may be given back in any order: what one needs of another stays until
- * it goes. Giving one back while another thread uses it is an error of the caller.
+ * it goes. Giving one back twice, or while another thread uses it, is an error of the caller.
  *
  * Threading: all calls are thread-safe; a view, a buffer and its memory belong to one thread at a
  * time. After fork() a child must connect again; handles of its parent answer

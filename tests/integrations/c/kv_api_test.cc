@@ -4,8 +4,11 @@
 #include <poll.h>
 
 #include <array>
+#include <atomic>
+#include <utility>
 #include <vector>
 
+#include "common/thread_pool.h"
 #include "tests/integrations/c/kv_test.h"
 
 namespace ems::capi {
@@ -78,6 +81,98 @@ TEST_F(KvApiTest, TheSameThroughACompletionQueue) {
   ems_cq_destroy(queue);
 }
 
+TEST_F(KvApiTest, CallsUnderWayOutliveAllHandlesButTheirQueue) {
+  constexpr size_t kCalls = 64;
+  const std::vector<int64_t> from = Slots({5, 0, 3}), into = Slots({1, 2, 7});
+  Fill(5, 'A');
+  ASSERT_EQ(
+      ems_kv_save(kv_, keys_.data(), kBlocks, from.data(), from.size(), nullptr, nullptr, nullptr),
+      EMS_OK);
+  ems_cq* queue = nullptr;
+  ASSERT_EQ(ems_cq_create(client_, kCalls, &queue), EMS_OK);
+  std::vector<std::array<ems_status, kBlocks>> codes(kCalls);
+  for (size_t i = 0; i < kCalls; ++i) {
+    ASSERT_EQ(ems_kv_load_submit(kv_, queue, i, keys_.data(), kBlocks, into.data(), into.size(),
+                                 nullptr, codes[i].data()),
+              EMS_OK)
+        << ems_last_error();
+  }
+  EXPECT_EQ(ems_kv_load_submit(kv_, queue, kCalls, keys_.data(), kBlocks, into.data(), into.size(),
+                               nullptr, nullptr),
+            EMS_RESOURCE_EXHAUSTED)
+      << "nothing was polled";
+  ems_kv_unregister(std::exchange(kv_, nullptr));
+  ems_context_destroy(std::exchange(context_, nullptr));
+  ems_client_destroy(std::exchange(client_, nullptr));
+  std::array<ems_completion, kCalls> done{};
+  for (size_t seen = 0; seen < kCalls;) {
+    pollfd waiting{.fd = ems_cq_fd(queue), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&waiting, 1, 20'000), 1);
+    size_t count = 0;
+    ASSERT_EQ(ems_cq_poll(queue, done.data(), kCalls, &count), EMS_OK);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(done.at(i).code, EMS_OK) << done.at(i).tag;
+    seen += count;
+  }
+  for (const auto& of_call : codes) EXPECT_THAT(of_call, Each(EMS_OK));
+  EXPECT_EQ(Part(0, 1), Part(0, 5));
+  ems_cq_destroy(queue);
+}
+
+TEST_F(KvApiTest, BehindTheEndOfAQueueNoMemoryOfItsCallsIsTouched) {
+  const std::vector<int64_t> from = Slots({5, 0, 3}), into = Slots({1, 2, 7});
+  ASSERT_EQ(
+      ems_kv_save(kv_, keys_.data(), kBlocks, from.data(), from.size(), nullptr, nullptr, nullptr),
+      EMS_OK);
+  for (int round = 0; round < 50; ++round) {
+    ems_cq* queue = nullptr;
+    ASSERT_EQ(ems_cq_create(client_, 16, &queue), EMS_OK);
+    std::vector<std::array<ems_status, kBlocks>> codes(16);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      ASSERT_EQ(ems_kv_load_submit(kv_, queue, i, keys_.data(), kBlocks, into.data(), into.size(),
+                                   nullptr, codes[i].data()),
+                EMS_OK);
+    }
+    ems_cq_destroy(queue);
+    for (const auto& of_call : codes) {
+      EXPECT_TRUE(of_call[0] == EMS_OK || of_call[0] == EMS_CANCELLED) << of_call[0];
+    }
+    for (std::string& tensor : memory_) tensor.assign(tensor.size(), '~');
+    for (const std::string& tensor : memory_)
+      ASSERT_EQ(tensor.find_first_not_of('~'), std::string::npos) << "round " << round;
+  }
+}
+
+// Two threads, one of each handle: each loads into pages of its own.
+TEST_F(KvApiTest, HandlesServeSeveralThreads) {
+  Fill(5, 'A');
+  Fill(0, 'B');
+  Fill(3, 'C');
+  const std::vector<int64_t> from = Slots({5, 0, 3});
+  ASSERT_EQ(
+      ems_kv_save(kv_, keys_.data(), kBlocks, from.data(), from.size(), nullptr, nullptr, nullptr),
+      EMS_OK);
+  std::atomic<int> wrong = 0;
+  const auto load = [&](size_t page) {
+    const std::vector<int64_t> into = Slots({page, 0, 0});
+    for (int i = 0; i < 200; ++i) {
+      size_t leading = 0;
+      const ems_status code =
+          ems_kv_load(kv_, keys_.data(), 1, into.data(), kTokens, nullptr, nullptr, &leading);
+      if (code != EMS_OK || leading != 1 || Part(0, page) != Part(0, 5)) ++wrong;
+      // A mistake of one thread is not in the text of the other.
+      ems_kv_load(page == 1 ? nullptr : kv_, keys_.data(), page == 1 ? 1 : 0, into.data(), kTokens,
+                  nullptr, nullptr, &leading);
+      if (std::string(ems_last_error()).find(page == 1 ? "kv is NULL" : "count is 0") ==
+          std::string::npos)
+        ++wrong;
+    }
+  };
+  Thread first("first", [&] { load(1); }), second("second", [&] { load(2); });
+  first.Join();
+  second.Join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(KvApiTest, ABlockOfAnotherLengthIsAMiss) {
   std::string other(100, 'x');
   ems_iov piece = PieceOf(&other);
@@ -120,6 +215,23 @@ TEST_F(KvApiTest, BadInputIsACodeAndAText) {
   refused(ems_kv_save_submit(kv_, nullptr, 1, keys_.data(), 3, slots.data(), slots.size(), nullptr,
                              nullptr),
           "queue is NULL");
+  refused(ems_kv_load_submit(kv_, nullptr, 1, keys_.data(), 3, slots.data(), slots.size(), nullptr,
+                             codes_.data()),
+          "queue is NULL");
+  EXPECT_THAT(codes_, Each(EMS_INVALID_ARGUMENT));
+  codes_.fill(EMS_OK);
+  refused(ems_kv_load(kv_, keys_.data(), 3, slots.data(), slots.size(), nullptr, codes_.data(),
+                      nullptr),
+          "leading is NULL");
+  EXPECT_THAT(codes_, Each(EMS_INVALID_ARGUMENT));
+  refused(ems_kv_load(kv_, keys_.data(), 0, slots.data(), 0, nullptr, nullptr, &leading),
+          "count is 0");
+  refused(ems_kv_load(kv_, keys_.data(), SIZE_MAX, slots.data(), SIZE_MAX, nullptr, codes_.data(),
+                      &leading),
+          "count is 18446744073709551615");
+  ems_call_options wrong{};  // no init: no size
+  refused(ems_kv_load(kv_, keys_.data(), 3, slots.data(), slots.size(), &wrong, nullptr, &leading),
+          "ems_call_options of 0 bytes");
   ems_kv_unregister(nullptr);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <utility>
 #include <vector>
 
 #include "common/thread_pool.h"
