@@ -79,24 +79,20 @@ static ems_kv* open_kv(ems_client* client, ems_context** context) {
 
 /* [layers] */
 /* Fills all layers for the prompt and returns how many of its leading blocks came from the pool.
- * The first `there` blocks, as ems_context_lookup said, are in `blocks`. */
+ * `blocks` are those that ems_context_lookup has found. */
 static size_t prefill(ems_kv* kv_handle, const ems_kv_blocks* blocks, const int32_t* tokens,
                       const int64_t* slots) {
-  const size_t there = blocks->count;
-  size_t have = there, leading;
+  size_t have = blocks->count, leading;
   uint32_t layer;
   ems_layer_load* load = NULL;
-  if (there > 0 && ems_kv_load_layers(kv_handle, blocks, NULL, &load) != EMS_OK) have = 0;
+  if (have > 0 && ems_kv_load_layers(kv_handle, blocks, NULL, &load) != EMS_OK) have = 0;
   for (layer = 0; layer < LAYERS; ++layer) {
     if (have > 0 && ems_layer_load_wait(load, layer, LAYER_MS, &leading, NULL) != EMS_OK) {
       ems_layer_load_cancel(load); /* too slow, or gone since: from here on nothing is written */
       have = 0;
-      break;
+      layer = 0; /* once more from the first, without the pool */
     }
     compute(layer, tokens, slots, have);
-  }
-  if (have < there) { /* once more, without the pool */
-    for (layer = 0; layer < LAYERS; ++layer) compute(layer, tokens, slots, 0);
   }
   ems_layer_load_destroy(load);
   return have;
