@@ -166,10 +166,11 @@ struct Door {
 class PagedShapesTest : public ::testing::TestWithParam<uint32_t> {
  protected:
   static void SetUpTestSuite() {
-    auto started = ems::testing::Cluster::Start(
-        {.servers = 2,
-         .controller_flags = {},
-         .server_flags = {"--set", "dram.bytes=448MiB", "--set", "network.value_bytes_max=192MiB"}});
+    auto started =
+        ems::testing::Cluster::Start({.servers = 2,
+                                      .controller_flags = {},
+                                      .server_flags = {"--set", "dram.bytes=448MiB", "--set",
+                                                       "network.value_bytes_max=192MiB"}});
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);
     near_ = std::make_unique<Door>(*cluster_, TransportChoice::kAuto);
