@@ -111,10 +111,6 @@ ModelPuller::Impl::~Impl() {
   stop.Set();
   models.Close();
   {
-    auto all = sources.Lock();
-    for (const auto& [key, source] : *all) source->Close();
-  }
-  {
     auto locked = state.Lock();
     locked->stopping = true;
   }
