@@ -64,8 +64,8 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
       CopyValue(reservation.value(), bytes.data(), &hasher);
       bool stored = false;
       ssd::TicketPtr ticket;
-      const Status published = store_->Publish(std::move(reservation), hasher.Finish(), false,
-                                               false, [] {}, &stored, &ticket);
+      const Status published = store_->Publish(
+          std::move(reservation), hasher.Finish(), false, false, [] {}, &stored, &ticket);
       // Slot or namespace were lost meanwhile.
       if (published.code() == StatusCode::kFailedPrecondition) return false;
       EMS_RETURN_IF_ERROR(published);
@@ -74,7 +74,8 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
     }
     if (reserved.status().code() == StatusCode::kFailedPrecondition) return false;
     if (reserved.status().code() != StatusCode::kResourceExhausted || deadline.Passed())
-      return Prefixed(reserved.status(), fmt::format("no room for a block of {}", task.manifest->model));
+      return Prefixed(reserved.status(),
+                      fmt::format("no room for a block of {}", task.manifest->model));
     if (stop_->WaitFor(kLookAgain)) return Error(StatusCode::kCancelled, "stopping");
   }
 }

@@ -68,8 +68,8 @@ class ModelPull final {
                                   const std::bitset<kSlotCount>& owned);
   ViewVersion view() const { return view_; }
 
-  // The next block for a worker, in the order of the manifest; nothing: none is left, or the job has
-  // failed.
+  // The next block for a worker, in the order of the manifest; nothing: none is left, or the job
+  // has failed.
   std::optional<Task> Next();
   // A worker is done with a task of Next. A task of a job that is over counts for what was learned.
   void Done(const Task& task, Outcome outcome);
@@ -85,7 +85,8 @@ class ModelPull final {
   bool working() const { return running_ || pinned_; }
   // Something that the controller has not been told.
   bool has_news() const { return news_; }
-  // What it is to be told, but for who tells it; at most 16,384 digests, then has_news() stays true.
+  // What it is to be told, but for who tells it; at most 16,384 digests, then has_news() stays
+  // true.
   void FillReport(v1::ReportPullRequest* report);
   // The report did not arrive: its digests are to go again.
   void ReportFailed(const v1::ReportPullRequest& report);
@@ -102,8 +103,8 @@ class ModelPull final {
   uint32_t priority_ = 0;
   ViewVersion view_;
   NamespaceRef ns_;
-  std::vector<State> states_;                                // by block
-  std::vector<std::optional<model::BlockDigest>> digests_;   // by block
+  std::vector<State> states_;                               // by block
+  std::vector<std::optional<model::BlockDigest>> digests_;  // by block
   uint32_t digests_known_ = 0;
   std::vector<uint32_t> owned_;  // blocks of this server, in order
   size_t next_ = 0;              // of owned_, where to look for more to do

@@ -324,7 +324,8 @@ void ModelPuller::Impl::Report(uint32_t id) {
 std::optional<ModelPull::Task> ModelPuller::Impl::NextTask(State* locked) {
   std::vector<ModelPull*> order;
   for (const auto& [id, pull] : locked->pulls) order.push_back(pull.get());
-  std::ranges::stable_sort(order, std::greater<>{}, [](const ModelPull* p) { return p->priority(); });
+  std::ranges::stable_sort(order, std::greater<>{},
+                           [](const ModelPull* p) { return p->priority(); });
   for (ModelPull* pull : order) {
     if (auto task = pull->Next()) return task;
   }

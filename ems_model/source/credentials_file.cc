@@ -20,7 +20,7 @@ std::string_view Trim(std::string_view text) {
 }
 
 Status Unreadable(const std::string& path, int error) {
-  const StatusCode code = error == ENOENT                      ? StatusCode::kNotFound
+  const StatusCode code = error == ENOENT                     ? StatusCode::kNotFound
                           : error == EACCES || error == EPERM ? StatusCode::kPermissionDenied
                                                               : StatusCode::kUnavailable;
   return Error(code, "credentials file {}: {}", path, std::generic_category().message(error));

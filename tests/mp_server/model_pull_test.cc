@@ -145,7 +145,9 @@ TEST(ModelPullTest, AnotherViewIsLookedAtAnewWhatIsUnderWayOnce) {
   EXPECT_EQ(again.size(), kBlocks - 1) << "all but what a worker is busy with";
   for (const auto& task : again) {
     EXPECT_NE(task.block, busy.block);
-    pull.Done(task, {.digest = Digest(task.block)});
+    ModelPull::Outcome there;  // in DRAM already
+    there.digest = Digest(task.block);
+    pull.Done(task, std::move(there));
   }
   EXPECT_FALSE(pull.finished());
   pull.Done(busy, FromSource(busy.block));
