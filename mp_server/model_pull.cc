@@ -111,6 +111,8 @@ void ModelPull::Done(const Task& task, Outcome outcome) {
   source_bytes_ += outcome.source_bytes;
   promoted_bytes_ += outcome.promoted_bytes;
   if (outcome.shared) shared_bytes_ += bytes;
+  // A worker of a pull that was given up and begun anew meanwhile.
+  if (states_[block] != State::kBusy) return;
   if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin)) {
     GiveBack(task);
     return;
@@ -122,6 +124,7 @@ void ModelPull::Done(const Task& task, Outcome outcome) {
 }
 
 void ModelPull::GiveBack(const Task& task) {
+  if (states_[task.block] != State::kBusy) return;
   states_[task.block] = State::kTodo;
   const auto at = std::ranges::lower_bound(owned_, task.block);
   next_ = std::min(next_, static_cast<size_t>(at - owned_.begin()));

@@ -6,6 +6,7 @@
 #include <bitset>
 #include <condition_variable>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include "common/retry.h"
 #include "common/thread_pool.h"
 #include "ems_model/source/credentials_file.h"
+#include "ems_model/source/source_url.h"
 #include "mp_controller/view/models_client.h"
 #include "mp_controller/view/slot_table.h"
 #include "mp_server/block_puller.h"
@@ -37,6 +39,24 @@ constexpr Duration kReportEvery = std::chrono::seconds(1);
 constexpr Duration kReportSoon = std::chrono::milliseconds(20);  // gathers what comes together
 constexpr Duration kRetryPinned = std::chrono::seconds(10);
 constexpr size_t kBufferBytesKept = 16 * kMiB;
+
+// Whoever reaches the controller names sources: not every folder of this machine is meant.
+Status CheckFolder(const std::string& root, const std::string& folder) {
+  if (root.empty()) {
+    return Error(StatusCode::kPermissionDenied,
+                 "{}: this server reads no folders of its machine; set models.file_root to one "
+                 "that it may read",
+                 folder);
+  }
+  std::error_code error;
+  const auto real = std::filesystem::weakly_canonical(folder, error);
+  const auto real_root = std::filesystem::weakly_canonical(root, error);
+  const auto [end, at] =
+      std::mismatch(real_root.begin(), real_root.end(), real.begin(), real.end());
+  if (!error && end == real_root.end()) return OkStatus();
+  return Error(StatusCode::kPermissionDenied, "{}: not below models.file_root, which is {}", folder,
+               root);
+}
 
 struct Counters {
   explicit Counters(MetricsRegistry* registry)
@@ -401,6 +421,9 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
     const auto it = locked->find(key);
     if (it != locked->end()) return it->second;
   }
+  EMS_ASSIGN_OR_RETURN(const model::SourceUrl url, model::ParseSourceUrl(wanted.url));
+  if (url.kind == model::SourceUrl::Kind::kFile)
+    EMS_RETURN_IF_ERROR(CheckFolder(options.file_root, url.folder));
   model::SourceSpec spec;
   spec.url = wanted.url;
   spec.bytes_per_s_max = wanted.bytes_per_s_max;

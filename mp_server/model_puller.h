@@ -29,6 +29,7 @@ class ModelPuller final {
     MetricsRegistry* metrics = nullptr;
     uint32_t pulls_max = 8;
     std::string credentials_file;  // as model::ReadCredentials reads it; empty: none
+    std::string file_root;         // folders below it may be sources; empty: none
   };
   // Begins to follow. All pointers must outlive it.
   explicit ModelPuller(const Options& options);

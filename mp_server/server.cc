@@ -267,7 +267,8 @@ Status Server::Impl::Start() {
                              .views = &views,
                              .metrics = &registry,
                              .pulls_max = config.models().pulls_max(),
-                             .credentials_file = config.models().credentials_file()});
+                             .credentials_file = config.models().credentials_file(),
+                             .file_root = config.models().file_root()});
   }
   return OkStatus();
 }

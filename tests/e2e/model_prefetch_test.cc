@@ -27,7 +27,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint64_t kBlockBytes = 128 * kKiB;
-const std::vector<std::string> kQuickServers = {"--set", "dram.bytes=256MiB"};
+const std::vector<std::string> kQuickServers = {"--set", "dram.bytes=256MiB", "--set",
+                                                "models.file_root=" + ::testing::TempDir()};
 const std::vector<std::string> kQuickController = {
     "--set", "lease_ms=1000", "--set", "heartbeat_ms=100", "--set", "damping_ms=0"};
 
@@ -241,6 +242,18 @@ TEST_F(ModelPrefetchTest, ASourceThatHasChangedOrGoneEndsTheJobWithTheReason) {
   job = WaitForEnd(ref);
   EXPECT_EQ(job.state(), v1::PULL_FAILED);
   EXPECT_EQ(job.number(), 2U);
+}
+
+TEST_F(ModelPrefetchTest, FoldersThatTheServersMayNotReadAreRefused) {
+  Start(1);
+  const Weights weights(cluster_->folder() + "/w", 7, 1, kMiB);
+  Manifest manifest = weights.MakeManifest("v1");
+  manifest.source.url = "file:///usr/share";
+  const v1::ModelRef ref = Add(manifest);
+  Prefetch(ref);
+  const v1::PullJob job = WaitForEnd(ref);
+  EXPECT_EQ(job.state(), v1::PULL_FAILED);
+  EXPECT_NE(job.error().find("models.file_root"), std::string::npos) << job.error();
 }
 
 TEST_F(ModelPrefetchTest, CancellingStopsReading) {

@@ -166,6 +166,29 @@ TEST(ModelPullTest, WhatIsGivenBackComesAgain) {
   EXPECT_EQ(pull.Next()->block, second.block + 1);
 }
 
+// Cancelled and asked for again: the worker of the first one comes back to another.
+TEST(ModelPullTest, AWorkerOfAPullBeforeCountsForWhatItLearned) {
+  ModelPull before(7, Sample());
+  before.Follow(Status(1, true));
+  before.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto old = *before.Next();
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(2, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Done(old, FromSource(old.block));
+  pull.GiveBack(old);
+  const auto tasks = TakeAll(&pull);
+  ASSERT_EQ(tasks.size(), kBlocks);
+  EXPECT_EQ(tasks[0].digest, Digest(old.block)) << "it is known now what it must be";
+  pull.Done(tasks[0], FromSource(tasks[0].block));
+  pull.Done(old, FromSource(old.block));
+  for (const auto& task : tasks) {
+    EXPECT_FALSE(pull.finished());
+    if (task.block != old.block) pull.Done(task, FromSource(task.block));
+  }
+  EXPECT_TRUE(pull.finished());
+}
+
 TEST(ModelPullTest, AFailureStopsTheJobAndTheNextOneBeginsAnew) {
   ModelPull pull(7, Sample());
   pull.Follow(Status(1, true));
