@@ -3,18 +3,20 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "ems_context/paged_block.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/cc_pool.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
+#include "integrations/python/src/slot_runs.h"
 
 namespace ems::python {
 
@@ -50,26 +52,48 @@ class PyPool final {
 
 [[noreturn]] void Invalid(const std::string& text) { Refuse(PyExc_ValueError, text); }
 
+// Hashes of a call as 64 bits; negative and large ones of the same bits are not the same.
+struct HashBits {
+  std::vector<uint64_t> plain;  // signed ones, two's complement
+  std::vector<uint64_t> large;  // 2^63 and above
+};
+
 // The name of a block that the engine has hashed. Decimal: negative and large hashes stay apart.
-std::string NameOf(py::handle hash) {
+template <typename Int>
+std::string NameOf(Int hash) {
+  std::array<char, 24> text;
+  text[0] = 'h';
+  const auto end = std::to_chars(text.data() + 1, text.data() + text.size(), hash).ptr;
+  return {text.data(), static_cast<size_t>(end - text.data())};
+}
+
+std::string TakeHash(PyObject* hash, HashBits* bits) {
   int overflow = 0;
-  if (!PyLong_Check(hash.ptr())) {
-    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(hash.ptr()));
+  if (!PyLong_Check(hash)) {
+    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(hash));
     if (!index) {
       PyErr_Clear();
-      Refuse(PyExc_TypeError,
-             fmt::format("hashes must hold ints, not {}", Py_TYPE(hash.ptr())->tp_name));
+      Refuse(PyExc_TypeError, fmt::format("hashes must hold ints, not {}", Py_TYPE(hash)->tp_name));
     }
-    return NameOf(index);
+    return TakeHash(index.ptr(), bits);
   }
-  const int64_t value = PyLong_AsLongLongAndOverflow(hash.ptr(), &overflow);
-  if (overflow == 0) return fmt::format("h{}", value);
-  const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(hash.ptr()) : 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(hash, &overflow);
+  if (overflow == 0) {
+    bits->plain.push_back(static_cast<uint64_t>(value));
+    return NameOf(value);
+  }
+  const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(hash) : 0;
   if (overflow < 0 || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     Refuse(PyExc_OverflowError, "a hash does not fit 64 bits");
   }
-  return fmt::format("h{}", large);
+  bits->large.push_back(large);
+  return NameOf(large);
+}
+
+bool HasTwice(std::vector<uint64_t>* numbers) {
+  std::sort(numbers->begin(), numbers->end());
+  return std::adjacent_find(numbers->begin(), numbers->end()) != numbers->end();
 }
 
 void CheckNames(const std::vector<std::string>& names, const char* what) {
@@ -94,19 +118,25 @@ py::list ListOf(py::handle object, const char* what) {
 }
 
 std::vector<std::string> HashNames(py::handle hashes) {
+  const py::list list = PyList_CheckExact(hashes.ptr()) ? py::reinterpret_borrow<py::list>(hashes)
+                                                        : ListOf(hashes, "hashes");
   std::vector<std::string> names;
-  for (const py::handle hash : ListOf(hashes, "hashes")) names.push_back(NameOf(hash));
-  CheckNames(names, "hashes");
+  names.reserve(list.size());
+  HashBits bits;
+  bits.plain.reserve(list.size());
+  // The length is asked for each time: what is no int may change the list while it is asked.
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto hash =
+        py::reinterpret_borrow<py::object>(PyList_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)));
+    names.push_back(TakeHash(hash.ptr(), &bits));
+  }
+  if (names.empty()) Invalid("hashes is empty");
+  if (HasTwice(&bits.plain) || HasTwice(&bits.large)) Invalid("hashes has an entry twice");
   return names;
 }
 
-void CheckRun(const context::KvLayout& layout, uint32_t group, int64_t start, int64_t tokens) {
-  const auto slots = static_cast<int64_t>(layout.slots(group));
-  if (tokens <= 0) Invalid(fmt::format("a block of {} tokens makes no sense", tokens));
-  if (start < 0 || start >= slots || tokens > slots - start) {
-    Invalid(
-        fmt::format("slots {} to {} are not all in 0 to {}", start, start + tokens - 1, slots - 1));
-  }
+void InvalidUnless(const Status& status) {
+  if (!status.ok()) Invalid(std::string(Message(status)));
 }
 
 // Slots token by token, and tokens a block.
@@ -115,30 +145,28 @@ void AddSlots(const context::KvLayout& layout, py::handle slot_mapping, py::hand
   if (layout.groups() != 1) {
     Invalid(fmt::format("the layout has {} layer groups: give chunk_descs", layout.groups()));
   }
-  std::vector<int64_t> slots, lengths;
-  AppendInts(slot_mapping, "slot_mapping", &slots);
+  std::vector<int64_t> lengths;
   AppendInts(offsets, "offsets", &lengths);
-  if (slots.empty()) Invalid("slot_mapping is empty");
   if (lengths.size() != batch->names.size()) {
     Invalid(fmt::format("{} hashes and {} offsets", batch->names.size(), lengths.size()));
   }
-  size_t at = 0;
-  for (const int64_t length : lengths) {
-    if (length <= 0) Invalid(fmt::format("a block of {} tokens makes no sense", length));
-    if (static_cast<size_t>(length) > slots.size() - at) {
-      Invalid(fmt::format("offsets sum up to more than the {} slots", slots.size()));
-    }
-    const auto mine = std::span(slots).subspan(at, static_cast<size_t>(length));
-    for (const context::SlotRun run : context::RunsOf(mine)) {
-      CheckRun(layout, 0, static_cast<int64_t>(run.start_slot), run.tokens);
-      batch->runs.push_back(run);
-    }
-    batch->run_ends.push_back(batch->runs.size());
-    at += mine.size();
+  batch->run_ends.reserve(lengths.size());
+  batch->runs.reserve(lengths.size());
+  SlotRunBuilder builder(layout.slots(0), lengths, &batch->runs, &batch->run_ends);
+  VisitInts(slot_mapping, "slot_mapping",
+            [&](std::span<const int64_t> slots) { InvalidUnless(builder.Add(slots)); });
+  InvalidUnless(builder.Finish());
+}
+
+std::pair<int64_t, int64_t> PairOf(py::handle chunk) {
+  if (PyTuple_CheckExact(chunk.ptr()) && PyTuple_GET_SIZE(chunk.ptr()) == 2) {
+    return {IntOf(PyTuple_GET_ITEM(chunk.ptr(), 0), "a chunk"),
+            IntOf(PyTuple_GET_ITEM(chunk.ptr(), 1), "a chunk")};
   }
-  if (at != slots.size()) {
-    Invalid(fmt::format("offsets sum up to {}, there are {} slots", at, slots.size()));
-  }
+  std::vector<int64_t> pair;
+  AppendInts(chunk, "a chunk", &pair);
+  if (pair.size() != 2) Invalid("a chunk is (start slot, length)");
+  return {pair[0], pair[1]};
 }
 
 // One (start slot, tokens) a block, for each layer group.
@@ -154,28 +182,12 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
       Invalid(fmt::format("{} hashes and {} chunks", batch->names.size(), chunks.size()));
     }
     for (const py::handle chunk : chunks) {
-      std::vector<int64_t> pair;
-      AppendInts(chunk, "a chunk", &pair);
-      if (pair.size() != 2) Invalid("a chunk is (start slot, length)");
-      CheckRun(layout, group, pair[0], pair[1]);
-      batch->runs.push_back({static_cast<uint64_t>(pair[0]), static_cast<uint32_t>(pair[1])});
+      const auto [start, tokens] = PairOf(chunk);
+      InvalidUnless(CheckRun(layout.slots(group), start, tokens));
+      batch->runs.push_back({static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)});
       batch->run_ends.push_back(batch->runs.size());
     }
   }
-}
-
-// What is asked of runs beyond each of them: a load must write each slot once.
-void CheckSlots(const CcBatch& batch) {
-  std::vector<context::PagedBlock> blocks(batch.names.size());
-  size_t begin = 0;
-  for (size_t i = 0; i < batch.run_ends.size(); begin = batch.run_ends[i++]) {
-    blocks[i % blocks.size()].runs.emplace_back(
-        batch.runs.begin() + static_cast<ptrdiff_t>(begin),
-        batch.runs.begin() + static_cast<ptrdiff_t>(batch.run_ends[i]));
-  }
-  const auto use = batch.is_load ? context::SlotUse::kWrite : context::SlotUse::kRead;
-  const Status status = context::CheckBlocks(*batch.layout, blocks, use);
-  if (!status.ok()) Invalid(std::string(Message(status)));
 }
 
 void SetOptions(bool is_load, int64_t timeout_ms, bool local_only, CcBatch* batch) {
@@ -198,7 +210,8 @@ CcBatch SlotBatch(bool is_load, const PyLayout& layout, py::handle slot_mapping,
   } else {
     AddChunks(*layout.layout, chunk_descs, &batch);
   }
-  CheckSlots(batch);
+  // A load must write each slot once; a save may read it twice.
+  if (is_load) InvalidUnless(CheckOnce(batch.names.size(), batch.runs, batch.run_ends));
   return batch;
 }
 
@@ -211,10 +224,11 @@ CcBatch PointerBatch(bool is_load, const py::list& keys, const py::list& values,
   bool is_routed = false;
   for (const py::handle key : keys) {
     if (py::isinstance<py::str>(key)) {
-      batch.names.push_back("s" + key.cast<std::string>());
+      batch.names.push_back("s" + TextOf(key, "a key"));
       batch.routes.push_back(batch.names.back());
     } else {
-      const auto [route, rest] = key.cast<std::pair<std::string, std::string>>();
+      const auto parts = py::reinterpret_borrow<py::tuple>(key);
+      const std::string route = TextOf(parts[0], "a key"), rest = TextOf(parts[1], "a key");
       batch.names.push_back(fmt::format("p{}:{}{}", route.size(), route, rest));
       batch.routes.push_back("p" + route);
       is_routed = true;
@@ -228,7 +242,9 @@ CcBatch PointerBatch(bool is_load, const py::list& keys, const py::list& values,
   for (const py::handle value : values) {
     const size_t before = batch.parts.size();
     for (const py::handle buffer : py::reinterpret_borrow<py::object>(value)) {
-      const auto [address, length] = buffer.cast<std::pair<uintptr_t, uint64_t>>();
+      const auto pair = py::reinterpret_borrow<py::tuple>(buffer);
+      const uint64_t address = CountOf(pair[0], "data_ptr", UINTPTR_MAX);
+      const uint64_t length = CountOf(pair[1], "length", UINTPTR_MAX - address);
       // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
       batch.parts.emplace_back(reinterpret_cast<std::byte*>(address), length);
     }
@@ -274,24 +290,28 @@ py::tuple Exists(const PyPool& self, const py::object& hashes, int64_t timeout_m
   return Answer(outcome);
 }
 
-CcPoolOptions OptionsOf(const std::string& controller, const std::string& name_space,
-                        const py::dict& domain, const py::object& start_timeout) {
+CcPoolOptions OptionsOf(const Text& controller, const Text& name_space, const py::dict& domain,
+                        const py::object& start_timeout) {
   CcPoolOptions options;
-  options.controller = controller;
-  options.name_space = name_space;
+  options.controller = controller.text;
+  options.name_space = name_space.text;
   options.start_timeout = DurationOf(start_timeout, options.start_timeout);
   if (domain.empty()) return options;
-  options.domain.model = domain["model"].cast<std::string>();
-  options.domain.tp_rank = domain["tp_rank"].cast<uint32_t>();
-  options.domain.tp_size = domain["tp_size"].cast<uint32_t>();
-  options.domain.pp_rank = domain["pp_rank"].cast<uint32_t>();
-  options.domain.pp_size = domain["pp_size"].cast<uint32_t>();
-  options.domain.cache_salt = domain["cache_salt"].cast<std::string>();
+  const auto text = [&](const char* name) { return TextOf(domain[name], name); };
+  const auto rank = [&](const char* name) {
+    return static_cast<uint32_t>(CountOf(domain[name], name, UINT32_MAX));
+  };
+  options.domain.model = text("model");
+  options.domain.tp_rank = rank("tp_rank");
+  options.domain.tp_size = rank("tp_size");
+  options.domain.pp_rank = rank("pp_rank");
+  options.domain.pp_size = rank("pp_size");
+  options.domain.cache_salt = text("cache_salt");
   options.domain.custom = domain["custom"].cast<std::vector<std::pair<std::string, std::string>>>();
   return options;
 }
 
-PyPool Open(const std::string& controller, const std::string& name_space, const py::dict& domain,
+PyPool Open(const Text& controller, const Text& name_space, const py::dict& domain,
             const py::object& start_timeout) {
   const CcPoolOptions options = OptionsOf(controller, name_space, domain, start_timeout);
   Result<std::unique_ptr<CcPool>> pool = [&] {
@@ -301,7 +321,7 @@ PyPool Open(const std::string& controller, const std::string& name_space, const 
   return PyPool(ValueOrRaise(std::move(pool)));
 }
 
-bool Probe(const std::string& controller, const std::string& name_space) {
+bool Probe(const Text& controller, const Text& name_space) {
   const CcPoolOptions options = OptionsOf(controller, name_space, py::dict(), py::none());
   const GilRelease free;
   return CcPool::Probe(options);

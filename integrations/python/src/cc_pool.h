@@ -6,6 +6,8 @@
 // batches in a row failed as a whole, on all servers or four of them, calls are misses for a
 // second, then one is let through to see. Bound: 4 batches run at a time, 4096 wait; each is over
 // at its deadline.
+#include <sys/types.h>
+
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -51,12 +53,14 @@ struct CcBatch {
 // A batch that was submitted. Threading: thread-safe.
 class CcOperation final {
  public:
-  CcOperation(size_t total, Deadline deadline) : total_(total), deadline_(deadline) {}
+  CcOperation(size_t total, Deadline deadline);
   // One that is over, without a hit.
   static std::shared_ptr<CcOperation> Missed(size_t total);
-  // Never blocks. A batch that still waits for a thread at its deadline is over then.
+  // Never blocks. A batch that still waits for a thread at its deadline is over then; in a child of
+  // fork() it is over at once.
   bool Ready();
-  // Blocks until the batch is done, at most until shortly after its deadline.
+  // Blocks until the batch is done, at most until shortly after its deadline. Errors: as CcOutcome
+  // kUnavailable  in a child of fork(), at once
   CcOutcome Wait();
 
  private:
@@ -70,9 +74,11 @@ class CcOperation final {
   bool Begin();
   void Finish(CcOutcome outcome);
   void ExpireIfQueued(State& state) const;
+  bool InChild() const;
 
   const size_t total_;
   const Deadline deadline_;
+  const pid_t owner_;
   Guarded<State> state_;
   std::condition_variable done_;
 };
