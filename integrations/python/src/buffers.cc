@@ -185,6 +185,19 @@ void AppendInts(py::handle object, const char* what, std::vector<int64_t>* ints)
   });
 }
 
+std::pair<int64_t, int64_t> IntPairOf(py::handle pair, const char* what) {
+  if (PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2) {
+    return {IntOf(PyTuple_GET_ITEM(pair.ptr(), 0), what),
+            IntOf(PyTuple_GET_ITEM(pair.ptr(), 1), what)};
+  }
+  std::vector<int64_t> ints;
+  AppendInts(pair, what, &ints);
+  if (ints.size() != 2) {
+    Refuse(PyExc_ValueError, fmt::format("{} is (start slot, tokens)", what));
+  }
+  return {ints[0], ints[1]};
+}
+
 std::string TextOf(py::handle object, const char* what) {
   if (PyBytes_Check(object.ptr())) return object.cast<std::string>();
   if (!PyUnicode_Check(object.ptr())) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/bytes.h"
@@ -53,6 +54,8 @@ int64_t IntOf(PyObject* item, const char* what);
 void VisitInts(pybind11::handle object, const char* what,
                const std::function<void(std::span<const int64_t>)>& take);
 void AppendInts(pybind11::handle object, const char* what, std::vector<int64_t>* ints);
+// Two ints: start and length of something. Raises as IntOf, and ValueError  not two.
+std::pair<int64_t, int64_t> IntPairOf(pybind11::handle pair, const char* what);
 // Raises TypeError unless text or bytes; text is encoded as UTF-8. Raises InvalidArgument for text
 // with surrogates, which UTF-8 has not.
 std::string TextOf(pybind11::handle object, const char* what);

@@ -158,17 +158,6 @@ void AddSlots(const context::KvLayout& layout, py::handle slot_mapping, py::hand
   InvalidUnless(builder.Finish());
 }
 
-std::pair<int64_t, int64_t> PairOf(py::handle chunk) {
-  if (PyTuple_CheckExact(chunk.ptr()) && PyTuple_GET_SIZE(chunk.ptr()) == 2) {
-    return {IntOf(PyTuple_GET_ITEM(chunk.ptr(), 0), "a chunk"),
-            IntOf(PyTuple_GET_ITEM(chunk.ptr(), 1), "a chunk")};
-  }
-  std::vector<int64_t> pair;
-  AppendInts(chunk, "a chunk", &pair);
-  if (pair.size() != 2) Invalid("a chunk is (start slot, length)");
-  return {pair[0], pair[1]};
-}
-
 // One (start slot, tokens) a block, for each layer group.
 void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch* batch) {
   const py::list groups = ListOf(chunk_descs, "chunk_descs");
@@ -182,7 +171,7 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
       Invalid(fmt::format("{} hashes and {} chunks", batch->names.size(), chunks.size()));
     }
     for (const py::handle chunk : chunks) {
-      const auto [start, tokens] = PairOf(chunk);
+      const auto [start, tokens] = IntPairOf(chunk, "a chunk");
       InvalidUnless(CheckRun(layout.slots(group), start, tokens));
       batch->runs.push_back({static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)});
       batch->run_ends.push_back(batch->runs.size());

@@ -226,19 +226,28 @@ py::tuple MoveBuffers(PyCache& self, const py::iterable& wanted, const py::itera
   return move(self, keys, parts, {.timeout = DurationOf(timeout, Duration{0})});
 }
 
+context::SlotRun RunOf(py::handle run) {
+  const auto [start, tokens] = IntPairOf(run, "a run");
+  if (start < 0 || tokens < 0 || tokens > UINT32_MAX) {
+    Raise(Error(StatusCode::kInvalidArgument, "a run of {} slots from {} on makes no sense", tokens,
+                start));
+  }
+  return {static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)};
+}
+
 // `runs`: for each block, for each group, a list of (start slot, tokens).
 template <context::SlotUse use, Move move>
-py::tuple MovePaged(
-    PyCache& self, const PyLayout& layout, const py::iterable& wanted,
-    const std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>& runs,
-    const py::object& timeout) {
+py::tuple MovePaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
+                    const py::list& runs, const py::object& timeout) {
   const std::vector<std::string> keys = KeysOf(wanted);
   std::vector<context::PagedBlock> blocks;
-  for (const auto& block : runs) {
+  for (const py::handle block : runs) {
     blocks.emplace_back();
-    for (const auto& group : block) {
+    for (const py::handle group : py::list(py::reinterpret_borrow<py::object>(block))) {
       auto& slots = blocks.back().runs.emplace_back();
-      for (const auto& [start, tokens] : group) slots.push_back({start, tokens});
+      for (const py::handle run : py::list(py::reinterpret_borrow<py::object>(group))) {
+        slots.push_back(RunOf(run));
+      }
     }
   }
   RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
