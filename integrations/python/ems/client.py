@@ -228,6 +228,8 @@ async def _outlast(waiter):
             await asyncio.wait([waiter])
         except asyncio.CancelledError:
             pass  # the first one is passed on when it is safe
+    if not waiter.cancelled():
+        waiter.exception()  # nobody else will ask
 
 
 def _abandon_all():
