@@ -49,7 +49,7 @@ class BlockHasher final {
   Result<std::string> OwnKey(std::string_view name) const;
   // The keys of many names, in their order, at a fraction of the cost of one after the other.
   // Errors: as above, for the first bad name
-  Result<std::vector<std::string>> OwnKeys(std::span<const std::string> names) const;
+  Result<std::vector<std::string>> OwnKeys(std::span<const std::string_view> names) const;
 
   uint32_t block_tokens() const { return block_tokens_; }
   HashKind kind() const { return kind_; }

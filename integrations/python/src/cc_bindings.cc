@@ -3,8 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -52,22 +50,7 @@ class PyPool final {
 
 [[noreturn]] void Invalid(const std::string& text) { Refuse(PyExc_ValueError, text); }
 
-// Hashes of a call as 64 bits; negative and large ones of the same bits are not the same.
-struct HashBits {
-  std::vector<uint64_t> plain;  // signed ones, two's complement
-  std::vector<uint64_t> large;  // 2^63 and above
-};
-
-// The name of a block that the engine has hashed. Decimal: negative and large hashes stay apart.
-template <typename Int>
-std::string NameOf(Int hash) {
-  std::array<char, 24> text;
-  text[0] = 'h';
-  const auto end = std::to_chars(text.data() + 1, text.data() + text.size(), hash).ptr;
-  return {text.data(), static_cast<size_t>(end - text.data())};
-}
-
-std::string TakeHash(PyObject* hash, HashBits* bits) {
+CcHash HashOf(PyObject* hash) {
   int overflow = 0;
   if (!PyLong_Check(hash)) {
     const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(hash));
@@ -75,25 +58,45 @@ std::string TakeHash(PyObject* hash, HashBits* bits) {
       PyErr_Clear();
       Refuse(PyExc_TypeError, fmt::format("hashes must hold ints, not {}", Py_TYPE(hash)->tp_name));
     }
-    return TakeHash(index.ptr(), bits);
+    return HashOf(index.ptr());
   }
   const int64_t value = PyLong_AsLongLongAndOverflow(hash, &overflow);
-  if (overflow == 0) {
-    bits->plain.push_back(static_cast<uint64_t>(value));
-    return NameOf(value);
-  }
+  if (overflow == 0) return {static_cast<uint64_t>(value), false};
   const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(hash) : 0;
   if (overflow < 0 || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     Refuse(PyExc_OverflowError, "a hash does not fit 64 bits");
   }
-  bits->large.push_back(large);
-  return NameOf(large);
+  return {large, true};
 }
 
-bool HasTwice(std::vector<uint64_t>* numbers) {
-  std::sort(numbers->begin(), numbers->end());
-  return std::adjacent_find(numbers->begin(), numbers->end()) != numbers->end();
+bool HasTwiceSorted(std::vector<CcHash> hashes) {
+  const auto key = [](const CcHash& hash) { return std::pair(hash.is_large, hash.bits); };
+  std::sort(hashes.begin(), hashes.end(),
+            [&](const CcHash& a, const CcHash& b) { return key(a) < key(b); });
+  return std::adjacent_find(hashes.begin(), hashes.end(), [&](const CcHash& a, const CcHash& b) {
+           return key(a) == key(b);
+         }) != hashes.end();
+}
+
+// By a table of places, as hashes are spread already; those that were chosen not to be are sorted.
+bool HasTwice(const std::vector<CcHash>& hashes) {
+  constexpr size_t kStepsEach = 8;  // the mean of spread ones is below 2
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;
+  size_t places = 2;
+  while (places < 2 * hashes.size()) places *= 2;
+  std::vector<uint32_t> table(places);  // a number of a hash, plus 1
+  size_t steps = kStepsEach * hashes.size();
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    size_t place = (hashes[i].bits * kSpread >> 32) % places;
+    for (; table[place] != 0; place = (place + 1) % places) {
+      const CcHash other = hashes[table[place] - 1];
+      if (other.bits == hashes[i].bits && other.is_large == hashes[i].is_large) return true;
+      if (--steps == 0) return HasTwiceSorted(hashes);
+    }
+    table[place] = static_cast<uint32_t>(i + 1);
+  }
+  return false;
 }
 
 void CheckNames(const std::vector<std::string>& names, const char* what) {
@@ -117,22 +120,20 @@ py::list ListOf(py::handle object, const char* what) {
   return py::list(py::reinterpret_borrow<py::object>(object));
 }
 
-std::vector<std::string> HashNames(py::handle hashes) {
-  const py::list list = PyList_CheckExact(hashes.ptr()) ? py::reinterpret_borrow<py::list>(hashes)
-                                                        : ListOf(hashes, "hashes");
-  std::vector<std::string> names;
-  names.reserve(list.size());
-  HashBits bits;
-  bits.plain.reserve(list.size());
+std::vector<CcHash> HashesOf(py::handle object) {
+  const py::list list = PyList_CheckExact(object.ptr()) ? py::reinterpret_borrow<py::list>(object)
+                                                        : ListOf(object, "hashes");
+  std::vector<CcHash> hashes;
+  hashes.reserve(list.size());
   // The length is asked for each time: what is no int may change the list while it is asked.
   for (size_t i = 0; i < list.size(); ++i) {
     const auto hash =
         py::reinterpret_borrow<py::object>(PyList_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)));
-    names.push_back(TakeHash(hash.ptr(), &bits));
+    hashes.push_back(HashOf(hash.ptr()));
   }
-  if (names.empty()) Invalid("hashes is empty");
-  if (HasTwice(&bits.plain) || HasTwice(&bits.large)) Invalid("hashes has an entry twice");
-  return names;
+  if (hashes.empty()) Invalid("hashes is empty");
+  if (HasTwice(hashes)) Invalid("hashes has an entry twice");
+  return hashes;
 }
 
 void InvalidUnless(const Status& status) {
@@ -147,8 +148,8 @@ void AddSlots(const context::KvLayout& layout, py::handle slot_mapping, py::hand
   }
   std::vector<int64_t> lengths;
   AppendInts(offsets, "offsets", &lengths);
-  if (lengths.size() != batch->names.size()) {
-    Invalid(fmt::format("{} hashes and {} offsets", batch->names.size(), lengths.size()));
+  if (lengths.size() != batch->blocks()) {
+    Invalid(fmt::format("{} hashes and {} offsets", batch->blocks(), lengths.size()));
   }
   batch->run_ends.reserve(lengths.size());
   batch->runs.reserve(lengths.size());
@@ -167,8 +168,8 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
   }
   for (uint32_t group = 0; group < groups.size(); ++group) {
     const py::list chunks = ListOf(groups[group], "a layer group of chunk_descs");
-    if (chunks.size() != batch->names.size()) {
-      Invalid(fmt::format("{} hashes and {} chunks", batch->names.size(), chunks.size()));
+    if (chunks.size() != batch->blocks()) {
+      Invalid(fmt::format("{} hashes and {} chunks", batch->blocks(), chunks.size()));
     }
     for (const py::handle chunk : chunks) {
       const auto [start, tokens] = IntPairOf(chunk, "a chunk");
@@ -192,7 +193,7 @@ CcBatch SlotBatch(bool is_load, const PyLayout& layout, py::handle slot_mapping,
                   py::handle offsets, py::handle chunk_descs, int64_t timeout_ms, bool local_only) {
   CcBatch batch;
   SetOptions(is_load, timeout_ms, local_only, &batch);
-  batch.names = HashNames(hashes);
+  batch.hashes = HashesOf(hashes);
   batch.layout = layout.layout;
   if (chunk_descs.is_none()) {
     AddSlots(*layout.layout, slot_mapping, offsets, &batch);
@@ -200,7 +201,7 @@ CcBatch SlotBatch(bool is_load, const PyLayout& layout, py::handle slot_mapping,
     AddChunks(*layout.layout, chunk_descs, &batch);
   }
   // A load must write each slot once; a save may read it twice.
-  if (is_load) InvalidUnless(CheckOnce(batch.names.size(), batch.runs, batch.run_ends));
+  if (is_load) InvalidUnless(CheckOnce(batch.blocks(), batch.runs, batch.run_ends));
   return batch;
 }
 
@@ -250,7 +251,7 @@ py::tuple Answer(const CcOutcome& outcome) {
 }
 
 py::tuple Run(const PyPool& self, const CcBatch& batch) {
-  CcOutcome outcome{0, batch.names.size(), OkStatus()};
+  CcOutcome outcome{0, batch.blocks(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
     const GilRelease free;
     outcome = pool->Run(batch);
@@ -261,7 +262,7 @@ py::tuple Run(const PyPool& self, const CcBatch& batch) {
 
 std::shared_ptr<CcOperation> Submit(const PyPool& self, CcBatch batch) {
   const std::shared_ptr<CcPool> pool = self.Use();
-  if (pool == nullptr) return CcOperation::Missed(batch.names.size());
+  if (pool == nullptr) return CcOperation::Missed(batch.blocks());
   return pool->Submit(std::move(batch));
 }
 
@@ -269,8 +270,8 @@ py::tuple Exists(const PyPool& self, const py::object& hashes, int64_t timeout_m
                  bool local_only) {
   CcBatch batch;
   SetOptions(true, timeout_ms, local_only, &batch);
-  batch.names = HashNames(hashes);
-  CcOutcome outcome{0, batch.names.size(), OkStatus()};
+  batch.hashes = HashesOf(hashes);
+  CcOutcome outcome{0, batch.blocks(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
     const GilRelease free;
     outcome = pool->Exists(batch);

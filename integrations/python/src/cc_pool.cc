@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -95,7 +97,7 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
     }
     return parts;
   }
-  const size_t all = batch.names.size();
+  const size_t all = batch.blocks();
   const std::span<const context::SlotRun> runs(batch.runs);
   for (uint32_t group = 0; group < batch.layout->groups(); ++group) {
     for (size_t i = 0; i < blocks; ++i) {
@@ -116,6 +118,25 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
 bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
+}
+
+// The names of a batch; those of hashes, 'h' and the decimal number, are put into `room`.
+std::vector<std::string_view> NamesOf(const CcBatch& batch, std::string* room) {
+  std::vector<std::string_view> names(batch.names.begin(), batch.names.end());
+  if (batch.hashes.empty()) return names;
+  constexpr size_t kNameBytesMax = 1 + 20;  // -2^63 and 2^64 - 1 have 20 characters each
+  room->resize(batch.hashes.size() * kNameBytesMax);
+  names.reserve(batch.hashes.size());
+  char* at = room->data();
+  for (const CcHash hash : batch.hashes) {
+    char* const begin = at;
+    *at++ = 'h';
+    at = hash.is_large
+             ? std::to_chars(at, begin + kNameBytesMax, hash.bits).ptr
+             : std::to_chars(at, begin + kNameBytesMax, static_cast<int64_t>(hash.bits)).ptr;
+    names.emplace_back(begin, at);
+  }
+  return names;
 }
 
 const std::vector<std::string>& RoutesOf(const CcBatch& batch,
@@ -271,7 +292,7 @@ bool CcPool::Healthy() {
 }
 
 std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const Deadline deadline = Deadline::After(batch.timeout);
   if (!Enter()) return CcOperation::Missed(total);
   auto operation = std::make_shared<CcOperation>(total, deadline);
@@ -288,19 +309,19 @@ std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
 }
 
 CcOutcome CcPool::Run(const CcBatch& batch) {
-  if (!Enter()) return {0, batch.names.size(), {}};
+  if (!Enter()) return {0, batch.blocks(), {}};
   CcOutcome outcome = RunUntil(batch, Deadline::After(batch.timeout));
   Leave();
   return outcome;
 }
 
 CcOutcome CcPool::RunUntil(const CcBatch& batch, Deadline deadline) {
-  if (IsClosing() || !Allow()) return {0, batch.names.size(), {}};
+  if (IsClosing() || !Allow()) return {0, batch.blocks(), {}};
   return batch.is_load ? Load(batch, deadline) : Save(batch, deadline);
 }
 
 CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   if (keys->empty()) return {0, total, {}};
@@ -329,7 +350,7 @@ CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
 }
 
 CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   std::vector<Seal> seals;
@@ -354,7 +375,7 @@ CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
 }
 
 CcOutcome CcPool::Exists(const CcBatch& batch) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   if (keys->empty() || IsClosing() || !Allow()) return {0, total, {}};
@@ -371,7 +392,8 @@ CcOutcome CcPool::Exists(const CcBatch& batch) {
 }
 
 Result<std::vector<std::string>> CcPool::KeysOf(const CcBatch& batch) const {
-  EMS_ASSIGN_OR_RETURN(std::vector<std::string> keys, hasher_.OwnKeys(batch.names));
+  std::string room;
+  EMS_ASSIGN_OR_RETURN(std::vector<std::string> keys, hasher_.OwnKeys(NamesOf(batch, &room)));
   if (!batch.local_only) return keys;
   const std::vector<std::string>& routes = RoutesOf(batch, keys);
   size_t local = 0;

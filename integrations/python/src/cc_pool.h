@@ -33,13 +33,22 @@ struct CcOutcome {
   Status status;
 };
 
+// A block's name as an engine has hashed it: 64 bits, of a negative or signed int, or of one that
+// is 2^63 or more. Bits that are equal are not the same name in both.
+struct CcHash {
+  uint64_t bits = 0;
+  bool is_large = false;
+};
+
 // A batch to load or save. Memory that it names must live until it is done; nothing else is
 // borrowed.
 struct CcBatch {
   bool is_load = false;
   bool local_only = false;  // load: only blocks whose server is on this machine
   Duration timeout{0};
-  std::vector<std::string> names;   // [blocks], within the pool's domain
+  // [blocks] of either, within the pool's domain.
+  std::vector<std::string> names;
+  std::vector<CcHash> hashes;
   std::vector<std::string> routes;  // [blocks], or empty: which server, by the name itself
   // Either memory, block by block: the first part_ends[0] parts are block 0, and so on,
   std::vector<MutableBytes> parts;
@@ -48,6 +57,8 @@ struct CcBatch {
   std::shared_ptr<const context::KvLayout> layout;
   std::vector<context::SlotRun> runs;
   std::vector<size_t> run_ends;  // [groups × blocks]
+
+  size_t blocks() const { return names.size() + hashes.size(); }
 };
 
 // A batch that was submitted. Threading: thread-safe.
