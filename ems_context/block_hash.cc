@@ -6,7 +6,7 @@
 #include "common/bytes.h"
 #include "common/hash.h"
 #include "common/object_key.h"
-#include "ems_context/sha256.h"
+#include "common/sha256.h"
 
 namespace ems::context {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "common/bytes.h"
 #include "common/hash.h"
-#include "ems_context/sha256.h"
+#include "common/sha256.h"
 
 namespace ems::context {
 namespace {

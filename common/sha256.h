@@ -1,6 +1,6 @@
 #pragma once
-// The one door to OpenSSL's libcrypto: SHA-256, for keys that an adversary must not be able to make
-// collide.
+// The one door to OpenSSL's libcrypto: SHA-256, for names that an adversary must not be able to
+// make collide, and HMAC-SHA-256, for signatures.
 #include <array>
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 struct evp_md_ctx_st;
 
-namespace ems::context {
+namespace ems {
 
 using Sha256Digest = std::array<std::byte, 32>;
 
@@ -20,11 +20,19 @@ class Sha256 final {
   // The digest of `message`, which may be empty.
   Sha256Digest Digest(ConstBytes message);
 
+  // The same for a message that comes in parts: Update for each, then Finish, which begins anew.
+  void Update(ConstBytes part);
+  Sha256Digest Finish();
+
  private:
   struct Free {
     void operator()(evp_md_ctx_st* context) const;
   };
   std::unique_ptr<evp_md_ctx_st, Free> context_;
+  bool begun_ = false;  // parts have come since the last Finish
 };
 
-}  // namespace ems::context
+// RFC 2104. `key` of any length.
+Sha256Digest HmacSha256(ConstBytes key, ConstBytes message);
+
+}  // namespace ems
