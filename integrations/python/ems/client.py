@@ -173,11 +173,14 @@ class Client:
     async def amulti_exists(self, keys, **options):
         return await self._run(self.multi_exists, keys, **options)
 
-    async def _run(self, call, *args, **options):
+    def _start(self, call, *args, **options):
         with self._lock:
             if self._executor is None:
                 self._executor = concurrent.futures.ThreadPoolExecutor(self._executor_threads, 'ems-py')
-            job = self._executor.submit(call, *args, **options)
+            return self._executor.submit(call, *args, **options)
+
+    async def _run(self, call, *args, **options):
+        job = self._start(call, *args, **options)
         waiter = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(waiter)

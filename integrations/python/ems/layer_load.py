@@ -1,4 +1,5 @@
 """ems.LayerLoad: a load that goes layer by layer, so that an engine computes layer i while the layers behind it arrive."""
+import asyncio
 import functools
 import weakref
 from dataclasses import dataclass, field
@@ -89,13 +90,13 @@ class LayerLoad:
     # --- asyncio: the same waits on the client's threads, of which each takes one
 
     async def await_layer(self, layer, timeout=None):
-        return await self._run(self.wait_layer, layer, timeout)
+        return await self._wait(self.wait_layer, layer, timeout)
 
     async def aresult(self, timeout=None):
-        return await self._run(self.result, timeout)
+        return await self._wait(self.result, timeout)
 
     async def acancel(self):
-        await self._run(self.cancel)
+        await self._client._run(self.cancel)
 
     async def __aiter__(self):
         for layer in range(self.layers):
@@ -107,8 +108,9 @@ class LayerLoad:
     async def __aexit__(self, kind, error, trace):
         await self.acancel()
 
-    async def _run(self, call, *args):
-        return await self._client._run(functools.partial(call, *args))
+    async def _wait(self, call, *args):
+        # A wait touches no memory: who cancels one need not wait for it, and can cancel the load.
+        return await asyncio.wrap_future(self._client._start(functools.partial(call, *args)))
 
 
 def _abandon_all():

@@ -125,7 +125,8 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
 
 std::unique_ptr<PyCache> MakeCache(const PyClient& client, const py::kwargs& fields) {
   context::ContextCacheOptions options;
-  options.block_tokens = fields["block_tokens"].cast<uint32_t>();
+  options.block_tokens =
+      static_cast<uint32_t>(CountOf(fields["block_tokens"], "block_tokens", UINT32_MAX));
   options.timeout = DurationOf(fields["timeout"], options.timeout);
   const auto durability = fields["durability"].cast<std::string>();
   if (durability == "dram") {
@@ -137,8 +138,8 @@ std::unique_ptr<PyCache> MakeCache(const PyClient& client, const py::kwargs& fie
            fmt::format("durability is \"{}\"; it may be dram, ssd or empty", durability));
   }
   context::PagedOptions paged;
-  paged.tp_rank = fields["tp_rank"].cast<uint32_t>();
-  paged.tp_size = fields["tp_size"].cast<uint32_t>();
+  paged.tp_rank = static_cast<uint32_t>(CountOf(fields["tp_rank"], "tp_rank", UINT32_MAX));
+  paged.tp_size = static_cast<uint32_t>(CountOf(fields["tp_size"], "tp_size", UINT32_MAX));
   paged.shared_by_tp = fields["shared_by_tp"].cast<bool>();
   paged.policy = ValueOrRaise(context::ParseSavePolicy(fields["save_policy"].cast<std::string>()));
   if (paged.tp_rank >= paged.tp_size) {
@@ -271,6 +272,15 @@ py::tuple SavePaged(PyCache& self, const PyLayout& layout, const py::iterable& w
   return AnswerOf(result);
 }
 
+context::SlotRun RunOf(py::handle run) {
+  const auto [start, tokens] = IntPairOf(run, "a run");
+  if (tokens < 0 || tokens > UINT32_MAX) {
+    Raise(Error(StatusCode::kInvalidArgument, "a run of {} slots makes no sense", tokens));
+  }
+  if (start < 0) Raise(Error(StatusCode::kOutOfRange, "slots from {} on: the first is 0", start));
+  return {static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)};
+}
+
 // `slots` token by token → for each block of `tokens`, its (start slot, tokens).
 py::list RunsOf(const py::object& slots, uint32_t tokens) {
   std::vector<int64_t> mapping;
@@ -326,9 +336,12 @@ std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iter
   };
   for (size_t i = 0; i < names.size(); ++i) {
     blocks.push_back({.key = std::move(names[i]), .runs = {}});
-    for (const py::handle group : list_of(runs[i])) {
+    const py::object block(runs[i]);
+    for (const py::handle group : py::list(block)) {
       auto& slots = blocks.back().runs.emplace_back();
-      for (const py::handle run : list_of(group)) slots.push_back(RunOf(run));
+      for (const py::handle run : py::list(py::reinterpret_borrow<py::object>(group))) {
+        slots.push_back(RunOf(run));
+      }
     }
   }
   RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
