@@ -17,7 +17,7 @@ missing_packages() {
     # "ii": wanted and installed. A package known under an architecture suffix counts as well, and one that another provides
     # (npm comes with Node.js in packages that are not Debian's).
     dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i' && continue
-    grep -qx "$package" <<<"$provided" || echo "$package"
+    grep -qxF "$package" <<<"$provided" || echo "$package"
   done <"$here/packages.txt"
 }
 

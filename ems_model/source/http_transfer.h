@@ -88,6 +88,7 @@ class HttpTransfer final {
   struct Connection;
   struct Pool;
   std::unique_ptr<Connection> Take(Deadline deadline);
+  // Null: the connection is gone, its place is free.
   void GiveBack(std::unique_ptr<Connection> connection);
 
   const Options options_;

@@ -41,13 +41,12 @@ std::vector<std::string> Paths(const std::vector<SourceFile>& files) {
 }
 
 TEST(HttpSourceTest, FollowsTheIndexToTheShards) {
-  HttpScript server(Files(
-      {{"/m/model.safetensors.index.json",
-        R"({"weight_map": {"a": "s-2.safetensors", "b": "x/s 1.safetensors",)"
-        R"( "c": "s-2.safetensors"}})"},
-       {"/m/s-2.safetensors", "two"},
-       {"/m/x/s%201.safetensors", "one"},
-       {"/m/config.json", "{}"}}));
+  HttpScript server(Files({{"/m/model.safetensors.index.json",
+                            R"({"weight_map": {"a": "s-2.safetensors", "b": "x/s 1.safetensors",)"
+                            R"( "c": "s-2.safetensors"}})"},
+                           {"/m/s-2.safetensors", "two"},
+                           {"/m/x/s%201.safetensors", "one"},
+                           {"/m/config.json", "{}"}}));
   const auto source = *OpenSource({.url = server.origin() + "/m"});
   const auto files = source->List(Soon());
   ASSERT_TRUE(files.ok()) << ToString(files.status());
@@ -106,11 +105,25 @@ TEST(HttpSourceTest, AnEmptyReadAsksNothing) {
 
 TEST(HttpSourceTest, IndexesThatMakeNoSenseOrLeadOutAreDataLoss) {
   for (const std::string_view json :
-       {"", "[]", "{", "{}", R"({"weight_map": []})", R"({"weight_map": {}})",
+       {"", "[]", "{", "{}", R"({"weight_map": []})", R"({"weight_map": {}})", R"("text")", "1",
+        R"({"weight_map": "a"})", R"({"weight_map": {"a": {"b": "c"}}})",
+        R"({"weight_map": {"a": ["b"]}})", R"({"x": {"weight_map": {"a": "b"}}})",
         R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": "../b"}})",
         R"({"weight_map": {"a": "/b"}})", R"({"weight_map": {"a": ""}})"}) {
     EXPECT_EQ(ParseShardIndex(json).status().code(), StatusCode::kDataLoss) << json;
   }
+}
+
+TEST(HttpSourceTest, WhatElseAnIndexHoldsDoesNotMatter) {
+  const auto shards = ParseShardIndex(
+      R"({"metadata": {"total_size": 1, "weight_map": {"x": ["y"]}}, "z": [[{}], "s", null],)"
+      R"( "weight_map": {"a": "s2", "b": "s1", "c": "s2"}, "w": 1.5})");
+  ASSERT_TRUE(shards.ok()) << ToString(shards.status());
+  EXPECT_THAT(*shards, ElementsAre("s1", "s2"));
+}
+
+TEST(HttpSourceTest, AnIndexThatNestsWithoutEndIsNoTrouble) {
+  EXPECT_FALSE(ParseShardIndex("{\"a\":" + std::string(1'000'000, '[')).ok());
 }
 
 }  // namespace
