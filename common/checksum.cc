@@ -34,6 +34,32 @@ uint64_t Checksum(ConstBytes payload) {
   return combined.Digest();
 }
 
+std::optional<uint64_t> RangeChecksum(ConstBytes payload, std::span<const uint64_t> sums,
+                                      uint64_t offset, uint64_t length) {
+  EMS_CHECK(offset <= payload.size() && length <= payload.size() - offset);
+  if (length == 0) return Checksum({});
+  Hash64Stream combined;
+  uint64_t count = 0;
+  uint64_t sum = 0;
+  const uint64_t end = offset + length;
+  for (uint64_t at = offset; at < end; ++count) {
+    const uint64_t piece = at / kPieceBytes;
+    const uint64_t piece_at = piece * kPieceBytes;
+    const ConstBytes whole =
+        payload.subspan(piece_at, std::min<uint64_t>(kPieceBytes, payload.size() - piece_at));
+    const uint64_t stop = std::min<uint64_t>(end, piece_at + whole.size());
+    if (count == 1) combined.Update(std::as_bytes(std::span(&sum, 1)));
+    sum = sums[piece];
+    if (stop - at != whole.size()) {
+      if (Hash64(whole) != sum) return std::nullopt;
+      sum = Hash64(payload.subspan(at, stop - at));
+    }
+    if (count > 0) combined.Update(std::as_bytes(std::span(&sum, 1)));
+    at = stop;
+  }
+  return count == 1 ? sum : combined.Digest();
+}
+
 PieceHasher::PieceHasher() = default;
 
 void PieceHasher::Start(std::span<uint64_t> table, uint64_t first_piece_bytes) {

@@ -6,6 +6,7 @@
 // checksums. So one pass over the bytes gives both the table and the checksum, and the checksum of
 // a range that starts at a piece boundary follows from the table.
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "common/bytes.h"
@@ -28,6 +29,14 @@ uint64_t CombinePieces(std::span<const uint64_t> pieces);
 
 // Checksum of bytes that are all there. Cost: one pass; no allocation.
 uint64_t Checksum(ConstBytes payload);
+
+// The checksum of `length` bytes from `offset` of a payload, cut at the payload's piece boundaries:
+// what a PieceHasher gives that is started with the rest of the first piece. From `sums`, the
+// checksums of its pieces, where whole pieces are covered; a piece at an edge is verified and
+// checksummed anew. Nothing: an edge piece does not match its checksum. The range must lie within
+// the payload. Cost: at most two pieces; no allocation.
+std::optional<uint64_t> RangeChecksum(ConstBytes payload, std::span<const uint64_t> sums,
+                                      uint64_t offset, uint64_t length);
 
 // Checksums bytes as they arrive, in parts of any size, while they are still in the CPU's cache.
 // `first_piece_bytes` is the length of the first piece when the bytes start inside one (a range

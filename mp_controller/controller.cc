@@ -7,7 +7,10 @@
 #include "fabric/http_endpoint.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_service.h"
+#include "mp_controller/durable_rows.h"
 #include "mp_controller/event_loop.h"
+#include "mp_controller/model_service.h"
+#include "mp_controller/model_state.h"
 #include "mp_controller/request_check.h"
 #include "proto/config.pb.h"
 
@@ -17,6 +20,10 @@ namespace {
 constexpr Duration kTickMax = std::chrono::milliseconds(100);
 // The loop ticks ten times a second; one that has not for so long is stuck on its disk.
 constexpr Duration kTickAgeMax = std::chrono::seconds(5);
+
+constexpr std::string_view kModelsAdvice =
+    "Move the folder away to begin without models: servers keep what they have of them, and emsctl "
+    "model add makes them known again";
 
 Duration Ms(uint32_t ms) { return std::chrono::milliseconds(ms); }
 
@@ -42,6 +49,7 @@ Result<ControllerOptions> MakeOptions(const config::ControllerConfig& config) {
                         .damping = Ms(config.damping_ms())};
   options.default_namespace = config.default_namespace();
   options.watchers_max = config.watchers_max();
+  options.model_unused_max = std::chrono::hours(config.model_unused_hours());
   if (!options.default_namespace.empty()) {
     EMS_RETURN_IF_ERROR(
         Prefixed(CheckNamespaceName(options.default_namespace), "default_namespace"));
@@ -75,6 +83,9 @@ struct Controller::Impl {
   std::unique_ptr<ControllerStore> store;
   std::unique_ptr<ClusterState> state;
   std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<DurableRows> model_rows;
+  std::unique_ptr<ModelState> model_state;
+  std::unique_ptr<ModelService> models;
   std::unique_ptr<ControllerService> service;
   std::unique_ptr<fabric::HttpEndpoint> http;
 };
@@ -96,11 +107,20 @@ Status Controller::Start() {
   impl.Tick();
   const Duration tick = std::min(kTickMax, impl.options.membership.heartbeat / 2);
   impl.loop = std::make_unique<EventLoop>("ems-ctl", tick, [&impl] { impl.Tick(); });
-  EMS_ASSIGN_OR_RETURN(impl.service,
-                       ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
-                                                                      .state = impl.state.get(),
-                                                                      .publisher = &impl.publisher,
-                                                                      .metrics = &impl.metrics}));
+  EMS_ASSIGN_OR_RETURN(impl.model_rows, DurableRows::Open(impl.options.data_dir + "/models",
+                                                          std::string(kModelsAdvice)));
+  impl.model_state = std::make_unique<ModelState>(
+      ModelState::Parts{
+          .clock = &Clock::System(), .rows = impl.model_rows.get(), .publisher = &impl.publisher},
+      impl.options.model_unused_max);
+  EMS_RETURN_IF_ERROR(impl.model_state->Start());
+  impl.models = std::make_unique<ModelService>(impl.model_state.get(), &Clock::System());
+  EMS_ASSIGN_OR_RETURN(
+      impl.service, ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
+                                                                   .state = impl.state.get(),
+                                                                   .publisher = &impl.publisher,
+                                                                   .metrics = &impl.metrics,
+                                                                   .models = impl.models.get()}));
   if (impl.options.http_listen.empty()) return OkStatus();
   EMS_ASSIGN_OR_RETURN(
       impl.http, fabric::HttpEndpoint::Start(
@@ -112,6 +132,9 @@ Status Controller::Start() {
 void Controller::Stop() {
   impl_->http.reset();
   impl_->service.reset();
+  impl_->models.reset();
+  impl_->model_state.reset();
+  impl_->model_rows.reset();
   impl_->loop.reset();
   impl_->state.reset();
   impl_->store.reset();

@@ -21,6 +21,7 @@ struct ControllerOptions {
   MembershipOptions membership;
   std::string default_namespace = "default";
   size_t watchers_max = 4096;
+  Duration model_unused_max{};  // zero: versions of models stay until they are removed
 };
 
 // Errors: kInvalidArgument  values that do not fit together, e.g. a lease shorter than two

@@ -8,6 +8,8 @@
 
 #include "common/bytes.h"
 #include "common/logging.h"
+#include "ems_model/format/manifest.h"
+#include "mp_controller/model_service.h"
 #include "mp_controller/request_check.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/status_codec.h"
@@ -15,7 +17,6 @@
 namespace ems::controller {
 namespace {
 
-constexpr int kRequestBytesMax = 1 << 20;
 constexpr size_t kMemoryBytesMax = 256 * kMiB;  // of all connections together
 constexpr auto kDrainMax = std::chrono::seconds(5);
 
@@ -180,9 +181,11 @@ class Handlers final : public v1::Controller::CallbackService {
 }  // namespace
 
 struct ControllerService::Impl {
-  explicit Impl(const Parts& parts) : publisher(parts.publisher), handlers(parts) {}
+  explicit Impl(const Parts& parts)
+      : publisher(parts.publisher), models(parts.models), handlers(parts) {}
 
   ViewPublisher* const publisher;
+  ModelService* const models;
   Handlers handlers;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
@@ -192,6 +195,7 @@ ControllerService::ControllerService(std::unique_ptr<Impl> impl) : impl_(std::mo
 
 ControllerService::~ControllerService() {
   impl_->publisher->Close();
+  if (impl_->models != nullptr) impl_->models->Close();
   impl_->server->Shutdown(std::chrono::system_clock::now() + kDrainMax);
   impl_->server->Wait();
 }
@@ -204,7 +208,8 @@ Result<std::unique_ptr<ControllerService>> ControllerService::Start(const std::s
   grpc::ServerBuilder builder;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &impl->port);
   builder.RegisterService(&impl->handlers);
-  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+  if (parts.models != nullptr) builder.RegisterService(parts.models->service());
+  builder.SetMaxReceiveMessageSize(model::kManifestMessageBytesMax);
   builder.SetResourceQuota(grpc::ResourceQuota("ems-controller").Resize(kMemoryBytesMax));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Clients ping each 5 s on open streams; a peer that vanished is noticed within half a minute.

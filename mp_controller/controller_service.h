@@ -2,8 +2,8 @@
 // gRPC ⇄ ClusterState: unary calls run on the controller's loop, watch streams pull from the
 // publisher.
 //
-// Bound: a request has at most 1 MiB, EventLoop::kQueueMax calls wait, a watch stream has one
-// message under way.
+// Bound: a request has at most a manifest's 24 MiB, those in transit 256 MiB together,
+// EventLoop::kQueueMax calls wait, a watch stream has one message under way.
 #include <memory>
 #include <string>
 
@@ -14,6 +14,8 @@
 
 namespace ems::controller {
 
+class ModelService;
+
 // Threading: thread-safe.
 class ControllerService final {
  public:
@@ -22,6 +24,7 @@ class ControllerService final {
     ClusterState* state;
     ViewPublisher* publisher;
     ControllerMetrics* metrics;
+    ModelService* models = nullptr;  // served on the same port; null: not
   };
   // Serves on `listen` (host:port, port 0: any) at once. All parts must outlive the service.
   // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind

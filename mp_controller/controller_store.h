@@ -1,5 +1,5 @@
 #pragma once
-// The one door to RocksDB in the controller: what must survive kill -9. Every write is synced
+// What of the cluster must survive kill -9: term, views, nodes, namespaces. Every write is synced
 // before it returns.
 //
 // Invariant: a term handed out by a store is never handed out again; the last kViewsKept views are

@@ -81,8 +81,9 @@ class Client final {
                   const GetOptions& options = {});
   // Many ranges, of one value or of several: a result an item in the order of the items.
   // One deadline for all. Errors of an item: as above    kOutOfRange  the value is not as long as
-  // item.whole_bytes says. Cost: over a socket one round trip for each item of the same server, the
-  // servers in parallel; pieces of 64 KiB that a range covers in part are hashed whole.
+  // item.whole_bytes says. Cost: over a socket one round trip a server (or more, beyond 16,384
+  // items or 64 MiB), the servers in parallel; pieces of 64 KiB that a range covers in part are
+  // hashed whole.
   std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
                                     const GetOptions& options = {});
   // The length of the value. Errors: kNotFound  miss

@@ -91,17 +91,20 @@ class DataSession final : public fabric::Session {
   Outcome Get(const FrameHeader& request, std::string_view key, Answer* answer);
   Outcome GetRange(const FrameHeader& request, std::string_view key, ConstBytes body,
                    Answer* answer);
+  // The checksum of a range of a value that Find gave. A damaged value is removed.
+  WireStatus CheckRange(const FrameHeader& request, std::string_view key, const Value& value,
+                        wire::RangeBody range, uint64_t* checksum);
   WireStatus Exists(const FrameHeader& request, std::string_view key, Answer* answer);
   Outcome Remove(const FrameHeader& request, uint32_t item, std::string_view key);
+  // `body` is the request's.
   Outcome HandleItem(const FrameHeader& request, uint32_t item, std::string_view key,
-                     uint64_t* room, ItemResult* result, Answer* answer);
+                     ConstBytes body, uint64_t* room, ItemResult* result, Answer* answer);
   Outcome ReserveFor(const PutRequest& put, PutTarget* target);
   WireStatus Store(Reservation reservation, uint64_t checksum);
   WireStatus Fail(WireStatus status, std::string text) {
     text_ = std::move(text);
     return status;
   }
-  static bool RangeChecksum(const Value& value, wire::RangeBody range, uint64_t* checksum);
   Wake WakeWhenLast();
 
   DataService& service_;
@@ -293,51 +296,28 @@ Outcome DataSession::GetRange(const FrameHeader& request, std::string_view key, 
   Outcome outcome;
   const Value* value = Find(request, 0, key, &outcome);
   if (value == nullptr) return outcome;
-  const uint64_t size = value->bytes().size();
-  if (range.offset > size || range.length > size - range.offset) {
-    return {Fail(WireStatus::kOutOfRange, fmt::format("range {}+{} of a value of {} bytes",
-                                                      range.offset, range.length, size))};
-  }
-  if (!RangeChecksum(*value, range, &answer->checksum)) {
-    (void)service_.store_->Remove(request.ns(), key, nullptr);  // a Put of it must store it anew
-    return {Fail(WireStatus::kChecksumMismatch, "the stored value is damaged")};
-  }
-  answer->whole_bytes = static_cast<uint32_t>(size);
+  const WireStatus checked = CheckRange(request, key, *value, range, &answer->checksum);
+  if (checked != WireStatus::kOk) return {checked};
+  answer->whole_bytes = static_cast<uint32_t>(value->bytes().size());
   answer->payload.push_back(value->bytes().subspan(range.offset, range.length));
   service_.metrics_->OnRead(range.length, value->from_ssd());
   return {};
 }
 
-// The checksum of a range, cut at piece boundaries: stored sums where whole pieces are covered. The
-// pieces at the edges are checksummed anew, after the whole piece has been verified. False: an edge
-// piece is damaged. Cost: at most two pieces.
-bool DataSession::RangeChecksum(const Value& of, wire::RangeBody range, uint64_t* checksum) {
-  const ConstBytes value = of.bytes();
-  const std::span<const uint64_t> sums = of.piece_sums();
-  if (range.length == 0) {
-    *checksum = Checksum({});
-    return true;
+WireStatus DataSession::CheckRange(const FrameHeader& request, std::string_view key,
+                                   const Value& value, wire::RangeBody range, uint64_t* checksum) {
+  const uint64_t size = value.bytes().size();
+  if (range.offset > size || range.length > size - range.offset) {
+    return Fail(WireStatus::kOutOfRange, fmt::format("range {}+{} of a value of {} bytes",
+                                                     range.offset, range.length, size));
   }
-  Hash64Stream combined;
-  uint64_t count = 0;
-  uint64_t sum = 0;
-  const uint64_t end = range.offset + range.length;
-  for (uint64_t at = range.offset; at < end; ++count) {
-    const uint64_t piece = at / kPieceBytes;
-    const ConstBytes whole = value.subspan(
-        piece * kPieceBytes, std::min<uint64_t>(kPieceBytes, value.size() - piece * kPieceBytes));
-    const uint64_t stop = std::min<uint64_t>(end, piece * kPieceBytes + whole.size());
-    if (count == 1) combined.Update(wire::RawBytes(sum));
-    sum = sums[piece];
-    if (stop - at != whole.size()) {
-      if (Hash64(whole) != sum) return false;
-      sum = Hash64(value.subspan(at, stop - at));
-    }
-    if (count > 0) combined.Update(wire::RawBytes(sum));
-    at = stop;
+  const auto sum = RangeChecksum(value.bytes(), value.piece_sums(), range.offset, range.length);
+  if (!sum) {
+    (void)service_.store_->Remove(request.ns(), key, nullptr);  // a Put of it must store it anew
+    return Fail(WireStatus::kChecksumMismatch, "the stored value is damaged");
   }
-  *checksum = count == 1 ? sum : combined.Digest();
-  return true;
+  *checksum = *sum;
+  return WireStatus::kOk;
 }
 
 WireStatus DataSession::Exists(const FrameHeader& request, std::string_view key, Answer* answer) {
@@ -390,7 +370,7 @@ Outcome DataSession::HandleMulti(const FrameHeader& request, ConstBytes body, An
     ItemResult result;
     result.status = checked.status;
     if (checked.status == WireStatus::kOk) {
-      const Outcome outcome = HandleItem(request, item, key, &room, &result, answer);
+      const Outcome outcome = HandleItem(request, item, key, body, &room, &result, answer);
       if (outcome.wait > waiting.wait) waiting = outcome;
     }
     std::memcpy(out, &result, sizeof(result));
@@ -404,18 +384,20 @@ Outcome DataSession::HandleMulti(const FrameHeader& request, ConstBytes body, An
     }
     return waiting;
   }
-  for (const Value& value : values_)
-    service_.metrics_->OnRead(value.bytes().size(), value.from_ssd());
+  auto value = values_.begin();  // of the next item that brings one
   for (const std::byte* at = answer->body.data(); at != out; at += sizeof(ItemResult)) {
     ItemResult result;
     std::memcpy(&result, at, sizeof(result));
     service_.metrics_->OnAnswer(request.op, result.status);
+    if (!values_.empty() && result.status == WireStatus::kOk)
+      service_.metrics_->OnRead(result.value_bytes, value++->from_ssd());
   }
   return {};
 }
 
 Outcome DataSession::HandleItem(const FrameHeader& request, uint32_t item, std::string_view key,
-                                uint64_t* room, ItemResult* result, Answer* answer) {
+                                ConstBytes body, uint64_t* room, ItemResult* result,
+                                Answer* answer) {
   if (request.op == Op::kMultiRemove) {
     const Outcome outcome = Remove(request, item, key);
     result->status = outcome.status;
@@ -442,16 +424,23 @@ Outcome DataSession::HandleItem(const FrameHeader& request, uint32_t item, std::
     }
     return outcome;
   }
-  const uint64_t bytes = value->bytes().size();
-  if (bytes > *room && values_.size() > 1) {
+  wire::RangeBody range{.offset = 0, .length = value->bytes().size()};
+  if (request.op == Op::kMultiGetRange) {
+    range = wire::RangeOf(request, body, item);
+    result->whole_bytes = static_cast<uint32_t>(value->bytes().size());
+    result->status = CheckRange(request, key, *value, range, &result->checksum);
+  } else {
+    result->checksum = value->checksum();
+  }
+  if (range.length > *room && values_.size() > 1) result->status = WireStatus::kBatchFull;
+  if (result->status != WireStatus::kOk) {
     values_.pop_back();
-    result->status = WireStatus::kBatchFull;
     return {};
   }
-  *room -= std::min(*room, bytes);
-  result->value_bytes = bytes;
-  result->checksum = value->checksum();
-  if (bytes > 0) answer->payload.push_back(value->bytes());
+  *room -= std::min(*room, range.length);
+  result->value_bytes = range.length;
+  if (range.length > 0)
+    answer->payload.push_back(value->bytes().subspan(range.offset, range.length));
   return {};
 }
 

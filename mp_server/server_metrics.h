@@ -66,7 +66,7 @@ class ServerMetrics final {
   MetricsRegistry* registry_;
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
-  std::array<std::array<Counter, wire::kWireStatusMax + 1>, 16> answers_;
+  std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       heartbeats_ok_, heartbeats_failed_;
   Gauge pool_bytes_, pool_used_bytes_, pool_ready_bytes_, pool_kept_bytes_, huge_page_fallback_,

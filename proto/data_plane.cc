@@ -12,15 +12,29 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "frames are copied as they lie; a big-endian port swaps here");
 
-constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {
-    "",          "Hello",         "Ping",     "Stats",    "Put",         "Get",         "GetRange",
-    "Exists",    "Remove",        "MultiPut", "MultiGet", "MultiExists", "MultiRemove", "Attach",
-    "PutStaged", "MultiPutStaged"};
+constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
+                                                               "Hello",
+                                                               "Ping",
+                                                               "Stats",
+                                                               "Put",
+                                                               "Get",
+                                                               "GetRange",
+                                                               "Exists",
+                                                               "Remove",
+                                                               "MultiPut",
+                                                               "MultiGet",
+                                                               "MultiExists",
+                                                               "MultiRemove",
+                                                               "Attach",
+                                                               "PutStaged",
+                                                               "MultiPutStaged",
+                                                               "MultiGetRange"};
 
 // Bytes in the body for each item of a Multi request, besides head, key and a value that comes
 // along.
 constexpr uint64_t PerItemBytes(Op op) {
   if (op == Op::kMultiPut) return kTrailerBytes;
+  if (op == Op::kMultiGetRange) return sizeof(RangeBody);
   return op == Op::kMultiPutStaged ? sizeof(StagedValue) : 0;
 }
 
@@ -188,6 +202,12 @@ ItemReader::Item ItemReader::Next() {
   key_at_ += item.head.key_bytes;
   ++next_;
   return item;
+}
+
+RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item) {
+  EMS_CHECK(item < header.item_count);
+  const uint64_t from_end = (header.item_count - item) * sizeof(RangeBody);
+  return ReadRaw<RangeBody>(body.subspan(body.size() - from_end, sizeof(RangeBody)));
 }
 
 Status ToStatus(WireStatus status, std::string_view text) {

@@ -23,6 +23,8 @@
 //                   shm::SessionMessage from then on (shm_layout.h)
 //   PutStaged       StagedValue → –; the value lies in memory that the session has registered
 //   MultiPutStaged  ItemHead × n · keys · StagedValue × n → ItemResult × n
+//   MultiGetRange   ItemHead × n · keys · RangeBody × n → ItemResult × n · bytes of the items with
+//                   status OK, each checksummed as those of a GetRange
 // A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes
 // while it sends. An answer with another status than OK carries its text, if any, as body.
 //
@@ -71,8 +73,9 @@ enum class Op : uint8_t {
   kAttach = 13,
   kPutStaged = 14,
   kMultiPutStaged = 15,
+  kMultiGetRange = 16,
 };
-inline constexpr uint8_t kOpMax = 15;
+inline constexpr uint8_t kOpMax = 16;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
@@ -80,7 +83,8 @@ constexpr bool IsKeyed(Op op) {
   return (op >= Op::kPut && op <= Op::kRemove) || op == Op::kPutStaged;
 }
 constexpr bool IsMulti(Op op) {
-  return (op >= Op::kMultiPut && op <= Op::kMultiRemove) || op == Op::kMultiPutStaged;
+  return (op >= Op::kMultiPut && op <= Op::kMultiRemove) || op == Op::kMultiPutStaged ||
+         op == Op::kMultiGetRange;
 }
 
 // Request flags.
@@ -106,7 +110,7 @@ enum class WireStatus : uint16_t {
   kOutOfRange = 13,     // GetRange beyond the value's end
   kDeadline = 14,
   kInternal = 15,
-  kBatchFull = 16,  // MultiGet: this and later items did not fit; ask again
+  kBatchFull = 16,  // MultiGet, MultiGetRange: this and later items did not fit; ask again
 };
 inline constexpr uint16_t kWireStatusMax = 16;
 
@@ -183,9 +187,11 @@ static_assert(sizeof(ItemHead) == 16);
 
 struct ItemResult {
   WireStatus status = WireStatus::kOk;
-  std::array<uint16_t, 3> reserved{};
-  uint64_t value_bytes = 0;  // MultiGet: bytes that follow; MultiExists: length of the value
-  uint64_t checksum = 0;     // MultiGet
+  uint16_t reserved = 0;
+  uint32_t whole_bytes = 0;  // MultiGetRange: length of the whole value; otherwise zero
+  // MultiGet, MultiGetRange: bytes that follow; MultiExists: length of the value
+  uint64_t value_bytes = 0;
+  uint64_t checksum = 0;  // MultiGet, MultiGetRange
 };
 static_assert(sizeof(ItemResult) == 24);
 
@@ -232,6 +238,10 @@ class ItemReader final {
   uint64_t next_ = 0;
   uint64_t key_at_;
 };
+
+// The range of an item of a MultiGetRange whose lengths ItemTableBytes has checked; `body` is the
+// whole body.
+RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item);
 
 // How an answer looks to the SDK's caller. kMiss has no text.
 Status ToStatus(WireStatus status, std::string_view text);

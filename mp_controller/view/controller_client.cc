@@ -11,6 +11,7 @@
 #include "common/logging.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
+#include "mp_controller/view/control_channel.h"
 #include "mp_controller/view/namespace_codec.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/status_codec.h"
@@ -19,29 +20,6 @@ namespace ems {
 namespace {
 
 constexpr int kMessageBytesMax = 4 << 20;
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kMessageBytesMax);
-  args.SetMaxSendMessageSize(kMessageBytesMax);
-  // A restarted controller is noticed within a second, a vanished one by pings on the open watch.
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The control plane is never reached through a web proxy that happens to be in the environment.
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
-}
-
-// On the monotonic clock: a stepped wall clock changes no deadline.
-gpr_timespec ToGpr(Deadline deadline) {
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_nanos(deadline.Remaining().count(), GPR_TIMESPAN));
-}
 
 // What the last view of one stream was, and how an update changes it.
 Result<ViewCache::View> NextView(const ViewCache::View& last, const v1::ClusterUpdate& update) {
@@ -70,7 +48,7 @@ struct ControllerClient::Impl {
   Impl(std::string address_in, std::string watcher_in)
       : address(std::move(address_in)),
         watcher(std::move(watcher_in)),
-        stub(v1::Controller::NewStub(MakeChannel(address))) {}
+        stub(v1::Controller::NewStub(MakeControlChannel(address, kMessageBytesMax))) {}
 
   // One unary call, its error prefixed with the address.
   template <typename Request, typename Reply, typename Method>
@@ -79,7 +57,7 @@ struct ControllerClient::Impl {
       return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
     }
     grpc::ClientContext context;
-    context.set_deadline(ToGpr(deadline));
+    SetDeadline(deadline, &context);
     return Prefixed(FromGrpc((stub.get()->*method)(&context, request, reply)),
                     fmt::format("controller {}", address));
   }

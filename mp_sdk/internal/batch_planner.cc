@@ -23,6 +23,8 @@ Op MultiForm(Op op) {
       return Op::kMultiPutStaged;
     case Op::kGet:
       return Op::kMultiGet;
+    case Op::kGetRange:
+      return Op::kMultiGetRange;
     case Op::kExists:
       return Op::kMultiExists;
     default:
@@ -47,7 +49,7 @@ bool Frame::TryAdd(BatchItem* item) {
       batch_->op == Op::kPut ? item->value.size_bytes() : item->into.size_bytes();
   if (!items_.empty() &&
       (items_.size() == wire::kBatchItemsMax || value_bytes_ + bytes > wire::kBatchBytesMax ||
-       batch_->op == Op::kGetRange || item->grow != nullptr || IsStaged(*item) != staged_)) {
+       item->grow != nullptr || IsStaged(*item) != staged_)) {
     return false;
   }
   staged_ = IsStaged(*item);
@@ -91,13 +93,11 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
     request->key_bytes = static_cast<uint16_t>(items_[0]->key.size());
   }
   for (const BatchItem* item : items_) Append(AsBytes(item->key), &request->head);
-  if (batch_->op == Op::kGetRange) {
-    const wire::RangeBody range{.offset = items_[0]->offset,
-                                .length = items_[0]->into.size_bytes()};
-    Append(wire::RawBytes(range), &request->head);
-  }
   for (const BatchItem* item : items_) {
-    if (staged_) {
+    if (batch_->op == Op::kGetRange) {
+      const wire::RangeBody range{.offset = item->offset, .length = item->into.size_bytes()};
+      Append(wire::RawBytes(range), &request->head);
+    } else if (staged_) {
       const wire::StagedValue value{.session = staging_->session,
                                     .secret = staging_->secret,
                                     .offset = *item->staged_offset,
@@ -177,14 +177,13 @@ Status Frame::OnTable(ConstBytes table) {
                    static_cast<unsigned>(result.status));
     }
     items_[i]->value_bytes = result.value_bytes;
-    if (batch_->op != Op::kGet || result.status != WireStatus::kOk)
-      Settle(items_[i], result.status, {});
+    if (!brings_values() || result.status != WireStatus::kOk) Settle(items_[i], result.status, {});
   }
   return OkStatus();
 }
 
 bool Frame::NextValue(Value* value) {
-  if (batch_->op != Op::kGet && batch_->op != Op::kGetRange) return false;
+  if (!brings_values()) return false;
   while (multi() && next_ < items_.size() && results_[next_].status != WireStatus::kOk) ++next_;
   if (next_ == items_.size()) return false;
   current_ = next_++;
@@ -204,6 +203,7 @@ bool Frame::NextValue(Value* value) {
 void Frame::OnValue(uint64_t checksum) {
   BatchItem* const item = items_[current_];
   const uint64_t expected = multi() ? results_[current_].checksum : single_checksum_;
+  const uint64_t whole_bytes = multi() ? results_[current_].whole_bytes : single_whole_bytes_;
   item->checksum = expected;
   if (checksum != expected) {
     ++mismatches_;
@@ -215,9 +215,9 @@ void Frame::OnValue(uint64_t checksum) {
   } else if (batch_->op == Op::kGetRange && item->into.size_bytes() != item->value_bytes) {
     batch_->Finish(item, Error(StatusCode::kDataLoss, "range of {} bytes, {} asked for",
                                item->value_bytes, item->into.size_bytes()));
-  } else if (item->whole_bytes != 0 && item->whole_bytes != single_whole_bytes_) {
+  } else if (item->whole_bytes != 0 && item->whole_bytes != whole_bytes) {
     batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes, {} expected",
-                               single_whole_bytes_, item->whole_bytes));
+                               whole_bytes, item->whole_bytes));
   } else {
     batch_->Finish(item, OkStatus());
   }

@@ -52,6 +52,9 @@ class Frame final : public fabric::AnswerSink {
 
  private:
   bool multi() const { return items_.size() > 1; }
+  bool brings_values() const {
+    return batch_->op == wire::Op::kGet || batch_->op == wire::Op::kGetRange;
+  }
   bool IsStaged(const BatchItem& item) const { return staging_ && item.staged_offset; }
   void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
 

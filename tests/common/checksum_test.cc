@@ -42,6 +42,29 @@ TEST(ChecksumTest, HasherGivesTheSameForPartsOfAnySize) {
   }
 }
 
+TEST(ChecksumTest, ARangeHasTheChecksumOfItsBytesAsTheyArrive) {
+  for (const size_t size : kSizes) {
+    std::vector<std::byte> payload = RandomBytes(size, 9);
+    std::vector<uint64_t> sums(PieceCount(size));
+    HashPieces(payload, sums);
+    std::vector<uint64_t> cuts = {0, 1, size / 2, size};
+    for (uint64_t at = kPieceBytes; at <= size; at += kPieceBytes) cuts.push_back(at);
+    for (const uint64_t from : cuts) {
+      for (const uint64_t to : cuts) {
+        if (from > to || to > size) continue;
+        PieceHasher hasher;
+        hasher.Start({}, kPieceBytes - from % kPieceBytes);
+        hasher.Update(ConstBytes(payload).subspan(from, to - from));
+        EXPECT_EQ(RangeChecksum(payload, sums, from, to - from), hasher.Finish())
+            << from << " to " << to << " of " << size;
+      }
+    }
+    if (size < 2) continue;
+    payload[0] ^= std::byte{1};
+    EXPECT_EQ(RangeChecksum(payload, sums, 1, 1), std::nullopt) << "an edge piece is damaged";
+  }
+}
+
 TEST(ChecksumTest, TableOfPiecesCombinesToTheChecksum) {
   PieceHasher hasher;
   for (const size_t size : kSizes) {

@@ -32,6 +32,7 @@ void WalkTable(const FrameHeader& header, ConstBytes body) {
     EMS_CHECK(item.head.value_bytes <= kValueMax && item.head.slot < kSlotCount);
     keys += item.key.size();
     values += header.op == Op::kMultiPut ? item.head.value_bytes + kTrailerBytes : 0;
+    values += header.op == Op::kMultiGetRange ? sizeof(RangeBody) : 0;
     volatile char last = item.key.back();  // it is there
     (void)last;
   }
@@ -57,8 +58,10 @@ void CheckRequest(ConstBytes bytes) {
     const uint64_t table = uint64_t{header.item_count} * (sizeof(ItemHead) + kKeyBytesMax);
     const uint64_t trailers = uint64_t{header.item_count} * kTrailerBytes;
     const uint64_t staged = uint64_t{header.item_count} * sizeof(StagedValue);
+    const uint64_t ranges = uint64_t{header.item_count} * sizeof(RangeBody);
     const uint64_t values = header.op == Op::kMultiPut         ? kBatchBytesMax + trailers
                             : header.op == Op::kMultiPutStaged ? staged
+                            : header.op == Op::kMultiGetRange  ? ranges
                                                                : 0;
     EMS_CHECK(header.body_bytes <= table + values);
     WalkTable(header, bytes.subspan(kHeaderBytes));

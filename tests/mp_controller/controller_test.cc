@@ -181,7 +181,7 @@ TEST_F(ControllerTest, OversizeAndMalformedRequestsAreRefusedAndServiceGoesOn) {
   grpc::ClientContext large_context;
   v1::WatchRequest unused;
   v1::CreateNamespaceRequest large;
-  large.set_name(std::string(2 << 20, 'a'));
+  large.set_name(std::string(25 << 20, 'a'));
   v1::Namespace reply;
   EXPECT_EQ(stub->CreateNamespace(&large_context, large, &reply).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -2,6 +2,7 @@
 // namespace and store; ranges verify wherever they are cut.
 #include "mp_server/data_service.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -117,6 +118,7 @@ class DataServiceTest : public ::testing::Test {
       body += AsText(wire::RawBytes(head));
     }
     for (const std::string& key : keys) body += key;
+    for (const wire::RangeBody& range : ranges_) body += AsText(wire::RawBytes(range));
     if (behind_) header.view = ViewVersion(9, 9).packed();
     const Outcome got = Ask(header, {}, AsBytes(body));
     if (outcome != nullptr) *outcome = got;
@@ -138,6 +140,7 @@ class DataServiceTest : public ::testing::Test {
   std::unique_ptr<DataService> service_;
   std::unique_ptr<Session> session_;
   Answer answer_;
+  std::vector<wire::RangeBody> ranges_;  // of a MultiGetRange
   uint64_t epoch_ = 0;
   bool behind_ = false;
 };
@@ -388,6 +391,26 @@ TEST_F(DataServiceTest, RangesBeyondTheEndAreOutOfRange) {
     EXPECT_EQ(Ask(Header(Op::kGetRange), "k", wire::RawBytes(range)).status,
               WireStatus::kOutOfRange);
   }
+}
+
+TEST_F(DataServiceTest, ManyRangesInOneRequest) {
+  const std::string value = MakeValue("kv", "big", 1, 3 * kPieceBytes + 5);
+  ASSERT_EQ(Put("big", value), WireStatus::kOk);
+  ASSERT_EQ(Put("small", "0123456789"), WireStatus::kOk);
+  ranges_ = {{0, 10}, {kPieceBytes - 1, kPieceBytes + 2}, {0, 1}, {8, 3}, {4, 0}};
+  const std::vector<wire::ItemResult> results =
+      Multi(Op::kMultiGetRange, {"small", "big", "none", "small", "small"});
+  ASSERT_EQ(results.size(), 5U);
+  EXPECT_EQ(results[0].whole_bytes, 10U);
+  EXPECT_EQ(results[0].checksum, Checksum(AsBytes("0123456789")));
+  EXPECT_EQ(results[1].whole_bytes, value.size());
+  EXPECT_EQ(results[1].value_bytes, kPieceBytes + 2);
+  EXPECT_EQ(results[2].status, WireStatus::kMiss);
+  EXPECT_EQ(results[3].status, WireStatus::kOutOfRange);
+  EXPECT_EQ(results[4].status, WireStatus::kOk);
+  EXPECT_EQ(results[4].value_bytes, 0U);
+  EXPECT_EQ(Payload(), "0123456789" + value.substr(kPieceBytes - 1, kPieceBytes + 2));
+  EXPECT_THAT(registry_.Render(), ::testing::HasSubstr("ems_server_read_bytes_total 65548\n"));
 }
 
 TEST_F(DataServiceTest, CountsWhatItAnswers) {

@@ -311,6 +311,7 @@ Table MakeTable(Op op, const std::vector<std::string>& keys, uint64_t value_byte
     const ConstBytes raw = AsBytes(key);
     table.bytes.insert(table.bytes.end(), raw.begin(), raw.end());
   }
+  if (op == Op::kMultiGetRange) body += keys.size() * sizeof(RangeBody);
   table.header.body_bytes = body;
   Seal(&table.header);
   return table;
@@ -349,8 +350,24 @@ TEST(ItemTableTest, MultiPutCountsValuesAndTrailers) {
   EXPECT_EQ(*bytes, 2 * sizeof(ItemHead) + 3);
 }
 
+TEST(ItemTableTest, RangesFollowTheKeys) {
+  const Table table = MakeTable(Op::kMultiGetRange, {"a", "bc"});
+  Result<uint64_t> bytes = ItemTableBytes(table.header, table.heads(), kValueMax);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  ASSERT_EQ(*bytes, table.bytes.size());
+  std::vector<std::byte> body = table.bytes;
+  for (const RangeBody& range : {RangeBody{1, 2}, RangeBody{3, 4}}) {
+    const ConstBytes raw = RawBytes(range);
+    body.insert(body.end(), raw.begin(), raw.end());
+  }
+  ASSERT_EQ(body.size(), table.header.body_bytes);
+  EXPECT_EQ(RangeOf(table.header, body, 0).length, 2U);
+  EXPECT_EQ(RangeOf(table.header, body, 1).offset, 3U);
+}
+
 TEST(ItemTableTest, LengthsThatDoNotAddUpAreInvalid) {
-  for (const Op op : {Op::kMultiPut, Op::kMultiGet, Op::kMultiExists, Op::kMultiRemove}) {
+  for (const Op op :
+       {Op::kMultiPut, Op::kMultiGet, Op::kMultiExists, Op::kMultiRemove, Op::kMultiGetRange}) {
     for (const int off : {-1, 1, 8, 1000}) {
       Table table = MakeTable(op, {"a", "bc"}, op == Op::kMultiPut ? 100 : 0);
       table.header.body_bytes += static_cast<uint64_t>(static_cast<int64_t>(off));

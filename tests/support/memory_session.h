@@ -212,7 +212,7 @@ class MemorySession final : public fabric::Session {
                               fabric::Answer* answer) {
     wire::ItemReader reader(request, body);
     uint64_t total = 0;
-    while (!reader.done()) {
+    for (uint32_t index = 0; !reader.done(); ++index) {
       const wire::ItemReader::Item item = reader.Next();
       wire::ItemResult result;
       result.status = Gate(request, SlotId(item.head.slot)).status;
@@ -228,9 +228,29 @@ class MemorySession final : public fabric::Session {
           answer->payload.push_back(Lend(std::move(value)));
         }
       }
+      if (request.op == wire::Op::kMultiGetRange && result.status == wire::WireStatus::kOk) {
+        result = RangeItemOf(wire::RangeOf(request, body, index), std::move(value), answer);
+      }
       Append(wire::RawBytes(result), answer);
     }
     return {};
+  }
+  wire::ItemResult RangeItemOf(wire::RangeBody range, MemoryStore::Value value,
+                               fabric::Answer* answer) {
+    const ConstBytes bytes = Lend(std::move(value));
+    wire::ItemResult result;
+    if (range.offset > bytes.size() || range.length > bytes.size() - range.offset) {
+      result.status = wire::WireStatus::kOutOfRange;
+      return result;
+    }
+    PieceHasher hasher;
+    hasher.Start({}, kPieceBytes - range.offset % kPieceBytes);
+    hasher.Update(bytes.subspan(range.offset, range.length));
+    result.checksum = hasher.Finish();
+    result.value_bytes = range.length;
+    result.whole_bytes = static_cast<uint32_t>(bytes.size());
+    if (range.length > 0) answer->payload.push_back(bytes.subspan(range.offset, range.length));
+    return result;
   }
   wire::ItemResult ItemOf(wire::Op op, std::string_view key, const MemoryStore::Value& value) {
     wire::ItemResult result;

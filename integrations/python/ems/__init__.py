@@ -1,7 +1,7 @@
 """EMS: a pool of memory for LLM inference.
 
-Client, ContextCache, KvLayout   the interface of this project; errors are in ems.errors
-Ems, EmsConfig, CcConfig, …      drop-in names of the SDK that engines know
+Client, ContextCache, KvLayout, LayerLoad   the interface of this project; errors are in ems.errors
+Ems, EmsConfig, CcConfig, …                 drop-in names of the SDK that engines know
 """
 import atexit
 import os
@@ -12,15 +12,16 @@ from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
 from ems.client import Client, ObjectView
 from ems.common.exception import EmsErrorCode, EmsException
-from ems.context import ContextCache, KvLayout, LoadResult, LookupResult, SaveResult
+from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
 from ems.facade import Ems, EmsConfig
+from ems.layer_load import LayerLoad, LayerReady, LoadResult
 
 __version__ = _ems.version
 __all__ = [
     'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
     'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'KVCacheType', 'KvBufferWrapper', 'KvLayout',
-    'LoadResult', 'LookupResult', 'ObjectView', 'PrimaryKey', 'SaveResult', 'errors',
+    'LayerLoad', 'LayerReady', 'LoadResult', 'LookupResult', 'ObjectView', 'PrimaryKey', 'SaveResult', 'errors',
 ]
 
 # debug, info, warn, error or off; lines go to standard error.

@@ -40,6 +40,11 @@ class DeadlineExceeded(Error, TimeoutError):
     code = 'DEADLINE_EXCEEDED'
 
 
+class Cancelled(Error):
+    """The call was taken back before it got there."""
+    code = 'CANCELLED'
+
+
 class Unavailable(Error, ConnectionError):
     """The pool, or the server that owns the key, cannot be reached."""
     code = 'UNAVAILABLE'
@@ -76,7 +81,7 @@ class Internal(Error):
 
 
 _CLASSES = {cls.code: cls for cls in (NotFound, AlreadyExists, InvalidArgument, OutOfRange, DeadlineExceeded,
-                                      Unavailable, ResourceExhausted, DataLoss, FailedPrecondition,
+                                      Cancelled, Unavailable, ResourceExhausted, DataLoss, FailedPrecondition,
                                       PermissionDenied, Unimplemented, Internal)}
 
 

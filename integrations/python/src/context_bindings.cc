@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "ems_context/block_hash.h"
-#include "ems_context/context_cache.h"
-#include "ems_context/paged_block.h"
+#include "ems_context/save_policy.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/errors.h"
@@ -23,20 +22,10 @@ namespace {
 
 using context::BlockHasher;
 using context::CallOptions;
-using context::ContextCache;
 using context::KvLayout;
 
 struct PyHasher {
   BlockHasher hasher;
-};
-
-// Threading: thread-safe. The client outlives the cache.
-struct PyCache {
-  PyCache(std::shared_ptr<Client> used, const context::ContextCacheOptions& options)
-      : client(std::move(used)), store(client.get()), cache(&store, options) {}
-  const std::shared_ptr<Client> client;
-  context::ClientBlockStore store;
-  ContextCache cache;
 };
 
 std::vector<std::string> KeysOf(const py::iterable& keys) {
@@ -119,14 +108,40 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
           tensors};
 }
 
-std::unique_ptr<PyCache> MakeCache(const PyClient& client, uint32_t block_tokens,
-                                   const py::object& timeout, const std::string& durability) {
+std::unique_ptr<PyCache> MakeCache(const PyClient& client, const py::kwargs& fields) {
   context::ContextCacheOptions options;
-  options.block_tokens = block_tokens;
-  options.timeout = DurationOf(timeout, options.timeout);
-  if (durability == "dram") options.durability = Durability::kDram;
-  if (durability == "ssd") options.durability = Durability::kSsd;
-  return std::make_unique<PyCache>(client.Use(), options);
+  options.block_tokens = fields["block_tokens"].cast<uint32_t>();
+  options.timeout = DurationOf(fields["timeout"], options.timeout);
+  const auto durability = fields["durability"].cast<std::string>();
+  if (durability == "dram") {
+    options.durability = Durability::kDram;
+  } else if (durability == "ssd") {
+    options.durability = Durability::kSsd;
+  } else if (!durability.empty()) {
+    Refuse(PyExc_ValueError,
+           fmt::format("durability is \"{}\"; it may be dram, ssd or empty", durability));
+  }
+  context::PagedOptions paged;
+  paged.tp_rank = fields["tp_rank"].cast<uint32_t>();
+  paged.tp_size = fields["tp_size"].cast<uint32_t>();
+  paged.shared_by_tp = fields["shared_by_tp"].cast<bool>();
+  paged.policy = ValueOrRaise(context::ParseSavePolicy(fields["save_policy"].cast<std::string>()));
+  if (paged.tp_rank >= paged.tp_size) {
+    Raise(Error(StatusCode::kInvalidArgument, "tp_rank {} of tp_size {}", paged.tp_rank,
+                paged.tp_size));
+  }
+  return std::make_unique<PyCache>(client.Use(), options, paged);
+}
+
+context::SavePhase PhaseOf(const std::string& word) {
+  if (word == "prefill") return context::SavePhase::kPrefill;
+  if (word == "decode") return context::SavePhase::kDecode;
+  if (word == "final") return context::SavePhase::kFinal;
+  Refuse(PyExc_ValueError, fmt::format("phase is \"{}\"; it may be prefill, decode, final", word));
+}
+
+bool Saves(const PyCache& self, const std::string& phase) {
+  return context::ShouldSave(self.paged.policy, PhaseOf(phase));
 }
 
 size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeout) {
@@ -147,8 +162,153 @@ py::tuple Looked(PyCache& self, const PyHasher& hasher, const py::object& tokens
   return py::make_tuple(result.leading_blocks, BytesOf(result.keys));
 }
 
-// (leading blocks, [length, None for a miss, or an error])
-py::tuple Answer(const context::LoadResult& result) {
+// (stored, existing, [None, or an error], skipped)
+py::tuple AnswerOf(const context::SaveResult& result) {
+  py::list blocks;
+  for (const Status& block : result.blocks) {
+    blocks.append(block.ok() ? py::none() : ErrorOf(block));
+  }
+  return py::make_tuple(result.stored_blocks, result.existing_blocks, blocks,
+                        result.skipped_blocks);
+}
+
+py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
+                    const std::vector<std::span<const MutableBytes>>& parts,
+                    const CallOptions& options) {
+  std::vector<MutableBuffers> into(parts.begin(), parts.end());
+  const context::LoadResult result = [&] {
+    const GilRelease free;
+    return self.cache.Load(keys, into, options);
+  }();
+  return python::AnswerOf(result);
+}
+
+py::tuple Load(PyCache& self, const py::iterable& wanted, const py::iterable& buffers,
+               const py::object& timeout) {
+  const std::vector<std::string> keys = KeysOf(wanted);
+  BufferSet held(BufferSet::Access::kWrite);
+  for (const py::handle buffer : buffers) held.AddValue(buffer);
+  std::vector<std::span<const MutableBytes>> parts;
+  for (size_t i = 0; i < held.values(); ++i) parts.push_back(held.value(i));
+  return LoadParts(self, keys, parts, {.timeout = DurationOf(timeout, Duration{0})});
+}
+
+py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& values,
+               const std::string& phase, const py::object& timeout) {
+  const std::vector<std::string> keys = KeysOf(wanted);
+  BufferSet held(BufferSet::Access::kRead);
+  for (const py::handle value : values) held.AddValue(value);
+  const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
+  if (!Saves(self, phase)) {
+    context::SaveResult skipped;
+    skipped.blocks.assign(keys.size(), OkStatus());
+    skipped.skipped_blocks = keys.size();
+    return AnswerOf(skipped);
+  }
+  std::vector<std::vector<ConstBytes>> read_only;
+  for (size_t i = 0; i < held.values(); ++i) {
+    read_only.emplace_back(held.value(i).begin(), held.value(i).end());
+  }
+  std::vector<ConstBuffers> buffers;
+  buffers.reserve(read_only.size());
+  for (const auto& value : read_only) buffers.emplace_back(std::span<const ConstBytes>(value));
+  const context::SaveResult result = [&] {
+    const GilRelease free;
+    return self.cache.Save(keys, buffers, options);
+  }();
+  return AnswerOf(result);
+}
+
+py::tuple LoadPaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
+                    const PyRuns& runs, const py::object& timeout) {
+  const auto blocks = BlocksOf(layout, wanted, runs, context::SlotUse::kWrite);
+  std::vector<std::string> keys;
+  std::vector<std::vector<MutableBytes>> parts(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    keys.push_back(blocks[i].key);
+    for (uint32_t group = 0; group < blocks[i].runs.size(); ++group) {
+      RaiseIfError(layout.layout->AppendParts(group, blocks[i].runs[group], &parts[i]));
+    }
+  }
+  const std::vector<std::span<const MutableBytes>> spans(parts.begin(), parts.end());
+  return LoadParts(self, keys, spans, {.timeout = DurationOf(timeout, Duration{0})});
+}
+
+py::tuple SavePaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
+                    const PyRuns& runs, const std::string& phase, const py::object& timeout) {
+  const auto blocks = BlocksOf(layout, wanted, runs, context::SlotUse::kRead);
+  const context::SavePhase when = PhaseOf(phase);
+  const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
+  const context::SaveResult result = [&] {
+    const GilRelease free;
+    context::PagedCache paged(&self.cache, &self.store, *layout.layout, self.paged);
+    return paged.Save(blocks, when, options);
+  }();
+  return AnswerOf(result);
+}
+
+// `slots` token by token → for each block of `tokens`, its (start slot, tokens).
+py::list RunsOf(const py::object& slots, uint32_t tokens) {
+  std::vector<int64_t> mapping;
+  AppendInts(slots, "slot_mapping", &mapping);
+  if (tokens == 0 || mapping.size() % tokens != 0) {
+    Refuse(PyExc_ValueError,
+           fmt::format("{} slots are not blocks of {} tokens", mapping.size(), tokens));
+  }
+  py::list blocks;
+  for (auto rest = std::span<const int64_t>(mapping); !rest.empty(); rest = rest.subspan(tokens)) {
+    py::list runs;
+    for (const context::SlotRun& run : context::RunsOf(rest.first(tokens))) {
+      runs.append(py::make_tuple(run.start_slot, run.tokens));
+    }
+    blocks.append(runs);
+  }
+  return blocks;
+}
+
+py::dict Stats(PyCache& self) {
+  const context::ContextStats stats = self.cache.stats();
+  py::dict dict;
+  dict["lookups"] = stats.lookups;
+  dict["lookup_requested_blocks"] = stats.lookup_requested_blocks;
+  dict["lookup_requested_tokens"] = stats.lookup_requested_tokens;
+  dict["lookup_hit_blocks"] = stats.lookup_hit_blocks;
+  dict["lookup_hit_tokens"] = stats.lookup_hit_tokens;
+  dict["loaded_blocks"] = stats.loaded_blocks;
+  dict["loaded_bytes"] = stats.loaded_bytes;
+  dict["saved_blocks"] = stats.saved_blocks;
+  dict["saved_bytes"] = stats.saved_bytes;
+  dict["deduped_blocks"] = stats.deduped_blocks;
+  dict["deduped_bytes"] = stats.deduped_bytes;
+  dict["conflicts"] = stats.conflicts;
+  dict["size_mismatches"] = stats.size_mismatches;
+  dict["failed_blocks"] = stats.failed_blocks;
+  return dict;
+}
+
+}  // namespace
+
+std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iterable& keys,
+                                          const PyRuns& runs, context::SlotUse use) {
+  std::vector<std::string> names = KeysOf(keys);
+  if (names.size() != runs.size()) {
+    Raise(Error(StatusCode::kInvalidArgument, "{} keys and runs for {} blocks", names.size(),
+                runs.size()));
+  }
+  std::vector<context::PagedBlock> blocks;
+  blocks.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    blocks.push_back({.key = std::move(names[i]), .runs = {}});
+    for (const auto& group : runs[i]) {
+      auto& slots = blocks.back().runs.emplace_back();
+      for (const auto& [start, tokens] : group) slots.push_back({start, tokens});
+    }
+  }
+  RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
+  return blocks;
+}
+
+py::tuple AnswerOf(const context::LoadResult& result) {
   py::list blocks;
   for (const auto& block : result.blocks) {
     if (block.ok()) {
@@ -161,102 +321,8 @@ py::tuple Answer(const context::LoadResult& result) {
   }
   return py::make_tuple(result.leading_blocks, blocks);
 }
-// (stored, existing, [None, or an error])
-py::tuple Answer(const context::SaveResult& result) {
-  py::list blocks;
-  for (const Status& block : result.blocks) {
-    blocks.append(block.ok() ? py::none() : ErrorOf(block));
-  }
-  return py::make_tuple(result.stored_blocks, result.existing_blocks, blocks);
-}
-
-py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
-                    const std::vector<std::span<const MutableBytes>>& parts,
-                    const CallOptions& options) {
-  std::vector<MutableBuffers> into(parts.begin(), parts.end());
-  const context::LoadResult result = [&] {
-    const GilRelease free;
-    return self.cache.Load(keys, into, options);
-  }();
-  return Answer(result);
-}
-
-py::tuple SaveParts(PyCache& self, const std::vector<std::string>& keys,
-                    const std::vector<std::span<const MutableBytes>>& parts,
-                    const CallOptions& options) {
-  std::vector<std::vector<ConstBytes>> read_only;
-  read_only.reserve(parts.size());
-  for (const auto& block : parts) read_only.emplace_back(block.begin(), block.end());
-  std::vector<ConstBuffers> values;
-  values.reserve(read_only.size());
-  for (const auto& block : read_only) values.emplace_back(std::span<const ConstBytes>(block));
-  const context::SaveResult result = [&] {
-    const GilRelease free;
-    return self.cache.Save(keys, values, options);
-  }();
-  return Answer(result);
-}
-
-using Move = py::tuple (*)(PyCache&, const std::vector<std::string>&,
-                           const std::vector<std::span<const MutableBytes>>&, const CallOptions&);
-
-template <BufferSet::Access access, Move move>
-py::tuple MoveBuffers(PyCache& self, const py::iterable& wanted, const py::iterable& values,
-                      const py::object& timeout) {
-  const std::vector<std::string> keys = KeysOf(wanted);
-  BufferSet buffers(access);
-  for (const py::handle value : values) buffers.AddValue(value);
-  std::vector<std::span<const MutableBytes>> parts;
-  for (size_t i = 0; i < buffers.values(); ++i) parts.push_back(buffers.value(i));
-  return move(self, keys, parts, {.timeout = DurationOf(timeout, Duration{0})});
-}
-
-// `runs`: for each block, for each group, a list of (start slot, tokens).
-template <context::SlotUse use, Move move>
-py::tuple MovePaged(
-    PyCache& self, const PyLayout& layout, const py::iterable& wanted,
-    const std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>& runs,
-    const py::object& timeout) {
-  const std::vector<std::string> keys = KeysOf(wanted);
-  std::vector<context::PagedBlock> blocks;
-  for (const auto& block : runs) {
-    blocks.emplace_back();
-    for (const auto& group : block) {
-      auto& slots = blocks.back().runs.emplace_back();
-      for (const auto& [start, tokens] : group) slots.push_back({start, tokens});
-    }
-  }
-  RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
-  std::vector<std::vector<MutableBytes>> parts(blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    for (uint32_t group = 0; group < blocks[i].runs.size(); ++group) {
-      RaiseIfError(layout.layout->AppendParts(group, blocks[i].runs[group], &parts[i]));
-    }
-  }
-  std::vector<std::span<const MutableBytes>> spans(parts.begin(), parts.end());
-  return move(self, keys, spans, {.timeout = DurationOf(timeout, Duration{0})});
-}
-
-py::dict Stats(PyCache& self) {
-  const context::ContextStats stats = self.cache.stats();
-  py::dict dict;
-  dict["lookups"] = stats.lookups;
-  dict["lookup_requested_blocks"] = stats.lookup_requested_blocks;
-  dict["lookup_hit_blocks"] = stats.lookup_hit_blocks;
-  dict["loaded_blocks"] = stats.loaded_blocks;
-  dict["loaded_bytes"] = stats.loaded_bytes;
-  dict["saved_blocks"] = stats.saved_blocks;
-  dict["saved_bytes"] = stats.saved_bytes;
-  dict["deduped_blocks"] = stats.deduped_blocks;
-  dict["failed_blocks"] = stats.failed_blocks;
-  return dict;
-}
-
-}  // namespace
 
 void BindContext(py::module_& module) {
-  const auto none = py::none();
-  using Access = BufferSet::Access;
   py::class_<PyHasher>(module, "BlockHasher")
       .def(py::init(&MakeHasher))
       .def_property_readonly("block_tokens",
@@ -286,11 +352,13 @@ void BindContext(py::module_& module) {
       .def(py::init(&MakeCache))
       .def("lookup", &Lookup)
       .def("lookup_tokens", &Looked)
-      .def("load", &MoveBuffers<Access::kWrite, &LoadParts>)
-      .def("save", &MoveBuffers<Access::kRead, &SaveParts>)
-      .def("load_paged", &MovePaged<context::SlotUse::kWrite, &LoadParts>)
-      .def("save_paged", &MovePaged<context::SlotUse::kRead, &SaveParts>)
+      .def("load", &Load)
+      .def("save", &Save)
+      .def("load_paged", &LoadPaged)
+      .def("save_paged", &SavePaged)
+      .def("saves", &Saves)
       .def("stats", &Stats);
+  module.def("runs_of", &RunsOf);
 }
 
 }  // namespace ems::python

@@ -3,9 +3,15 @@
 // under way.
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "ems_context/context_cache.h"
 #include "ems_context/kv_layout.h"
+#include "ems_context/paged_block.h"
+#include "ems_context/paged_cache.h"
 
 namespace ems::python {
 
@@ -15,6 +21,26 @@ struct PyLayout {
   std::shared_ptr<const context::KvLayout> layout;
   pybind11::object tensors;
 };
+
+// Threading: thread-safe. The client outlives the cache.
+struct PyCache {
+  PyCache(std::shared_ptr<Client> used, const context::ContextCacheOptions& options,
+          const context::PagedOptions& paging)
+      : client(std::move(used)), store(client.get()), cache(&store, options), paged(paging) {}
+  const std::shared_ptr<Client> client;
+  context::ClientBlockStore store;
+  context::ContextCache cache;
+  const context::PagedOptions paged;
+};
+
+// For each block, for each group, (start slot, tokens).
+using PyRuns = std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>;
+
+// Blocks that have passed CheckBlocks. Shape: `runs` is [keys]. Raises InvalidArgument, OutOfRange.
+std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const pybind11::iterable& keys,
+                                          const PyRuns& runs, context::SlotUse use);
+// (leading blocks, [length, None for a miss, or an error])
+pybind11::tuple AnswerOf(const context::LoadResult& result);
 
 void BindContext(pybind11::module_& module);
 

@@ -222,6 +222,46 @@ TEST(FrameTest, ARangeStartsInsideItsPiece) {
   }
 }
 
+TEST(FrameTest, ManyRangesGoInOneFrameAndComeBackEachForItself) {
+  Fixture f(Op::kGetRange, 4);
+  std::string into(40, '\0');
+  for (size_t i = 0; i < 4; ++i) {
+    f.batch.items[i].into = std::as_writable_bytes(std::span(into)).subspan(10 * i, 10);
+    f.batch.items[i].offset = 1000 * i;
+    f.batch.items[i].whole_bytes = 5000;
+  }
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames.size(), 1U);
+  Frame& frame = *frames[0];
+  fabric::RpcRequest request;
+  frame.Encode(ViewVersion(1, 1), &request);
+  EXPECT_EQ(request.header.op, Op::kMultiGetRange);
+  ASSERT_EQ(request.head.size(),
+            4 * (sizeof(wire::ItemHead) + f.keys[0].size() + sizeof(wire::RangeBody)));
+  request.header.body_bytes = request.head.size();
+  EXPECT_EQ(wire::RangeOf(request.header, request.head, 2).offset, 2000U);
+  EXPECT_EQ(wire::RangeOf(request.header, request.head, 3).length, 10U);
+
+  EXPECT_EQ(frame.OnHeader({}), 4 * sizeof(wire::ItemResult));
+  const Results results({{.whole_bytes = 5000, .value_bytes = 10, .checksum = 5},
+                         {.status = WireStatus::kMiss},
+                         {.whole_bytes = 4999, .value_bytes = 10, .checksum = 6},
+                         {.status = WireStatus::kBatchFull}});
+  ASSERT_TRUE(frame.OnTable(results.bytes).ok());
+  fabric::AnswerSink::Value value;
+  ASSERT_TRUE(frame.NextValue(&value));
+  EXPECT_EQ(value.into[0].data(), static_cast<void*>(into.data()));
+  frame.OnValue(5);
+  ASSERT_TRUE(frame.NextValue(&value));
+  EXPECT_EQ(value.first_piece_bytes, kPieceBytes - 2000);
+  frame.OnValue(6);
+  EXPECT_FALSE(frame.NextValue(&value));
+  EXPECT_TRUE(f.batch.items[0].status.ok());
+  EXPECT_EQ(f.batch.items[1].status, Miss());
+  EXPECT_EQ(f.batch.items[2].status.code(), StatusCode::kOutOfRange) << "not of that length";
+  EXPECT_TRUE(f.batch.items[3].open) << "it goes in the next round";
+}
+
 TEST(FrameTest, ARangeOfAValueOfAnotherLengthIsRefused) {
   for (const uint64_t told : {uint64_t{0}, uint64_t{99}, uint64_t{100}, uint64_t{101}}) {
     Fixture f(Op::kGetRange, 1);

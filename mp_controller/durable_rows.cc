@@ -1,0 +1,222 @@
+#include "mp_controller/durable_rows.h"
+
+#include <fcntl.h>
+#include <rocksdb/db.h>
+#include <rocksdb/options.h>
+#include <rocksdb/write_batch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/rocksdb_options.h"
+
+namespace ems::controller {
+namespace {
+
+// Present once a store has been made here: from then on a missing database is damage, not a first
+// start.
+constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
+constexpr std::string_view kMarkerText = "format 1\n";
+constexpr std::string_view kDatabaseName = "store";
+constexpr Duration kMendEvery = std::chrono::seconds(1);
+constexpr Duration kMendEveryMax = std::chrono::seconds(15);
+
+rocksdb::Options MakeOptions(bool create) {
+  rocksdb::Options options;
+  SetCommonRocksDbOptions("mp_controller", "store", &options);
+  options.create_if_missing = create;
+  // A record torn by a crash was never acknowledged; damage before the end is refused.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
+  options.write_buffer_size = 4 << 20;
+  options.max_total_wal_size = 16 << 20;
+  options.max_open_files = 64;
+  return options;
+}
+
+rocksdb::WriteOptions Synced() {
+  rocksdb::WriteOptions options;
+  options.sync = true;
+  return options;
+}
+
+// What puts the keys of `batch` back to what they are in `db`.
+rocksdb::Status Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch, rocksdb::WriteBatch* undo) {
+  class Keys final : public rocksdb::WriteBatch::Handler {
+   public:
+    void Put(const rocksdb::Slice& key, const rocksdb::Slice& /*value*/) override {
+      keys.push_back(key.ToString());
+    }
+    void Delete(const rocksdb::Slice& key) override { keys.push_back(key.ToString()); }
+    std::vector<std::string> keys;
+  } touched;
+  rocksdb::Status status = batch.Iterate(&touched);
+  for (const std::string& key : touched.keys) {
+    std::string value;
+    if (status.ok()) status = db->Get(rocksdb::ReadOptions(), key, &value);
+    if (status.ok()) status = undo->Put(key, value);
+    if (status.IsNotFound()) status = undo->Delete(key);
+  }
+  return status;
+}
+
+// Makes `path` with kMarkerText, durable with its folder entry.
+Status WriteMarker(const std::string& folder, const std::string& path) {
+  const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  const int dir = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool done = file >= 0 && dir >= 0 &&
+                    ::write(file, kMarkerText.data(), kMarkerText.size()) ==
+                        static_cast<ssize_t>(kMarkerText.size()) &&
+                    ::fsync(file) == 0 && ::fsync(dir) == 0;
+  if (file >= 0) ::close(file);
+  if (dir >= 0) ::close(dir);
+  if (done) return OkStatus();
+  return Error(StatusCode::kUnavailable, "{}: cannot be written", path);
+}
+
+}  // namespace
+
+struct DurableRows::Impl {
+  rocksdb::Status OpenDatabase(bool first);
+  Status OpenError(const rocksdb::Status& status) const;
+  Status Damaged(std::string_view what) const;
+  Status Write(rocksdb::WriteBatch* batch);
+  Status WriteError(const rocksdb::Status& status) const;
+  Status Mend();
+
+  std::string folder;
+  std::string advice;
+  std::unique_ptr<rocksdb::DB> db;
+  // Set by a write that failed, and may be there or not: what makes sure that it is not.
+  std::optional<rocksdb::WriteBatch> undo;
+  TimePoint mend_next{};
+  Duration mend_after{};
+};
+
+Status DurableRows::Impl::Damaged(std::string_view what) const {
+  return Error(StatusCode::kDataLoss,
+               "the controller's store in {} is damaged: {}. Nothing was changed. {}", folder, what,
+               advice);
+}
+
+// What RocksDB says when a store does not open, as an operator needs it.
+Status DurableRows::Impl::OpenError(const rocksdb::Status& status) const {
+  const std::string text = status.ToString();
+  if (text.find("LOCK") != std::string::npos || text.find("lock hold") != std::string::npos) {
+    return Error(StatusCode::kFailedPrecondition,
+                 "another mp-controller uses {}: stop it, or give this one another data_dir ({})",
+                 folder, text);
+  }
+  if (status.IsNoSpace()) {
+    return Error(StatusCode::kUnavailable, "no space for the store in {}: {}", folder, text);
+  }
+  return Damaged(text);
+}
+
+rocksdb::Status DurableRows::Impl::OpenDatabase(bool first) {
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status =
+      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &opened);
+  db.reset(opened);
+  return status;
+}
+
+Status DurableRows::Impl::WriteError(const rocksdb::Status& status) const {
+  return Error(StatusCode::kUnavailable, "the controller's store in {} cannot be written: {}",
+               folder, status.ToString());
+}
+
+Status DurableRows::Impl::Write(rocksdb::WriteBatch* batch) {
+  if (undo) EMS_RETURN_IF_ERROR(Mend());
+  // Before the write: later the disk may refuse to be read, too.
+  rocksdb::WriteBatch back;
+  rocksdb::Status status = Undo(db.get(), *batch, &back);
+  if (!status.ok()) return WriteError(status);
+  status = db->Write(Synced(), batch);
+  if (status.ok()) return OkStatus();
+  undo = std::move(back);
+  mend_after = kMendEvery;
+  mend_next = Clock::System().Now() + mend_after;
+  return WriteError(status);
+}
+
+// Opens the database anew and takes the write that failed back: its caller was told that it did not
+// happen, and has given its numbers to others since.
+Status DurableRows::Impl::Mend() {
+  if (Clock::System().Now() < mend_next)
+    return WriteError(rocksdb::Status::IOError("a write has failed; it is tried again soon"));
+  mend_after = std::min(2 * mend_after, kMendEveryMax);
+  mend_next = Clock::System().Now() + mend_after;
+  db.reset();
+  RemoveRocksDbDrafts(fmt::format("{}/{}", folder, kDatabaseName));
+  rocksdb::Status status = OpenDatabase(false);
+  if (status.ok()) status = db->Write(Synced(), &*undo);
+  if (!status.ok()) return WriteError(status);
+  undo.reset();
+  EMS_LOG(kInfo, "mp_controller", "the store in {} can be written again", folder);
+  return OkStatus();
+}
+
+DurableRows::DurableRows(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+DurableRows::~DurableRows() = default;
+
+Result<std::unique_ptr<DurableRows>> DurableRows::Open(const std::string& folder,
+                                                       std::string advice) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || !std::filesystem::is_directory(folder, error)) {
+    return Error(StatusCode::kUnavailable, "data_dir {} cannot be made: {}", folder,
+                 error ? error.message() : "it is a file");
+  }
+  if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return Error(StatusCode::kUnavailable, "data_dir {} is not writable for this user", folder);
+  }
+  const std::string marker = fmt::format("{}/{}", folder, kMarkerName);
+  const bool first = !std::filesystem::exists(marker, error);
+  auto impl = std::make_unique<Impl>();
+  impl->folder = folder;
+  impl->advice = std::move(advice);
+  // RocksDB would make it, too, but first warn that it is not there.
+  if (first) std::filesystem::create_directory(fmt::format("{}/{}", folder, kDatabaseName), error);
+  const rocksdb::Status status = impl->OpenDatabase(first);
+  if (!status.ok()) return impl->OpenError(status);
+  if (first) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
+  return std::unique_ptr<DurableRows>(new DurableRows(std::move(impl)));  // NOLINT: private
+}
+
+Status DurableRows::Damaged(std::string_view what) const { return impl_->Damaged(what); }
+
+Status DurableRows::ForEach(
+    const std::function<Status(std::string_view key, std::string_view value)>& take) {
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  const std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator(options));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    const Status status = take(std::string_view(it->key().data(), it->key().size()),
+                               std::string_view(it->value().data(), it->value().size()));
+    if (!status.ok()) return Damaged(Message(status));
+  }
+  if (!it->status().ok()) return Damaged(it->status().ToString());
+  return OkStatus();
+}
+
+Result<std::string> DurableRows::Get(const std::string& key) {
+  std::string value;
+  const rocksdb::Status status = impl_->db->Get(rocksdb::ReadOptions(), key, &value);
+  if (status.IsNotFound()) return Error(StatusCode::kNotFound, "no row {}", Printable(key));
+  if (!status.ok()) return Damaged(status.ToString());
+  return value;
+}
+
+Status DurableRows::Write(const RowChange& change) {
+  rocksdb::WriteBatch batch;
+  for (const auto& [key, value] : change.put) batch.Put(key, value);
+  for (const std::string& key : change.drop) batch.Delete(key);
+  return impl_->Write(&batch);
+}
+
+}  // namespace ems::controller

@@ -1,0 +1,57 @@
+#pragma once
+// The one door to RocksDB in the controller: rows that survive kill -9. Every change is synced
+// before Write returns.
+//
+// Invariant: a change that failed has not happened: it is taken back before the next one is made,
+// if need be after the disk has come back.
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+
+namespace ems::controller {
+
+// Rows to write and rows to drop, together or not at all.
+struct RowChange {
+  std::vector<std::pair<std::string, std::string>> put;  // key, value
+  std::vector<std::string> drop;
+};
+
+// Threading: one thread (the loop of what it stores).
+class DurableRows final {
+ public:
+  // Opens the rows in `folder` and makes them when the folder has never held any. `advice` is what
+  // an operator may do about a damaged folder, as sentences.
+  // Errors: kFailedPrecondition  another process has it open    kDataLoss  damaged: refuses rather
+  // than guesses    kUnavailable  the folder cannot be used
+  static Result<std::unique_ptr<DurableRows>> Open(const std::string& folder, std::string advice);
+  ~DurableRows();
+  DurableRows(const DurableRows&) = delete;
+  DurableRows& operator=(const DurableRows&) = delete;
+
+  // Each row in the order of the keys. An error of `take` ends it and counts as damage.
+  // Errors: kDataLoss
+  Status ForEach(const std::function<Status(std::string_view key, std::string_view value)>& take);
+  // One row. Errors: kNotFound    kDataLoss
+  Result<std::string> Get(const std::string& key);
+
+  // Durable when it returns OK. When it does not, a restart may or may not find it; without one it
+  // has not happened. Cost: one fsync.
+  // Errors: kUnavailable  the disk refuses; a later call tries again, after a second at first and
+  // every 15 s at most
+  Status Write(const RowChange& change);
+
+  // kDataLoss with folder and advice.
+  Status Damaged(std::string_view what) const;
+
+ private:
+  struct Impl;
+  explicit DurableRows(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::controller

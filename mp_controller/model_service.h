@@ -1,0 +1,43 @@
+#pragma once
+// gRPC ⇄ ModelState: calls run on the service's own loop, "ems-models", so that what models write
+// to the disk delays no heartbeat; one that waits for news is kept there and answered by the
+// change, or when its time is over.
+//
+// Bound: EventLoop::kQueueMax calls are queued; kWaitingMax wait for news, each 30 s at most, and
+// beyond it are answered at once.
+#include <memory>
+
+namespace grpc {
+class Service;
+}
+
+namespace ems {
+class Clock;
+}
+
+namespace ems::controller {
+
+class ModelState;
+
+// Threading: thread-safe.
+class ModelService final {
+ public:
+  static constexpr size_t kWaitingMax = 4096;
+
+  // From now on `state`, started, belongs to the loop. Both must outlive the service.
+  ModelService(ModelState* state, const Clock* clock);
+  ~ModelService();
+  ModelService(const ModelService&) = delete;
+  ModelService& operator=(const ModelService&) = delete;
+
+  // To be registered with a server, which must be gone before this is.
+  grpc::Service* service();
+  // Answers all that wait, and later ones at once. Before the server shuts down.
+  void Close();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::controller

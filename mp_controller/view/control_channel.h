@@ -1,0 +1,21 @@
+#pragma once
+// How this process reaches the controller's gRPC services: one way to dial, one way to end in time.
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+
+namespace grpc {
+class Channel;
+class ClientContext;
+}  // namespace grpc
+
+namespace ems {
+
+// Nothing is connected yet. Messages of more than `message_bytes_max` are refused on this side.
+std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
+                                                  int message_bytes_max);
+// On the monotonic clock: a stepped wall clock changes no deadline.
+void SetDeadline(Deadline deadline, grpc::ClientContext* context);
+
+}  // namespace ems

@@ -1,0 +1,54 @@
+// What must hold: a change is there after a restart, whole; rows come in the order of their keys;
+// damage is refused with what an operator may do. The full disk: controller_store_test.cc.
+#include "mp_controller/durable_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/mp_controller/temp_dir.h"
+
+namespace ems::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::unique_ptr<DurableRows> Open(const std::string& path) {
+  auto rows = DurableRows::Open(path, "Do this.");
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  return *std::move(rows);
+}
+
+TEST(DurableRowsTest, AChangeIsThereAfterReopeningInOrder) {
+  const TempDir dir;
+  {
+    const auto rows = Open(dir.path());
+    ASSERT_TRUE(rows->Write({.put = {{"b", "2"}, {"a", "1"}, {"c", "3"}}, .drop = {}}).ok());
+    ASSERT_TRUE(rows->Write({.put = {{"d", ""}}, .drop = {"b", "not there"}}).ok());
+  }
+  const auto rows = Open(dir.path());
+  std::vector<std::string> found;
+  ASSERT_TRUE(rows->ForEach([&](std::string_view key, std::string_view value) {
+                    found.push_back(fmt::format("{}={}", key, value));
+                    return OkStatus();
+                  })
+                  .ok());
+  EXPECT_THAT(found, ElementsAre("a=1", "c=3", "d="));
+  EXPECT_EQ(*rows->Get("c"), "3");
+  EXPECT_EQ(rows->Get("b").status().code(), StatusCode::kNotFound);
+}
+
+TEST(DurableRowsTest, ARowThatCannotBeReadIsDamageWithAdvice) {
+  const TempDir dir;
+  const auto rows = Open(dir.path());
+  ASSERT_TRUE(rows->Write({.put = {{"a", "1"}}, .drop = {}}).ok());
+  const Status status = rows->ForEach([](std::string_view, std::string_view) {
+    return Error(StatusCode::kDataLoss, "record a cannot be read");
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), HasSubstr(dir.path()));
+  EXPECT_THAT(Message(status), HasSubstr("record a cannot be read. Nothing was changed. Do this."));
+}
+
+}  // namespace
+}  // namespace ems::controller
