@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kHeaderValueMax = 4096;
 constexpr size_t kHeadersMax = 256;  // lines of all heads of one exchange together
-constexpr long kBufferBytes = 256 * 1024;
+constexpr long kBufferBytes = 256L * 1024;
 constexpr Duration kNap = std::chrono::seconds(1);  // poll again at least so often
 
 struct FreeEasy {

@@ -65,7 +65,7 @@ struct HttpOutcome {
 // Threading: thread-safe; Do blocks.
 class HttpTransfer final {
  public:
-  static constexpr size_t kErrorTextMax = 16 * 1024;
+  static constexpr size_t kErrorTextMax = 16 * kKiB;
 
   struct Options {
     uint32_t connections_max = 16;

@@ -9,11 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/bytes.h"
 #include "common/status.h"
 
 namespace ems::model {
 
-inline constexpr size_t kUrlBytesMax = 16 * 1024;  // signed ones that redirections lead to are long
+inline constexpr size_t kUrlBytesMax = 16 * kKiB;  // signed ones that redirections lead to are long
 inline constexpr size_t kPathBytesMax = 1024;      // of a file below a root; S3 has the same limit
 
 // An http or https URL in pieces that are ready to be sent.

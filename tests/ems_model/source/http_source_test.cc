@@ -14,7 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HttpScript;
 using testing::Reply;
-using testing::ScriptReply;
 using testing::ScriptRequest;
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
@@ -36,6 +35,7 @@ HttpScript::Handler Files(std::map<std::string, std::string> files) {
 
 std::vector<std::string> Paths(const std::vector<SourceFile>& files) {
   std::vector<std::string> paths;
+  paths.reserve(files.size());
   for (const SourceFile& file : files) paths.push_back(file.path);
   return paths;
 }
