@@ -10,11 +10,14 @@ fail() {
 }
 
 missing_packages() {
-  local package
+  local package provided
+  provided=$(dpkg-query -W -f '${db:Status-Abbrev} ${Provides}\n' | sed -nE 's/^.i *//p' | tr -d ' ' | tr ',' '\n' | sed 's/(.*//')
   while read -r package _; do
     [[ -z $package || $package == \#* ]] && continue
-    # "ii": wanted and installed. A package known under an architecture suffix counts as well.
-    dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i' || echo "$package"
+    # "ii": wanted and installed. A package known under an architecture suffix counts as well, and one that another provides
+    # (npm comes with Node.js in packages that are not Debian's).
+    dpkg-query -W -f '${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -q '^.i' && continue
+    grep -qxF "$package" <<<"$provided" || echo "$package"
   done <"$here/packages.txt"
 }
 
@@ -55,10 +58,10 @@ run_apt() {
     -o Acquire::Retries=3 "$@" </dev/null >>"$log" 2>&1
 }
 
-# Peers of the benchmarks come as services too. None of those is to start: neither now nor at the next boot.
+# Peers of the benchmarks and of tests come as services too. None of those is to start: neither now nor at the next boot.
 services=()
-for package in memcached redis-server; do
-  if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("$package"); fi
+for package in memcached nginx-light redis-server; do
+  if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("${package%-light}"); fi
 done
 as_superuser() { "${as_root[@]}" "$@" >>"$log" 2>&1; }
 policy=/usr/sbin/policy-rc.d  # what package scripts ask before they start a service

@@ -115,7 +115,12 @@ changed_sources() {
   git diff --name-only --diff-filter=d "$base" -- "${TIDY_SOURCES[@]}"
 }
 
-step_deps() { run deps 'packages of deploy/packages.txt' deploy/install_deps.sh; }
+step_deps() {
+  run deps 'packages of deploy/packages.txt' deploy/install_deps.sh
+  # What npm notes of an installation is older than the lock file: that has changed since.
+  [[ tests/node_modules/.package-lock.json -nt tests/package-lock.json ]] ||
+    run deps 'packages of tests/package.json' npm ci --prefix tests --ignore-scripts --no-audit --no-fund
+}
 
 step_format() {
   check_format() { cpp_files | xargs -r clang-format --dry-run -Werror; }

@@ -126,8 +126,7 @@ Result<SourceFile> FileSource::Stat(const std::string& path) const {
       .path = path, .bytes = static_cast<uint64_t>(status.st_size), .tag = TagOf(status)};
 }
 
-Status FileSource::Walk(const std::string& below, int depth, Deadline deadline,
-                        std::vector<SourceFile>* files) {
+Status FileSource::Walk(const std::string& below, int depth, Deadline deadline, Found* found) {
   if (depth > kDepthMax) {
     return Error(StatusCode::kResourceExhausted, "{}/{}: folders nest deeper than {}",
                  Printable(folder_, 256), Printable(below, 256), kDepthMax);
@@ -148,8 +147,9 @@ Status FileSource::Walk(const std::string& below, int depth, Deadline deadline,
     if (name == "." || name == "..") continue;
     if (deadline.Passed()) return Error(StatusCode::kDeadlineExceeded, "{}: listing", folder_);
     std::string path = below.empty() ? std::string(name) : fmt::format("{}/{}", below, name);
-    if (files->size() + folders.size() == kSourceFilesMax) {
-      return Error(StatusCode::kResourceExhausted, "{}: above {} files", folder_, kSourceFilesMax);
+    if (++found->entries > kSourceFilesMax) {
+      return Error(StatusCode::kResourceExhausted, "{}: above {} files and folders",
+                   Printable(folder_, 256), kSourceFilesMax);
     }
     struct stat status {};
     if (fstatat(dirfd(folder.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -160,19 +160,20 @@ Status FileSource::Walk(const std::string& below, int depth, Deadline deadline,
       continue;
     }
     EMS_ASSIGN_OR_RETURN(SourceFile file, Stat(path));
-    files->push_back(std::move(file));
+    found->files.push_back(std::move(file));
   }
   for (const std::string& path : folders) {
     EMS_RETURN_IF_ERROR(CheckFilePath(path));
-    EMS_RETURN_IF_ERROR(Walk(path, depth + 1, deadline, files));
+    EMS_RETURN_IF_ERROR(Walk(path, depth + 1, deadline, found));
   }
   return OkStatus();
 }
 
 Result<std::vector<SourceFile>> FileSource::List(Deadline deadline) {
-  std::vector<SourceFile> files;
+  Found found;
+  std::vector<SourceFile>& files = found.files;
   if (files_.empty()) {
-    EMS_RETURN_IF_ERROR(Walk("", 0, deadline, &files));
+    EMS_RETURN_IF_ERROR(Walk("", 0, deadline, &found));
   }
   for (const std::string& path : files_) {
     EMS_ASSIGN_OR_RETURN(SourceFile file, Stat(path));
@@ -181,11 +182,11 @@ Result<std::vector<SourceFile>> FileSource::List(Deadline deadline) {
   if (files.empty()) {
     return Error(StatusCode::kNotFound, "{}: the folder is empty", Printable(folder_, 256));
   }
-  const auto path_of = [](const SourceFile& file) -> const std::string& { return file.path; };
-  std::ranges::sort(files, {}, path_of);
-  const auto same = std::ranges::unique(files, {}, path_of);
-  files.erase(same.begin(), same.end());
-  return files;
+  std::sort(files.begin(), files.end(),
+            [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  const auto same = [](const SourceFile& a, const SourceFile& b) { return a.path == b.path; };
+  files.erase(std::unique(files.begin(), files.end(), same), files.end());
+  return std::move(found.files);
 }
 
 Status FileSource::ReadPiece(int fd, const SourceFile& file, uint64_t offset, MutableBytes into,

@@ -35,8 +35,11 @@ class FileSource final : public WeightSource {
 
  private:
   FileSource(const SourceSpec& spec, std::string folder, int root);
-  Status Walk(const std::string& below, int depth, Deadline deadline,
-              std::vector<SourceFile>* files);
+  struct Found {
+    std::vector<SourceFile> files;
+    size_t entries = 0;  // folders included
+  };
+  Status Walk(const std::string& below, int depth, Deadline deadline, Found* found);
   Result<SourceFile> Stat(const std::string& path) const;
   Status ReadPiece(int fd, const SourceFile& file, uint64_t offset, MutableBytes into,
                    Deadline deadline);

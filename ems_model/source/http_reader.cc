@@ -173,8 +173,8 @@ Status HttpReader::WithRetries(Deadline deadline, const std::function<Verdict()>
   const auto seed = static_cast<uint64_t>(Clock::System().Now().time_since_epoch().count());
   Backoff backoff(seed, retry_delay_, std::max<Duration>(retry_delay_, std::chrono::seconds(10)));
   StopFlag never;
+  budget_.OnRequest();
   for (uint32_t tries = 0;; ++tries) {
-    budget_.OnRequest();
     const Verdict verdict = attempt();
     if (verdict.status.ok() || !verdict.again) return verdict.status;
     if (tries == retries_max_) {
@@ -199,7 +199,9 @@ HttpReader::Verdict HttpReader::Judge(const HttpOutcome& outcome, std::string_vi
     return Verdict{.status = Error(code, "{}: {}", what, Scrubbed(Printable(text, 400))),
                    .again = again};
   };
-  switch (outcome.failure) {
+  // An error whose text breaks off or does not end is that error all the same.
+  const bool said = outcome.head.status >= 400 && outcome.failure != HttpFailure::kDeadline;
+  switch (said ? HttpFailure::kNone : outcome.failure) {
     case HttpFailure::kNone:
       break;
     case HttpFailure::kConnect:
@@ -219,7 +221,7 @@ HttpReader::Verdict HttpReader::Judge(const HttpOutcome& outcome, std::string_vi
       return failed(StatusCode::kInternal, outcome.what, false);
   }
   if (outcome.head.status / 100 == 2) return {};
-  const S3ErrorText error = ParseS3Error(outcome.text);
+  const S3ErrorText error = ParseS3Error(Scrubbed(outcome.text));
   const StatusCode code = CodeOf(outcome.head.status, error.code);
   Verdict verdict = failed(code, HttpText(outcome, error), code == StatusCode::kUnavailable);
   verdict.not_before =

@@ -16,23 +16,77 @@ HttpReader::Authorize BearerOf(const SourceSpec& spec) {
              std::string_view, const HttpUrl&) { return std::vector<std::string>{header}; };
 }
 
+// Collects the values of "weight_map" as the text goes by, so that no more memory is used than for
+// the names themselves, whatever the text is.   Threading: one thread.
+class ShardReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::set<std::string> shards;
+  Status status;
+
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(number_integer_t) override { return Value(); }
+  bool number_unsigned(number_unsigned_t) override { return Value(); }
+  bool number_float(number_float_t, const string_t&) override { return Value(); }
+  bool binary(binary_t&) override { return Value(); }
+  bool string(string_t& name) override {
+    if (!in_map_) return depth_ > 0 || Fail("no JSON object");
+    if (depth_ != 2) return Fail("a shard's name is no text");
+    if (const Status path = CheckFilePath(name); !path.ok()) return Fail(Message(path));
+    if (shards.size() >= kSourceFilesMax) return Fail("it names too many shards");
+    shards.insert(name);
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (depth_ == 1) in_map_ = name == "weight_map";
+    return true;
+  }
+  bool start_object(size_t) override {
+    if (in_map_ && depth_ != 1) return Fail("a shard's name is no text");
+    ++depth_;
+    return true;
+  }
+  bool end_object() override {
+    --depth_;
+    if (depth_ == 1) in_map_ = false;
+    return true;
+  }
+  bool start_array(size_t) override {
+    if (depth_ == 0) return Fail("no JSON object");
+    if (in_map_) return Fail("its weight_map is no object");
+    ++depth_;
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return Fail("no JSON object");
+  }
+
+ private:
+  bool Value() {
+    if (depth_ == 0) return Fail("no JSON object");
+    return !in_map_ || Fail("a shard's name is no text");
+  }
+  bool Fail(std::string_view what) {
+    status = BadIndex(what);
+    return false;
+  }
+
+  uint64_t depth_ = 0;
+  bool in_map_ = false;  // between "weight_map" and the end of its object
+};
+
 }  // namespace
 
 Result<std::vector<std::string>> ParseShardIndex(std::string_view json) {
-  const auto index = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (index.is_discarded() || !index.is_object()) return BadIndex("no JSON object");
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object()) return BadIndex("it has no weight_map");
-  std::set<std::string> shards;
-  for (const auto& shard : *map) {
-    if (!shard.is_string()) return BadIndex("a shard's name is no text");
-    const auto& name = shard.get_ref<const std::string&>();
-    if (const Status status = CheckFilePath(name); !status.ok()) return BadIndex(Message(status));
-    shards.insert(name);
-    if (shards.size() > kSourceFilesMax) return BadIndex("it names too many shards");
-  }
-  if (shards.empty()) return BadIndex("it names no shard");
-  return std::vector<std::string>(shards.begin(), shards.end());
+  ShardReader reader;
+  const bool whole = nlohmann::json::sax_parse(json, &reader);
+  if (!whole) return reader.status.ok() ? BadIndex("no JSON object") : reader.status;
+  if (reader.shards.empty()) return BadIndex("it names no shard in a weight_map");
+  return std::vector<std::string>(reader.shards.begin(), reader.shards.end());
 }
 
 std::vector<std::string> WellKnownFiles() {

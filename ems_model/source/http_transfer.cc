@@ -1,6 +1,7 @@
 #include "ems_model/source/http_transfer.h"
 
 #include <curl/curl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr size_t kHeaderValueMax = 4096;
 constexpr size_t kHeadersMax = 256;  // lines of all heads of one exchange together
-constexpr long kBufferBytes = 256 * 1024;
+constexpr long kBufferBytes = 256L * 1024;
 constexpr Duration kNap = std::chrono::seconds(1);  // poll again at least so often
 
 struct FreeEasy {
@@ -175,6 +176,11 @@ size_t BodyCallback(char* data, size_t, size_t bytes, void* exchange) {
   return static_cast<Exchange*>(exchange)->OnBody(data, bytes);
 }
 
+// As libcurl would, but a child of this process does not inherit it.
+curl_socket_t OpenSocket(void*, curlsocktype, curl_sockaddr* address) {
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
 HttpFailure FailureOf(CURLcode code) {
   switch (code) {
     case CURLE_OK:
@@ -253,7 +259,7 @@ std::unique_ptr<HttpTransfer::Connection> HttpTransfer::Take(Deadline deadline) 
 void HttpTransfer::GiveBack(std::unique_ptr<Connection> connection) {
   auto state = pool_->state.Lock();
   --state->out;
-  state->idle.push_back(std::move(connection));
+  if (connection) state->idle.push_back(std::move(connection));
   state.Unlock();
   pool_->freed.notify_one();
 }
@@ -281,6 +287,7 @@ CURLcode HttpTransfer::Connection::Prepare(const HttpRequest& request, const Opt
   set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
   set(CURLOPT_USERAGENT, "ems");
   set(CURLOPT_HTTPHEADER, headers);
+  set(CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   set(CURLOPT_HEADERFUNCTION, &HeaderCallback);
   set(CURLOPT_HEADERDATA, static_cast<void*>(exchange));
   set(CURLOPT_WRITEFUNCTION, &BodyCallback);
@@ -376,6 +383,8 @@ HttpOutcome HttpTransfer::Do(const HttpRequest& request, Deadline deadline) {
     curl_multi_remove_handle(connection->multi.get(), connection->easy.get());
   }
   if (connection->easy) curl_easy_reset(connection->easy.get());  // nothing points here any more
+  // A handle that libcurl could not work with is not used again.
+  if (exchange.outcome().failure == HttpFailure::kInternal) connection.reset();
   GiveBack(std::move(connection));
   return std::move(exchange.outcome());
 }

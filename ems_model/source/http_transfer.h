@@ -65,7 +65,7 @@ struct HttpOutcome {
 // Threading: thread-safe; Do blocks.
 class HttpTransfer final {
  public:
-  static constexpr size_t kErrorTextMax = 16 * 1024;
+  static constexpr size_t kErrorTextMax = 16 * kKiB;
 
   struct Options {
     uint32_t connections_max = 16;
@@ -88,6 +88,7 @@ class HttpTransfer final {
   struct Connection;
   struct Pool;
   std::unique_ptr<Connection> Take(Deadline deadline);
+  // Null: the connection is gone, its place is free.
   void GiveBack(std::unique_ptr<Connection> connection);
 
   const Options options_;

@@ -87,6 +87,8 @@ Result<std::vector<SourceFile>> S3Source::List(Deadline deadline) {
       return Error(StatusCode::kResourceExhausted, "{}: above {} pages", shown, kPagesMax);
     }
     HttpUrl url = bucket_;
+    // "/bucket" as AWS's own programs ask, not "/bucket/": some stores sign what they make of it.
+    if (!url_.virtual_host) url.path.pop_back();
     if (!token.empty()) url.query = "continuation-token=" + PercentEncode(token, false) + "&";
     url.query += "list-type=2&prefix=" + PercentEncode(url_.prefix, false);
     EMS_ASSIGN_OR_RETURN(const std::string xml, reader_.Text(url, kPageBytesMax, deadline));

@@ -9,12 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/bytes.h"
 #include "common/status.h"
 
 namespace ems::model {
 
-inline constexpr size_t kUrlBytesMax = 4096;
-inline constexpr size_t kPathBytesMax = 1024;  // of a file below a root; S3 has the same limit
+inline constexpr size_t kUrlBytesMax = 16 * kKiB;  // signed ones that redirections lead to are long
+inline constexpr size_t kPathBytesMax = 1024;      // of a file below a root; S3 has the same limit
 
 // An http or https URL in pieces that are ready to be sent.
 struct HttpUrl {

@@ -1,5 +1,7 @@
 #include "ems_model/source/weight_source.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -47,6 +49,10 @@ Status CheckSpec(const SourceSpec& spec, SourceUrl::Kind kind) {
     return Bad("connections_max is 1 to 1024");
   }
   if (spec.retries_max > 100) return Bad("retries_max is 0 to 100");
+  if (!spec.ca_file.empty() && access(spec.ca_file.c_str(), R_OK) != 0) {
+    return Error(StatusCode::kInvalidArgument, "the ca_file '{}' cannot be read",
+                 Printable(spec.ca_file, 256));
+  }
   constexpr Duration kLeast = std::chrono::milliseconds(1);
   constexpr Duration kMost = std::chrono::hours(1);
   for (const Duration duration : {spec.retry_delay, spec.connect_timeout, spec.stall_timeout}) {

@@ -13,12 +13,13 @@
 #include <cstdio>
 #include <limits>
 
+#include "common/bytes.h"
 #include "common/check.h"
 
 namespace ems::testing {
 namespace {
 
-constexpr size_t kHeadMax = 64 * 1024;
+constexpr size_t kHeadMax = 64 * kKiB;
 
 // False: the server ends first.
 bool WaitReadable(int fd, int stop) {

@@ -88,6 +88,7 @@ Result<Json> Fetch(WeightSource* source, uint64_t piece_bytes, Deadline deadline
     MutableBytes into;
   };
   std::vector<std::vector<std::byte>> contents;
+  contents.reserve(files->size());
   std::vector<Piece> pieces;
   for (const SourceFile& file : *files) {
     contents.emplace_back(file.bytes);
@@ -99,6 +100,7 @@ Result<Json> Fetch(WeightSource* source, uint64_t piece_bytes, Deadline deadline
   std::atomic<size_t> next{0};
   Guarded<Status> failed;
   std::vector<Thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back("fetch", [&] {
       for (size_t at = next.fetch_add(1); at < pieces.size(); at = next.fetch_add(1)) {

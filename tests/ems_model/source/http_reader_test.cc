@@ -193,6 +193,15 @@ TEST_F(HttpReaderTest, AnswersThatTriesDoNotHelpHaveTheirCodes) {
               [](const ScriptRequest&) { return Reply(412, {}, ""); });
 }
 
+TEST_F(HttpReaderTest, AnErrorWhoseTextDoesNotEndIsStillThatError) {
+  ExpectFails(StatusCode::kNotFound, "HTTP 404", [](const ScriptRequest&) {
+    return ScriptReply{.bytes = "HTTP/1.1 404 N\r\nContent-Length: 100\r\n\r\nsorry",
+                       .end = ScriptReply::End::kClose};
+  });
+  ExpectFails(StatusCode::kNotFound, "HTTP 404",
+              [](const ScriptRequest&) { return Reply(404, {}, std::string(3'000'000, 'x')); });
+}
+
 TEST_F(HttpReaderTest, AServerThatIgnoresRangesIsNamed) {
   ExpectFails(StatusCode::kInvalidArgument, "ignores ranges", [](const ScriptRequest&) {
     return Reply(200, {"ETag: \"v1\""}, std::string(kBody));

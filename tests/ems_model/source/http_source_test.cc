@@ -14,7 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HttpScript;
 using testing::Reply;
-using testing::ScriptReply;
 using testing::ScriptRequest;
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(20)); }
@@ -36,6 +35,7 @@ HttpScript::Handler Files(std::map<std::string, std::string> files) {
 
 std::vector<std::string> Paths(const std::vector<SourceFile>& files) {
   std::vector<std::string> paths;
+  paths.reserve(files.size());
   for (const SourceFile& file : files) paths.push_back(file.path);
   return paths;
 }
@@ -105,11 +105,25 @@ TEST(HttpSourceTest, AnEmptyReadAsksNothing) {
 
 TEST(HttpSourceTest, IndexesThatMakeNoSenseOrLeadOutAreDataLoss) {
   for (const std::string_view json :
-       {"", "[]", "{", "{}", R"({"weight_map": []})", R"({"weight_map": {}})",
+       {"", "[]", "{", "{}", R"({"weight_map": []})", R"({"weight_map": {}})", R"("text")", "1",
+        R"({"weight_map": "a"})", R"({"weight_map": {"a": {"b": "c"}}})",
+        R"({"weight_map": {"a": ["b"]}})", R"({"x": {"weight_map": {"a": "b"}}})",
         R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": "../b"}})",
         R"({"weight_map": {"a": "/b"}})", R"({"weight_map": {"a": ""}})"}) {
     EXPECT_EQ(ParseShardIndex(json).status().code(), StatusCode::kDataLoss) << json;
   }
+}
+
+TEST(HttpSourceTest, WhatElseAnIndexHoldsDoesNotMatter) {
+  const auto shards = ParseShardIndex(
+      R"({"metadata": {"total_size": 1, "weight_map": {"x": ["y"]}}, "z": [[{}], "s", null],)"
+      R"( "weight_map": {"a": "s2", "b": "s1", "c": "s2"}, "w": 1.5})");
+  ASSERT_TRUE(shards.ok()) << ToString(shards.status());
+  EXPECT_THAT(*shards, ElementsAre("s1", "s2"));
+}
+
+TEST(HttpSourceTest, AnIndexThatNestsWithoutEndIsNoTrouble) {
+  EXPECT_FALSE(ParseShardIndex("{\"a\":" + std::string(1'000'000, '[')).ok());
 }
 
 }  // namespace

@@ -185,6 +185,7 @@ TEST(HttpTransferTest, ConnectionsAreBoundedAndCallsWaitForOne) {
   std::atomic<int> good{0};
   {
     std::vector<Thread> threads;
+    threads.reserve(8);
     for (int i = 0; i < 8; ++i) {
       threads.emplace_back("caller", [&] {
         for (int j = 0; j < 20; ++j) {

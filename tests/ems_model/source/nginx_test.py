@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from source_testing import digest, free_port, random_bytes, running, source_tool, wait_for_port
@@ -122,7 +123,6 @@ class NginxTest(unittest.TestCase):
         url = self.url()
         arguments = dict(files='w.gguf', bytes_per_s=2_000_000)
         # The list is taken, then reading takes 2.5 s at the cap; the file is replaced meanwhile.
-        import threading
         answers = []
         reader = threading.Thread(target=lambda: answers.append(source_tool('fetch', url, 100_000, **arguments)))
         log = os.path.join(self.folder, 'access.log')
@@ -131,6 +131,7 @@ class NginxTest(unittest.TestCase):
             with open(log, encoding='utf-8') as file:
                 if any('"GET /m/w.gguf' in line for line in file):
                     break
+            reader.join(0.01)
             self.assertTrue(reader.is_alive())
         new = os.path.join(self.folder, 'new')
         with open(new, 'wb') as file:

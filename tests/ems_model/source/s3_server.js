@@ -24,5 +24,3 @@ server.run().then(
     process.exit(1);
   },
 );
-// It ends with the test that holds its standard input.
-process.stdin.on('end', () => process.exit(0)).resume();

@@ -51,8 +51,8 @@ TEST(S3SourceTest, GoesThroughThePages) {
   EXPECT_EQ((*files)[1].path, "b & c");
   EXPECT_EQ((*files)[1].tag, "\"e\"");
   EXPECT_THAT(targets,
-              ElementsAre("/bucket/?list-type=2&prefix=m%2F",
-                          "/bucket/?continuation-token=a%2B%2Fb%3D&list-type=2&prefix=m%2F"));
+              ElementsAre("/bucket?list-type=2&prefix=m%2F",
+                          "/bucket?continuation-token=a%2B%2Fb%3D&list-type=2&prefix=m%2F"));
 }
 
 TEST(S3SourceTest, ListingsThatDoNotAddUpAreErrors) {

@@ -15,7 +15,7 @@ NODE_MODULES = os.path.join(HERE, '..', '..', 'node_modules')
 OBJECTS = {
     'm/config.json': b'{}',
     'm/model-1.safetensors': random_bytes(3_000_001, 1),
-    'm/sub/a b+c&d=e~\u00e9.bin': random_bytes(70_000, 2),
+    'm/sub/a b+c=d~\u00e9.bin': random_bytes(70_000, 2),
     'm/empty': b'',
     'other/x': b'not of this model',
 }
@@ -28,8 +28,9 @@ class S3Test(unittest.TestCase):
             raise AssertionError('tests/node_modules is not there; run tests/run.sh --only deps')
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        cls.server = cls.enterClassContext(
-            running(['node', os.path.join(HERE, 's3_server.js'), cls.folder], stdout=subprocess.PIPE, text=True))
+        # It makes its continuation tokens with DES.
+        command = ['node', '--openssl-legacy-provider', os.path.join(HERE, 's3_server.js'), cls.folder]
+        cls.server = cls.enterClassContext(running(command, stdout=subprocess.PIPE, text=True))
         cls.port = loads(cls.server.stdout.readline())['port']
         for key, data in OBJECTS.items():
             cls.put(key, data)
@@ -63,9 +64,10 @@ class S3Test(unittest.TestCase):
         self.assertEqual(answer['counters']['bytes_read'], 5678)
 
     def test_virtual_host_style(self):
-        url = self.url('m', endpoint=f'http://localhost:{self.port}', style='virtual')
-        answer = source_tool('read', url, 'sub/a b+c&d=e~\u00e9.bin', 1, 10, **KEYS)
-        self.assertEqual(answer.get('result'), digest(OBJECTS['m/sub/a b+c&d=e~\u00e9.bin'][1:11]), answer)
+        # Anonymous: s3rver signs a path with the bucket in it, AWS does not (sigv4_test.cc has AWS's examples).
+        url = self.url('m', endpoint=f'http://s3.localhost:{self.port}', style='virtual')
+        answer = source_tool('read', url, 'sub/a b+c=d~\u00e9.bin', 1, 10)
+        self.assertEqual(answer.get('result'), digest(OBJECTS['m/sub/a b+c=d~\u00e9.bin'][1:11]), answer)
 
     def test_named_files_need_no_listing(self):
         answer = source_tool('list', self.url('m'), files='config.json', **KEYS)

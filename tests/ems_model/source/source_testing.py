@@ -37,26 +37,18 @@ def free_port():
 
 def wait_for_port(port, process, seconds=20):
     end = time.monotonic() + seconds
-    while True:
+    while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(('127.0.0.1', port), timeout=1):
             return
-        if process.poll() is not None:
-            raise AssertionError(f'the server ended with {process.returncode}')
-        if time.monotonic() > end:
-            raise AssertionError(f'nobody listens on {port} after {seconds} s')
-        select_timeout(0.02)
-
-
-def select_timeout(seconds):
-    """Lets a bounded poll of a process that we cannot wait for be polite."""
-    import select
-    select.select([], [], [], seconds)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f'the server ended with {process.wait(timeout=0.02)}')
+    raise AssertionError(f'nobody listens on {port} after {seconds} s')
 
 
 @contextlib.contextmanager
 def running(command, **options):
-    """A child that is gone afterwards, and also if this process is killed: it has our pipe as standard input."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, **options)
+    """A child that is gone afterwards, and when this process ends, however that happens."""
+    process = subprocess.Popen(['setpriv', '--pdeathsig', 'KILL', *command], stdin=subprocess.DEVNULL, **options)
     try:
         yield process
     finally:
@@ -66,6 +58,5 @@ def running(command, **options):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdin.close()
         if process.stdout:
             process.stdout.close()

@@ -46,6 +46,7 @@ TEST(WeightSourceTest, NumbersOfTheSpecHaveBounds) {
   EXPECT_EQ(CodeOf({.url = "http://h/m", .retries_max = 101}), StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf({.url = "http://h/m", .stall_timeout = Duration::zero()}),
             StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf({.url = "https://h/m", .ca_file = "/none"}), StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf({.url = "http://h/m", .files = {"a", "../b"}}), StatusCode::kInvalidArgument);
 }
 
