@@ -156,15 +156,6 @@ context::SavePhase PhaseOf(const std::string& word) {
   Refuse(PyExc_ValueError, fmt::format("phase is \"{}\"; it may be prefill, decode, final", word));
 }
 
-context::SlotRun RunOf(py::handle run) {
-  const auto [start, tokens] = IntPairOf(run, "a run");
-  if (start < 0 || tokens < 0 || tokens > UINT32_MAX) {
-    Raise(Error(StatusCode::kInvalidArgument, "a run of {} slots from {} on makes no sense", tokens,
-                start));
-  }
-  return {static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)};
-}
-
 bool Saves(const PyCache& self, const std::string& phase) {
   return context::ShouldSave(self.paged.policy, PhaseOf(phase));
 }
@@ -331,9 +322,6 @@ std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iter
   }
   std::vector<context::PagedBlock> blocks;
   blocks.reserve(names.size());
-  const auto list_of = [](py::handle many) {
-    return py::list(py::reinterpret_borrow<py::object>(many));
-  };
   for (size_t i = 0; i < names.size(); ++i) {
     blocks.push_back({.key = std::move(names[i]), .runs = {}});
     const py::object block(runs[i]);
