@@ -46,6 +46,21 @@ Result<bool> IsThere(Result<uint64_t> length) {
   return std::move(length).status();
 }
 
+template <typename Item>
+void SayTiers(std::span<const Item> items, const Batch& batch) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].tier != nullptr) *items[i].tier = batch.items[i].tier;
+  }
+}
+
+// What is read one-sided was in DRAM; what is asked for after all says so itself.
+template <typename Item>
+void AssumeDram(std::span<const Item> items) {
+  for (const Item& item : items) {
+    if (item.tier != nullptr) *item.tier = Tier::kDram;
+  }
+}
+
 Result<uint64_t> LengthOf(BatchItem* item) {
   if (item->status.ok()) return item->value_bytes;
   return std::move(item->status);
@@ -91,6 +106,7 @@ struct Client::Impl {
   // Asks the servers for the length of the values; one result a key.
   std::vector<Result<uint64_t>> AskLengths(std::span<const KeyItem> items,
                                            const GetOptions& options);
+  Batch LengthsBatch(std::span<const KeyItem> items, const GetOptions& options) const;
   std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items,
                                           const GetOptions& options);
   std::vector<Result<uint64_t>> AskRanges(std::span<const RangeItem> items,
@@ -155,12 +171,17 @@ void Client::Impl::ReadOneSided() {
   router.Use(locals.get());
 }
 
-std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
-                                                       const GetOptions& get) {
+Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOptions& get) const {
   Batch batch = MakeBatch(Op::kExists, get.timeout, 0);
   if (!get.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.reserve(items.size());
   for (const KeyItem& item : items) batch.items.push_back(MakeItem(item.key, item.route_key));
+  return batch;
+}
+
+std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
+                                                       const GetOptions& get) {
+  Batch batch = LengthsBatch(items, get);
   Run(&batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
@@ -179,8 +200,10 @@ std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> i
   for (const GetItem& item : items) {
     batch.items.push_back(MakeItem(item.key, item.route_key));
     batch.items.back().into = item.into;
+    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
   }
   Run(&batch);
+  SayTiers(items, batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
@@ -200,8 +223,10 @@ std::vector<Result<uint64_t>> Client::Impl::AskRanges(std::span<const RangeItem>
     batch.items.back().into = item.into;
     batch.items.back().offset = item.offset;
     batch.items.back().whole_bytes = item.whole_bytes;
+    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
   }
   Run(&batch);
+  SayTiers(items, batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
@@ -354,6 +379,7 @@ Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers in
 
 std::vector<Status> Client::MultiGetRange(std::span<const RangeItem> items,
                                           const GetOptions& options) {
+  AssumeDram(items);
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
       items,
       [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
@@ -415,6 +441,7 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
 
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,
                                                const GetOptions& options) {
+  AssumeDram(items);
   std::vector<Result<uint64_t>> results = impl_->ReadMany(
       items,
       [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
@@ -436,6 +463,23 @@ std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
   std::vector<Result<bool>> results;
   results.reserve(items.size());
   for (Result<uint64_t>& length : lengths) results.push_back(IsThere(std::move(length)));
+  return results;
+}
+
+std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items,
+                                                  const GetOptions& options) {
+  Batch batch = impl_->LengthsBatch(items, options);
+  batch.asks_tier = true;
+  impl_->Run(&batch);
+  std::vector<Result<ObjectStat>> results;
+  results.reserve(items.size());
+  for (BatchItem& item : batch.items) {
+    if (item.status.ok()) {
+      results.emplace_back(ObjectStat{.bytes = item.value_bytes, .tier = item.tier});
+    } else {
+      results.emplace_back(std::move(item.status));
+    }
+  }
   return results;
 }
 
