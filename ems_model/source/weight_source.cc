@@ -1,0 +1,89 @@
+#include "ems_model/source/weight_source.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "ems_model/source/file_source.h"
+#include "ems_model/source/http_source.h"
+#include "ems_model/source/s3_source.h"
+#include "ems_model/source/source_url.h"
+
+namespace ems::model {
+namespace {
+
+Status Bad(std::string_view what) { return Error(StatusCode::kInvalidArgument, what); }
+
+// What goes into a header line must not end it.
+Status CheckSecret(std::string_view name, std::string_view secret) {
+  const auto fits = [](char c) { return c > 0x20 && c < 0x7F; };
+  if (secret.size() > 16 * kKiB || !std::all_of(secret.begin(), secret.end(), fits)) {
+    return Error(StatusCode::kInvalidArgument,
+                 "the {} has characters that no such secret has, or is too long", name);
+  }
+  return OkStatus();
+}
+
+Status CheckCredentials(const SourceCredentials& credentials, SourceUrl::Kind kind) {
+  EMS_RETURN_IF_ERROR(CheckSecret("access key", credentials.access_key));
+  EMS_RETURN_IF_ERROR(CheckSecret("secret key", credentials.secret_key));
+  EMS_RETURN_IF_ERROR(CheckSecret("session token", credentials.session_token));
+  EMS_RETURN_IF_ERROR(CheckSecret("bearer token", credentials.bearer_token));
+  const bool keys = !credentials.access_key.empty();
+  if (keys != !credentials.secret_key.empty() || (!credentials.session_token.empty() && !keys)) {
+    return Bad("an access key and a secret key come together, a session token only with them");
+  }
+  if (keys && kind != SourceUrl::Kind::kS3) return Bad("only s3 sources take an access key");
+  if (!credentials.bearer_token.empty() && kind != SourceUrl::Kind::kHttp) {
+    return Bad("only http sources take a bearer token");
+  }
+  return OkStatus();
+}
+
+Status CheckSpec(const SourceSpec& spec, SourceUrl::Kind kind) {
+  EMS_RETURN_IF_ERROR(CheckCredentials(spec.credentials, kind));
+  if (spec.files.size() > kSourceFilesMax) return Bad("the spec names too many files");
+  for (const std::string& path : spec.files) EMS_RETURN_IF_ERROR(CheckFilePath(path));
+  if (spec.connections_max == 0 || spec.connections_max > 1024) {
+    return Bad("connections_max is 1 to 1024");
+  }
+  if (spec.retries_max > 100) return Bad("retries_max is 0 to 100");
+  constexpr Duration kLeast = std::chrono::milliseconds(1);
+  constexpr Duration kMost = std::chrono::hours(1);
+  for (const Duration duration : {spec.retry_delay, spec.connect_timeout, spec.stall_timeout}) {
+    if (duration < kLeast || duration > kMost) return Bad("delays and timeouts are 1 ms to 1 h");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckRead(const SourceFile& file, uint64_t offset, uint64_t bytes) {
+  EMS_RETURN_IF_ERROR(CheckFilePath(file.path));
+  const auto fits = [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; };
+  if (file.tag.empty() || file.tag.size() > 4 * kKiB ||
+      !std::all_of(file.tag.begin(), file.tag.end(), fits)) {
+    return Error(StatusCode::kInvalidArgument, "'{}' has no proper tag: list the source again",
+                 Printable(file.path));
+  }
+  if (offset > file.bytes || bytes > file.bytes - offset) {
+    return Error(StatusCode::kInvalidArgument, "'{}' has {} bytes: none at offset {} + {}",
+                 Printable(file.path), file.bytes, offset, bytes);
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<WeightSource>> OpenSource(const SourceSpec& spec) {
+  EMS_ASSIGN_OR_RETURN(SourceUrl url, ParseSourceUrl(spec.url));
+  EMS_RETURN_IF_ERROR(CheckSpec(spec, url.kind));
+  switch (url.kind) {
+    case SourceUrl::Kind::kFile:
+      return FileSource::Open(spec, url.folder);
+    case SourceUrl::Kind::kHttp:
+      return std::unique_ptr<WeightSource>(std::make_unique<HttpSource>(spec, std::move(url)));
+    case SourceUrl::Kind::kS3:
+      return std::unique_ptr<WeightSource>(std::make_unique<S3Source>(spec, std::move(url)));
+  }
+  return Bad("no such kind of source");
+}
+
+}  // namespace ems::model

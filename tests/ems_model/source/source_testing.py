@@ -1,0 +1,71 @@
+"""What the tests of sources in scripts share: the program they call, servers that end with the test."""
+import contextlib
+import hashlib
+import json
+import os
+import random
+import socket
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOL = os.environ['EMS_SOURCE_TOOL']
+
+
+def source_tool(*arguments, **options):
+    """Runs tests/support/source_tool.cc; `options` are its variables without EMS_TEST_, in lower case."""
+    variables = {f'EMS_TEST_{name.upper()}': str(value) for name, value in options.items()}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith('EMS_TEST_')}
+    done = subprocess.run([TOOL, *map(str, arguments)], env={**inherited, **variables}, stdout=subprocess.PIPE,
+                          text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def random_bytes(count, seed):
+    return random.Random(seed).randbytes(count)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+def wait_for_port(port, process, seconds=20):
+    end = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(('127.0.0.1', port), timeout=1):
+            return
+        if process.poll() is not None:
+            raise AssertionError(f'the server ended with {process.returncode}')
+        if time.monotonic() > end:
+            raise AssertionError(f'nobody listens on {port} after {seconds} s')
+        select_timeout(0.02)
+
+
+def select_timeout(seconds):
+    """Lets a bounded poll of a process that we cannot wait for be polite."""
+    import select
+    select.select([], [], [], seconds)
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    """A child that is gone afterwards, and also if this process is killed: it has our pipe as standard input."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+        if process.stdout:
+            process.stdout.close()

@@ -1,0 +1,65 @@
+#include "ems_model/source/weight_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ems::model {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StatusCode CodeOf(const SourceSpec& spec) { return OpenSource(spec).status().code(); }
+
+TEST(WeightSourceTest, OpensEachKindWithoutConnecting) {
+  EXPECT_TRUE(OpenSource({.url = "/tmp"}).ok());
+  EXPECT_TRUE(OpenSource({.url = "https://nowhere.invalid/m/"}).ok());
+  EXPECT_TRUE(OpenSource({.url = "s3://bucket/m?endpoint=http://nowhere.invalid"}).ok());
+}
+
+TEST(WeightSourceTest, CredentialsHaveToFitTheSource) {
+  SourceSpec spec{.url = "s3://bucket/m"};
+  spec.credentials.access_key = "A";
+  EXPECT_EQ(CodeOf(spec), StatusCode::kInvalidArgument);  // no secret key
+  spec.credentials.secret_key = "S";
+  EXPECT_EQ(CodeOf(spec), StatusCode::kOk);
+  spec.credentials.bearer_token = "B";
+  EXPECT_EQ(CodeOf(spec), StatusCode::kInvalidArgument);
+  spec.credentials.bearer_token = "";
+  spec.url = "http://h/m";
+  EXPECT_EQ(CodeOf(spec), StatusCode::kInvalidArgument);
+  spec = {.url = "s3://bucket/m"};
+  spec.credentials.session_token = "T";
+  EXPECT_EQ(CodeOf(spec), StatusCode::kInvalidArgument);
+}
+
+TEST(WeightSourceTest, ASecretThatWouldEndAHeaderIsRefusedAndNotRepeated) {
+  SourceSpec spec{.url = "http://h/m"};
+  spec.credentials.bearer_token = "hunter2\r\nX: y";
+  const Status status = OpenSource(spec).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Message(status)), Not(HasSubstr("hunter2")));
+}
+
+TEST(WeightSourceTest, NumbersOfTheSpecHaveBounds) {
+  EXPECT_EQ(CodeOf({.url = "http://h/m", .connections_max = 0}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf({.url = "http://h/m", .retries_max = 101}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf({.url = "http://h/m", .stall_timeout = Duration::zero()}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf({.url = "http://h/m", .files = {"a", "../b"}}), StatusCode::kInvalidArgument);
+}
+
+TEST(WeightSourceTest, ReadsAreCheckedBeforeAnythingIsAsked) {
+  const SourceFile file{.path = "a", .bytes = 10, .tag = "\"t\""};
+  EXPECT_TRUE(CheckRead(file, 0, 10).ok());
+  EXPECT_TRUE(CheckRead(file, 10, 0).ok());
+  EXPECT_FALSE(CheckRead(file, 0, 11).ok());
+  EXPECT_FALSE(CheckRead(file, 11, 0).ok());
+  EXPECT_FALSE(CheckRead(file, ~uint64_t{0}, 2).ok());
+  EXPECT_FALSE(CheckRead({.path = "../a", .bytes = 10, .tag = "\"t\""}, 0, 1).ok());
+  EXPECT_FALSE(CheckRead({.path = "a", .bytes = 10, .tag = ""}, 0, 1).ok());
+  EXPECT_FALSE(CheckRead({.path = "a", .bytes = 10, .tag = "\"t\"\r\nX: y"}, 0, 1).ok());
+}
+
+}  // namespace
+}  // namespace ems::model
