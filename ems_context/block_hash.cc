@@ -77,6 +77,18 @@ std::vector<std::string> BlockHasher::HashTokens(std::span<const int32_t> tokens
   return keys;
 }
 
+Result<std::vector<std::string>> BlockHasher::OwnKeys(
+    std::span<const std::string_view> names) const {
+  std::vector<std::string> keys;
+  keys.reserve(names.size());
+  MessageHasher hasher(kind_);
+  for (const std::string_view name : names) {
+    EMS_RETURN_IF_ERROR(ValidateKey(name));
+    keys.push_back(hasher.Hash(kOwnTag, root_, name.size(), AsBytes(name)));
+  }
+  return keys;
+}
+
 Result<std::string> BlockHasher::OwnKey(std::string_view name) const {
   EMS_RETURN_IF_ERROR(ValidateKey(name));
   return MessageHasher(kind_).Hash(kOwnTag, root_, name.size(), AsBytes(name));

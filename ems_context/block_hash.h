@@ -47,6 +47,9 @@ class BlockHasher final {
   // do they meet hashed tokens. An engine whose names already tell domains apart may use them
   // directly as keys instead. Errors: kInvalidArgument  empty or above 512 bytes
   Result<std::string> OwnKey(std::string_view name) const;
+  // The keys of many names, in their order, at a fraction of the cost of one after the other.
+  // Errors: as above, for the first bad name
+  Result<std::vector<std::string>> OwnKeys(std::span<const std::string_view> names) const;
 
   uint32_t block_tokens() const { return block_tokens_; }
   HashKind kind() const { return kind_; }

@@ -4,7 +4,7 @@
 
 namespace ems::context {
 
-LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers) {
+LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers), blocks_(blocks) {
   auto state = state_.Lock();
   state->missing_from.assign(blocks, layers);
 }
@@ -51,10 +51,31 @@ Result<LayerReady> LayerLoad::WaitLayer(size_t layer, Deadline deadline) const {
   const Deadline first = own.at() < deadline.at() ? own : deadline;
   if (progress_->WaitUntil(layer, first)) return progress_->At(layer);
   // A load that nobody has begun is over with its deadline.
-  (void)call_.Wait(first);
+  (void)Wait(first);
   if (progress_->WaitUntil(layer, deadline)) return progress_->At(layer);
   return Error(StatusCode::kDeadlineExceeded, "layer {} is not there yet, {} of {} are", layer,
                ready_layers(), layers());
+}
+
+bool LayerLoad::Wait(Deadline deadline) const {
+  if (!call_.Wait(deadline)) return false;
+  AwaitClosed();
+  return true;
+}
+
+LoadResult LayerLoad::Result() const {
+  LoadResult result = call_.Result();
+  AwaitClosed();
+  return result;
+}
+
+void LayerLoad::Cancel() const {
+  call_.Cancel();
+  AwaitClosed();
+}
+
+void LayerLoad::AwaitClosed() const {
+  (void)progress_->WaitUntil(layers() - 1, Deadline::After(Deadline::kMost));
 }
 
 }  // namespace ems::context

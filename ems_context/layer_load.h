@@ -23,6 +23,7 @@ class LayerProgress final {
  public:
   LayerProgress(size_t layers, size_t blocks);
   size_t layers() const { return layers_; }
+  size_t blocks() const { return blocks_; }
   // Layers below `ready` are done. Shape: `failed` lists blocks that have failed since the last
   // call; they count as missing from the layer that was next until now.
   void Advance(size_t ready, const std::vector<size_t>& failed);
@@ -40,6 +41,7 @@ class LayerProgress final {
     std::vector<size_t> missing_from;  // [blocks]: a layer; layers_: none
   };
   const size_t layers_;
+  const size_t blocks_;
   Guarded<State> state_;
   std::condition_variable advanced_;
 };
@@ -52,6 +54,7 @@ class LayerLoad final {
       : call_(std::move(call)), progress_(std::move(progress)) {}
 
   size_t layers() const { return progress_->layers(); }
+  size_t blocks() const { return progress_->blocks(); }
   // Layers 0 … ready_layers() - 1 are done.
   size_t ready_layers() const { return progress_->ready(); }
   // Waits until `layer` of every block is in place or known to be missing.
@@ -62,12 +65,16 @@ class LayerLoad final {
 
   // As PagedCall. A block's result is ok when all its layers arrived. Cancel: behind the reads of
   // the layers that are on their way.
-  bool Done() const { return call_.Done(); }
-  bool Wait(Deadline deadline) const { return call_.Wait(deadline); }
-  LoadResult Result() const { return call_.Result(); }
-  void Cancel() const { call_.Cancel(); }
+  // Behind each of them that says it is over, all layers are done.
+  bool Done() const { return Wait(Deadline(TimePoint())); }
+  bool Wait(Deadline deadline) const;
+  LoadResult Result() const;
+  void Cancel() const;
 
  private:
+  // The call's outcome comes a moment before its layers are closed.
+  void AwaitClosed() const;
+
   PagedCall<LoadResult> call_;
   std::shared_ptr<LayerProgress> progress_;
 };

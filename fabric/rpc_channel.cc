@@ -170,6 +170,7 @@ Status RpcChannel::Send() {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
     if (n < 0) return Error(StatusCode::kUnavailable, BrokenText(ErrnoText(errno)));
     pending_bytes_ -= static_cast<uint64_t>(n);
+    moved_ += static_cast<uint64_t>(n);
     for (auto left = static_cast<size_t>(n); left > 0;) {
       iovec& first = pending_[pending_begin_];
       const size_t step = std::min(left, first.iov_len);
@@ -179,10 +180,12 @@ Status RpcChannel::Send() {
       if (first.iov_len == 0) ++pending_begin_;
     }
     if (pending_begin_ == pending_.size()) pending_.clear(), pending_begin_ = 0;
+    if (moved_ >= kStepBytes) return OkStatus();
   }
 }
 
 Status RpcChannel::Advance() {
+  moved_ = 0;
   if (state_ == State::kSend) EMS_RETURN_IF_ERROR(Send());
   if (state_ == State::kSend || state_ == State::kIdle) return OkStatus();
   return Receive();
@@ -196,6 +199,7 @@ Result<size_t> RpcChannel::ReadSocket(std::span<iovec> into) {
   const ssize_t n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
   if (n > 0) {
     answer_begun_ = true;
+    moved_ += static_cast<uint64_t>(n);
     return static_cast<size_t>(n);
   }
   if (n == 0) return Error(StatusCode::kUnavailable, BrokenText("connection closed by the server"));
@@ -211,6 +215,11 @@ Status RpcChannel::Receive() {
     drained_ = false;
     EMS_RETURN_IF_ERROR(state_ == State::kValues ? ReceiveValue() : ReceiveSmall());
     if (drained_) return OkStatus();
+    // What has been read ahead wakes no poll(2): it is used up first.
+    if (moved_ >= kStepBytes && ahead_begin_ == ahead_end_ && state_ != State::kIdle) {
+      if (state_ == State::kValues) WaitForMore();
+      return OkStatus();
+    }
   }
   return OkStatus();
 }
@@ -299,6 +308,8 @@ Status RpcChannel::BeginNextValue() {
   }
 }
 
+void RpcChannel::WaitForMore() { SetLowWater(std::min(incoming_left_ + body_left_, kWakeBytes)); }
+
 void RpcChannel::SetLowWater(uint64_t bytes) {
   if (bytes == low_water_) return;
   const int value = static_cast<int>(bytes);
@@ -326,7 +337,7 @@ Status RpcChannel::ReceiveValue() {
     EMS_ASSIGN_OR_RETURN(n, ReadSocket(std::span(&one, 1)));
   }
   if (n == 0) {
-    SetLowWater(std::min(incoming_left_ + body_left_, kWakeBytes));
+    WaitForMore();
     return OkStatus();
   }
   hasher_.Update(into.first(n));

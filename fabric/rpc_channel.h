@@ -57,6 +57,8 @@ class AnswerSink {
 // Threading: one thread at a time (holder).
 class RpcChannel final {
  public:
+  static constexpr uint64_t kStepBytes = 4 * kMiB;
+
   explicit RpcChannel(Fd fd);
   // Ends the connection for the server at once, whoever else holds the descriptor (a forked child).
   ~RpcChannel();
@@ -72,7 +74,8 @@ class RpcChannel final {
   RpcRequest& NewRequest();
   // Begins it. `sink` must live until done() or the channel is destroyed.
   void Start(AnswerSink* sink);
-  // Moves as many bytes as the socket takes or has. Errors: the connection is of no more use.
+  // Moves as many bytes as the socket takes or has, about kStepBytes at most: whoever drives it
+  // looks at the time in between. Errors: the connection is of no more use.
   Status Advance();
   bool done() const { return state_ == State::kIdle; }
   // poll(2) events to wait for before the next Advance.
@@ -101,6 +104,8 @@ class RpcChannel final {
   Status BeginNextValue();
   // Wakes poll(2) when so many bytes are there, or the stream ends.
   void SetLowWater(uint64_t bytes);
+  // The same in the middle of values.
+  void WaitForMore();
   Result<size_t> ReadSocket(std::span<iovec> into);
   std::string BrokenText(std::string_view what) const;
 
@@ -127,6 +132,7 @@ class RpcChannel final {
   wire::FrameHeader answer_;
   bool answer_begun_ = false;
   bool drained_ = false;  // the last read found the socket empty
+  uint64_t moved_ = 0;    // bytes, by this Advance
   std::string text_;
   uint64_t small_bytes_ = 0;  // length of the table or text being read
   std::vector<std::byte> table_;

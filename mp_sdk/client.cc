@@ -46,6 +46,14 @@ Result<bool> IsThere(Result<uint64_t> length) {
   return std::move(length).status();
 }
 
+// Bytes of the room that items give.
+template <typename Item>
+uint64_t RoomOf(std::span<const Item> items) {
+  uint64_t bytes = 0;
+  for (const Item& item : items) bytes += item.into.size_bytes();
+  return bytes;
+}
+
 template <typename Item>
 void SayTiers(std::span<const Item> items, const Batch& batch) {
   for (size_t i = 0; i < items.size(); ++i) {
@@ -87,9 +95,8 @@ struct Client::Impl {
     item.slot = SlotOf(ns.ref.id, route_key.empty() ? key : route_key);
     return item;
   }
-  Batch MakeBatch(Op op, Duration timeout, uint64_t bytes) const {
-    return Batch{
-        .op = op, .flags = 0, .ns = ns.ref, .deadline = DeadlineFor(timeout, bytes), .items = {}};
+  Batch MakeBatch(Op op, Deadline deadline) const {
+    return Batch{.op = op, .flags = 0, .ns = ns.ref, .deadline = deadline, .items = {}};
   }
   // Finishes items whose key is not a key, runs the rest.
   void Run(Batch* batch);
@@ -105,13 +112,15 @@ struct Client::Impl {
   void ReadOneSided();
   // Asks the servers for the length of the values; one result a key.
   std::vector<Result<uint64_t>> AskLengths(std::span<const KeyItem> items,
-                                           const GetOptions& options);
-  Batch LengthsBatch(std::span<const KeyItem> items, const GetOptions& options) const;
-  std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items,
-                                          const GetOptions& options);
+                                           const GetOptions& options, Deadline deadline);
+  Batch LengthsBatch(std::span<const KeyItem> items, const GetOptions& options,
+                     Deadline deadline) const;
+  std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items, const GetOptions& options,
+                                          Deadline deadline);
   std::vector<Result<uint64_t>> AskRanges(std::span<const RangeItem> items,
-                                          const GetOptions& options);
-  // Lengths or values: one-sided first (`look`), the rest from the servers (`ask`).
+                                          const GetOptions& options, Deadline deadline);
+  // Lengths or values: one-sided first (`look`), the rest from the servers (`ask`), within one
+  // deadline.
   template <typename Item, typename Look, typename Ask>
   std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, Look look, Ask ask);
   // The staging memory; made when there is none. Errors: kResourceExhausted
@@ -171,8 +180,9 @@ void Client::Impl::ReadOneSided() {
   router.Use(locals.get());
 }
 
-Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOptions& get) const {
-  Batch batch = MakeBatch(Op::kExists, get.timeout, 0);
+Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOptions& get,
+                                 Deadline deadline) const {
+  Batch batch = MakeBatch(Op::kExists, deadline);
   if (!get.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.reserve(items.size());
   for (const KeyItem& item : items) batch.items.push_back(MakeItem(item.key, item.route_key));
@@ -180,8 +190,8 @@ Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOption
 }
 
 std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
-                                                       const GetOptions& get) {
-  Batch batch = LengthsBatch(items, get);
+                                                       const GetOptions& get, Deadline deadline) {
+  Batch batch = LengthsBatch(items, get, deadline);
   Run(&batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
@@ -190,11 +200,8 @@ std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> 
 }
 
 std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> items,
-                                                      const GetOptions& get) {
-  const uint64_t bytes =
-      std::accumulate(items.begin(), items.end(), uint64_t{0},
-                      [](uint64_t sum, const GetItem& i) { return sum + i.into.size_bytes(); });
-  Batch batch = MakeBatch(Op::kGet, get.timeout, bytes);
+                                                      const GetOptions& get, Deadline deadline) {
+  Batch batch = MakeBatch(Op::kGet, deadline);
   if (!get.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.reserve(items.size());
   for (const GetItem& item : items) {
@@ -211,11 +218,8 @@ std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> i
 }
 
 std::vector<Result<uint64_t>> Client::Impl::AskRanges(std::span<const RangeItem> items,
-                                                      const GetOptions& get) {
-  const uint64_t bytes =
-      std::accumulate(items.begin(), items.end(), uint64_t{0},
-                      [](uint64_t sum, const RangeItem& i) { return sum + i.into.size_bytes(); });
-  Batch batch = MakeBatch(Op::kGetRange, get.timeout, bytes);
+                                                      const GetOptions& get, Deadline deadline) {
+  Batch batch = MakeBatch(Op::kGetRange, deadline);
   if (!get.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.reserve(items.size());
   for (const RangeItem& item : items) {
@@ -306,7 +310,8 @@ Result<uint64_t> Client::Get(std::string_view key, MutableBuffers into, const Ge
   }
   if (!result) {
     const GetItem item{.key = key, .into = into, .route_key = options.route_key};
-    result = std::move(impl_->AskValues(std::span(&item, 1), options)[0]);
+    const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
+    result = std::move(impl_->AskValues(std::span(&item, 1), options, deadline)[0]);
   }
   impl_->CountGet(*result);
   return *std::move(result);
@@ -320,7 +325,8 @@ Result<std::string> Client::Get(std::string_view key, const GetOptions& options)
                                     options);
   }
   if (!result) {
-    Batch batch = impl_->MakeBatch(Op::kGet, options.timeout, wire::kValueBytesLimit / 16);
+    Batch batch = impl_->MakeBatch(
+        Op::kGet, impl_->DeadlineFor(options.timeout, wire::kValueBytesLimit / 16));
     if (!options.touch) batch.flags |= wire::kFlagNoTouch;
     batch.items.push_back(impl_->MakeItem(key, options.route_key));
     batch.items[0].grow = &value;
@@ -342,7 +348,8 @@ Result<ObjectView> Client::GetView(std::string_view key, const GetOptions& optio
     }
   }
   ObjectView view;
-  Batch batch = impl_->MakeBatch(Op::kGet, options.timeout, wire::kValueBytesLimit / 16);
+  Batch batch =
+      impl_->MakeBatch(Op::kGet, impl_->DeadlineFor(options.timeout, wire::kValueBytesLimit / 16));
   if (!options.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.push_back(impl_->MakeItem(key, options.route_key));
   batch.items[0].grow = &view.copy_;
@@ -371,7 +378,8 @@ Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers in
   if (!result) {
     const RangeItem item{
         .key = key, .offset = offset, .into = into, .route_key = options.route_key};
-    result = std::move(impl_->AskRanges(std::span(&item, 1), options)[0]);
+    const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
+    result = std::move(impl_->AskRanges(std::span(&item, 1), options, deadline)[0]);
   }
   impl_->CountGet(*result);
   return std::move(*result).status();
@@ -380,12 +388,13 @@ Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers in
 std::vector<Status> Client::MultiGetRange(std::span<const RangeItem> items,
                                           const GetOptions& options) {
   AssumeDram(items);
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
       items,
       [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
-        impl_->one_sided->MultiReadRange(items, options, into, left);
+        impl_->one_sided->MultiReadRange(items, options, deadline, into, left);
       },
-      [&](std::span<const RangeItem> rest) { return impl_->AskRanges(rest, options); });
+      [&](std::span<const RangeItem> rest) { return impl_->AskRanges(rest, options, deadline); });
   impl_->CountGets(lengths);
   std::vector<Status> results;
   results.reserve(items.size());
@@ -398,7 +407,8 @@ Result<uint64_t> Client::Stat(std::string_view key, const GetOptions& options) {
   if (impl_->one_sided != nullptr) {
     if (auto settled = impl_->one_sided->Lookup(item, options)) return *std::move(settled);
   }
-  return std::move(impl_->AskLengths(std::span(&item, 1), options)[0]);
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, 0);
+  return std::move(impl_->AskLengths(std::span(&item, 1), options, deadline)[0]);
 }
 
 Result<bool> Client::Exists(std::string_view key, const GetOptions& options) {
@@ -414,7 +424,7 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
   const uint64_t bytes =
       std::accumulate(items.begin(), items.end(), uint64_t{0},
                       [](uint64_t sum, const PutItem& i) { return sum + i.value.size_bytes(); });
-  Batch batch = impl_->MakeBatch(Op::kPut, options.timeout, bytes);
+  Batch batch = impl_->MakeBatch(Op::kPut, impl_->DeadlineFor(options.timeout, bytes));
   batch.flags = impl_->FlagsOf(options);
   batch.items.reserve(items.size());
   const StagingMemory* const staging = impl_->staging_memory.load(std::memory_order_acquire);
@@ -442,24 +452,26 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,
                                                const GetOptions& options) {
   AssumeDram(items);
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> results = impl_->ReadMany(
       items,
       [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
-        impl_->one_sided->MultiRead(items, options, into, left);
+        impl_->one_sided->MultiRead(items, options, deadline, into, left);
       },
-      [&](std::span<const GetItem> rest) { return impl_->AskValues(rest, options); });
+      [&](std::span<const GetItem> rest) { return impl_->AskValues(rest, options, deadline); });
   impl_->CountGets(results);
   return results;
 }
 
 std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
                                               const GetOptions& options) {
+  const Deadline deadline = impl_->DeadlineFor(options.timeout, 0);
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
       items,
       [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
         impl_->one_sided->MultiLookup(items, options, into, left);
       },
-      [&](std::span<const KeyItem> rest) { return impl_->AskLengths(rest, options); });
+      [&](std::span<const KeyItem> rest) { return impl_->AskLengths(rest, options, deadline); });
   std::vector<Result<bool>> results;
   results.reserve(items.size());
   for (Result<uint64_t>& length : lengths) results.push_back(IsThere(std::move(length)));
@@ -468,7 +480,7 @@ std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
 
 std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items,
                                                   const GetOptions& options) {
-  Batch batch = impl_->LengthsBatch(items, options);
+  Batch batch = impl_->LengthsBatch(items, options, impl_->DeadlineFor(options.timeout, 0));
   batch.asks_tier = true;
   impl_->Run(&batch);
   std::vector<Result<ObjectStat>> results;
@@ -484,7 +496,7 @@ std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items
 }
 
 std::vector<Status> Client::MultiRemove(std::span<const KeyItem> items, const GetOptions& options) {
-  Batch batch = impl_->MakeBatch(Op::kRemove, options.timeout, 0);
+  Batch batch = impl_->MakeBatch(Op::kRemove, impl_->DeadlineFor(options.timeout, 0));
   batch.items.reserve(items.size());
   for (const KeyItem& item : items)
     batch.items.push_back(impl_->MakeItem(item.key, item.route_key));

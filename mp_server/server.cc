@@ -20,6 +20,7 @@
 #include "mp_server/descriptor_budget.h"
 #include "mp_server/evictor.h"
 #include "mp_server/heartbeat.h"
+#include "mp_server/model_puller.h"
 #include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/peer_quorum.h"
@@ -212,6 +213,7 @@ struct Server::Impl {
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
   std::unique_ptr<fabric::RpcServer> rpc;
+  std::unique_ptr<ModelPuller> models;  // null: models.pulls_max is 0
   std::unique_ptr<fabric::HttpEndpoint> http;
   std::string http_address;
   ViewCache views;
@@ -238,6 +240,7 @@ Server::Impl::~Impl() {
   heartbeat.reset();
   Poke();
   control.Join();
+  models.reset();
   http.reset();
   rpc.reset();
   shm.reset();   // after those who bring it sessions, before what the sessions hold
@@ -255,6 +258,18 @@ Status Server::Impl::Start() {
   heartbeat->Start();
   control = Thread("ems-ctl", [this] { ControlLoop(); });
   controller.StartWatch(&views, [this] { Poke(); });
+  if (config.models().pulls_max() > 0) {
+    models = std::make_unique<ModelPuller>(
+        ModelPuller::Options{.controller = config.controller(),
+                             .boot_id = boot_id,
+                             .store = &tiered,
+                             .ownership = &ownership,
+                             .views = &views,
+                             .metrics = &registry,
+                             .pulls_max = config.models().pulls_max(),
+                             .credentials_file = config.models().credentials_file(),
+                             .file_root = config.models().file_root()});
+  }
   return OkStatus();
 }
 

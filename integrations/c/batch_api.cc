@@ -1,31 +1,19 @@
 // ems.h: batches, completion queues, and batches that are submitted to them.
-#include <algorithm>
 #include <span>
 
 #include "integrations/c/ems.h"
 #include "integrations/c/internal/batch_call.h"
-#include "integrations/c/internal/handles.h"
-#include "integrations/c/internal/last_error.h"
+#include "integrations/c/internal/run_call.h"
 
 namespace ems::capi {
 namespace {
 
 constexpr uint32_t kDepthMax = 1 << 20;
 
-// The handle's own mistakes are told in the codes, too.
-template <typename Handle>
-Status CheckHandle(const Handle* handle, std::string_view name, const BatchArguments& arguments) {
-  Status good = capi::CheckHandle(handle, name);
-  if (!good.ok() && arguments.codes != nullptr && arguments.count <= EMS_BATCH_MAX) {
-    std::fill_n(arguments.codes, arguments.count, CodeOf(good));
-  }
-  return good;
-}
-
-ems_status RunNow(ems_client* client, BatchKind kind, const BatchArguments& arguments) {
+ems_status Now(ems_client* client, BatchKind kind, const BatchArguments& arguments) {
   return AtBoundary([&] {
     return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(client, "client", arguments));
+      EMS_RETURN_IF_ERROR(Told(CheckHandle(client, "client"), {arguments.codes, arguments.count}));
       const ClientCore& core = *client->core;
       EMS_ASSIGN_OR_RETURN(const std::unique_ptr<BatchCall> call,
                            BatchCall::Make(core.client.get(), kind, arguments, false));
@@ -34,10 +22,10 @@ ems_status RunNow(ems_client* client, BatchKind kind, const BatchArguments& argu
   });
 }
 
-ems_status RunLater(ems_cq* queue, uint64_t tag, BatchKind kind, const BatchArguments& arguments) {
+ems_status Later(ems_cq* queue, uint64_t tag, BatchKind kind, const BatchArguments& arguments) {
   return AtBoundary([&] {
     return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue", arguments));
+      EMS_RETURN_IF_ERROR(Told(CheckHandle(queue, "queue"), {arguments.codes, arguments.count}));
       const ClientCore& core = *queue->core;
       EMS_ASSIGN_OR_RETURN(std::unique_ptr<BatchCall> call,
                            BatchCall::Make(core.client.get(), kind, arguments, true));
@@ -55,22 +43,22 @@ using ems::Status;
 
 ems_status ems_put_batch(ems_client* client, const ems_item* items, size_t count,
                          const ems_call_options* options, ems_status* codes) {
-  return RunNow(client, BatchKind::kPut, {items, count, options, codes, nullptr});
+  return Now(client, BatchKind::kPut, {items, count, options, codes, nullptr});
 }
 
 ems_status ems_get_batch(ems_client* client, const ems_item* items, size_t count,
                          const ems_call_options* options, ems_status* codes, uint64_t* lengths) {
-  return RunNow(client, BatchKind::kGet, {items, count, options, codes, lengths});
+  return Now(client, BatchKind::kGet, {items, count, options, codes, lengths});
 }
 
 ems_status ems_exists_batch(ems_client* client, const ems_item* items, size_t count,
                             const ems_call_options* options, ems_status* codes) {
-  return RunNow(client, BatchKind::kExists, {items, count, options, codes, nullptr});
+  return Now(client, BatchKind::kExists, {items, count, options, codes, nullptr});
 }
 
 ems_status ems_remove_batch(ems_client* client, const ems_item* items, size_t count,
                             const ems_call_options* options, ems_status* codes) {
-  return RunNow(client, BatchKind::kRemove, {items, count, options, codes, nullptr});
+  return Now(client, BatchKind::kRemove, {items, count, options, codes, nullptr});
 }
 
 // --- Completion queue
@@ -80,7 +68,7 @@ ems_status ems_cq_create(ems_client* client, uint32_t depth, ems_cq** queue) {
     return Report([&]() -> Status {
       EMS_RETURN_IF_ERROR(NotNull(queue, "queue"));
       *queue = nullptr;
-      EMS_RETURN_IF_ERROR(ems::capi::CheckHandle(client, "client"));
+      EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
       EMS_RETURN_IF_ERROR(InRange(depth, 1, kDepthMax, "depth"));
       ems::Client* const threads = client->core->client.get();
       EMS_ASSIGN_OR_RETURN(std::unique_ptr<CallQueue> calls,
@@ -102,7 +90,7 @@ ems_status ems_cq_poll(ems_cq* queue, ems_completion* completions, size_t max, s
     return Report([&]() -> Status {
       EMS_RETURN_IF_ERROR(NotNull(count, "count"));
       *count = 0;
-      EMS_RETURN_IF_ERROR(ems::capi::CheckHandle(queue, "queue"));
+      EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
       EMS_RETURN_IF_ERROR(NotNull(completions, "completions"));
       EMS_RETURN_IF_ERROR(InRange(max, 1, SIZE_MAX / sizeof(ems_completion), "max"));
       Status failed;
@@ -117,20 +105,20 @@ void ems_cq_destroy(ems_cq* queue) { Destroy(queue); }
 
 ems_status ems_put_submit(ems_cq* queue, uint64_t tag, const ems_item* items, size_t count,
                           const ems_call_options* options, ems_status* codes) {
-  return RunLater(queue, tag, BatchKind::kPut, {items, count, options, codes, nullptr});
+  return Later(queue, tag, BatchKind::kPut, {items, count, options, codes, nullptr});
 }
 
 ems_status ems_get_submit(ems_cq* queue, uint64_t tag, const ems_item* items, size_t count,
                           const ems_call_options* options, ems_status* codes, uint64_t* lengths) {
-  return RunLater(queue, tag, BatchKind::kGet, {items, count, options, codes, lengths});
+  return Later(queue, tag, BatchKind::kGet, {items, count, options, codes, lengths});
 }
 
 ems_status ems_exists_submit(ems_cq* queue, uint64_t tag, const ems_item* items, size_t count,
                              const ems_call_options* options, ems_status* codes) {
-  return RunLater(queue, tag, BatchKind::kExists, {items, count, options, codes, nullptr});
+  return Later(queue, tag, BatchKind::kExists, {items, count, options, codes, nullptr});
 }
 
 ems_status ems_remove_submit(ems_cq* queue, uint64_t tag, const ems_item* items, size_t count,
                              const ems_call_options* options, ems_status* codes) {
-  return RunLater(queue, tag, BatchKind::kRemove, {items, count, options, codes, nullptr});
+  return Later(queue, tag, BatchKind::kRemove, {items, count, options, codes, nullptr});
 }

@@ -1,11 +1,9 @@
 // ems.h: prefix caching of KV blocks.
-#include <algorithm>
 #include <cstring>
 
 #include "integrations/c/ems.h"
 #include "integrations/c/internal/context_call.h"
-#include "integrations/c/internal/handles.h"
-#include "integrations/c/internal/last_error.h"
+#include "integrations/c/internal/run_call.h"
 
 namespace ems::capi {
 namespace {
@@ -59,11 +57,11 @@ Status Create(const ems_client& client, const ems_context_options* options, ems_
                                            .timeout = std::chrono::milliseconds(c.timeout_ms),
                                            .durability = durability,
                                            .batch = {}};
-  *context =
-      std::make_unique<ems_context>(
-          ems_context{client.core, std::make_shared<ContextCore>(client.core->client.get(), cache,
-                                                                 std::move(hasher), c.kv_layout)})
-          .release();
+  *context = std::make_unique<ems_context>(
+                 ems_context{client.core, std::make_shared<ContextCore>(client.core->client.get(),
+                                                                        cache, std::move(hasher),
+                                                                        c.kv_layout, c.tp_size)})
+                 .release();
   return OkStatus();
 }
 
@@ -87,48 +85,28 @@ Status HashTokens(const ContextCore& core, const int32_t* tokens, size_t token_c
   return OkStatus();
 }
 
-// The handle's own mistakes are told in the codes, too.
-Status CheckContext(const ems_context* context, const ContextArguments& arguments) {
-  Status good = CheckHandle(context, "context");
-  if (!good.ok() && arguments.codes != nullptr && arguments.count <= EMS_BATCH_MAX) {
-    std::fill_n(arguments.codes, arguments.count, CodeOf(good));
-  }
-  return good;
-}
-
-// `value`: the outcome's, of look-ups and loads. `stored`: of saves. Both may be NULL.
-ems_status RunNow(ems_context* context, ContextKind kind, const ContextArguments& arguments,
-                  size_t* value, size_t* stored) {
+// `value`: the outcome's, of look-ups and loads. `stored`: of saves; may be NULL.
+ems_status Now(ems_context* context, ContextKind kind, const ContextArguments& arguments,
+               size_t* value, size_t* stored) {
   if (value != nullptr) *value = 0;
   if (stored != nullptr) *stored = 0;
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckContext(context, arguments));
-      EMS_ASSIGN_OR_RETURN(const std::unique_ptr<ContextCall> call,
-                           ContextCall::Make(context->context, kind, arguments));
-      const Outcome outcome = call->Run(call->timeout());
-      if (value != nullptr) *value = outcome.value;
-      if (stored != nullptr) *stored = call->stored_blocks();
-      return outcome.status;
-    }());
-  });
+  const CallerCodes codes{arguments.codes, arguments.count};
+  return RunNow(
+      context, "context", codes,
+      [&]() -> Result<std::unique_ptr<ContextCall>> {
+        if (kind != ContextKind::kSave) EMS_RETURN_IF_ERROR(Told(NotNull(value, "leading"), codes));
+        return ContextCall::Make(context->context, kind, arguments);
+      },
+      [&](const ContextCall& call, const Outcome& outcome) {
+        if (value != nullptr) *value = outcome.value;
+        if (stored != nullptr) *stored = call.stored_blocks();
+      });
 }
 
-ems_status RunLater(ems_context* context, ems_cq* queue, uint64_t tag, ContextKind kind,
-                    const ContextArguments& arguments) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckContext(context, arguments));
-      EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
-      if (queue->core != context->core) {
-        return Error(StatusCode::kInvalidArgument, "queue and context are of different clients");
-      }
-      EMS_ASSIGN_OR_RETURN(std::unique_ptr<ContextCall> call,
-                           ContextCall::Make(context->context, kind, arguments));
-      const Duration timeout = call->timeout();
-      return queue->calls->Submit(tag, timeout, std::move(call));
-    }());
-  });
+ems_status Later(ems_context* context, ems_cq* queue, uint64_t tag, ContextKind kind,
+                 const ContextArguments& arguments) {
+  return RunLater(context, "context", queue, tag, {arguments.codes, arguments.count},
+                  [&] { return ContextCall::Make(context->context, kind, arguments); });
 }
 
 }  // namespace
@@ -190,40 +168,36 @@ ems_status ems_context_own_key(const ems_context* context, const void* name, siz
 
 ems_status ems_context_lookup(ems_context* context, const void* keys, size_t count,
                               const ems_call_options* options, ems_status* codes, size_t* leading) {
-  if (leading == nullptr) return Fail(EMS_INVALID_ARGUMENT, "leading is NULL");
-  return RunNow(context, ContextKind::kLookup, {keys, count, nullptr, options, codes}, leading,
-                nullptr);
+  return Now(context, ContextKind::kLookup, {keys, count, nullptr, options, codes}, leading,
+             nullptr);
 }
 
 ems_status ems_context_load(ems_context* context, const void* keys, size_t count,
                             const ems_pieces* into, const ems_call_options* options,
                             ems_status* codes, size_t* leading) {
-  if (leading == nullptr) return Fail(EMS_INVALID_ARGUMENT, "leading is NULL");
-  return RunNow(context, ContextKind::kLoad, {keys, count, into, options, codes}, leading, nullptr);
+  return Now(context, ContextKind::kLoad, {keys, count, into, options, codes}, leading, nullptr);
 }
 
 ems_status ems_context_save(ems_context* context, const void* keys, size_t count,
                             const ems_pieces* blocks, const ems_call_options* options,
                             ems_status* codes, size_t* stored) {
-  return RunNow(context, ContextKind::kSave, {keys, count, blocks, options, codes}, nullptr,
-                stored);
+  return Now(context, ContextKind::kSave, {keys, count, blocks, options, codes}, nullptr, stored);
 }
 
 ems_status ems_context_lookup_submit(ems_context* context, ems_cq* queue, uint64_t tag,
                                      const void* keys, size_t count,
                                      const ems_call_options* options, ems_status* codes) {
-  return RunLater(context, queue, tag, ContextKind::kLookup,
-                  {keys, count, nullptr, options, codes});
+  return Later(context, queue, tag, ContextKind::kLookup, {keys, count, nullptr, options, codes});
 }
 
 ems_status ems_context_load_submit(ems_context* context, ems_cq* queue, uint64_t tag,
                                    const void* keys, size_t count, const ems_pieces* into,
                                    const ems_call_options* options, ems_status* codes) {
-  return RunLater(context, queue, tag, ContextKind::kLoad, {keys, count, into, options, codes});
+  return Later(context, queue, tag, ContextKind::kLoad, {keys, count, into, options, codes});
 }
 
 ems_status ems_context_save_submit(ems_context* context, ems_cq* queue, uint64_t tag,
                                    const void* keys, size_t count, const ems_pieces* blocks,
                                    const ems_call_options* options, ems_status* codes) {
-  return RunLater(context, queue, tag, ContextKind::kSave, {keys, count, blocks, options, codes});
+  return Later(context, queue, tag, ContextKind::kSave, {keys, count, blocks, options, codes});
 }

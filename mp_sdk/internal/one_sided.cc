@@ -218,8 +218,10 @@ void OneSided::Open(std::span<const Item> items, size_t begin, Call* call, Windo
 // Takes the keys in windows: all buckets of a window are on their way to the cache before the first
 // is looked at, then all headers, then all keys; the next window is opened while headers come.
 template <typename Item, typename One>
-void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
-                     std::vector<uint32_t>* left, One one) {
+void OneSided::Sweep(std::span<const Item> items, const Deadline* deadline, Call* call,
+                     std::span<Result<uint64_t>> results, std::vector<uint32_t>* left, One one) {
+  uint64_t unlooked = 0;  // bytes copied since the last look at the time
+  bool late = false;
   std::array<Window, 2> windows;
   Open(items, 0, call, &windows[0]);
   for (size_t n = 0; windows[n % 2].count > 0; ++n) {
@@ -235,7 +237,13 @@ void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<u
     for (size_t i = 0; i < window.count; ++i) {
       const size_t at = window.begin + i;
       std::optional<Result<uint64_t>> settled;
-      if (window.targets[i].session != nullptr) settled = one(items[at], window.targets[i]);
+      if (window.targets[i].session != nullptr && !late) {
+        settled = one(items[at], window.targets[i]);
+      }
+      if (deadline != nullptr && settled && settled->ok() && (unlooked += **settled) > kLookEvery) {
+        unlooked = 0;
+        late = deadline->Passed();
+      }
       if (settled) {
         results[at] = *std::move(settled);
       } else {
@@ -248,7 +256,7 @@ void OneSided::Sweep(std::span<const Item> items, Call* call, std::span<Result<u
 void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
                            std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
   Call call(this, options.touch);
-  Sweep(items, &call, results, left, [&](const KeyItem& item, const Target& target) {
+  Sweep(items, nullptr, &call, results, left, [&](const KeyItem& item, const Target& target) {
     FoundObject found;
     const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
     return Settle(outcome, found, target, nullptr, &call);
@@ -256,9 +264,10 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
 }
 
 void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& options,
-                         std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
+                         Deadline deadline, std::span<Result<uint64_t>> results,
+                         std::vector<uint32_t>* left) {
   Call call(this, options.touch);
-  Sweep(items, &call, results, left, [&](const GetItem& item, const Target& target) {
+  Sweep(items, &deadline, &call, results, left, [&](const GetItem& item, const Target& target) {
     const CopyRequest copy{.into = item.into,
                            .grow = nullptr,
                            .ranged = false,
@@ -273,9 +282,10 @@ void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& optio
 }
 
 void OneSided::MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
-                              std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
+                              Deadline deadline, std::span<Result<uint64_t>> results,
+                              std::vector<uint32_t>* left) {
   Call call(this, options.touch);
-  Sweep(items, &call, results, left, [&](const RangeItem& item, const Target& target) {
+  Sweep(items, &deadline, &call, results, left, [&](const RangeItem& item, const Target& target) {
     const CopyRequest copy{.into = item.into,
                            .grow = nullptr,
                            .ranged = true,

@@ -41,19 +41,22 @@ class OneSided final {
   std::optional<Result<ObjectView>> View(const KeyItem& item, const GetOptions& options);
 
   // Many keys: `results[i]` is set for each item that is settled, the numbers of the others are
-  // appended to `left`. Shape: results is [items]. Values are lengths. Cost: as above; the cache
-  // misses of kWindow keys overlap.
+  // appended to `left`. Shape: results is [items]. Values are lengths. Reads look at the time after
+  // each kLookEvery bytes: what is not there by then is left. Cost: as above; the cache misses of
+  // kWindow keys overlap.
   void MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
                    std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
-  void MultiRead(std::span<const GetItem> items, const GetOptions& options,
+  void MultiRead(std::span<const GetItem> items, const GetOptions& options, Deadline deadline,
                  std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
   void MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
-                      std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
+                      Deadline deadline, std::span<Result<uint64_t>> results,
+                      std::vector<uint32_t>* left);
 
   OneSidedStats stats() const;
 
  private:
   static constexpr size_t kWindow = 32;
+  static constexpr uint64_t kLookEvery = 4 * kMiB;
   enum Counter : size_t {
     kOneSided,
     kNotAttached,
@@ -81,9 +84,10 @@ class OneSided final {
   };
   template <typename Item>
   void Open(std::span<const Item> items, size_t begin, Call* call, Window* window) const;
+  // `deadline`: of values that are copied, or nullptr.
   template <typename Item, typename One>
-  void Sweep(std::span<const Item> items, Call* call, std::span<Result<uint64_t>> results,
-             std::vector<uint32_t>* left, One one);
+  void Sweep(std::span<const Item> items, const Deadline* deadline, Call* call,
+             std::span<Result<uint64_t>> results, std::vector<uint32_t>* left, One one);
   bool WantsChecksum(Verify verify, bool view) const;
 
   LocalServers* servers_;

@@ -13,19 +13,33 @@ bool IsCandidate(const BatchItem& item) {
   return !item.staged_offset && item.value.size_bytes() >= PutStager::kValueBytesMin;
 }
 
-// Copies a value and says after each step how much of it is there.
-void CopyInto(const ConstBuffers& value, MutableBytes into, std::atomic<uint64_t>* progress) {
+void Copy(const ConstBuffers& value, MutableBytes into) {
   uint64_t done = 0;
+  for (const ConstBytes part : value.parts()) {
+    if (!part.empty()) std::memcpy(into.data() + done, part.data(), part.size());
+    done += part.size();
+  }
+}
+
+// Copies a value and says after each step how much of it is there. False: the time was over before
+// all of it was; the caller's connection, which ends then, tells the server.
+bool CopyFollowed(const ConstBuffers& value, MutableBytes into, Deadline deadline,
+                  std::atomic<uint64_t>* progress) {
+  uint64_t done = 0;
+  uint64_t unlooked = 0;  // bytes since the last look at the time
   for (ConstBytes part : value.parts()) {
     while (!part.empty()) {
-      const size_t step =
-          progress == nullptr ? part.size() : std::min<size_t>(part.size(), PutStager::kFollowStep);
+      const size_t step = std::min<size_t>(part.size(), PutStager::kFollowStep);
       std::memcpy(into.data() + done, part.data(), step);
       done += step;
       part = part.subspan(step);
-      if (progress != nullptr) progress->store(done, std::memory_order_release);
+      progress->store(done, std::memory_order_release);
+      if ((unlooked += step) < PutStager::kLookEvery) continue;
+      unlooked = 0;
+      if (deadline.Passed()) return false;
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -64,17 +78,18 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
       item->staged_progress = *base + bytes + i * sizeof(Word);
       std::construct_at(reinterpret_cast<Word*>(start + bytes) + i, 0);
     } else {
-      CopyInto(item->value, buffer.bytes().subspan(at), nullptr);
+      Copy(item->value, buffer.bytes().subspan(at));
     }
     at += RoundUp(item->value.size_bytes(), StagingMemory::kUnit);
   }
   if (followed) {
-    batch->meanwhile = [chosen = std::move(chosen), start, words = start + bytes] {
+    batch->meanwhile = [chosen = std::move(chosen), start, words = start + bytes,
+                        deadline = batch->deadline] {
       std::byte* into = start;
       Word* progress = reinterpret_cast<Word*>(words);
       for (BatchItem* item : chosen) {
         const uint64_t size = item->value.size_bytes();
-        CopyInto(item->value, {into, size}, progress++);
+        if (!CopyFollowed(item->value, {into, size}, deadline, progress++)) return;
         into += RoundUp(size, StagingMemory::kUnit);
       }
     };

@@ -25,13 +25,14 @@ class PutStager final {
   static constexpr size_t kSparesMax = 4;
   static constexpr uint64_t kFollowBytesMin = 512 * kKiB;  // a call from here on is followed
   static constexpr uint64_t kFollowStep = 64 * kKiB;
+  static constexpr uint64_t kLookEvery = 1 * kMiB;  // of copying, at the time
 
   // Whether a value of `batch` would gain from being staged: large enough, not staged, and owned by
   // a server of this host.
   static bool Wants(const Batch& batch, LocalServers* locals);
   // Finds room for such values whose server has registered `memory`, tells their items where, and
-  // copies them, or leaves that to batch->meanwhile. The buffer must live until the batch is done;
-  // empty: nothing is staged.
+  // copies them, or leaves that to batch->meanwhile, which stops at the batch's deadline. The
+  // buffer must live until the batch is done; empty: nothing is staged.
   StagingBuffer Stage(Batch* batch, const DhtView& view, LocalServers* locals,
                       StagingMemory* memory);
   // Keeps the buffer for the next call.

@@ -173,5 +173,59 @@ TEST_F(PagedKvTest, ObjectsOfAnotherLengthAreMisses) {
   }
 }
 
+// What another engine means by its bytes is in the key; what it has of them, in the length.
+TEST_F(PagedKvTest, BlocksOfAnotherLayoutAreMisses) {
+  Model model = kGqaTokensFirst;
+  model.name = "another layout";
+  Engine writer(*cluster_, TransportChoice::kAuto, model);
+  const std::vector<PagedBlock> saved = writer.Blocks(1);
+  ASSERT_EQ(writer.paged->Save(saved, SavePhase::kPrefill).stored_blocks, kBlocks);
+
+  const auto changed = [&](size_t layers, TensorShape k, TensorShape v) {
+    return Model{model.name, layers, model.block_tokens, {k, v}};
+  };
+  const TensorShape was{4, 32}, heads_first{4, 32, KvDtype::kBfloat16, KvOrder::kHeadsFirst},
+      f16{4, 32, KvDtype::kFloat16};
+  const std::vector<Model> others = {
+      changed(80, was, heads_first), changed(80, heads_first, heads_first), changed(80, f16, was),
+      changed(80, {8, 16}, was),     changed(80, {2, 32}, {6, 32}),         changed(79, was, was),
+      changed(81, was, was),         changed(80, {4, 64}, {4, 64}),
+  };
+  for (size_t i = 0; i < others.size(); ++i) {
+    SCOPED_TRACE(i);
+    for (const TransportChoice transport : {TransportChoice::kAuto, TransportChoice::kTcp}) {
+      Engine reader(*cluster_, transport, others[i]);
+      std::vector<PagedBlock> blocks = reader.Blocks(1);
+      EXPECT_NE(blocks[0].key, saved[0].key);
+      EXPECT_EQ(reader.paged->Load(blocks).leading_blocks, 0u);
+      if (reader.paged->layout().BlockBytes(0, 1) == writer.paged->layout().BlockBytes(0, 1))
+        continue;
+      // Even when an engine names its keys as the other one does.
+      for (size_t j = 0; j < blocks.size(); ++j) blocks[j].key = saved[j].key;
+      const LoadResult whole = reader.paged->Load(blocks);
+      const LoadResult layers = reader.paged->LoadLayers(blocks).Result();
+      for (size_t j = 0; j < kBlocks; ++j) {
+        EXPECT_EQ(whole.blocks[j].status().code(), StatusCode::kNotFound) << j;
+        EXPECT_EQ(layers.blocks[j].status().code(), StatusCode::kNotFound) << j;
+      }
+    }
+  }
+}
+
+// Of another tensor-parallel rank or width: other heads, so other keys.
+TEST_F(PagedKvTest, BlocksOfAnotherRankAreMisses) {
+  Model model = kGqaTokensFirst;
+  model.name = "another rank";
+  Engine writer(*cluster_, TransportChoice::kAuto, model, {.tp_rank = 0, .tp_size = 2});
+  ASSERT_EQ(writer.paged->Save(writer.Blocks(1), SavePhase::kPrefill).stored_blocks, kBlocks);
+  for (const PagedOptions& options :
+       {PagedOptions{.tp_rank = 1, .tp_size = 2}, PagedOptions{.tp_rank = 0, .tp_size = 4}}) {
+    Engine reader(*cluster_, TransportChoice::kAuto, model, options);
+    EXPECT_EQ(reader.paged->Load(reader.Blocks(1)).leading_blocks, 0u);
+  }
+  Engine same(*cluster_, TransportChoice::kAuto, model, {.tp_rank = 0, .tp_size = 2});
+  EXPECT_EQ(same.paged->Load(same.Blocks(1)).leading_blocks, kBlocks);
+}
+
 }  // namespace
 }  // namespace ems::context

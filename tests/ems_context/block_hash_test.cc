@@ -83,6 +83,21 @@ TEST(BlockHashTest, OwnKeyVectorsAreFrozen) {
             "1b9e783e17d41f451e66df00dfc71ee05e85ab7c5f57cc01c20b35b5e1229d4e");
 }
 
+TEST(BlockHashTest, ManyOwnKeysAreThoseOfEach) {
+  const std::string longest(512, 'n');
+  const std::vector<std::string_view> names = {"block-7", "h-1", "h1", longest, "block-7"};
+  for (const HashKind kind : {HashKind::kSha256, HashKind::kXxh3}) {
+    const BlockHasher hasher = MustMake(FullDomain(), kind);
+    const auto keys = hasher.OwnKeys(names);
+    ASSERT_TRUE(keys.ok()) << keys.status();
+    ASSERT_EQ(keys->size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ((*keys)[i], *hasher.OwnKey(names[i])) << i;
+  }
+  EXPECT_EQ(MustMake({}).OwnKeys({})->size(), 0u);
+  const std::vector<std::string_view> bad = {"good", ""};
+  EXPECT_EQ(MustMake({}).OwnKeys(bad).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(BlockHashTest, Xxh3VectorsAreFrozen) {
   EXPECT_EQ(Hex(MustMake(FullDomain(), HashKind::kXxh3).HashTokens(Tokens(32))),
             (std::vector<std::string>{"1d174111dbdc6a95fc9abd2dbadb598f",

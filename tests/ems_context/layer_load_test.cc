@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <thread>
+
 #include "common/thread_pool.h"
 
 namespace ems::context {
@@ -44,6 +47,33 @@ TEST(LayerProgressTest, WaitingEndsWithTheLayerOrTheDeadline) {
   Thread other("other", [&] { progress.Advance(1, {}); });
   EXPECT_TRUE(progress.WaitUntil(0, Deadline::After(seconds(20))));
   EXPECT_FALSE(progress.WaitUntil(1, Deadline::After(milliseconds(1))));
+}
+
+// The call's outcome is there before the layers are closed: whoever sees the one must see the
+// other.
+TEST(LayerLoadTest, AllLayersAreDoneWhenItIsOver) {
+  for (const bool cancel : {false, true}) {
+    const auto progress = std::make_shared<LayerProgress>(3, 1);
+    const auto state = std::make_shared<CallState<LoadResult>>(
+        1, Deadline::After(seconds(20)), std::make_shared<CallCount>(),
+        [progress](const LoadResult& result) {
+          for (int i = 0; i < 10'000; ++i) std::this_thread::yield();
+          progress->Close(result);
+        });
+    const LayerLoad load(PagedCall<LoadResult>(state), progress);
+    EXPECT_FALSE(load.Done());
+    ASSERT_TRUE(state->Start());
+    Thread other("other", [&] { state->Finish(AllFailed<LoadResult>(1, Miss())); });
+    if (cancel)
+      load.Cancel();
+    else
+      load.Result();
+    EXPECT_EQ(load.ready_layers(), 3u);
+    EXPECT_TRUE(load.Done());
+    const auto ready = load.WaitLayer(2, Deadline(TimePoint()));
+    ASSERT_TRUE(ready.ok()) << ready.status();
+    EXPECT_THAT(ready->missing, ElementsAre(0u));
+  }
 }
 
 }  // namespace

@@ -388,6 +388,56 @@ TEST(RunAllTest, DrivesAHundredChannelsAtOnce) {
   }
 }
 
+// Several times what one Advance moves, in values whose ends fall anywhere in a step.
+TEST(RunAllTest, LongValuesArriveStepByStep) {
+  MemoryServer server;
+  const Result<Address> address = ParseAddress(server.address());
+  Result<std::unique_ptr<RpcChannel>> channel = RpcChannel::Open(*address, seconds(5));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  for (const uint64_t bytes : {RpcChannel::kStepBytes - wire::kHeaderBytes, RpcChannel::kStepBytes,
+                               RpcChannel::kStepBytes + 1, 5 * RpcChannel::kStepBytes + 7}) {
+    const std::string key = "k" + std::to_string(bytes);
+    server.store.Insert(key, MakeValue("ns", key, 1, bytes));
+    std::string buffer(bytes, '\0');
+    OneValueSink sink(std::vector{Bytes(&buffer)});
+    RpcRequest& request = (*channel)->NewRequest();
+    request.header = MakeHeader(Op::kGet, 0);
+    const ConstBytes raw = AsBytes(key);
+    request.head.assign(raw.begin(), raw.end());
+    request.key_bytes = static_cast<uint16_t>(key.size());
+    (*channel)->Start(&sink);
+    RpcChannel* const one = channel->get();
+    Status result;
+    RunAll(std::span(&one, 1), Deadline::After(seconds(20)), std::span(&result, 1));
+    ASSERT_TRUE(result.ok()) << result;
+    EXPECT_TRUE(buffer == MakeValue("ns", key, 1, bytes)) << bytes;
+  }
+}
+
+// A peer that takes whatever comes, as fast as it comes, must not outlast the deadline either.
+TEST(RunAllTest, ALongPutEndsAtTheDeadline) {
+  Pair pair;
+  Thread reader("reader", [&] {
+    while (pair.peer->Receive(64 * kKiB)) {
+    }
+  });
+  const std::string value(256 * kMiB, 'v');
+  const ConstBytes bytes = AsBytes(value);
+  OneValueSink sink({});
+  RpcRequest& request = pair.channel->NewRequest();
+  request.header.op = Op::kPut;
+  request.head = {std::byte{'k'}};
+  request.key_bytes = 1;
+  request.values.push_back(std::span(&bytes, 1));
+  pair.channel->Start(&sink);
+  RpcChannel* const one = pair.channel.get();
+  Status result;
+  RunAll(std::span(&one, 1), Deadline::After(milliseconds(0)), std::span(&result, 1));
+  EXPECT_EQ(result.code(), StatusCode::kDeadlineExceeded) << result;
+  pair.channel.reset();
+  reader.Join();
+}
+
 TEST(RpcChannelOpenTest, AFullServerIsResourceExhausted) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
   options.connections_max = 1;

@@ -41,32 +41,28 @@ struct ClientCore {
 // Shared with calls under way. Holds the client by its address alone: a call's queue holds it.
 struct ContextCore {
   ContextCore(Client* client, const context::ContextCacheOptions& options,
-              context::BlockHasher made, std::string layout)
+              context::BlockHasher made, std::string layout, uint32_t ranks = 1)
       : hasher(std::move(made)),
         kv_layout(std::move(layout)),
+        tp_size(ranks),
         key_size(hasher.kind() == context::HashKind::kSha256 ? 32 : 16),
         store(client),
         cache(&store, options) {}
 
   const context::BlockHasher hasher;
-  const std::string kv_layout;  // the domain's
+  const std::string kv_layout;  // the domain's, and so is the next
+  const uint32_t tp_size;
   const size_t key_size;
   context::ClientBlockStore store;
   context::ContextCache cache;
 };
 
-// What is worth saving is the caller's to say: he need not call.
-inline context::PagedOptions SavesAll() {
-  context::PagedOptions options;
-  options.policy = context::SavePolicy::kAll;
-  return options;
-}
-
 // Shared with calls under way.
 struct KvCore {
-  KvCore(std::shared_ptr<ContextCore> of, context::KvLayout layout)
+  KvCore(std::shared_ptr<ContextCore> of, context::KvLayout layout,
+         const context::PagedOptions& options)
       : context(std::move(of)),
-        paged(&context->cache, &context->store, std::move(layout), SavesAll()) {}
+        paged(&context->cache, &context->store, std::move(layout), options) {}
 
   const std::shared_ptr<ContextCore> context;
   context::PagedCache paged;
@@ -107,6 +103,12 @@ struct ems_context {
 struct ems_kv {
   std::shared_ptr<ems::capi::ClientCore> core;
   std::shared_ptr<ems::capi::KvCore> kv;
+};
+// Its call uses the KvCore, which stays until it is over.
+struct ems_layer_load {
+  std::shared_ptr<ems::capi::ClientCore> core;
+  std::shared_ptr<ems::capi::KvCore> kv;
+  ems::context::LayerLoad load;
 };
 struct ems_view {
   std::shared_ptr<ems::capi::ClientCore> core;

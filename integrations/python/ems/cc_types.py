@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 from ems.common.exception import invalid, of_status
+from ems.errors import Error
 
 
 @dataclass
@@ -18,7 +19,8 @@ class CcConfig:
 class CcKvOption:
     """Options of one request.
 
-    write_rcache: taken and without effect here: what is on this machine is read in place, there is no second copy.
+    write_rcache: in the original, a save also keeps its blocks in a read cache of the caller's machine. Taken and
+    without effect here: servers of this machine are read in place, and a second copy would cost their room.
     read_local_only: reads see only blocks whose server is on this machine; the first other one ends the run.
     timeout: ms for the whole request; 0 is the default, 5000.
     """
@@ -28,6 +30,8 @@ class CcKvOption:
 
 
 _DEFAULT = CcKvOption()
+_TIMEOUT_MAX = 24 * 3600 * 1000  # ms; more is no different
+_ADDRESS_MAX = 2 ** 64 - 1
 
 
 def checked(option, required=False):
@@ -41,7 +45,12 @@ def checked(option, required=False):
     timeout = option.timeout
     if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
         raise invalid(f'timeout is {timeout!r}; it must be an int of 0 or more ms')
-    return timeout or _DEFAULT.timeout, bool(option.read_local_only)
+    return min(timeout, _TIMEOUT_MAX) or _DEFAULT.timeout, bool(option.read_local_only)
+
+
+def refused(error):
+    """The EmsException for what the extension module has refused."""
+    return invalid(Exception.__str__(error) if isinstance(error, Error) else str(error))
 
 
 class KvBufferWrapper:
@@ -50,8 +59,8 @@ class KvBufferWrapper:
 
     def __init__(self, data_ptr, length):
         for name, value in (('data_ptr', data_ptr), ('length', length)):
-            if not isinstance(value, int) or value <= 0:
-                raise invalid(f'{name} must be an int above 0' + (': call it' if callable(value) else ''))
+            if not isinstance(value, int) or not 0 < value <= _ADDRESS_MAX:
+                raise invalid(f'{name} must be an int above 0, of 64 bits' + (': call it' if callable(value) else ''))
         self.data_ptr = data_ptr
         self.length = length
 
@@ -93,7 +102,10 @@ def result_of(answer):
 
 
 class CcFuture:
-    """A request that was submitted. It is over at its timeout at the latest, whether anyone asks or not."""
+    """A request that was submitted. It is over at its timeout at the latest, whether anyone asks or not.
+
+    In a child of fork() it is over at once, with EMS_IO_ERROR: the parent has the request.
+    """
     __slots__ = ('_operation',)
 
     def __init__(self, operation):

@@ -1,7 +1,6 @@
 """ems.Client: put and get in one hop to the server that owns the key."""
 import asyncio
 import concurrent.futures
-import functools
 import os
 import threading
 import weakref
@@ -147,7 +146,8 @@ class Client:
         """A bool a key: it was there and is gone."""
         return self._native.multi_remove(keys, timeout=timeout)
 
-    # --- asyncio: the same calls on threads of this client
+    # --- asyncio: the same calls on threads of this client. Who cancels one waits until it no longer touches its
+    # memory: a call that runs goes on to its end, its timeout at most; one that has not begun never does.
 
     async def aput(self, key, value, **options):
         return await self._run(self.put, key, value, **options)
@@ -173,12 +173,18 @@ class Client:
     async def amulti_exists(self, keys, **options):
         return await self._run(self.multi_exists, keys, **options)
 
-    def _run(self, call, *args, **options):
+    async def _run(self, call, *args, **options):
         with self._lock:
             if self._executor is None:
                 self._executor = concurrent.futures.ThreadPoolExecutor(self._executor_threads, 'ems-py')
-            executor = self._executor
-        return asyncio.get_running_loop().run_in_executor(executor, functools.partial(call, *args, **options))
+            job = self._executor.submit(call, *args, **options)
+        waiter = asyncio.wrap_future(job)
+        try:
+            return await asyncio.shield(waiter)
+        except asyncio.CancelledError:
+            if not job.cancel():
+                await _outlast(waiter)
+            raise
 
     # --- The rest
 
@@ -215,10 +221,22 @@ class Client:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
+async def _outlast(waiter):
+    """Until the call is over, however often whoever waits for it is cancelled."""
+    while not waiter.done():
+        try:
+            await asyncio.wait([waiter])
+        except asyncio.CancelledError:
+            pass  # the first one is passed on when it is safe
+    if not waiter.cancelled():
+        waiter.exception()  # nobody else will ask
+
+
 def _abandon_all():
     for client in list(_open):
         client._native.abandon()
         client._executor = None
+        client._lock = threading.Lock()  # the parent's may be taken, for ever
 
 
 process.at_fork_in_child(_abandon_all)

@@ -42,7 +42,8 @@ class KvLayout:
         if len(groups) != len(layers):
             raise ValueError(f'{len(layers)} layers and {len(groups)} groups')
         described = [(group, [tensors.paged(tensor, order) for tensor in layer]) for group, layer in zip(groups, layers)]
-        self._native = _ems.KvLayout(described, layers)
+        kept = [tensors.kept(tensor) for layer in layers for tensor in layer]
+        self._native = _ems.KvLayout(described, kept)
         self._fingerprint = self._native.fingerprint
 
     @property

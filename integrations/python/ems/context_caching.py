@@ -1,5 +1,6 @@
 """Drop-in surface, first generation: the caller makes keys and names memory by address."""
-from ems.cc_types import CcFuture, KvBufferWrapper, PrimaryKey, checked, get_result, invalid, is_ready, result_of
+from ems.cc_types import (CcFuture, KvBufferWrapper, PrimaryKey, checked, get_result, invalid, is_ready, refused,
+                          result_of)
 
 _KEY_CHARS_MAX = 127
 
@@ -66,4 +67,4 @@ class ContextCaching:
             return call(is_load, [_key(key) for key in key_list], [_value(value) for value in value_list], timeout,
                         local_only)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise invalid(str(error)) from error
+            raise refused(error) from error

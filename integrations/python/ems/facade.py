@@ -1,4 +1,5 @@
 """Drop-in surface: Ems, one per process, and its configuration."""
+import atexit
 import threading
 from dataclasses import dataclass
 from typing import Optional, Union
@@ -144,7 +145,7 @@ class _Opened:
 
 class Ems:
     """The process's connection to the pool at EMS_CONTROLLER (127.0.0.1:7400), namespace EMS_NAMESPACE (default)."""
-    _lock = threading.Lock()  # over init and shutdown; nothing else waits for it
+    _lock = threading.Lock()  # over init and shutdown, to their ends; nothing else waits for it
     _opened = None
 
     @staticmethod
@@ -191,11 +192,12 @@ class Ems:
     @staticmethod
     def shutdown():
         """Not in the original: ends the connection. Requests that wait are over, those that run are waited for: after
-        it nothing is written into memory. init may be called again."""
+        it nothing is written into memory, whichever thread's call it was that ended it. init may be called again. Called
+        by itself at the end of the interpreter, before it lets go of memory."""
         with Ems._lock:
             opened, Ems._opened = Ems._opened, None
-        if opened is not None:
-            opened.close()
+            if opened is not None:
+                opened.close()
 
 
 def _forget():
@@ -208,3 +210,4 @@ def _forget():
 
 
 process.at_fork_in_child(_forget)
+atexit.register(Ems.shutdown)

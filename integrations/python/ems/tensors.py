@@ -40,6 +40,16 @@ def _refuse_read_only(tensor):
         raise InvalidArgument('the array is read-only')
 
 
+def kept(tensor):
+    """What keeps a tensor's memory where it is: itself, and what it stores, which it might exchange or resize."""
+    if hasattr(tensor, 'untyped_storage'):
+        return tensor, tensor.untyped_storage()
+    try:
+        return tensor, memoryview(tensor)
+    except (TypeError, ValueError, BufferError):
+        return (tensor,)  # it shows nothing of it
+
+
 def contiguous_span(tensor):
     """(address, bytes) of a contiguous tensor; called by the extension module for what has no buffer protocol.
 

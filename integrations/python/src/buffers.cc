@@ -2,8 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
-#include <limits>
 
 #include "integrations/python/src/errors.h"
 
@@ -13,45 +14,57 @@ namespace py = pybind11;
 
 namespace {
 
-// True when `object` is a C-contiguous array of 8-byte ints, which are then appended.
-bool AppendArray(py::handle object, std::vector<int64_t>* ints) {
-  if (PyObject_CheckBuffer(object.ptr()) == 0) return false;
-  Py_buffer view;
-  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  const bool fits = view.itemsize == 8 && view.format != nullptr &&
-                    std::strchr("lqLQ", view.format[std::strlen(view.format) - 1]) != nullptr;
-  if (fits) {
-    const size_t before = ints->size();
-    ints->resize(before + static_cast<size_t>(view.len) / 8);
-    if (view.len > 0) std::memcpy(ints->data() + before, view.buf, static_cast<size_t>(view.len));
-  }
-  PyBuffer_Release(&view);
-  return fits;
+// Ints of small size, as nearly all slots are, without a call.
+inline bool SmallInt(PyObject* item, int64_t* value) {
+  if (!PyLong_CheckExact(item)) return false;
+  auto* const number = reinterpret_cast<PyLongObject*>(item);
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyUnstable_Long_IsCompact(number) == 0) return false;
+  *value = PyUnstable_Long_CompactValue(number);
+#else
+  const Py_ssize_t digits = Py_SIZE(item);
+  if (digits < -1 || digits > 1) return false;
+  *value = digits == 0 ? 0 : digits * static_cast<int64_t>(number->ob_digit[0]);
+#endif
+  return true;
 }
 
-int64_t IntOf(PyObject* item, const char* what) {
-  py::object index;
-  if (!PyLong_Check(item)) {
-    index = py::reinterpret_steal<py::object>(PyNumber_Index(item));
-    if (!index) {
-      PyErr_Clear();
-      Refuse(PyExc_TypeError,
-             fmt::format("{} must hold ints, not {}", what, Py_TYPE(item)->tp_name));
-    }
-    item = index.ptr();
-  }
-  int overflow = 0;
-  const int64_t value = PyLong_AsLongLongAndOverflow(item, &overflow);
-  if (overflow == 0) return value;
-  if (overflow > 0) {
-    const uint64_t large = PyLong_AsUnsignedLongLong(item);
-    if (PyErr_Occurred() == nullptr) return static_cast<int64_t>(large);
+using TakeInts = std::function<void(std::span<const int64_t>)>;
+constexpr size_t kIntsAtOnce = 1024;
+
+// Lets go of a buffer, whatever is raised while it is held.
+struct HeldBuffer {
+  ~HeldBuffer() { PyBuffer_Release(&view); }
+  Py_buffer view;
+};
+
+// True when `object` is a C-contiguous array of 8-byte ints, or of signed ones of 4 bytes.
+bool VisitArray(py::handle object, const TakeInts& take) {
+  if (PyObject_CheckBuffer(object.ptr()) == 0) return false;
+  HeldBuffer held;
+  const Py_buffer& view = held.view;
+  if (PyObject_GetBuffer(object.ptr(), &held.view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
     PyErr_Clear();
+    held.view.obj = nullptr;
+    return false;
   }
-  Refuse(PyExc_OverflowError, fmt::format("an int of {} does not fit 64 bits", what));
+  if (view.format == nullptr || *view.format == '\0') return false;
+  const char kind = view.format[std::strlen(view.format) - 1];
+  const bool swapped = *view.format == '>' || *view.format == '!';
+  const auto count = static_cast<size_t>(view.len) / static_cast<size_t>(view.itemsize);
+  if (view.itemsize == 8 && std::strchr("lqLQ", kind) != nullptr && !swapped) {
+    if (count > 0) take({static_cast<const int64_t*>(view.buf), count});
+    return true;
+  }
+  if (view.itemsize != 4 || std::strchr("il", kind) == nullptr || swapped) return false;
+  const std::span<const int32_t> narrow(static_cast<const int32_t*>(view.buf), count);
+  std::array<int64_t, kIntsAtOnce> wide;
+  for (size_t at = 0; at < count; at += kIntsAtOnce) {
+    const auto some = narrow.subspan(at, std::min(kIntsAtOnce, count - at));
+    std::copy(some.begin(), some.end(), wide.begin());
+    take(std::span(wide).first(some.size()));
+  }
+  return true;
 }
 
 // Whether elements of a struct-module format are, or have, references to Python objects.
@@ -114,8 +127,30 @@ std::span<const MutableBytes> BufferSet::value(size_t index) const {
   return std::span(parts_).subspan(begin, value_ends_[index] - begin);
 }
 
-void AppendInts(py::handle object, const char* what, std::vector<int64_t>* ints) {
-  if (AppendArray(object, ints)) return;
+int64_t IntOf(PyObject* item, const char* what) {
+  py::object index;
+  if (!PyLong_Check(item)) {
+    index = py::reinterpret_steal<py::object>(PyNumber_Index(item));
+    if (!index) {
+      PyErr_Clear();
+      Refuse(PyExc_TypeError,
+             fmt::format("{} must hold ints, not {}", what, Py_TYPE(item)->tp_name));
+    }
+    item = index.ptr();
+  }
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(item, &overflow);
+  if (overflow == 0) return value;
+  if (overflow > 0) {
+    const uint64_t large = PyLong_AsUnsignedLongLong(item);
+    if (PyErr_Occurred() == nullptr) return static_cast<int64_t>(large);
+    PyErr_Clear();
+  }
+  Refuse(PyExc_OverflowError, fmt::format("an int of {} does not fit 64 bits", what));
+}
+
+void VisitInts(py::handle object, const char* what, const TakeInts& take) {
+  if (VisitArray(object, take)) return;
   py::object list = py::reinterpret_borrow<py::object>(object);
   if (PyRange_Check(list.ptr())) {
     list = py::list(list);
@@ -127,19 +162,72 @@ void AppendInts(py::handle object, const char* what, std::vector<int64_t>* ints)
     Refuse(PyExc_TypeError,
            fmt::format("{} must be a list of ints, not {}", what, Py_TYPE(object.ptr())->tp_name));
   }
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
-  ints->reserve(ints->size() + static_cast<size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    ints->push_back(IntOf(PySequence_Fast_GET_ITEM(list.ptr(), i), what));
+  std::array<int64_t, kIntsAtOnce> ints;
+  size_t at = 0;
+  // The list is asked each time: where an int is none yet, its __index__ may change it.
+  for (size_t count; at < (count = static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr())));) {
+    PyObject** const items = PySequence_Fast_ITEMS(list.ptr()) + at;
+    const size_t wanted = std::min(kIntsAtOnce, count - at);
+    size_t taken = 0;
+    while (taken < wanted && SmallInt(items[taken], &ints[taken])) ++taken;
+    if (taken < wanted) {
+      const auto kept = py::reinterpret_borrow<py::object>(items[taken]);
+      ints[taken++] = IntOf(kept.ptr(), what);
+    }
+    take(std::span(ints).first(taken));
+    at += taken;
   }
 }
 
+void AppendInts(py::handle object, const char* what, std::vector<int64_t>* ints) {
+  VisitInts(object, what, [ints](std::span<const int64_t> some) {
+    ints->insert(ints->end(), some.begin(), some.end());
+  });
+}
+
+std::pair<int64_t, int64_t> IntPairOf(py::handle pair, const char* what) {
+  if (PyTuple_CheckExact(pair.ptr()) && PyTuple_GET_SIZE(pair.ptr()) == 2) {
+    return {IntOf(PyTuple_GET_ITEM(pair.ptr(), 0), what),
+            IntOf(PyTuple_GET_ITEM(pair.ptr(), 1), what)};
+  }
+  std::vector<int64_t> ints;
+  AppendInts(pair, what, &ints);
+  if (ints.size() != 2) {
+    Refuse(PyExc_ValueError, fmt::format("{} is (start slot, tokens)", what));
+  }
+  return {ints[0], ints[1]};
+}
+
 std::string TextOf(py::handle object, const char* what) {
-  if (!PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr())) {
+  if (PyBytes_Check(object.ptr())) return object.cast<std::string>();
+  if (!PyUnicode_Check(object.ptr())) {
     Refuse(PyExc_TypeError,
            fmt::format("{} must be str or bytes, not {}", what, Py_TYPE(object.ptr())->tp_name));
   }
-  return object.cast<std::string>();
+  Py_ssize_t bytes = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &bytes);
+  if (text == nullptr) {
+    PyErr_Clear();
+    Raise(Error(StatusCode::kInvalidArgument, "{} has surrogates, which UTF-8 has not", what));
+  }
+  return {text, static_cast<size_t>(bytes)};
+}
+
+uint64_t CountOf(py::handle value, const char* what, uint64_t most) {
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) {
+    PyErr_Clear();
+    Refuse(PyExc_TypeError,
+           fmt::format("{} must be an int, not {}", what, Py_TYPE(value.ptr())->tp_name));
+  }
+  const uint64_t count = PyLong_AsUnsignedLongLong(index.ptr());
+  const bool fits = PyErr_Occurred() == nullptr;
+  PyErr_Clear();
+  if (!fits || count > most) {
+    Raise(Error(StatusCode::kInvalidArgument, "{} is {}; it must be 0 to {}", what,
+                std::string(py::str(index)), most));
+  }
+  return count;
 }
 
 }  // namespace ems::python

@@ -8,8 +8,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/bytes.h"
@@ -43,10 +46,37 @@ class BufferSet final {
   std::vector<size_t> value_ends_;
 };
 
-// Ints of a list, tuple, array or tensor; `what` names it in errors. An int above 2^63 - 1 wraps.
-// Raises TypeError, OverflowError. Cost: about 5 ns an int.
+// One int; `what` names it in errors. Above 2^63 - 1 it wraps. Raises TypeError, OverflowError.
+int64_t IntOf(PyObject* item, const char* what);
+// Calls `take` with the ints of a list, tuple, array or tensor, in their order and in pieces.
+// `take` may raise. Raises as IntOf. Cost: about a nanosecond an int, of arrays of 4 or 8 bytes
+// less.
+void VisitInts(pybind11::handle object, const char* what,
+               const std::function<void(std::span<const int64_t>)>& take);
 void AppendInts(pybind11::handle object, const char* what, std::vector<int64_t>* ints);
-// Raises TypeError unless text or bytes; text is encoded as UTF-8.
+// Two ints: start and length of something. Raises as IntOf, and ValueError  not two.
+std::pair<int64_t, int64_t> IntPairOf(pybind11::handle pair, const char* what);
+// Raises TypeError unless text or bytes; text is encoded as UTF-8. Raises InvalidArgument for text
+// with surrogates, which UTF-8 has not.
 std::string TextOf(pybind11::handle object, const char* what);
+// An int of a dict of options. Raises TypeError, InvalidArgument  outside of 0 to `most`
+uint64_t CountOf(pybind11::handle value, const char* what, uint64_t most);
+
+// An argument that is str or bytes, in UTF-8; raises as TextOf.
+struct Text {
+  std::string text;
+  operator std::string_view() const { return text; }  // NOLINT(google-explicit-constructor)
+};
 
 }  // namespace ems::python
+
+namespace pybind11::detail {
+template <>
+struct type_caster<ems::python::Text> {
+  PYBIND11_TYPE_CASTER(ems::python::Text, const_name("str | bytes"));
+  bool load(handle from, bool /*convert*/) {
+    value.text = ems::python::TextOf(from, "a key or name");
+    return true;
+  }
+};
+}  // namespace pybind11::detail

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "ems_context/paged_block.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/cc_pool.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
+#include "integrations/python/src/slot_runs.h"
 
 namespace ems::python {
 
@@ -50,26 +50,53 @@ class PyPool final {
 
 [[noreturn]] void Invalid(const std::string& text) { Refuse(PyExc_ValueError, text); }
 
-// The name of a block that the engine has hashed. Decimal: negative and large hashes stay apart.
-std::string NameOf(py::handle hash) {
+CcHash HashOf(PyObject* hash) {
   int overflow = 0;
-  if (!PyLong_Check(hash.ptr())) {
-    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(hash.ptr()));
+  if (!PyLong_Check(hash)) {
+    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(hash));
     if (!index) {
       PyErr_Clear();
-      Refuse(PyExc_TypeError,
-             fmt::format("hashes must hold ints, not {}", Py_TYPE(hash.ptr())->tp_name));
+      Refuse(PyExc_TypeError, fmt::format("hashes must hold ints, not {}", Py_TYPE(hash)->tp_name));
     }
-    return NameOf(index);
+    return HashOf(index.ptr());
   }
-  const int64_t value = PyLong_AsLongLongAndOverflow(hash.ptr(), &overflow);
-  if (overflow == 0) return fmt::format("h{}", value);
-  const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(hash.ptr()) : 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(hash, &overflow);
+  if (overflow == 0) return {static_cast<uint64_t>(value), false};
+  const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(hash) : 0;
   if (overflow < 0 || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     Refuse(PyExc_OverflowError, "a hash does not fit 64 bits");
   }
-  return fmt::format("h{}", large);
+  return {large, true};
+}
+
+bool HasTwiceSorted(std::vector<CcHash> hashes) {
+  const auto key = [](const CcHash& hash) { return std::pair(hash.is_large, hash.bits); };
+  std::sort(hashes.begin(), hashes.end(),
+            [&](const CcHash& a, const CcHash& b) { return key(a) < key(b); });
+  return std::adjacent_find(hashes.begin(), hashes.end(), [&](const CcHash& a, const CcHash& b) {
+           return key(a) == key(b);
+         }) != hashes.end();
+}
+
+// By a table of places, as hashes are spread already; those that were chosen not to be are sorted.
+bool HasTwice(const std::vector<CcHash>& hashes) {
+  constexpr size_t kStepsEach = 8;  // the mean of spread ones is below 2
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;
+  size_t places = 2;
+  while (places < 2 * hashes.size()) places *= 2;
+  std::vector<uint32_t> table(places);  // a number of a hash, plus 1
+  size_t steps = kStepsEach * hashes.size();
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    size_t place = (hashes[i].bits * kSpread >> 32) % places;
+    for (; table[place] != 0; place = (place + 1) % places) {
+      const CcHash other = hashes[table[place] - 1];
+      if (other.bits == hashes[i].bits && other.is_large == hashes[i].is_large) return true;
+      if (--steps == 0) return HasTwiceSorted(hashes);
+    }
+    table[place] = static_cast<uint32_t>(i + 1);
+  }
+  return false;
 }
 
 void CheckNames(const std::vector<std::string>& names, const char* what) {
@@ -93,20 +120,24 @@ py::list ListOf(py::handle object, const char* what) {
   return py::list(py::reinterpret_borrow<py::object>(object));
 }
 
-std::vector<std::string> HashNames(py::handle hashes) {
-  std::vector<std::string> names;
-  for (const py::handle hash : ListOf(hashes, "hashes")) names.push_back(NameOf(hash));
-  CheckNames(names, "hashes");
-  return names;
+std::vector<CcHash> HashesOf(py::handle object) {
+  const py::list list = PyList_CheckExact(object.ptr()) ? py::reinterpret_borrow<py::list>(object)
+                                                        : ListOf(object, "hashes");
+  std::vector<CcHash> hashes;
+  hashes.reserve(list.size());
+  // The length is asked for each time: what is no int may change the list while it is asked.
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto hash =
+        py::reinterpret_borrow<py::object>(PyList_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)));
+    hashes.push_back(HashOf(hash.ptr()));
+  }
+  if (hashes.empty()) Invalid("hashes is empty");
+  if (HasTwice(hashes)) Invalid("hashes has an entry twice");
+  return hashes;
 }
 
-void CheckRun(const context::KvLayout& layout, uint32_t group, int64_t start, int64_t tokens) {
-  const auto slots = static_cast<int64_t>(layout.slots(group));
-  if (tokens <= 0) Invalid(fmt::format("a block of {} tokens makes no sense", tokens));
-  if (start < 0 || start >= slots || tokens > slots - start) {
-    Invalid(
-        fmt::format("slots {} to {} are not all in 0 to {}", start, start + tokens - 1, slots - 1));
-  }
+void InvalidUnless(const Status& status) {
+  if (!status.ok()) Invalid(std::string(Message(status)));
 }
 
 // Slots token by token, and tokens a block.
@@ -115,30 +146,17 @@ void AddSlots(const context::KvLayout& layout, py::handle slot_mapping, py::hand
   if (layout.groups() != 1) {
     Invalid(fmt::format("the layout has {} layer groups: give chunk_descs", layout.groups()));
   }
-  std::vector<int64_t> slots, lengths;
-  AppendInts(slot_mapping, "slot_mapping", &slots);
+  std::vector<int64_t> lengths;
   AppendInts(offsets, "offsets", &lengths);
-  if (slots.empty()) Invalid("slot_mapping is empty");
-  if (lengths.size() != batch->names.size()) {
-    Invalid(fmt::format("{} hashes and {} offsets", batch->names.size(), lengths.size()));
+  if (lengths.size() != batch->blocks()) {
+    Invalid(fmt::format("{} hashes and {} offsets", batch->blocks(), lengths.size()));
   }
-  size_t at = 0;
-  for (const int64_t length : lengths) {
-    if (length <= 0) Invalid(fmt::format("a block of {} tokens makes no sense", length));
-    if (static_cast<size_t>(length) > slots.size() - at) {
-      Invalid(fmt::format("offsets sum up to more than the {} slots", slots.size()));
-    }
-    const auto mine = std::span(slots).subspan(at, static_cast<size_t>(length));
-    for (const context::SlotRun run : context::RunsOf(mine)) {
-      CheckRun(layout, 0, static_cast<int64_t>(run.start_slot), run.tokens);
-      batch->runs.push_back(run);
-    }
-    batch->run_ends.push_back(batch->runs.size());
-    at += mine.size();
-  }
-  if (at != slots.size()) {
-    Invalid(fmt::format("offsets sum up to {}, there are {} slots", at, slots.size()));
-  }
+  batch->run_ends.reserve(lengths.size());
+  batch->runs.reserve(lengths.size());
+  SlotRunBuilder builder(layout.slots(0), lengths, &batch->runs, &batch->run_ends);
+  VisitInts(slot_mapping, "slot_mapping",
+            [&](std::span<const int64_t> slots) { InvalidUnless(builder.Add(slots)); });
+  InvalidUnless(builder.Finish());
 }
 
 // One (start slot, tokens) a block, for each layer group.
@@ -150,32 +168,16 @@ void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch*
   }
   for (uint32_t group = 0; group < groups.size(); ++group) {
     const py::list chunks = ListOf(groups[group], "a layer group of chunk_descs");
-    if (chunks.size() != batch->names.size()) {
-      Invalid(fmt::format("{} hashes and {} chunks", batch->names.size(), chunks.size()));
+    if (chunks.size() != batch->blocks()) {
+      Invalid(fmt::format("{} hashes and {} chunks", batch->blocks(), chunks.size()));
     }
     for (const py::handle chunk : chunks) {
-      std::vector<int64_t> pair;
-      AppendInts(chunk, "a chunk", &pair);
-      if (pair.size() != 2) Invalid("a chunk is (start slot, length)");
-      CheckRun(layout, group, pair[0], pair[1]);
-      batch->runs.push_back({static_cast<uint64_t>(pair[0]), static_cast<uint32_t>(pair[1])});
+      const auto [start, tokens] = IntPairOf(chunk, "a chunk");
+      InvalidUnless(CheckRun(layout.slots(group), start, tokens));
+      batch->runs.push_back({static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)});
       batch->run_ends.push_back(batch->runs.size());
     }
   }
-}
-
-// What is asked of runs beyond each of them: a load must write each slot once.
-void CheckSlots(const CcBatch& batch) {
-  std::vector<context::PagedBlock> blocks(batch.names.size());
-  size_t begin = 0;
-  for (size_t i = 0; i < batch.run_ends.size(); begin = batch.run_ends[i++]) {
-    blocks[i % blocks.size()].runs.emplace_back(
-        batch.runs.begin() + static_cast<ptrdiff_t>(begin),
-        batch.runs.begin() + static_cast<ptrdiff_t>(batch.run_ends[i]));
-  }
-  const auto use = batch.is_load ? context::SlotUse::kWrite : context::SlotUse::kRead;
-  const Status status = context::CheckBlocks(*batch.layout, blocks, use);
-  if (!status.ok()) Invalid(std::string(Message(status)));
 }
 
 void SetOptions(bool is_load, int64_t timeout_ms, bool local_only, CcBatch* batch) {
@@ -191,14 +193,15 @@ CcBatch SlotBatch(bool is_load, const PyLayout& layout, py::handle slot_mapping,
                   py::handle offsets, py::handle chunk_descs, int64_t timeout_ms, bool local_only) {
   CcBatch batch;
   SetOptions(is_load, timeout_ms, local_only, &batch);
-  batch.names = HashNames(hashes);
+  batch.hashes = HashesOf(hashes);
   batch.layout = layout.layout;
   if (chunk_descs.is_none()) {
     AddSlots(*layout.layout, slot_mapping, offsets, &batch);
   } else {
     AddChunks(*layout.layout, chunk_descs, &batch);
   }
-  CheckSlots(batch);
+  // A load must write each slot once; a save may read it twice.
+  if (is_load) InvalidUnless(CheckOnce(batch.blocks(), batch.runs, batch.run_ends));
   return batch;
 }
 
@@ -211,10 +214,11 @@ CcBatch PointerBatch(bool is_load, const py::list& keys, const py::list& values,
   bool is_routed = false;
   for (const py::handle key : keys) {
     if (py::isinstance<py::str>(key)) {
-      batch.names.push_back("s" + key.cast<std::string>());
+      batch.names.push_back("s" + TextOf(key, "a key"));
       batch.routes.push_back(batch.names.back());
     } else {
-      const auto [route, rest] = key.cast<std::pair<std::string, std::string>>();
+      const auto parts = py::reinterpret_borrow<py::tuple>(key);
+      const std::string route = TextOf(parts[0], "a key"), rest = TextOf(parts[1], "a key");
       batch.names.push_back(fmt::format("p{}:{}{}", route.size(), route, rest));
       batch.routes.push_back("p" + route);
       is_routed = true;
@@ -228,7 +232,9 @@ CcBatch PointerBatch(bool is_load, const py::list& keys, const py::list& values,
   for (const py::handle value : values) {
     const size_t before = batch.parts.size();
     for (const py::handle buffer : py::reinterpret_borrow<py::object>(value)) {
-      const auto [address, length] = buffer.cast<std::pair<uintptr_t, uint64_t>>();
+      const auto pair = py::reinterpret_borrow<py::tuple>(buffer);
+      const uint64_t address = CountOf(pair[0], "data_ptr", UINTPTR_MAX);
+      const uint64_t length = CountOf(pair[1], "length", UINTPTR_MAX - address);
       // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
       batch.parts.emplace_back(reinterpret_cast<std::byte*>(address), length);
     }
@@ -245,7 +251,7 @@ py::tuple Answer(const CcOutcome& outcome) {
 }
 
 py::tuple Run(const PyPool& self, const CcBatch& batch) {
-  CcOutcome outcome{0, batch.names.size(), OkStatus()};
+  CcOutcome outcome{0, batch.blocks(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
     const GilRelease free;
     outcome = pool->Run(batch);
@@ -256,7 +262,7 @@ py::tuple Run(const PyPool& self, const CcBatch& batch) {
 
 std::shared_ptr<CcOperation> Submit(const PyPool& self, CcBatch batch) {
   const std::shared_ptr<CcPool> pool = self.Use();
-  if (pool == nullptr) return CcOperation::Missed(batch.names.size());
+  if (pool == nullptr) return CcOperation::Missed(batch.blocks());
   return pool->Submit(std::move(batch));
 }
 
@@ -264,8 +270,8 @@ py::tuple Exists(const PyPool& self, const py::object& hashes, int64_t timeout_m
                  bool local_only) {
   CcBatch batch;
   SetOptions(true, timeout_ms, local_only, &batch);
-  batch.names = HashNames(hashes);
-  CcOutcome outcome{0, batch.names.size(), OkStatus()};
+  batch.hashes = HashesOf(hashes);
+  CcOutcome outcome{0, batch.blocks(), OkStatus()};
   if (std::shared_ptr<CcPool> pool = self.Use(); pool != nullptr) {
     const GilRelease free;
     outcome = pool->Exists(batch);
@@ -274,24 +280,28 @@ py::tuple Exists(const PyPool& self, const py::object& hashes, int64_t timeout_m
   return Answer(outcome);
 }
 
-CcPoolOptions OptionsOf(const std::string& controller, const std::string& name_space,
-                        const py::dict& domain, const py::object& start_timeout) {
+CcPoolOptions OptionsOf(const Text& controller, const Text& name_space, const py::dict& domain,
+                        const py::object& start_timeout) {
   CcPoolOptions options;
-  options.controller = controller;
-  options.name_space = name_space;
+  options.controller = controller.text;
+  options.name_space = name_space.text;
   options.start_timeout = DurationOf(start_timeout, options.start_timeout);
   if (domain.empty()) return options;
-  options.domain.model = domain["model"].cast<std::string>();
-  options.domain.tp_rank = domain["tp_rank"].cast<uint32_t>();
-  options.domain.tp_size = domain["tp_size"].cast<uint32_t>();
-  options.domain.pp_rank = domain["pp_rank"].cast<uint32_t>();
-  options.domain.pp_size = domain["pp_size"].cast<uint32_t>();
-  options.domain.cache_salt = domain["cache_salt"].cast<std::string>();
+  const auto text = [&](const char* name) { return TextOf(domain[name], name); };
+  const auto rank = [&](const char* name) {
+    return static_cast<uint32_t>(CountOf(domain[name], name, UINT32_MAX));
+  };
+  options.domain.model = text("model");
+  options.domain.tp_rank = rank("tp_rank");
+  options.domain.tp_size = rank("tp_size");
+  options.domain.pp_rank = rank("pp_rank");
+  options.domain.pp_size = rank("pp_size");
+  options.domain.cache_salt = text("cache_salt");
   options.domain.custom = domain["custom"].cast<std::vector<std::pair<std::string, std::string>>>();
   return options;
 }
 
-PyPool Open(const std::string& controller, const std::string& name_space, const py::dict& domain,
+PyPool Open(const Text& controller, const Text& name_space, const py::dict& domain,
             const py::object& start_timeout) {
   const CcPoolOptions options = OptionsOf(controller, name_space, domain, start_timeout);
   Result<std::unique_ptr<CcPool>> pool = [&] {
@@ -301,7 +311,7 @@ PyPool Open(const std::string& controller, const std::string& name_space, const 
   return PyPool(ValueOrRaise(std::move(pool)));
 }
 
-bool Probe(const std::string& controller, const std::string& name_space) {
+bool Probe(const Text& controller, const Text& name_space) {
   const CcPoolOptions options = OptionsOf(controller, name_space, py::dict(), py::none());
   const GilRelease free;
   return CcPool::Probe(options);

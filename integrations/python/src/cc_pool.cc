@@ -1,7 +1,12 @@
 #include "integrations/python/src/cc_pool.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -82,17 +87,17 @@ class RoutedStore final : public context::BlockStore {
 Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, size_t blocks,
                                                        std::vector<Seal>* seals) {
   std::vector<std::vector<MutableBytes>> parts(blocks);
+  MemoryProbe probe(batch.is_load ? MemoryUse::kWrite : MemoryUse::kRead);
   if (batch.layout == nullptr) {
-    if (!IsReachable(batch.parts)) {
-      return Error(StatusCode::kInternal, "a buffer's address is not mapped into this process");
-    }
+    for (const MutableBytes part : batch.parts) EMS_RETURN_IF_ERROR(probe.Add(part));
+    EMS_RETURN_IF_ERROR(probe.Finish());
     for (size_t i = 0, begin = 0; i < blocks; begin = batch.part_ends[i++]) {
       parts[i].assign(batch.parts.begin() + static_cast<ptrdiff_t>(begin),
                       batch.parts.begin() + static_cast<ptrdiff_t>(batch.part_ends[i]));
     }
     return parts;
   }
-  const size_t all = batch.names.size();
+  const size_t all = batch.blocks();
   const std::span<const context::SlotRun> runs(batch.runs);
   for (uint32_t group = 0; group < batch.layout->groups(); ++group) {
     for (size_t i = 0; i < blocks; ++i) {
@@ -102,13 +107,36 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
           group, runs.subspan(begin, batch.run_ends[at] - begin), &parts[i]));
     }
   }
-  for (size_t i = 0; i < blocks; ++i) parts[i].push_back((*seals)[i]);
+  for (size_t i = 0; i < blocks; ++i) {
+    for (const MutableBytes part : parts[i]) EMS_RETURN_IF_ERROR(probe.Add(part));
+    parts[i].push_back((*seals)[i]);
+  }
+  EMS_RETURN_IF_ERROR(probe.Finish());
   return parts;
 }
 
 bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded;
+}
+
+// The names of a batch; those of hashes, 'h' and the decimal number, are put into `room`.
+std::vector<std::string_view> NamesOf(const CcBatch& batch, std::string* room) {
+  std::vector<std::string_view> names(batch.names.begin(), batch.names.end());
+  if (batch.hashes.empty()) return names;
+  constexpr size_t kNameBytesMax = 1 + 20;  // -2^63 and 2^64 - 1 have 20 characters each
+  room->resize(batch.hashes.size() * kNameBytesMax);
+  names.reserve(batch.hashes.size());
+  char* at = room->data();
+  for (const CcHash hash : batch.hashes) {
+    char* const begin = at;
+    *at++ = 'h';
+    at = hash.is_large
+             ? std::to_chars(at, begin + kNameBytesMax, hash.bits).ptr
+             : std::to_chars(at, begin + kNameBytesMax, static_cast<int64_t>(hash.bits)).ptr;
+    names.emplace_back(begin, at);
+  }
+  return names;
 }
 
 const std::vector<std::string>& RoutesOf(const CcBatch& batch,
@@ -128,6 +156,17 @@ bool MostAnswer(Client* client) {
   return answered * 2 > asked;
 }
 
+// A thread that is woken for a batch shall not take the core from the engine's thread that has just
+// submitted it: as one that calculates in the background it waits for another core, or for its
+// turn.
+void YieldToCallers() {
+  static thread_local bool yields = [] {
+    const sched_param none{};
+    return ::sched_setscheduler(0, SCHED_BATCH, &none) == 0;
+  }();
+  (void)yields;
+}
+
 ClientOptions ClientOptionsOf(const CcPoolOptions& options) {
   ClientOptions client;
   client.controller = options.controller;
@@ -145,19 +184,31 @@ std::shared_ptr<CcOperation> CcOperation::Missed(size_t total) {
   return operation;
 }
 
+CcOperation::CcOperation(size_t total, Deadline deadline)
+    : total_(total), deadline_(deadline), owner_(::getpid()) {}
+
 bool CcOperation::Ready() {
+  if (InChild()) return true;
   auto state = state_.Lock();
   ExpireIfQueued(*state);
   return state->stage == Stage::kDone;
 }
 
 CcOutcome CcOperation::Wait() {
+  if (InChild()) {
+    return {0, total_,
+            Error(StatusCode::kUnavailable,
+                  "the request was submitted before this process was forked: its parent has it")};
+  }
   auto state = state_.Lock();
   const auto has_begun = [](const State& now) { return now.stage != Stage::kQueued; };
   if (!state.WaitFor(done_, deadline_.Remaining(), has_begun)) ExpireIfQueued(*state);
   state.Wait(done_, [](const State& now) { return now.stage == Stage::kDone; });
   return state->outcome;
 }
+
+// A child has neither the threads that would finish it nor, for sure, a lock that is free.
+bool CcOperation::InChild() const { return ::getpid() != owner_; }
 
 void CcOperation::ExpireIfQueued(State& state) const {
   if (state.stage != Stage::kQueued || !deadline_.Passed()) return;
@@ -241,11 +292,12 @@ bool CcPool::Healthy() {
 }
 
 std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const Deadline deadline = Deadline::After(batch.timeout);
   if (!Enter()) return CcOperation::Missed(total);
   auto operation = std::make_shared<CcOperation>(total, deadline);
   const bool queued = threads_.TrySubmit([this, operation, deadline, batch = std::move(batch)] {
+    YieldToCallers();
     if (operation->Begin()) operation->Finish(RunUntil(batch, deadline));
     Leave();
   });
@@ -257,19 +309,19 @@ std::shared_ptr<CcOperation> CcPool::Submit(CcBatch batch) {
 }
 
 CcOutcome CcPool::Run(const CcBatch& batch) {
-  if (!Enter()) return {0, batch.names.size(), {}};
+  if (!Enter()) return {0, batch.blocks(), {}};
   CcOutcome outcome = RunUntil(batch, Deadline::After(batch.timeout));
   Leave();
   return outcome;
 }
 
 CcOutcome CcPool::RunUntil(const CcBatch& batch, Deadline deadline) {
-  if (IsClosing() || !Allow()) return {0, batch.names.size(), {}};
+  if (IsClosing() || !Allow()) return {0, batch.blocks(), {}};
   return batch.is_load ? Load(batch, deadline) : Save(batch, deadline);
 }
 
 CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   if (keys->empty()) return {0, total, {}};
@@ -298,7 +350,7 @@ CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
 }
 
 CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   std::vector<Seal> seals;
@@ -323,7 +375,7 @@ CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
 }
 
 CcOutcome CcPool::Exists(const CcBatch& batch) {
-  const size_t total = batch.names.size();
+  const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   if (keys->empty() || IsClosing() || !Allow()) return {0, total, {}};
@@ -340,13 +392,13 @@ CcOutcome CcPool::Exists(const CcBatch& batch) {
 }
 
 Result<std::vector<std::string>> CcPool::KeysOf(const CcBatch& batch) const {
-  std::vector<std::string> keys;
-  keys.reserve(batch.names.size());
-  for (size_t i = 0; i < batch.names.size(); ++i) {
-    EMS_ASSIGN_OR_RETURN(std::string key, hasher_.OwnKey(batch.names[i]));
-    if (batch.local_only && !IsLocal(batch.routes.empty() ? key : batch.routes[i])) break;
-    keys.push_back(std::move(key));
-  }
+  std::string room;
+  EMS_ASSIGN_OR_RETURN(std::vector<std::string> keys, hasher_.OwnKeys(NamesOf(batch, &room)));
+  if (!batch.local_only) return keys;
+  const std::vector<std::string>& routes = RoutesOf(batch, keys);
+  size_t local = 0;
+  while (local < keys.size() && IsLocal(routes[local])) ++local;
+  keys.resize(local);
   return keys;
 }
 

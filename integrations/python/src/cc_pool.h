@@ -6,6 +6,8 @@
 // batches in a row failed as a whole, on all servers or four of them, calls are misses for a
 // second, then one is let through to see. Bound: 4 batches run at a time, 4096 wait; each is over
 // at its deadline.
+#include <sys/types.h>
+
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -31,13 +33,22 @@ struct CcOutcome {
   Status status;
 };
 
+// A block's name as an engine has hashed it: 64 bits, of a negative or signed int, or of one that
+// is 2^63 or more. Bits that are equal are not the same name in both.
+struct CcHash {
+  uint64_t bits = 0;
+  bool is_large = false;
+};
+
 // A batch to load or save. Memory that it names must live until it is done; nothing else is
 // borrowed.
 struct CcBatch {
   bool is_load = false;
   bool local_only = false;  // load: only blocks whose server is on this machine
   Duration timeout{0};
-  std::vector<std::string> names;   // [blocks], within the pool's domain
+  // [blocks] of either, within the pool's domain.
+  std::vector<std::string> names;
+  std::vector<CcHash> hashes;
   std::vector<std::string> routes;  // [blocks], or empty: which server, by the name itself
   // Either memory, block by block: the first part_ends[0] parts are block 0, and so on,
   std::vector<MutableBytes> parts;
@@ -46,17 +57,21 @@ struct CcBatch {
   std::shared_ptr<const context::KvLayout> layout;
   std::vector<context::SlotRun> runs;
   std::vector<size_t> run_ends;  // [groups × blocks]
+
+  size_t blocks() const { return names.size() + hashes.size(); }
 };
 
 // A batch that was submitted. Threading: thread-safe.
 class CcOperation final {
  public:
-  CcOperation(size_t total, Deadline deadline) : total_(total), deadline_(deadline) {}
+  CcOperation(size_t total, Deadline deadline);
   // One that is over, without a hit.
   static std::shared_ptr<CcOperation> Missed(size_t total);
-  // Never blocks. A batch that still waits for a thread at its deadline is over then.
+  // Never blocks. A batch that still waits for a thread at its deadline is over then; in a child of
+  // fork() it is over at once.
   bool Ready();
-  // Blocks until the batch is done, at most until shortly after its deadline.
+  // Blocks until the batch is done, at most until shortly after its deadline. Errors: as CcOutcome
+  // kUnavailable  in a child of fork(), at once
   CcOutcome Wait();
 
  private:
@@ -70,9 +85,11 @@ class CcOperation final {
   bool Begin();
   void Finish(CcOutcome outcome);
   void ExpireIfQueued(State& state) const;
+  bool InChild() const;
 
   const size_t total_;
   const Deadline deadline_;
+  const pid_t owner_;
   Guarded<State> state_;
   std::condition_variable done_;
 };

@@ -55,14 +55,14 @@ Verify VerifyOf(const std::string& word) {
 
 // Options of a call; they borrow `route`.
 GetOptions ReadOptions(const py::object& timeout, const std::string& verify, bool touch,
-                       const std::string& route) {
+                       std::string_view route) {
   return {.touch = touch,
           .verify = VerifyOf(verify),
           .timeout = DurationOf(timeout, Duration{0}),
           .route_key = route};
 }
 PutOptions WriteOptions(bool overwrite, const std::string& durability, const py::object& timeout,
-                        const std::string& route) {
+                        std::string_view route) {
   return {.overwrite = overwrite,
           .durability = DurabilityOf(durability),
           .timeout = DurationOf(timeout, Duration{0}),
@@ -157,14 +157,14 @@ void BindMemory(py::module_& module) {
       });
 }
 
-std::unique_ptr<PyClient> Connect(const std::string& controller, const std::string& name_space,
+std::unique_ptr<PyClient> Connect(const Text& controller, const Text& name_space,
                                   const std::string& transport, double timeout,
                                   double connect_timeout, double start_timeout,
                                   uint32_t connections_per_server, uint32_t async_threads,
-                                  uint64_t staging_bytes, const std::string& shm_token) {
+                                  uint64_t staging_bytes, const Text& shm_token) {
   ClientOptions options;
-  options.controller = controller;
-  options.name_space = name_space;
+  options.controller = controller.text;
+  options.name_space = name_space.text;
   options.transport = TransportOf(transport);
   options.op_timeout = DurationOf(py::float_(timeout), options.op_timeout);
   options.connect_timeout = DurationOf(py::float_(connect_timeout), options.connect_timeout);
@@ -172,7 +172,7 @@ std::unique_ptr<PyClient> Connect(const std::string& controller, const std::stri
   options.connections_per_server_max = connections_per_server;
   options.async_threads = async_threads;
   options.staging_bytes = staging_bytes;
-  options.shm_token = shm_token;
+  options.shm_token = shm_token.text;
   Result<std::unique_ptr<Client>> client = [&] {
     const GilRelease free;
     return Client::Connect(options);
@@ -180,8 +180,8 @@ std::unique_ptr<PyClient> Connect(const std::string& controller, const std::stri
   return std::make_unique<PyClient>(ValueOrRaise(std::move(client)));
 }
 
-void Put(const PyClient& self, const std::string& key, const py::object& value, bool overwrite,
-         const std::string& durability, const py::object& timeout, const std::string& route) {
+void Put(const PyClient& self, const Text& key, const py::object& value, bool overwrite,
+         const std::string& durability, const py::object& timeout, const Text& route) {
   const auto client = self.Use();
   BufferSet buffers(Access::kRead);
   buffers.AddValue(value);
@@ -194,8 +194,8 @@ void Put(const PyClient& self, const std::string& key, const py::object& value, 
   RaiseIfError(status);
 }
 
-py::object Get(const PyClient& self, const std::string& key, const py::object& timeout,
-               const std::string& verify, bool touch, const std::string& route) {
+py::object Get(const PyClient& self, const Text& key, const py::object& timeout,
+               const std::string& verify, bool touch, const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   const Result<std::string> value = [&] {
@@ -207,9 +207,9 @@ py::object Get(const PyClient& self, const std::string& key, const py::object& t
   return py::none();
 }
 
-py::object GetInto(const PyClient& self, const std::string& key, const py::object& into,
+py::object GetInto(const PyClient& self, const Text& key, const py::object& into,
                    const py::object& timeout, const std::string& verify, bool touch,
-                   const std::string& route) {
+                   const Text& route) {
   const auto client = self.Use();
   BufferSet buffers(Access::kWrite);
   buffers.AddValue(into);
@@ -223,9 +223,8 @@ py::object GetInto(const PyClient& self, const std::string& key, const py::objec
   return py::none();
 }
 
-bool GetRange(const PyClient& self, const std::string& key, uint64_t offset, const py::object& into,
-              const py::object& timeout, const std::string& verify, bool touch,
-              const std::string& route) {
+bool GetRange(const PyClient& self, const Text& key, uint64_t offset, const py::object& into,
+              const py::object& timeout, const std::string& verify, bool touch, const Text& route) {
   const auto client = self.Use();
   BufferSet buffers(Access::kWrite);
   buffers.AddValue(into);
@@ -238,8 +237,8 @@ bool GetRange(const PyClient& self, const std::string& key, uint64_t offset, con
   return status.ok();
 }
 
-py::object View(const PyClient& self, const std::string& key, const py::object& timeout,
-                const std::string& verify, bool touch, const std::string& route) {
+py::object View(const PyClient& self, const Text& key, const py::object& timeout,
+                const std::string& verify, bool touch, const Text& route) {
   auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
   Result<ObjectView> view = [&] {
@@ -256,8 +255,8 @@ py::object View(const PyClient& self, const std::string& key, const py::object& 
   return py::cast(std::move(held));
 }
 
-py::object Stat(const PyClient& self, const std::string& key, const py::object& timeout,
-                const std::string& route) {
+py::object Stat(const PyClient& self, const Text& key, const py::object& timeout,
+                const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
   const Result<uint64_t> length = [&] {
@@ -269,8 +268,8 @@ py::object Stat(const PyClient& self, const std::string& key, const py::object& 
   return py::none();
 }
 
-bool Exists(const PyClient& self, const std::string& key, const py::object& timeout, bool touch,
-            const std::string& route) {
+bool Exists(const PyClient& self, const Text& key, const py::object& timeout, bool touch,
+            const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", touch, route);
   Result<bool> there = [&] {
@@ -280,8 +279,7 @@ bool Exists(const PyClient& self, const std::string& key, const py::object& time
   return ValueOrRaise(std::move(there));
 }
 
-bool Remove(const PyClient& self, const std::string& key, const py::object& timeout,
-            const std::string& route) {
+bool Remove(const PyClient& self, const Text& key, const py::object& timeout, const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
   const Status status = [&] {

@@ -54,24 +54,35 @@ std::vector<int32_t> TokensOf(py::handle tokens) {
 
 PyHasher MakeHasher(const py::kwargs& fields) {
   context::KeyDomain domain;
-  domain.model = fields["model"].cast<std::string>();
-  domain.dtype = fields["dtype"].cast<std::string>();
-  domain.kv_layout = fields["kv_layout"].cast<std::string>();
-  domain.tp_rank = fields["tp_rank"].cast<uint32_t>();
-  domain.tp_size = fields["tp_size"].cast<uint32_t>();
-  domain.pp_rank = fields["pp_rank"].cast<uint32_t>();
-  domain.pp_size = fields["pp_size"].cast<uint32_t>();
-  domain.lora = fields["lora"].cast<std::string>();
-  domain.cache_salt = fields["cache_salt"].cast<std::string>();
-  domain.multimodal_hashes = fields["multimodal_hashes"].cast<std::vector<std::string>>();
-  domain.custom = fields["custom"].cast<std::vector<std::pair<std::string, std::string>>>();
-  const auto kind = fields["hash"].cast<std::string>();
+  const auto text = [&](const char* name) { return TextOf(fields[name], name); };
+  const auto rank = [&](const char* name) {
+    return static_cast<uint32_t>(CountOf(fields[name], name, UINT32_MAX));
+  };
+  domain.model = text("model");
+  domain.dtype = text("dtype");
+  domain.kv_layout = text("kv_layout");
+  domain.tp_rank = rank("tp_rank");
+  domain.tp_size = rank("tp_size");
+  domain.pp_rank = rank("pp_rank");
+  domain.pp_size = rank("pp_size");
+  domain.lora = text("lora");
+  domain.cache_salt = text("cache_salt");
+  for (const py::handle hash : py::list(fields["multimodal_hashes"])) {
+    domain.multimodal_hashes.push_back(TextOf(hash, "a multimodal hash"));
+  }
+  for (const py::handle pair : py::list(fields["custom"])) {
+    const py::tuple parts(py::reinterpret_borrow<py::object>(pair));
+    if (parts.size() != 2) Refuse(PyExc_ValueError, "custom must hold pairs of name and value");
+    domain.custom.emplace_back(TextOf(parts[0], "a custom name"),
+                               TextOf(parts[1], "a custom value"));
+  }
+  const std::string kind = text("hash");
   if (kind != "sha256" && kind != "xxh3") {
     Refuse(PyExc_ValueError, fmt::format("hash is \"{}\"; it may be sha256, xxh3", kind));
   }
   return PyHasher{ValueOrRaise(BlockHasher::Make(
       domain, kind == "sha256" ? context::HashKind::kSha256 : context::HashKind::kXxh3,
-      fields["block_tokens"].cast<uint32_t>()))};
+      rank("block_tokens")))};
 }
 
 // `layers`: for each layer, of (group, tensors), its tensors as dicts of KvTensor's fields.
@@ -81,7 +92,10 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
     const auto pair = py::reinterpret_borrow<py::tuple>(one);
     context::KvLayer layer{.tensors = {}, .group = pair[0].cast<uint32_t>()};
     for (const py::handle fields : py::reinterpret_borrow<py::list>(pair[1])) {
-      const auto get = [&](const char* name) { return fields[name].cast<uint64_t>(); };
+      const auto get = [&](const char* name) { return CountOf(fields[name], name, UINT64_MAX); };
+      const auto size = [&](const char* name) {
+        return static_cast<uint32_t>(CountOf(fields[name], name, UINT32_MAX));
+      };
       context::KvTensor tensor;
       // NOLINTNEXTLINE(performance-no-int-to-ptr): Python tells addresses as ints
       tensor.data = reinterpret_cast<std::byte*>(get("data"));
@@ -90,14 +104,15 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
       tensor.order = fields["order"].cast<std::string>() == "HND" ? context::KvOrder::kHeadsFirst
                                                                   : context::KvOrder::kTokensFirst;
       tensor.blocks = get("blocks");
-      tensor.block_tokens = static_cast<uint32_t>(get("block_tokens"));
-      tensor.heads = static_cast<uint32_t>(get("heads"));
-      tensor.head_size = static_cast<uint32_t>(get("head_size"));
+      tensor.block_tokens = size("block_tokens");
+      tensor.heads = size("heads");
+      tensor.head_size = size("head_size");
       tensor.block_stride = get("block_stride");
       tensor.token_stride = get("token_stride");
       tensor.head_stride = get("head_stride");
       const MutableBytes memory(tensor.data, tensor.bytes);
-      if (!memory.empty() && !IsReachable(std::span(&memory, 1))) {
+      MemoryProbe probe(MemoryUse::kRead);
+      if (!probe.Add(memory).ok() || !probe.Finish().ok()) {
         Refuse(PyExc_ValueError, "a tensor's memory is not mapped into this process");
       }
       layer.tensors.push_back(tensor);
@@ -138,6 +153,15 @@ context::SavePhase PhaseOf(const std::string& word) {
   if (word == "decode") return context::SavePhase::kDecode;
   if (word == "final") return context::SavePhase::kFinal;
   Refuse(PyExc_ValueError, fmt::format("phase is \"{}\"; it may be prefill, decode, final", word));
+}
+
+context::SlotRun RunOf(py::handle run) {
+  const auto [start, tokens] = IntPairOf(run, "a run");
+  if (start < 0 || tokens < 0 || tokens > UINT32_MAX) {
+    Raise(Error(StatusCode::kInvalidArgument, "a run of {} slots from {} on makes no sense", tokens,
+                start));
+  }
+  return {static_cast<uint64_t>(start), static_cast<uint32_t>(tokens)};
 }
 
 bool Saves(const PyCache& self, const std::string& phase) {
@@ -297,11 +321,14 @@ std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iter
   }
   std::vector<context::PagedBlock> blocks;
   blocks.reserve(names.size());
+  const auto list_of = [](py::handle many) {
+    return py::list(py::reinterpret_borrow<py::object>(many));
+  };
   for (size_t i = 0; i < names.size(); ++i) {
     blocks.push_back({.key = std::move(names[i]), .runs = {}});
-    for (const auto& group : runs[i]) {
+    for (const py::handle group : list_of(runs[i])) {
       auto& slots = blocks.back().runs.emplace_back();
-      for (const auto& [start, tokens] : group) slots.push_back({start, tokens});
+      for (const py::handle run : list_of(group)) slots.push_back(RunOf(run));
     }
   }
   RaiseIfError(context::CheckBlocks(*layout.layout, blocks, use));
@@ -329,7 +356,7 @@ void BindContext(py::module_& module) {
                              [](const PyHasher& self) { return self.hasher.block_tokens(); })
       .def(
           "hash_tokens",
-          [](const PyHasher& self, const py::object& tokens, const std::string& parent) {
+          [](const PyHasher& self, const py::object& tokens, const Text& parent) {
             return BytesOf(self.hasher.HashTokens(TokensOf(tokens), parent));
           },
           py::arg("tokens"), py::arg("parent") = py::bytes(""))

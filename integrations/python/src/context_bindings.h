@@ -34,7 +34,7 @@ struct PyCache {
 };
 
 // For each block, for each group, (start slot, tokens).
-using PyRuns = std::vector<std::vector<std::vector<std::pair<uint64_t, uint32_t>>>>;
+using PyRuns = pybind11::list;
 
 // Blocks that have passed CheckBlocks. Shape: `runs` is [keys]. Raises InvalidArgument, OutOfRange.
 std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const pybind11::iterable& keys,

@@ -1,31 +1,42 @@
 #include "integrations/python/src/memory_probe.h"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <vector>
+#include <utility>
 
 namespace ems::python {
+namespace {
 
-bool IsReachable(std::span<const MutableBytes> parts) {
-  constexpr size_t kAtOnce = 512;
-  for (size_t first = 0; first < parts.size(); first += kAtOnce) {
-    std::array<std::byte, 2 * kAtOnce> seen;
-    std::vector<iovec> ends;
-    for (const MutableBytes part : parts.subspan(first, std::min(kAtOnce, parts.size() - first))) {
-      if (part.empty()) continue;
-      ends.push_back({part.data(), 1});
-      ends.push_back({&part.back(), 1});
-    }
-    iovec into{seen.data(), ends.size()};
-    const ssize_t read = ::process_vm_readv(::getpid(), &into, 1, ends.data(), ends.size(), 0);
-    if (read < 0 && errno != EFAULT) return true;
-    if (read != static_cast<ssize_t>(ends.size())) return false;
+// Whether all bytes went, as far as the kernel says.
+bool AllWent(ssize_t moved, size_t bytes) {
+  return moved < 0 ? errno != EFAULT : moved == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace
+
+Status MemoryProbe::Add(MutableBytes part) {
+  if (part.empty()) return OkStatus();
+  ends_[count_++] = {part.data(), 1};
+  ends_[count_++] = {&part.back(), 1};
+  return count_ == kAtOnce ? Finish() : OkStatus();
+}
+
+Status MemoryProbe::Finish() {
+  const size_t count = std::exchange(count_, 0);
+  if (count == 0) return OkStatus();
+  std::array<std::byte, kAtOnce> seen;
+  const iovec here{seen.data(), count};
+  const pid_t self = ::getpid();
+  if (!AllWent(::process_vm_readv(self, &here, 1, ends_.data(), count, 0), count)) {
+    return Error(StatusCode::kInternal,
+                 "memory of a buffer or tensor is not mapped into this process (any more)");
   }
-  return true;
+  if (use_ == MemoryUse::kRead) return OkStatus();
+  if (!AllWent(::process_vm_writev(self, &here, 1, ends_.data(), count, 0), count)) {
+    return Error(StatusCode::kInternal, "memory to load into cannot be written");
+  }
+  return OkStatus();
 }
 
 }  // namespace ems::python

@@ -41,13 +41,12 @@ std::vector<std::string> Paths(const std::vector<SourceFile>& files) {
 }
 
 TEST(HttpSourceTest, FollowsTheIndexToTheShards) {
-  HttpScript server(Files(
-      {{"/m/model.safetensors.index.json",
-        R"({"weight_map": {"a": "s-2.safetensors", "b": "x/s 1.safetensors",)"
-        R"( "c": "s-2.safetensors"}})"},
-       {"/m/s-2.safetensors", "two"},
-       {"/m/x/s%201.safetensors", "one"},
-       {"/m/config.json", "{}"}}));
+  HttpScript server(Files({{"/m/model.safetensors.index.json",
+                            R"({"weight_map": {"a": "s-2.safetensors", "b": "x/s 1.safetensors",)"
+                            R"( "c": "s-2.safetensors"}})"},
+                           {"/m/s-2.safetensors", "two"},
+                           {"/m/x/s%201.safetensors", "one"},
+                           {"/m/config.json", "{}"}}));
   const auto source = *OpenSource({.url = server.origin() + "/m"});
   const auto files = source->List(Soon());
   ASSERT_TRUE(files.ok()) << ToString(files.status());

@@ -239,6 +239,11 @@ TEST(LayoutTest, SizesAndOffsetsStay) {
   EXPECT_EQ(sizeof(ems_client_options), 72u);
   EXPECT_EQ(offsetof(ems_client_options, staging_bytes), 64u);
   EXPECT_EQ(sizeof(ems_kv_tensor), 72u);
+  EXPECT_EQ(sizeof(ems_kv_slots), 24u);
+  EXPECT_EQ(sizeof(ems_kv_blocks), 32u);
+  EXPECT_EQ(sizeof(ems_kv_saved), 24u);
+  EXPECT_EQ(sizeof(ems_kv_options), 48u);
+  EXPECT_EQ(offsetof(ems_kv_options, layer_read_bytes), 40u);
   EXPECT_EQ(sizeof(ems_context_options), 112u);
   EXPECT_EQ(offsetof(ems_context_options, durability), 108u);
 }

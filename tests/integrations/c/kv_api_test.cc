@@ -4,10 +4,12 @@
 #include <poll.h>
 
 #include <array>
-#include <numeric>
+#include <atomic>
+#include <utility>
 #include <vector>
 
-#include "tests/integrations/c/api_test.h"
+#include "common/thread_pool.h"
+#include "tests/integrations/c/kv_test.h"
 
 namespace ems::capi {
 namespace {
@@ -15,87 +17,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr size_t kBlocks = 3;   // of the prompt
-constexpr size_t kTokens = 16;  // of each, and of a page
-constexpr size_t kPages = 8;
-constexpr size_t kTokenBytes = 8;  // of one tensor
-constexpr size_t kTensorBytes = kPages * kTokens * kTokenBytes;
-
-class KvApiTest : public ApiTest {
- protected:
-  void SetUp() override {
-    ApiTest::SetUp();
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      memory_[i].resize(kTensorBytes);
-      tensors_[i] = {.data = memory_[i].data(),
-                     .bytes = kTensorBytes,
-                     .layer = static_cast<uint32_t>(i / 2),
-                     .dtype = EMS_KV_FLOAT16,
-                     .order = EMS_KV_TOKENS_FIRST,
-                     .block_tokens = kTokens,
-                     .blocks = kPages,
-                     .heads = 2,
-                     .head_size = 2,
-                     .block_stride = 0,
-                     .token_stride = 0,
-                     .head_stride = 0};
-    }
-    std::array<char, 200> layout;
-    size_t length = 0;
-    ASSERT_EQ(
-        ems_kv_fingerprint(tensors_.data(), tensors_.size(), layout.data(), layout.size(), &length),
-        EMS_OK)
-        << ems_last_error();
-    ASSERT_EQ(std::string(layout.data()).size(), length);
-    ems_context_options options;
-    ASSERT_EQ(ems_context_options_init(&options, sizeof(options)), EMS_OK);
-    options.model = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    options.dtype = "f16";
-    options.kv_layout = layout.data();
-    options.block_tokens = kTokens;
-    ASSERT_EQ(ems_context_create(client_, &options, &context_), EMS_OK) << ems_last_error();
-    ASSERT_EQ(ems_kv_register(context_, tensors_.data(), tensors_.size(), &kv_), EMS_OK)
-        << ems_last_error();
-    std::array<int32_t, kBlocks * kTokens> tokens;
-    std::iota(tokens.begin(), tokens.end(), 5);
-    size_t count = 0;
-    ASSERT_EQ(ems_context_hash_tokens(context_, tokens.data(), tokens.size(), nullptr, keys_.data(),
-                                      kBlocks, &count),
-              EMS_OK);
-  }
-  void TearDown() override {
-    ems_kv_unregister(kv_);
-    ems_context_destroy(context_);
-    ApiTest::TearDown();
-  }
-  // Slots of the prompt's tokens when its blocks lie in these pages.
-  static std::vector<int64_t> Slots(const std::array<size_t, kBlocks>& pages) {
-    std::vector<int64_t> slots;
-    for (const size_t page : pages) {
-      for (size_t t = 0; t < kTokens; ++t)
-        slots.push_back(static_cast<int64_t>(page * kTokens + t));
-    }
-    return slots;
-  }
-  // What tensor `i` holds of block `b` in `page`.
-  std::string Part(size_t i, size_t page) const {
-    return memory_[i].substr(page * kTokens * kTokenBytes, kTokens * kTokenBytes);
-  }
-  void Fill(size_t page, char with) {
-    for (size_t i = 0; i < memory_.size(); ++i) {
-      memory_[i].replace(
-          page * kTokens * kTokenBytes, kTokens * kTokenBytes,
-          std::string(kTokens * kTokenBytes, static_cast<char>(static_cast<size_t>(with) + i * 8)));
-    }
-  }
-
-  std::array<std::string, 4> memory_;  // K, V of two layers; does not move
-  std::array<ems_kv_tensor, 4> tensors_{};
-  ems_context* context_ = nullptr;
-  ems_kv* kv_ = nullptr;
-  std::array<char, kBlocks * 32> keys_{};
-  std::array<ems_status, kBlocks> codes_{};
-};
+class KvApiTest : public KvTest {};
 
 TEST_F(KvApiTest, BlocksComeBackIntoOtherPages) {
   const std::vector<int64_t> from = Slots({5, 0, 3});
@@ -159,6 +81,100 @@ TEST_F(KvApiTest, TheSameThroughACompletionQueue) {
   ems_cq_destroy(queue);
 }
 
+// Pages for loads that are under way at the same time: each has one of its own.
+constexpr std::array<size_t, 5> kRooms = {1, 2, 4, 6, 7};
+
+TEST_F(KvApiTest, CallsUnderWayOutliveAllHandlesButTheirQueue) {
+  constexpr size_t kCalls = kRooms.size();
+  const std::vector<int64_t> from = Slots({5, 0, 3});
+  Fill(5, 'A');
+  ASSERT_EQ(ems_kv_save(kv_, keys_.data(), 1, from.data(), kTokens, nullptr, nullptr, nullptr),
+            EMS_OK);
+  ems_cq* queue = nullptr;
+  ASSERT_EQ(ems_cq_create(client_, kCalls, &queue), EMS_OK);
+  std::array<ems_status, kCalls> codes{};
+  for (size_t i = 0; i < kCalls; ++i) {
+    const std::vector<int64_t> into = Slots({kRooms.at(i), 0, 0});
+    ASSERT_EQ(ems_kv_load_submit(kv_, queue, i, keys_.data(), 1, into.data(), kTokens, nullptr,
+                                 &codes.at(i)),
+              EMS_OK)
+        << ems_last_error();
+  }
+  EXPECT_EQ(ems_kv_load_submit(kv_, queue, kCalls, keys_.data(), 1, from.data(), kTokens, nullptr,
+                               nullptr),
+            EMS_RESOURCE_EXHAUSTED)
+      << "nothing was polled";
+  ems_kv_unregister(std::exchange(kv_, nullptr));
+  ems_context_destroy(std::exchange(context_, nullptr));
+  ems_client_destroy(std::exchange(client_, nullptr));
+  std::array<ems_completion, kCalls> done{};
+  for (size_t seen = 0; seen < kCalls;) {
+    pollfd waiting{.fd = ems_cq_fd(queue), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&waiting, 1, 20'000), 1);
+    size_t count = 0;
+    ASSERT_EQ(ems_cq_poll(queue, done.data(), kCalls, &count), EMS_OK);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(done.at(i).code, EMS_OK) << done.at(i).tag;
+    seen += count;
+  }
+  EXPECT_THAT(codes, Each(EMS_OK));
+  for (const size_t page : kRooms) EXPECT_EQ(Part(0, page), Part(0, 5));
+  ems_cq_destroy(queue);
+}
+
+TEST_F(KvApiTest, BehindTheEndOfAQueueNoMemoryOfItsCallsIsTouched) {
+  const std::vector<int64_t> from = Slots({5, 0, 3});
+  ASSERT_EQ(ems_kv_save(kv_, keys_.data(), 1, from.data(), kTokens, nullptr, nullptr, nullptr),
+            EMS_OK);
+  for (int round = 0; round < 100; ++round) {
+    ems_cq* queue = nullptr;
+    ASSERT_EQ(ems_cq_create(client_, kRooms.size(), &queue), EMS_OK);
+    std::array<ems_status, kRooms.size()> codes{};
+    codes.fill(-1);
+    for (size_t i = 0; i < kRooms.size(); ++i) {
+      const std::vector<int64_t> into = Slots({kRooms.at(i), 0, 0});
+      ASSERT_EQ(ems_kv_load_submit(kv_, queue, i, keys_.data(), 1, into.data(), kTokens, nullptr,
+                                   &codes.at(i)),
+                EMS_OK);
+    }
+    ems_cq_destroy(queue);
+    for (const ems_status code : codes) EXPECT_TRUE(code == EMS_OK || code == EMS_CANCELLED);
+    for (std::string& tensor : memory_) tensor.assign(tensor.size(), '~');
+    for (const std::string& tensor : memory_)
+      ASSERT_EQ(tensor.find_first_not_of('~'), std::string::npos) << "round " << round;
+  }
+}
+
+// Two threads, one of each handle: each loads into pages of its own.
+TEST_F(KvApiTest, HandlesServeSeveralThreads) {
+  Fill(5, 'A');
+  Fill(0, 'B');
+  Fill(3, 'C');
+  const std::vector<int64_t> from = Slots({5, 0, 3});
+  ASSERT_EQ(
+      ems_kv_save(kv_, keys_.data(), kBlocks, from.data(), from.size(), nullptr, nullptr, nullptr),
+      EMS_OK);
+  std::atomic<int> wrong = 0;
+  const auto load = [&](size_t page) {
+    const std::vector<int64_t> into = Slots({page, 0, 0});
+    for (int i = 0; i < 200; ++i) {
+      size_t leading = 0;
+      const ems_status code =
+          ems_kv_load(kv_, keys_.data(), 1, into.data(), kTokens, nullptr, nullptr, &leading);
+      if (code != EMS_OK || leading != 1 || Part(0, page) != Part(0, 5)) ++wrong;
+      // A mistake of one thread is not in the text of the other.
+      ems_kv_load(page == 1 ? nullptr : kv_, keys_.data(), page == 1 ? 1 : 0, into.data(), kTokens,
+                  nullptr, nullptr, &leading);
+      if (std::string(ems_last_error()).find(page == 1 ? "kv is NULL" : "count is 0") ==
+          std::string::npos)
+        ++wrong;
+    }
+  };
+  Thread first("first", [&] { load(1); }), second("second", [&] { load(2); });
+  first.Join();
+  second.Join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(KvApiTest, ABlockOfAnotherLengthIsAMiss) {
   std::string other(100, 'x');
   ems_iov piece = PieceOf(&other);
@@ -201,6 +217,23 @@ TEST_F(KvApiTest, BadInputIsACodeAndAText) {
   refused(ems_kv_save_submit(kv_, nullptr, 1, keys_.data(), 3, slots.data(), slots.size(), nullptr,
                              nullptr),
           "queue is NULL");
+  refused(ems_kv_load_submit(kv_, nullptr, 1, keys_.data(), 3, slots.data(), slots.size(), nullptr,
+                             codes_.data()),
+          "queue is NULL");
+  EXPECT_THAT(codes_, Each(EMS_INVALID_ARGUMENT));
+  codes_.fill(EMS_OK);
+  refused(ems_kv_load(kv_, keys_.data(), 3, slots.data(), slots.size(), nullptr, codes_.data(),
+                      nullptr),
+          "leading is NULL");
+  EXPECT_THAT(codes_, Each(EMS_INVALID_ARGUMENT));
+  refused(ems_kv_load(kv_, keys_.data(), 0, slots.data(), 0, nullptr, nullptr, &leading),
+          "count is 0");
+  refused(ems_kv_load(kv_, keys_.data(), SIZE_MAX, slots.data(), SIZE_MAX, nullptr, codes_.data(),
+                      &leading),
+          "count is 18446744073709551615");
+  ems_call_options wrong{};  // no init: no size
+  refused(ems_kv_load(kv_, keys_.data(), 3, slots.data(), slots.size(), &wrong, nullptr, &leading),
+          "ems_call_options of 0 bytes");
   ems_kv_unregister(nullptr);
 }
 

@@ -60,6 +60,21 @@ class ClientTest(unittest.TestCase):
             self.client.get_into('refused', b'read-only')
         self.assertIsNone(self.client.get('refused'))
 
+    def test_names_that_no_utf8_holds_are_refused_in_our_own_words(self):
+        bad = 'a\ud800b'
+        for call in (lambda: self.client.put(bad, b'x'), lambda: self.client.get(bad), lambda: self.client.exists(bad),
+                     lambda: self.client.get('key', route_key=bad), lambda: self.client.multi_exists(['key', bad]),
+                     lambda: self.client.multi_put({bad: b'x'}), lambda: ems.Client(bad), lambda: ems.Client(namespace=bad),
+                     lambda: ems.ContextCache(self.client, model=bad), lambda: ems.ContextCache(self.client, model='m', lora=bad),
+                     lambda: ems.ContextCache(self.client, model='m', custom={'name': bad}),
+                     lambda: ems.ContextCache(self.client, model='m').own_key(bad)):
+            with self.assertRaisesRegex(ems.errors.InvalidArgument, 'surrogates'):
+                call()
+        with self.assertRaisesRegex(ems.errors.InvalidArgument, 'tp_rank is -1'):
+            ems.ContextCache(self.client, model='m', tp_rank=-1)
+        with self.assertRaisesRegex(TypeError, 'str or bytes, not int'):
+            self.client.get(5)
+
     def test_memory_of_python_objects_is_refused(self):
         objects = numpy.array(['a', None], dtype=object)
         fields = numpy.zeros(2, dtype=[('n', numpy.int32), ('any', object)])

@@ -195,6 +195,62 @@ class DropInTest(unittest.TestCase):
             self.assertEqual(cc.load(pages(0), [1], [4], OPTION).success, 0)
         self.assertEqual(self.open(config(model_id='layouts'), layers(blocks=9)).load(pages(8), [1], [4], OPTION).success, 1)
 
+    def test_slots_in_any_order_are_those_of_each_token(self):
+        kvcache = layers(1, blocks=64)
+        rng = numpy.random.default_rng(7)
+        for tensor in kvcache[0]:
+            tensor.host()[:] = rng.integers(1, 65535, tensor.shape, numpy.uint16)
+        slots_of = 64 * BLOCK_SIZE
+        half = slots_of // 2
+        cc = self.open(config(model_id='any order'.replace(' ', '-')), kvcache)
+        for round_number in range(40):
+            # Pieces of consecutive slots of all lengths, cut into blocks anywhere.
+            cuts = numpy.sort(rng.choice(half, rng.integers(1, half), replace=False))
+            pieces = numpy.split(numpy.arange(half), cuts)
+            rng.shuffle(pieces)
+            from_slots = numpy.concatenate(pieces)[:rng.integers(1, half)]
+            to_slots = half + rng.permutation(half)[:len(from_slots)]
+            ends = numpy.sort(rng.choice(len(from_slots), rng.integers(0, min(20, len(from_slots))), replace=False))
+            offsets = [int(n) for n in numpy.diff([0, *ends, len(from_slots)]) if n]
+            hashes = [round_number * 100 + i for i in range(len(offsets))]
+            as_given = (list, tuple, numpy.array, lambda ints: numpy.array(ints, numpy.int32))[round_number % 4]
+            self.assertEqual(cc.save(as_given(from_slots.tolist()), hashes, offsets, OPTION).success, len(hashes))
+            self.assertEqual(cc.load(as_given(to_slots.tolist()), hashes, offsets, OPTION).success, len(hashes))
+            for tensor in kvcache[0]:
+                by_slot = tensor.host().reshape(slots_of, -1)
+                self.assertTrue((by_slot[to_slots] == by_slot[from_slots]).all(), f'round {round_number}')
+
+    def test_refusals_are_in_our_own_words(self):
+        cc = self.open(EmsConfig(cc_config=CcConfig(0, 0, 'words'), cc_config_v1=config(model_id='words')), layers())
+        tensor = NpuTensor((4, 64))
+        buffer = KvBufferWrapper(tensor.data_ptr(), 128)
+        changed = KvBufferWrapper(tensor.data_ptr(), 128)
+        changed.length = 2 ** 64
+        wrong = NpuTensor((BLOCKS, BLOCK_SIZE, 2, 8))
+        wrong.shape = (BLOCKS, BLOCK_SIZE, 2, 2 ** 40)
+        for call, args, words in (
+                (cc.save, (OPTION, ['\ud800'], [[buffer]]), 'surrogates'),
+                (cc.load, (OPTION, [PrimaryKey('a', 'b\udfff')], [[buffer]]), 'surrogates'),
+                (cc.save, (OPTION, ['key'], [[changed]]), 'length'),
+                (cc.load, ([-1, 0, 1, 2], [1], [4], OPTION), 'slot -1'),
+                (cc.load, ([0, 1, 2, -3], [1], [4], OPTION), 'slot -3'),
+                (cc.async_save, ([2 ** 70, 0, 1, 2], [1], [4], OPTION), '64 bits'),
+                (cc.save, ([2 ** 64 - 1, 0, 1, 2], [1], [4], OPTION), 'slot'),
+                (cc.save, (pages(0), [2 ** 70], [4], OPTION), '64 bits'),
+                (cc.save, (pages(0), [1], ['4'], OPTION), 'offsets must hold ints'),
+                (cc.exists, (['\ud800'], OPTION), 'hashes must hold ints'),
+                (KvBufferWrapper, (2 ** 64, 5), 'data_ptr'),
+                (self.open(config(model_id='words')).register_kvcache, ([[wrong]],), 'head_size')):
+            with self.subTest(words=words), self.assertRaises(EmsException) as caught:
+                call(*args)
+            self.assertEqual(caught.exception.status_code(), EmsErrorCode.EMS_INVALID_ARGUMENT)
+            self.assertIn(words, caught.exception.message())
+            for pybind in ('incompatible', 'Unable to cast', 'std::', 'INVALID_ARGUMENT'):
+                self.assertNotIn(pybind, caught.exception.message())
+        cc = self.open(config(model_id='words'), layers())
+        self.assertEqual(cc.load(pages(0), [1], [4], CcKvOption(timeout=2 ** 70)).success, 0)
+        self.refuses(cc.load, hashes=[1], chunk_descs=[[(0, -4)]], option=OPTION)
+
     def test_layer_groups_have_chunks_of_their_own(self):
         kvcache = layers(1) + [[NpuTensor((8, 2, 1, 4))]] + layers(1)
         kvcache[1][0].host()[3] = 7

@@ -74,6 +74,16 @@ class PagedRoundTripTest(unittest.TestCase):
             with self.subTest(model=model, order=order, block_tokens=block_tokens):
                 self.round_trip(model, order, block_tokens, blocks, seed)
 
+    def test_negative_slots_are_refused_in_our_own_words(self):
+        array = numpy.zeros((4, 16, 2, 8), numpy.float16)
+        layout = ems.KvLayout([[array]])
+        cache = ems.ContextCache(self.client, model='negative', kv_layout=layout.fingerprint, block_tokens=16)
+        keys = cache.hash_tokens(range(16))
+        for where in ({'slot_mapping': range(-1, 15)}, {'runs': [[(-16, 16)]]}, {'runs': [[(0, -16)]]}, {'runs': [[(0, 2 ** 40)]]}):
+            for call in (cache.load_paged, cache.save_paged):
+                with self.assertRaisesRegex(ems.errors.InvalidArgument, 'makes no sense'):
+                    call(layout, keys, **where)
+
     def test_the_original_interface_moves_the_same_bytes(self):
         random = numpy.random.default_rng(99)
         kv = tensors('mla', 12, 'NHD', random)

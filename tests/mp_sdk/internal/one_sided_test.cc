@@ -206,11 +206,25 @@ TEST_F(WarmTest, ManyKeysAreSettledInOneSweep) {
     gets.push_back({.key = names[i], .into = Room(&rooms[i])});
   }
   left.clear();
-  sided->MultiRead(gets, {}, std::span(lengths).first(gets.size()), &left);
+  const Deadline later = Deadline::After(std::chrono::hours(1));
+  sided->MultiRead(gets, {}, later, std::span(lengths).first(gets.size()), &left);
   EXPECT_THAT(left, ::testing::IsEmpty());
   for (size_t i = 0; i < names.size(); i += 3) {
     EXPECT_EQ(rooms[i].substr(0, *lengths[i]), MakeValue("ns", names[i], 1, 300 + i));
   }
+}
+
+TEST_F(WarmTest, CopyingStopsSoonAfterTheDeadline) {
+  const std::string stored = MakeValue("ns", "key", 1, kMiB);
+  image.Put(0, "key", stored, 9);
+  std::vector<std::string> rooms(12, std::string(stored.size(), '\0'));
+  std::vector<GetItem> gets;
+  for (std::string& room : rooms) gets.push_back({.key = "key", .into = Room(&room)});
+  std::vector<Result<uint64_t>> lengths(gets.size(), Result<uint64_t>(uint64_t{0}));
+  std::vector<uint32_t> left;
+  sided->MultiRead(gets, {}, Deadline::After(0s), lengths, &left);
+  EXPECT_THAT(left, ::testing::ElementsAre(5U, 6U, 7U, 8U, 9U, 10U, 11U)) << "4 MiB, then a look";
+  for (size_t i = 0; i < rooms.size(); ++i) EXPECT_EQ(rooms[i] == stored, i < 5) << i;
 }
 
 TEST_F(WarmTest, AServerThatIsGoneLeavesReadsToTheSocketAtOnce) {

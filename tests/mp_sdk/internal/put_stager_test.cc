@@ -117,6 +117,21 @@ TEST_F(PutStagerTest, LargeCallsAreCopiedMeanwhileAndSayHowFarTheyAre) {
   EXPECT_EQ(progress(batch.items[1]), second.size());
 }
 
+TEST_F(PutStagerTest, CopyingMeanwhileStopsSoonAfterTheDeadline) {
+  batch.deadline = Deadline::After(0s);
+  Add(0, 4 * PutStager::kLookEvery);
+  Add(0, PutStager::kLookEvery);
+  const StagingBuffer buffer = Stage();
+  ASSERT_TRUE(batch.meanwhile);
+  batch.meanwhile();
+  const auto progress = [&](size_t item) {
+    const ConstBytes word = memory->memory().bytes().subspan(batch.items[item].staged_progress);
+    return reinterpret_cast<const std::atomic<uint64_t>*>(word.data())->load();
+  };
+  EXPECT_EQ(progress(0), PutStager::kLookEvery);
+  EXPECT_EQ(progress(1), 0u);
+}
+
 TEST_F(PutStagerTest, PartsAreGathered) {
   const std::string whole = MakeValue("ns", "parts", 1, 50'000);
   const ConstBytes bytes = AsBytes(whole);

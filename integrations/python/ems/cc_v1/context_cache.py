@@ -1,6 +1,6 @@
 """Drop-in surface, second generation: the KV layout is registered once, blocks are prefix hashes and slots."""
 from ems import _ems, tensors
-from ems.cc_types import CcFuture, CcResult, checked, get_result, invalid, is_ready, result_of
+from ems.cc_types import CcFuture, CcResult, checked, get_result, invalid, is_ready, refused, result_of
 
 _KNOWN_KWARGS = {'chunk_descs'}
 
@@ -19,7 +19,8 @@ class ContextCache_v1:  # pylint: disable=invalid-name
         """Tells where KV lies: layers, each a list of tensors [blocks, block size, heads, head size]. Moves nothing.
 
         Layers whose tensors are paged alike form a layer group, in the order in which they come first.
-        store_layer_group_desc says otherwise: lists of layer numbers. The tensors are kept until Ems.shutdown.
+        store_layer_group_desc says otherwise: lists of layer numbers. The tensors and what they store are kept until
+        Ems.shutdown; memory that is let go all the same, or cannot be written, makes a request EMS_INTERNAL_ERROR.
         """
         if not isinstance(kvcache, (list, tuple)) or not kvcache:
             raise invalid('kvcache must be a list of layers, and not empty')
@@ -30,9 +31,10 @@ class ContextCache_v1:  # pylint: disable=invalid-name
             described = [[tensors.paged(tensor) for tensor in layer] for layer in layers]
             groups = _paged_alike(described) if store_layer_group_desc is None else _groups_of(
                 store_layer_group_desc, len(layers))
-            self._layout = _ems.KvLayout(list(zip(groups, described)), layers)
+            kept = [tensors.kept(tensor) for layer in layers for tensor in layer]
+            self._layout = _ems.KvLayout(list(zip(groups, described)), kept)
         except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError, BufferError) as error:
-            raise invalid(f'kvcache: {error}') from error
+            raise invalid(f'kvcache: {refused(error).message()}') from error
 
     def save(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
         return result_of(self._call(self._pool.run_slots, False, slot_mapping, hashes, offsets, option, kwargs))
@@ -53,7 +55,7 @@ class ContextCache_v1:  # pylint: disable=invalid-name
         try:
             success, total, _, _ = self._pool.exists(hashes, timeout, local_only)
         except (TypeError, ValueError, OverflowError) as error:
-            raise invalid(str(error)) from error
+            raise refused(error) from error
         return CcResult(success, total)
 
     def is_ready(self, ccfuture):
@@ -74,7 +76,7 @@ class ContextCache_v1:  # pylint: disable=invalid-name
         try:
             return call(is_load, self._layout, slot_mapping, hashes, offsets, chunk_descs, timeout, local_only)
         except (TypeError, ValueError, OverflowError) as error:
-            raise invalid(str(error)) from error
+            raise refused(error) from error
 
 
 def _refuse_unknown(kwargs, known):

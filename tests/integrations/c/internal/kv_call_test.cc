@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "integrations/c/internal/kv_registration.h"
+
 namespace ems::capi {
 namespace {
 
@@ -41,7 +43,7 @@ class KvCallTest : public ::testing::Test {
     ASSERT_TRUE(hasher.ok() && layout.ok()) << layout.status();
     core_ = std::make_shared<KvCore>(
         std::make_shared<ContextCore>(nullptr, context::ContextCacheOptions{}, *hasher, "x"),
-        *std::move(layout));
+        *std::move(layout), context::PagedOptions());
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i] = static_cast<int64_t>(i);
   }
   Status Refused(KvKind kind, const KvArguments& arguments) {
@@ -57,29 +59,9 @@ class KvCallTest : public ::testing::Test {
   std::array<ems_status, 2> codes_{};
 };
 
-TEST_F(KvCallTest, TensorsBecomeLayersInTheirOrder) {
-  const auto layout = ToKvLayout(tensors_.data(), tensors_.size());
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->layers(), 2u);
-  EXPECT_EQ(layout->BlockBytes(0, 1), 4u * 4u);
-  tensors_[1].layer = 2;
-  ExpectInvalid(ToKvLayout(tensors_.data(), 4).status(), "tensor 1: layer 2 after 1 layers");
-  tensors_[1].layer = 1;
-  tensors_[2].layer = 0;
-  ExpectInvalid(ToKvLayout(tensors_.data(), 4).status(), "tensor 2: layer 0 after 2 layers");
-  tensors_[0].dtype = 7;
-  ExpectInvalid(ToKvLayout(tensors_.data(), 4).status(), "tensor 0: dtype is 7");
-  tensors_[0].dtype = 0;
-  tensors_[0].order = 2;
-  ExpectInvalid(ToKvLayout(tensors_.data(), 4).status(), "tensor 0: order is 2");
-  tensors_[0].data = nullptr;
-  ExpectInvalid(ToKvLayout(tensors_.data(), 4).status(), "tensor 0: data is NULL");
-  ExpectInvalid(ToKvLayout(nullptr, 4).status(), "tensors is NULL");
-  ExpectInvalid(ToKvLayout(tensors_.data(), 0).status(), "count is 0");
-}
-
 TEST_F(KvCallTest, SlotsAreCheckedBeforeAnythingRuns) {
-  KvArguments arguments{keys_.data(), 2, slots_.data(), slots_.size(), nullptr, codes_.data()};
+  ems_kv_slots group{slots_.data(), slots_.size(), nullptr};
+  KvArguments arguments{.blocks = {keys_.data(), 2, &group, 1}, .codes = codes_.data()};
   EXPECT_EQ(Refused(KvKind::kLoad, arguments), OkStatus());
   slots_[200] = 256;
   EXPECT_EQ(Refused(KvKind::kLoad, arguments).code(), StatusCode::kOutOfRange);
@@ -89,14 +71,36 @@ TEST_F(KvCallTest, SlotsAreCheckedBeforeAnythingRuns) {
   slots_[200] = 3;
   EXPECT_EQ(Refused(KvKind::kSave, arguments), OkStatus()) << "reading a slot twice is fine";
   EXPECT_EQ(Refused(KvKind::kLoad, arguments).code(), StatusCode::kInvalidArgument);
-  arguments.slot_count = 255;
+  group.slot_count = 255;
   ExpectInvalid(Refused(KvKind::kSave, arguments), "slot_count is 255: 256 to 256");
-  arguments.slots = nullptr;
+  group.slots = nullptr;
   ExpectInvalid(Refused(KvKind::kSave, arguments), "slots is NULL");
-  arguments.count = 0;
+  arguments.phase = 3;
+  ExpectInvalid(Refused(KvKind::kSave, arguments), "phase is 3");
+  arguments.blocks.group_count = 2;
+  ExpectInvalid(Refused(KvKind::kSave, arguments), "group_count is 2: 1 to 1");
+  arguments.blocks.groups = nullptr;
+  ExpectInvalid(Refused(KvKind::kSave, arguments), "groups is NULL");
+  arguments.blocks.count = 0;
   ExpectInvalid(Refused(KvKind::kSave, arguments), "count is 0");
-  arguments.keys = nullptr;
+  arguments.blocks.count = SIZE_MAX;
+  ExpectInvalid(Refused(KvKind::kSave, arguments), "1 to 65536");
+  arguments.blocks.keys = nullptr;
   ExpectInvalid(Refused(KvKind::kSave, arguments), "keys is NULL");
+}
+
+TEST_F(KvCallTest, TokensSayHowManySlotsAreABlocks) {
+  std::array<uint32_t, 2> tokens{100, 28};
+  ems_kv_slots group{slots_.data(), 128, tokens.data()};
+  const KvArguments arguments{.blocks = {keys_.data(), 2, &group, 1}, .codes = codes_.data()};
+  EXPECT_EQ(Refused(KvKind::kLoad, arguments), OkStatus());
+  tokens[1] = 29;
+  ExpectInvalid(Refused(KvKind::kLoad, arguments), "slot_count is 128: 129 to 129");
+  EXPECT_THAT(codes_, Each(EMS_INVALID_ARGUMENT));
+  tokens = {UINT32_MAX, UINT32_MAX};
+  ExpectInvalid(Refused(KvKind::kLoad, arguments), "slot_count is 128");
+  tokens = {128, 0};
+  ExpectInvalid(Refused(KvKind::kLoad, arguments), "block 1");  // without any token
 }
 
 }  // namespace

@@ -1,0 +1,220 @@
+// What must hold: a block comes from DRAM, the SSD or the source, in this order; what does not
+// match its digest, or whose slot is another server's, becomes visible to nobody.
+#include "mp_server/block_puller.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "common/sha256.h"
+
+namespace ems::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr NamespaceRef kNs{NamespaceId(1), 3};
+constexpr uint64_t kBytes = 300'000;
+
+// One file of kBytes bytes.
+class OneFile final : public model::WeightSource {
+ public:
+  Result<std::vector<model::SourceFile>> List(Deadline) override {
+    return std::vector<model::SourceFile>();
+  }
+  Status Read(const model::SourceFile& file, uint64_t offset, MutableBytes into,
+              Deadline) override {
+    ++reads;
+    EXPECT_EQ(file.path, "w");
+    EXPECT_EQ(file.tag, "t");
+    if (!fault.ok()) return fault;
+    std::memcpy(into.data(), content.data() + offset, into.size());
+    return OkStatus();
+  }
+  model::SourceCounters counters() const override { return {}; }
+
+  std::string content = std::string(kBytes, 'c');
+  Status fault;
+  int reads = 0;
+};
+
+class BlockPullerTest : public ::testing::Test {
+ protected:
+  BlockPullerTest()
+      : folder_(fmt::format("{}ems_block_{}_{}", ::testing::TempDir(), ::getpid(),
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    auto manifest = std::make_shared<model::Manifest>();
+    manifest->model = "m";
+    manifest->files = {{"w", kBytes, "t"}};
+    manifest->blocks = {{0, 0, kBytes, {}}};
+    task_.manifest = manifest;
+    task_.ns = kNs;
+    task_.slot = SlotId(5);
+    task_.job = 1;
+    SegmentPool::Options pool;
+    pool.bytes = 16 * kMiB;
+    pool.segment_bytes = 2 * kMiB;
+    pool.huge_pages = HugePages::kOff;
+    pool_ = std::make_unique<SegmentPool>(pool);
+    EXPECT_TRUE(pool_->WaitReady(pool.bytes, Deadline::After(seconds(20))).ok());
+    dram_ = std::make_unique<ObjectStore>(
+        ObjectStore::Options{.pool = pool_.get(), .another_tier = true});
+    ssd::TierOptions tier;
+    tier.folder = folder_;
+    tier.capacity_bytes = 64 * kMiB;
+    tier.region_bytes = 8 * kMiB;
+    tier.dirty_bytes_max = 8 * kMiB;
+    tier_ = ssd::SsdTier::Open(tier);
+    store_ = std::make_unique<TieredStore>(dram_.get(), tier_.get());
+    NamespaceTable table;
+    table.version = 1;
+    NamespaceInfo info;
+    info.ref = kNs;
+    info.name = "models";
+    table.by_id[kNs.id] = info;
+    store_->SetNamespaces(table, 1.0);
+    puller_.emplace(store_.get(), &ownership_, &stop_);
+    ownership_.SetSelf(NodeId(1));
+    Own(1);
+    ownership_.RenewLease(Clock::System().Now() + seconds(100));
+  }
+  ~BlockPullerTest() override {
+    tier_.reset();
+    store_.reset();
+    dram_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  // All slots belong to `owner` in the next view.
+  void Own(uint32_t owner) {
+    SlotTable slots;
+    for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(owner));
+    std::vector<NodeInfo> nodes(2);
+    nodes[0].id = NodeId(1);
+    nodes[1].id = NodeId(2);
+    const ViewVersion version(1, ++epoch_);
+    store_->SetOwnedSlots(version,
+                          ownership_.Install(**DhtView::Make(version, nodes, slots, false)));
+  }
+  Result<BlockPuller::Pulled> Pull() { return puller_->Pull(task_, &source_, buffer_); }
+  std::string Key() const {
+    Sha256 sha256;
+    return model::BlockKey(sha256.Digest(AsBytes(source_.content)));
+  }
+  std::string Stored() {
+    const ObjectPin pin = dram_->Get(kNs, Key(), false);
+    return pin ? std::string(AsText(pin.value())) : std::string();
+  }
+
+  const std::string folder_;
+  ModelPull::Task task_;
+  std::unique_ptr<SegmentPool> pool_;
+  std::unique_ptr<ObjectStore> dram_;
+  std::unique_ptr<ssd::SsdTier> tier_;
+  std::unique_ptr<TieredStore> store_;
+  Ownership ownership_{&Clock::System()};
+  uint64_t epoch_ = 0;
+  StopFlag stop_;
+  std::optional<BlockPuller> puller_;
+  OneFile source_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kBytes);
+};
+
+TEST_F(BlockPullerTest, ComesFromTheSourceOnceThenFromDram) {
+  const auto first = Pull();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->ours);
+  EXPECT_EQ(first->outcome.source_bytes, kBytes);
+  EXPECT_FALSE(first->outcome.shared);
+  EXPECT_EQ(Stored(), source_.content);
+  task_.digest = first->outcome.digest;
+  const auto second = Pull();
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->outcome.source_bytes, 0U);
+  EXPECT_EQ(source_.reads, 1);
+}
+
+TEST_F(BlockPullerTest, EqualBytesOfAnotherVersionAreReadAndNotStoredAgain) {
+  ASSERT_TRUE(Pull().ok());
+  const auto other = Pull();
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other->outcome.source_bytes, kBytes);
+  EXPECT_TRUE(other->outcome.shared);
+}
+
+TEST_F(BlockPullerTest, ComesBackFromTheSsd) {
+  const auto first = Pull();
+  ASSERT_TRUE(first.ok()) << first.status();
+  StopFlag never;
+  const Deadline deadline = Deadline::After(seconds(20));
+  while (!store_->OnSsd(kNs, Key()) && !deadline.Passed()) never.WaitFor(milliseconds(2));
+  while (dram_->Remove(kNs, Key())) {
+  }
+  ASSERT_EQ(Stored(), "");
+  task_.digest = first->outcome.digest;
+  task_.pin = true;
+  const auto back = Pull();
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->outcome.promoted_bytes, kBytes);
+  EXPECT_EQ(back->outcome.source_bytes, 0U);
+  EXPECT_TRUE(static_cast<bool>(back->outcome.pin));
+  EXPECT_EQ(Stored(), source_.content);
+}
+
+TEST_F(BlockPullerTest, OtherBytesThanBeforeAreRefusedAndNotStored) {
+  Sha256 sha256;
+  task_.digest = sha256.Digest(AsBytes("what it was"));
+  const auto pulled = Pull();
+  EXPECT_EQ(pulled.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(pulled.status())), HasSubstr("source has changed"));
+  EXPECT_EQ(Stored(), "");
+}
+
+TEST_F(BlockPullerTest, ErrorsOfTheSourceAreItsCallers) {
+  source_.fault = Error(StatusCode::kPermissionDenied, "403");
+  EXPECT_EQ(Pull().status(), source_.fault);
+}
+
+TEST_F(BlockPullerTest, ABlockOfAnotherServerIsNotRead) {
+  Own(2);
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(source_.reads, 0);
+}
+
+TEST_F(BlockPullerTest, WithoutALeaseNothingIsStored) {
+  ownership_.Revoke();
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(Stored(), "");
+}
+
+TEST_F(BlockPullerTest, StoppingEndsAWaitForRoom) {
+  // All of the pool, pinned.
+  std::vector<ObjectPin> pins;
+  for (int i = 0; i < 100; ++i) {
+    auto reserved = dram_->Reserve(kNs, SlotId(5), std::to_string(i), 256 * kKiB);
+    if (!reserved.ok()) break;
+    std::memset(reserved->value().data(), i, reserved->value().size());
+    std::vector<uint64_t> sums(PieceCount(reserved->value().size()));
+    HashPieces(reserved->value(), reserved->piece_sums());
+    const uint64_t sum = CombinePieces(reserved->piece_sums().first(sums.size()));
+    bool stored = false;
+    ObjectPin pin;
+    ASSERT_TRUE(ObjectStore::Publish(*std::move(reserved), sum, {.pin = &pin}, &stored).ok());
+    pins.push_back(std::move(pin));
+  }
+  Thread stopper("stopper", [this] {
+    stop_.WaitFor(milliseconds(50));
+    stop_.Set();
+  });
+  EXPECT_EQ(Pull().status().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace ems::server

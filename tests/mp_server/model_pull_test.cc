@@ -1,0 +1,231 @@
+// What must hold: this server's blocks are given out once a job and a view, what is learned is told
+// until it has arrived, and pins come and go with the version's.
+#include "mp_server/model_pull.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "mp_controller/view/slot_table.h"
+#include "proto/model.pb.h"
+
+namespace ems::server {
+namespace {
+
+using model::BlockDigest;
+using model::Manifest;
+
+constexpr NamespaceRef kNs{NamespaceId(3), 1};
+constexpr uint32_t kBlocks = 40;
+
+std::shared_ptr<const Manifest> Sample() {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->files = {{"w", kBlocks * 10, "t"}};
+  for (uint32_t i = 0; i < kBlocks; ++i)
+    manifest->blocks.push_back({0, i * uint64_t{10}, 10, {static_cast<std::byte>(i)}});
+  return manifest;
+}
+
+// Every slot, or those of every second block.
+std::bitset<kSlotCount> Slots(bool half) {
+  std::bitset<kSlotCount> owned;
+  const auto manifest = Sample();
+  for (uint32_t i = 0; i < kBlocks; i += half ? 2 : 1)
+    owned.set(SlotOf(kNs.id, model::RouteKey(manifest->blocks[i].route)).value());
+  return owned;
+}
+
+v1::ModelStatus Status(uint64_t job, bool running, bool pinned = false) {
+  v1::ModelStatus status;
+  status.set_pinned(pinned);
+  status.mutable_job()->set_number(job);
+  status.mutable_job()->set_state(running ? v1::PULL_RUNNING : v1::PULL_DONE);
+  return status;
+}
+
+BlockDigest Digest(uint32_t block) {
+  BlockDigest digest{};
+  digest[0] = static_cast<std::byte>(block);
+  return digest;
+}
+
+ModelPull::Outcome FromSource(uint32_t block) {
+  ModelPull::Outcome outcome;
+  outcome.digest = Digest(block);
+  outcome.source_bytes = 10;
+  return outcome;
+}
+
+std::vector<ModelPull::Task> TakeAll(ModelPull* pull) {
+  std::vector<ModelPull::Task> tasks;
+  while (auto task = pull->Next()) tasks.push_back(*std::move(task));
+  return tasks;
+}
+
+v1::ReportPullRequest Report(ModelPull* pull) {
+  v1::ReportPullRequest report;
+  pull->FillReport(&report);
+  return report;
+}
+
+TEST(ModelPullTest, GivesOutItsOwnBlocksOnceAndSaysWhenItHasFinished) {
+  ModelPull pull(7, Sample());
+  EXPECT_TRUE(pull.Follow(Status(1, true)).empty());
+  EXPECT_FALSE(pull.Next()) << "which blocks are its own is not known yet";
+  EXPECT_FALSE(pull.finished());
+  pull.SetOwned(ViewVersion(1, 5), kNs, Slots(true));
+  const auto tasks = TakeAll(&pull);
+  std::set<uint32_t> blocks;
+  for (const auto& task : tasks) {
+    EXPECT_TRUE(Slots(true)[task.slot.value()]);
+    EXPECT_EQ(task.ns, kNs);
+    EXPECT_FALSE(task.digest);
+    blocks.insert(task.block);
+  }
+  EXPECT_EQ(blocks.size(), tasks.size());
+  EXPECT_GE(blocks.size(), kBlocks / 2);
+  for (const auto& task : tasks) {
+    EXPECT_FALSE(pull.finished());
+    pull.Done(task, FromSource(task.block));
+  }
+  EXPECT_TRUE(pull.finished());
+  EXPECT_TRUE(pull.has_news());
+  const auto report = Report(&pull);
+  EXPECT_EQ(report.model_id(), 7U);
+  EXPECT_EQ(report.job(), 1U);
+  EXPECT_EQ(report.epoch(), 5U);
+  EXPECT_TRUE(report.finished());
+  EXPECT_EQ(report.blocks_done(), tasks.size());
+  EXPECT_EQ(report.bytes_done(), 10 * tasks.size());
+  EXPECT_EQ(report.source_bytes(), 10 * tasks.size());
+  EXPECT_EQ(report.blocks_size(), static_cast<int>(tasks.size()));
+  EXPECT_FALSE(pull.has_news());
+}
+
+TEST(ModelPullTest, DigestsGoAgainUntilTheyHaveArrived) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto task = *pull.Next();
+  pull.Done(task, FromSource(task.block));
+  const auto lost = Report(&pull);
+  ASSERT_EQ(lost.blocks_size(), 1);
+  pull.ReportFailed(lost);
+  EXPECT_TRUE(pull.has_news());
+  const auto again = Report(&pull);
+  ASSERT_EQ(again.blocks_size(), 1);
+  EXPECT_EQ(again.digests(), lost.digests());
+}
+
+TEST(ModelPullTest, KnownDigestsGoAlongAndAreNoNews) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.Learn(0, Digest(0));
+  pull.Learn(kBlocks, Digest(1));  // of nothing
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto task = *pull.Next();
+  ASSERT_EQ(task.block, 0U);
+  EXPECT_EQ(task.digest, Digest(0));
+  pull.Done(task, FromSource(0));
+  EXPECT_EQ(Report(&pull).blocks_size(), 0);
+}
+
+TEST(ModelPullTest, AnotherViewIsLookedAtAnewWhatIsUnderWayOnce) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(true));
+  auto tasks = TakeAll(&pull);
+  const auto busy = tasks.back();
+  tasks.pop_back();
+  for (const auto& task : tasks) pull.Done(task, FromSource(task.block));
+  pull.SetOwned(ViewVersion(1, 2), kNs, Slots(false));
+  EXPECT_FALSE(pull.finished());
+  auto again = TakeAll(&pull);
+  EXPECT_EQ(again.size(), kBlocks - 1) << "all but what a worker is busy with";
+  for (const auto& task : again) {
+    EXPECT_NE(task.block, busy.block);
+    ModelPull::Outcome there;  // in DRAM already
+    there.digest = Digest(task.block);
+    pull.Done(task, std::move(there));
+  }
+  EXPECT_FALSE(pull.finished());
+  pull.Done(busy, FromSource(busy.block));
+  EXPECT_TRUE(pull.finished());
+  EXPECT_EQ(Report(&pull).source_bytes(), 10 * (tasks.size() + 1)) << "each was read once";
+}
+
+TEST(ModelPullTest, WhatIsGivenBackComesAgain) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto first = *pull.Next();
+  const auto second = *pull.Next();
+  pull.GiveBack(first);
+  EXPECT_EQ(pull.Next()->block, first.block);
+  EXPECT_EQ(pull.Next()->block, second.block + 1);
+}
+
+// Cancelled and asked for again: the worker of the first one comes back to another.
+TEST(ModelPullTest, AWorkerOfAPullBeforeCountsForWhatItLearned) {
+  ModelPull before(7, Sample());
+  before.Follow(Status(1, true));
+  before.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto old = *before.Next();
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(2, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Done(old, FromSource(old.block));
+  pull.GiveBack(old);
+  const auto tasks = TakeAll(&pull);
+  ASSERT_EQ(tasks.size(), kBlocks);
+  EXPECT_EQ(tasks[0].digest, Digest(old.block)) << "it is known now what it must be";
+  pull.Done(tasks[0], FromSource(tasks[0].block));
+  pull.Done(old, FromSource(old.block));
+  for (const auto& task : tasks) {
+    EXPECT_FALSE(pull.finished());
+    if (task.block != old.block) pull.Done(task, FromSource(task.block));
+  }
+  EXPECT_TRUE(pull.finished());
+}
+
+TEST(ModelPullTest, AFailureStopsTheJobAndTheNextOneBeginsAnew) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto task = *pull.Next();
+  const auto other = *pull.Next();
+  pull.Fail(task, Error(StatusCode::kNotFound, "gone"));
+  EXPECT_FALSE(pull.Next());
+  pull.Fail(other, Error(StatusCode::kUnavailable, "later"));
+  const auto report = Report(&pull);
+  EXPECT_EQ(report.error(), "gone") << "the first reason";
+  EXPECT_EQ(report.error_code(), static_cast<uint32_t>(StatusCode::kNotFound));
+  EXPECT_FALSE(report.finished());
+  pull.Follow(Status(1, false));
+  pull.Follow(Status(2, true));
+  EXPECT_TRUE(pull.has_news());
+  EXPECT_EQ(TakeAll(&pull).size(), kBlocks);
+  pull.Fail(task, Error(StatusCode::kNotFound, "of the job before"));
+  EXPECT_TRUE(pull.error().ok());
+}
+
+TEST(ModelPullTest, WithoutAJobAndAPinThereIsNothingToDo) {
+  ModelPull pull(7, Sample());
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Follow(Status(1, false));
+  EXPECT_FALSE(pull.Next());
+  pull.Follow(Status(1, false, true));
+  const auto task = *pull.Next();
+  EXPECT_TRUE(task.pin);
+  pull.Done(task, FromSource(task.block));
+  EXPECT_FALSE(pull.finished()) << "it could not be pinned: it is to be done again";
+  EXPECT_EQ(pull.Next()->block, task.block);
+  pull.Fail(task, Error(StatusCode::kUnavailable, "source down"));
+  EXPECT_FALSE(pull.Next());
+  pull.Retry();
+  EXPECT_TRUE(pull.Next()) << "what is pinned is tried again";
+}
+
+}  // namespace
+}  // namespace ems::server
