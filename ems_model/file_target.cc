@@ -89,7 +89,10 @@ Status FileTarget::Begin(std::span<const LoadFile> files) {
     file.part = file.path + ".part";
     file.size = wanted.bytes;
     file.left = wanted.bytes;
-    EMS_RETURN_IF_ERROR(Open(&file));
+    if (Status opened = Open(&file); !opened.ok()) {
+      files_.clear();
+      return opened;
+    }
   }
   return OkStatus();
 }

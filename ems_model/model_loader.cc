@@ -26,19 +26,9 @@ constexpr Duration kCatalogTimeout = seconds(2);  // beyond the wait that was as
 // sign of life any more.
 constexpr uint64_t kJobsThatCount = 3;
 
-// The source itself said no, so it would here, too.
-bool IsOfSource(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kNotFound:
-    case StatusCode::kPermissionDenied:
-    case StatusCode::kUnauthenticated:
-    case StatusCode::kFailedPrecondition:
-    case StatusCode::kInvalidArgument:
-      return true;
-    default:
-      return false;
-  }
-}
+// The source is not what it was, wherever it is read. That servers cannot reach it, may not read it
+// or have no keys says nothing about this process.
+bool IsOfSource(const Status& status) { return status.code() == StatusCode::kFailedPrecondition; }
 
 bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
@@ -134,6 +124,7 @@ struct ModelLoader::Run {
   bool direct = false;     // the pool is not waited for any more
   bool polled = false;
   Status silence;  // of the controller, since its last answer
+  Status detour;   // why blocks were read from the source
   TimePoint last_news = Clock::System().Now();
   uint64_t arrivals = 0, job_bytes = 0;
 };
@@ -201,6 +192,7 @@ void ModelLoader::Run::CatalogFailed(const Status& status) {
 void ModelLoader::Run::GoDirect(const Status& why) {
   direct = true;
   if (!options.fallback_to_source) return queue.Fail(why);
+  if (detour.ok()) detour = why;
   queue.GoDirect();
 }
 
@@ -234,6 +226,11 @@ void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   job_bytes = job.bytes_done;
   if (state.waiting() == 0 || now - last_news < options.pool_patience) return;
   if (!options.fallback_to_source) return;  // the deadline decides
+  if (detour.ok()) {
+    detour = !state.trouble.ok() ? state.trouble
+             : !silence.ok()     ? silence
+                                 : Error(StatusCode::kUnavailable, "nothing came from the pool");
+  }
   queue.GoDirect();
 }
 
@@ -286,7 +283,9 @@ Status ModelLoader::Run::Go() {
     if (options.on_progress) options.on_progress({reader.counts().bytes.load(), bytes});
   }
   for (Thread& thread : readers) thread.Join();
-  return queue.state().error;
+  const Status error = queue.state().error;
+  if (error.ok() || detour.ok() || error == detour) return error;
+  return Error(error.code(), "{} (from the pool: {})", Message(error), Message(detour));
 }
 
 ModelLoader::ModelLoader(Parts parts, LoadOptions options)
@@ -318,6 +317,7 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
   stats->misses += counts.misses.load();
   stats->jobs += run.jobs;
   stats->waiting += run.queue.waiting();
+  if (!run.detour.ok()) stats->detour = run.detour;
   return status;
 }
 

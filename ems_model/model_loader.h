@@ -51,6 +51,7 @@ struct LoadStats {
   uint64_t jobs = 0;    // begun or joined
   Duration elapsed{0};
   Duration waiting{0};  // of it, with nothing to read
+  Status detour;        // why blocks were read from the source; OK: none were, or they were damaged
 
   uint64_t pool_bytes() const { return dram_bytes + ssd_bytes; }
 };

@@ -13,8 +13,8 @@ class ModelRef;
 namespace ems::model {
 
 struct ModelName {
-  std::string model;    // as CheckModelName
-  std::string version;  // as CheckVersionName; empty: the version that was added last
+  std::string model;      // as CheckModelName
+  std::string version{};  // as CheckVersionName; empty: the version that was added last
   friend bool operator==(const ModelName&, const ModelName&) = default;
 
   // Errors: kInvalidArgument  a model or version that cannot be
