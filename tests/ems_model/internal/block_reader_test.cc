@@ -70,7 +70,9 @@ TEST_P(BlockReaderTest, TheWantedBytesAndNoOthersArrive) {
       const Result<LoadStats> stats = model.Load(&target);
       ASSERT_TRUE(stats.ok()) << stats.status();
       EXPECT_TRUE(target.memory == expected);
-      EXPECT_EQ(model.pool.ranges_read > 0, from_pool && GetParam().by_ranges);
+      if (from_pool) {
+        EXPECT_EQ(model.pool.ranges_read > 0, GetParam().by_ranges);
+      }
     }
   }
 }
