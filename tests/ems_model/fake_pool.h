@@ -61,7 +61,12 @@ class FakePool final : public BlockPool {
     }
     return results;
   }
+  Status Probe(std::span<const BlockRoute>, Duration) override {
+    ++probes;
+    return gate ? gate("probe") : OkStatus();
+  }
   std::atomic<int> ranges_read{0};
+  std::atomic<int> probes{0};
 
  private:
   Result<std::string> Find(std::string_view key) {
