@@ -99,7 +99,7 @@ struct ModelLoader::Run {
 
   Status Go();
   Result<WeightSource*> Source();
-  // Asks for digests, at most `wait` long.
+  // Asks for all digests that are new; waits for one for `wait` at most.
   void Poll(Duration wait);
   void Learn(const DigestNews& news);
   void StartJob();
@@ -163,14 +163,17 @@ void ModelLoader::Run::Learn(const DigestNews& news) {
 }
 
 void ModelLoader::Run::Poll(Duration wait) {
-  const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
   next_poll = Clock::System().Now() + kNewsWait / 2;
-  const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
-  if (!news.ok()) return CatalogFailed(news.status());
-  silence = OkStatus();
+  for (bool more = true; more; wait = Duration(0)) {
+    const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
+    const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
+    if (!news.ok()) return CatalogFailed(news.status());
+    silence = OkStatus();
+    job = news->job;
+    Learn(*news);
+    more = !news->digests.empty() && loader->since_ < news->known;
+  }
   polled = true;
-  job = news->job;
-  Learn(*news);
 }
 
 void ModelLoader::Run::StartJob() {

@@ -64,6 +64,16 @@ TEST(ModelLoaderTest, WhatIsInThePoolComesWithoutAJobOrTheSource) {
   EXPECT_EQ(model.opened, 0);
 }
 
+TEST(ModelLoaderTest, DigestsThatTakeSeveralAnswersBeginNoJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.catalog.page = 2;
+  HostTarget target;
+  ASSERT_TRUE(model.Load(&target).ok());
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 0);
+}
+
 TEST(ModelLoaderTest, BytesFromTheSsdAreCountedApart) {
   FakeModel model(SmallModel());
   model.BringAll();
