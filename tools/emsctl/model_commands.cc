@@ -150,8 +150,11 @@ int RunAdd(const Context& context, const Flags& flags) {
   if (!name || !block.ok() || !rate.ok()) return kExitUsage;
   std::string url = flags.url;
   // Servers have another working folder.
-  if (url.find("://") == std::string::npos)
-    url = std::filesystem::absolute(url).lexically_normal().string();
+  if (url.find("://") == std::string::npos) {
+    std::error_code error;
+    url = std::filesystem::absolute(url, error).lexically_normal().string();
+    if (error) return Complain(fmt::format("{}: {}", flags.url, error.message()));
+  }
   const auto cache = Open(context, flags, url);
   if (!cache.ok()) return Failed("add", flags, cache.status());
   const model::AddOptions options{.block_bytes = *block,
