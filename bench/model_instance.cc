@@ -132,6 +132,7 @@ Status ReadSource(const std::string& url, MutableBytes into) {
   std::atomic<size_t> next{0};
   std::vector<Status> ends(kReaders);
   std::vector<Thread> readers;
+  readers.reserve(kReaders);
   for (Status& end : ends) {
     readers.emplace_back("read", [&pieces, &next, &end, &source, deadline] {
       for (size_t i = next++; i < pieces.size() && end.ok(); i = next++)
@@ -227,11 +228,11 @@ std::string DoLoad(Loader* loader, std::istringstream* words, std::unique_ptr<Me
 std::string DoCopy(uint64_t bytes) {
   const Memory from(bytes), to(bytes);
   if (!from.valid() || !to.valid()) return "error no memory\n";
-  std::vector<double> rounds;
-  for (int i = 0; i < 5; ++i) {
+  std::vector<double> rounds(5);
+  for (double& round : rounds) {
     const TimePoint begin = Clock::System().Now();
     std::memcpy(to.bytes().data(), from.bytes().data(), bytes);
-    rounds.push_back(Seconds(Clock::System().Now() - begin));
+    round = Seconds(Clock::System().Now() - begin);
   }
   std::ranges::sort(rounds);
   return fmt::format("ok {}\n", rounds[2]);
@@ -263,6 +264,7 @@ Result<std::unique_ptr<ModelInstance>> ModelInstance::Start(ModelStrategy strate
       "ems-bench",    "model-instance", "--strategy",  std::string(StrategyName(strategy)),
       "--controller", controller,       "--namespace", name_space};
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = ::getpid();

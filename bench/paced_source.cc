@@ -22,7 +22,7 @@ namespace ems::bench {
 namespace {
 
 constexpr uint64_t kPieceBytes = 64 * kKiB;
-constexpr size_t kRequestBytesMax = 16 * 1024;
+constexpr size_t kRequestBytesMax = 16 * kKiB;
 constexpr int kPollMs = 100;
 
 bool SendAll(int fd, std::string_view bytes) {

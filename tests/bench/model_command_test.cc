@@ -50,7 +50,8 @@ TEST_F(ModelCommandTest, MeasuresAllStrategiesAndTidiesUp) {
   ASSERT_TRUE(json.is_object());
   ASSERT_EQ(json["strategies"].size(), 3U);
   const auto model = json["model_bytes"].get<uint64_t>();
-  for (const int alone : {0, 1}) {  // each instance reads the index of the shards besides
+  for (const size_t alone :
+       {size_t{0}, size_t{1}}) {  // each instance reads the index of the shards besides
     const auto bytes = json["strategies"][alone]["source_bytes"].get<uint64_t>();
     EXPECT_GE(bytes, 3 * model);
     EXPECT_LE(bytes, 3 * model + 10'000);
