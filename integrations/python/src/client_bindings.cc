@@ -138,11 +138,13 @@ void BindMemory(py::module_& module) {
       .def("__len__", [](const PyView& self) { return self.view.size_bytes(); })
       .def_property_readonly("mapped", [](const PyView& self) { return self.view.mapped(); })
       .def("verify",
-           [](const PyView& self) {
+           [](PyView& self) {
+             ++self.exports;  // another thread may not let go of what is being read
              const Status status = [&] {
                const GilRelease free;
                return self.view.Verify();
              }();
+             --self.exports;
              RaiseIfError(status);
            })
       .def("release", [](PyView& self) {

@@ -151,6 +151,23 @@ class ClientTest(unittest.TestCase):
         view.release()
         self.assertEqual(len(view), 0)
 
+    def test_a_view_is_held_while_another_thread_verifies_it(self):
+        self.client.put('verified', bytes(32 << 20), timeout=10)
+        for _ in range(200):
+            view = self.client.view('verified', timeout=10)
+            begins = threading.Event()
+            thread = threading.Thread(target=lambda: (begins.set(), view.verify()))
+            thread.start()
+            begins.wait()
+            try:
+                view.release()
+            except BufferError:
+                thread.join()
+                view.release()
+                return
+            thread.join()
+        self.fail('it was let go each time, under the eyes of verify()')
+
     def test_staging_memory_can_be_put(self):
         staged = self.client.allocate(10000)
         numpy.frombuffer(staged, numpy.uint8)[:] = 9
