@@ -121,7 +121,7 @@ def libems_dev(build, root, version):
     sources = os.path.join(SOURCE_DIR, 'integrations', 'c')
     place(os.path.join(sources, 'ems.h'), os.path.join(root, 'usr', 'include', 'ems.h'))
     link(root, f'usr/lib/{MULTIARCH}/libems.so', 'libems.so.0')
-    values = {'CMAKE_INSTALL_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',
+    values = {'EMS_PC_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',
               'CMAKE_INSTALL_INCLUDEDIR': 'include', 'PROJECT_VERSION': version}
     with open(os.path.join(sources, 'ems.pc.in'), encoding='utf-8') as file:
         text = re.sub(r'@(\w+)@', lambda match: values[match.group(1)], file.read())
