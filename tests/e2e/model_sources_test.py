@@ -166,7 +166,7 @@ class SourcesTest(unittest.TestCase):
         self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
         proxy.reset()
         proxy.fault = lambda path, number: ('stall',)
-        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 2), '2', seconds=4)
+        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 2), f'0 B of', seconds=4)
         self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 2), self.name, seconds=4)
         self.assertEqual(self.cluster.emsctl('model', 'cancel', self.name).code, 0)
         # Others do not wait for it.
