@@ -213,12 +213,12 @@ Result<ModelInfo> ModelCache::Add(const ModelName& name, const std::string& url,
                                   const AddOptions& options, Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckModelName(name.model));
   EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
-  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source,
-                       impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0},
-                                   options.files));
-  EMS_ASSIGN_OR_RETURN(const Manifest manifest,
-                       MakeManifest(source.get(), url, name, impl_->options.name_space, options,
-                                    deadline));
+  EMS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WeightSource> source,
+      impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0}, options.files));
+  EMS_ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      MakeManifest(source.get(), url, name, impl_->options.name_space, options, deadline));
   EMS_RETURN_IF_ERROR(impl_->MakeNamespace(deadline));
   v1::ModelManifest proto;
   ToProto(manifest, &proto);
@@ -258,8 +258,10 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
   };
   std::vector<uint32_t> known;
   for (uint32_t i = 0; i < digests.size(); ++i) {
-    if (digests[i]) known.push_back(i);
-    else count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
+    if (digests[i])
+      known.push_back(i);
+    else
+      count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
   }
   for (size_t first = 0; first < known.size(); first += kStatBatch) {
     const size_t size = std::min(kStatBatch, known.size() - first);
@@ -269,8 +271,8 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
       keys[i] = BlockKey(*digests[known[first + i]]);
       items[i] = {.key = keys[i], .route_key = RouteKey(manifest.blocks[known[first + i]].route)};
     }
-    const Duration timeout = std::clamp<Duration>(deadline.Remaining(),
-                                                  std::chrono::milliseconds(1), kStatTimeout);
+    const Duration timeout =
+        std::clamp<Duration>(deadline.Remaining(), std::chrono::milliseconds(1), kStatTimeout);
     const auto stats = pool->MultiStat(items, {.touch = false, .timeout = timeout});
     for (size_t i = 0; i < size; ++i) {
       const uint64_t bytes = manifest.blocks[known[first + i]].bytes;
@@ -316,10 +318,11 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
   while (progress.info.job.state == JobState::kRunning) {
     if (on_progress) on_progress(progress);
     if (deadline.Passed()) {
-      return Error(StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
-                   FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
-                   std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed)
-                       .count());
+      return Error(
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job goes on, from {}", text,
+          FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
+          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count(),
+          progress.info.source.url);
     }
     v1::ListModelsReply reply;
     const Duration wait = std::min(kProgressWait, deadline.Remaining());
@@ -372,8 +375,7 @@ Status ModelCache::Remove(const ModelName& name, Deadline deadline) {
 
 Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
                                    const LoadOptions& options, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const ModelInfo info,
-                       impl_->Ask(&ModelsClient::Use, name, deadline));
+  EMS_ASSIGN_OR_RETURN(const ModelInfo info, impl_->Ask(&ModelsClient::Use, name, deadline));
   EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(info.id, deadline));
   ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
   ControllerCatalog catalog(&impl_->models, info.id);
