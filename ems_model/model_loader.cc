@@ -257,6 +257,7 @@ Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
     text += fmt::format("; job {} is {} at {}", job.number, JobStateName(job.state),
                         FormatBytes(job.bytes_done));
   }
+  text += fmt::format("; the source is {}", loader->parts_.manifest->source.url);
   if (!silence.ok()) text += fmt::format("; {}", Message(silence));
   if (!state.trouble.ok()) text += fmt::format("; {}", Message(state.trouble));
   return Error(StatusCode::kDeadlineExceeded, "{}", text);

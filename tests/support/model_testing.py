@@ -9,8 +9,6 @@ import http.client
 import http.server
 import json
 import os
-import random
-import re
 import shutil
 import signal
 import socket
@@ -20,11 +18,10 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'ems_model', 'source'))
-from source_testing import free_port, running, wait_for_port  # noqa: E402
+from source_testing import free_port, random_bytes, running, wait_for_port  # noqa: E402
 
 BIN = os.environ.get('EMS_BIN', os.path.join(HERE, '..', '..', 'build', 'release', 'bin'))
 NODE_MODULES = os.path.join(HERE, '..', 'node_modules')
@@ -44,10 +41,6 @@ def wait_until(condition, what, seconds=20.0):
         if time.monotonic() > end:
             raise AssertionError(f'after {seconds} s: no {what}')
         pause.wait(0.01)
-
-
-def random_bytes(count, seed):
-    return random.Random(seed).randbytes(count)
 
 
 def safetensors(tensors):
@@ -118,6 +111,12 @@ class Call:
             raise AssertionError(f'hangs: {self.process.args}, {self.process.communicate()}') from None
         return Answer(self.process.returncode, out, err, time.monotonic() - self._begin)
 
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
 
 class Cluster:
     """A controller and some servers in a folder of their own, ended by pid."""
@@ -136,7 +135,7 @@ class Cluster:
         self._server = {'dram.bytes': '256MiB', 'models.file_root': self.models,
                         'models.credentials_file': self.credentials, **(server or {})}
         self._controller = {**self.CONTROLLER, **(controller or {})}
-        self.processes, self.ready = {}, {}
+        self.processes, self.ready, self.calls = {}, {}, []
         self._count = servers
         try:
             self._start_all()
@@ -153,13 +152,12 @@ class Cluster:
         self.wait_for_servers(self._count)
 
     def close(self):
-        for name, process in self.processes.items():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
+        for call in self.calls:
+            call.end()  # one that a failed test has left
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)  # not to one that has been waited for: Popen sees to that
+            process.kill()
             process.wait()
-            if sys.exc_info()[0] is not None:
-                sys.stderr.write(f'---- log of {name}\n{self.log(name)[-3000:]}\n')
         self.processes = {}
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -222,7 +220,9 @@ class Cluster:
     def call(self, *arguments, env=None):
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(('AWS_', 'EMS_'))}
         command = [os.path.join(BIN, 'emsctl'), '--controller', self.address, *map(str, arguments)]
-        return Call(command, {**inherited, **(env or {})})
+        call = Call(command, {**inherited, **(env or {})})
+        self.calls.append(call)
+        return call
 
     def emsctl(self, *arguments, env=None, seconds=60.0):
         return self.call(*arguments, env=env).wait(seconds)
@@ -247,27 +247,9 @@ class Cluster:
         shutil.rmtree(folder)
         return answer.json
 
-    def job(self, name):
-        answer = self.emsctl('model', 'show', name, '--json')
-        assert answer.code == 0, answer
-        return answer.json['job']
-
     def check(self, name):
         answer = self.emsctl('model', 'check', name, '--json')
         return answer.json
-
-    def metric(self, name):
-        """The sum over all servers that answer, and all labels."""
-        value = 0.0
-        for server in self.ready:
-            if server == 'controller' or self.processes[server].poll() is not None:
-                continue
-            with urllib.request.urlopen(f"http://{self.ready[server]['http']}/metrics", timeout=5) as reply:
-                text = reply.read().decode()
-            for line in text.splitlines():
-                match = re.match(rf'{name}(?:{{[^}}]*}})? (\S+)$', line)
-                value += float(match[1]) if match else 0.0
-        return value
 
 
 class Proxy:
