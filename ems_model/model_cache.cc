@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
+#include <type_traits>
 #include <utility>
 
 #include "common/guarded.h"
+#include "common/retry.h"
 #include "common/thread_pool.h"
 #include "ems_model/progress_meter.h"
 #include "mp_controller/view/controller_client.h"
@@ -18,6 +21,7 @@ namespace {
 
 constexpr size_t kMetersMax = 1024;  // as many as there can be versions
 constexpr size_t kStatBatch = 16'384;
+constexpr size_t kVersionsCompared = 8;
 constexpr Duration kStatTimeout = std::chrono::seconds(2);
 constexpr Duration kProgressWait = std::chrono::milliseconds(200);
 constexpr Duration kOutageWait = std::chrono::seconds(10);  // of the controller, in WaitPrefetched
@@ -138,6 +142,20 @@ struct ModelCache::Impl {
     spec.ca_file = options.source_ca_file;
     return OpenSource(spec);
   }
+  // Asks again, for start_timeout, while the controller is being restarted.
+  template <typename Question>
+  std::invoke_result_t<Question> Patiently(Deadline deadline, const Question& question) const {
+    const Deadline until(std::min(deadline.at(), Deadline::After(options.start_timeout).at()));
+    Backoff backoff(reinterpret_cast<uintptr_t>(this));
+    StopFlag pause;
+    while (true) {
+      auto answer = question();
+      if (answer.status().code() != StatusCode::kUnavailable || until.Passed()) return answer;
+      pause.WaitFor(std::min(backoff.Next(), until.Remaining()));
+    }
+  }
+  // The digests of up to kVersionsCompared other versions of the same model, the newest.
+  Result<std::set<BlockDigest>> DigestsOfOthers(const ModelInfo& info, Deadline deadline);
   Status MakeNamespace(Deadline deadline);
   Result<std::shared_ptr<Client>> PoolOf(const std::string& name_space, Deadline deadline);
   PrefetchProgress Measure(ModelInfo info);
@@ -254,6 +272,27 @@ Result<Manifest> ModelCache::GetManifest(const ModelName& name, Deadline deadlin
   return impl_->ManifestOf(info.id, deadline);
 }
 
+Result<std::set<BlockDigest>> ModelCache::Impl::DigestsOfOthers(const ModelInfo& info,
+                                                                Deadline deadline) {
+  v1::ListModelsReply list;
+  EMS_RETURN_IF_ERROR(models.List(0, Duration(0), &list, deadline));
+  std::set<BlockDigest> found;
+  size_t versions = 0;
+  for (auto at = list.models().rbegin(); at != list.models().rend(); ++at) {
+    if (at->ref().model() != info.name.model || at->ref().id() == info.id ||
+        at->name_space() != info.name_space || at->blocks_known() == 0)
+      continue;
+    if (versions++ == kVersionsCompared) break;
+    auto digests = AllDigests(at->ref().id(), at->blocks(), deadline);
+    if (digests.status().code() == StatusCode::kNotFound) continue;  // removed meanwhile
+    EMS_RETURN_IF_ERROR(digests.status());
+    for (const std::optional<BlockDigest>& digest : *digests) {
+      if (digest) found.insert(*digest);
+    }
+  }
+  return found;
+}
+
 Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) {
   CheckResult result;
   EMS_ASSIGN_OR_RETURN(result.info, Get(name, deadline));
@@ -266,12 +305,17 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
     *sum += bytes;
     ++*blocks;
   };
+  EMS_ASSIGN_OR_RETURN(const std::set<BlockDigest> others,
+                       impl_->DigestsOfOthers(result.info, deadline));
   std::vector<uint32_t> known;
   for (uint32_t i = 0; i < digests.size(); ++i) {
+    const uint64_t bytes = manifest.blocks[i].bytes;
     if (digests[i])
       known.push_back(i);
     else
-      count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
+      count(bytes, &result.absent_bytes, &result.absent_blocks);
+    if (digests[i] && others.contains(*digests[i]))
+      count(bytes, &result.shared_bytes, &result.shared_blocks);
   }
   for (size_t first = 0; first < known.size(); first += kStatBatch) {
     if (deadline.Passed())
@@ -329,9 +373,10 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
     if (on_progress) on_progress(progress);
     if (deadline.Passed()) {
       return Error(
-          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job goes on, from {}", text,
           FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
-          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count());
+          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count(),
+          progress.info.source.url);
     }
     v1::ListModelsReply reply;
     const Duration wait = std::min(kProgressWait, deadline.Remaining());
@@ -384,8 +429,12 @@ Status ModelCache::Remove(const ModelName& name, Deadline deadline) {
 
 Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
                                    const LoadOptions& options, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const ModelInfo info, impl_->Ask(&ModelsClient::Use, name, deadline));
-  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(info.id, deadline));
+  EMS_ASSIGN_OR_RETURN(const ModelInfo info, impl_->Patiently(deadline, [&] {
+    return impl_->Ask(&ModelsClient::Use, name, deadline);
+  }));
+  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->Patiently(deadline, [&] {
+    return impl_->ManifestOf(info.id, deadline);
+  }));
   ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
   ControllerCatalog catalog(&impl_->models, info.id);
   ModelLoader loader({.manifest = &manifest,

@@ -44,17 +44,20 @@ struct ModelCacheOptions {
 
 struct CheckResult {
   ModelInfo info;
-  uint64_t dram_bytes = 0, ssd_bytes = 0;    // on the SSD alone
+  uint64_t dram_bytes = 0, ssd_bytes = 0;  // on the SSD alone
   uint64_t dram_blocks = 0, ssd_blocks = 0;
   // Not there, or their digest is not known: a job has to bring them.
   uint64_t absent_bytes = 0, absent_blocks = 0;
+  // Those that other versions of the model have, too (the eight newest are looked at), wherever
+  // they are: stored once for all of them.
+  uint64_t shared_bytes = 0, shared_blocks = 0;
   // Their servers did not answer in time.
   uint64_t unreachable_bytes = 0, unreachable_blocks = 0;
 };
 
 struct PrefetchProgress {
   ModelInfo info;
-  double bytes_per_s = 0;            // lately
+  double bytes_per_s = 0;             // lately
   std::optional<Duration> time_left;  // at that rate
 };
 

@@ -120,9 +120,13 @@ struct ModelLoader::Run {
   BlockReader reader;
   Guarded<Result<WeightSource*>> source{std::in_place, nullptr};
 
-  JobInfo job;             // as last heard of
-  uint64_t joined = 0;     // number of the job that this load waits for
-  uint64_t jobs = 0;       // begun or joined
+  JobInfo job;           // as last heard of
+  uint64_t joined = 0;   // number of the job that this load waits for
+  uint64_t jobs = 0;     // begun or joined
+  uint64_t counted = 0;  // number of the last one that has ended
+  // What those that have ended have read from the source. When it is half of the version and blocks
+  // are missing again, it does not fit: one more job would read as much, and lose it as well.
+  uint64_t brought = 0;
   TimePoint next_start{};  // not before
   TimePoint next_poll{};   // not before, for the job's state alone
   bool direct = false;     // the pool is not waited for any more
@@ -217,8 +221,19 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
       return GoDirect(Error(StatusCode::kCancelled, "{} has been cancelled", what));
     case JobState::kDone:
     case JobState::kNone:
+      if (job.number > counted) {
+        counted = job.number;
+        brought += job.source_bytes;
+      }
       // What came in before its end has been asked for again by then; the rest takes another job.
-      if (state.waiting() > 0 && Clock::System().Now() >= next_start) StartJob();
+      if (state.waiting() == 0 || Clock::System().Now() < next_start) return;
+      if (options.fallback_to_source && 2 * brought >= loader->parts_.manifest->bytes()) {
+        return GoDirect(Error(StatusCode::kResourceExhausted,
+                              "{} has read {} from the source, and {} blocks are not there any "
+                              "more: does the pool have room for all of it?",
+                              what, FormatBytes(job.source_bytes), state.waiting()));
+      }
+      StartJob();
       return;
     case JobState::kRunning:
       // Time to ask again for what came in before its end. A load whose blocks go as soon as they
@@ -267,6 +282,7 @@ Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
     text += fmt::format("; job {} is {} at {}", job.number, JobStateName(job.state),
                         FormatBytes(job.bytes_done));
   }
+  text += fmt::format("; the source is {}", loader->parts_.manifest->source.url);
   if (!silence.ok()) text += fmt::format("; {}", Message(silence));
   if (!state.trouble.ok()) text += fmt::format("; {}", Message(state.trouble));
   return Error(StatusCode::kDeadlineExceeded, "{}", text);

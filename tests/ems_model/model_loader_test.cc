@@ -135,6 +135,24 @@ TEST(ModelLoaderTest, WhatIsEvictedAfterAJobTakesAnotherJob) {
   EXPECT_EQ(model.catalog.jobs_started, 2);
 }
 
+TEST(ModelLoaderTest, WhatDoesNotFitIsReadFromTheSourceAfterOneJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  const std::string gone = BlockKey(model.DigestOf(3));
+  model.pool.Erase(gone);
+  model.catalog.on_start = [&](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kDone;
+    catalog->job.source_bytes = model.manifest.bytes();
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 1);
+  EXPECT_EQ(stats->source_bytes, model.manifest.blocks[3].bytes);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("room"));
+}
+
 TEST(ModelLoaderTest, APoolThatDoesNotAnswerIsGoneAround) {
   FakeModel model(SmallModel());
   model.BringAll();
