@@ -119,13 +119,15 @@ struct ModelCache::Impl {
     return FromProto(manifest);
   }
   Result<std::unique_ptr<WeightSource>> Open(const ManifestSource& source,
-                                             std::vector<std::string> files) const {
+                                             std::vector<std::string> files,
+                                             std::shared_ptr<StopFlag> stop = nullptr) const {
     SourceSpec spec;
     spec.url = source.url;
     spec.credentials = options.source_credentials;
     spec.files = std::move(files);
     spec.bytes_per_s_max = source.bytes_per_s_max;
     spec.ca_file = options.source_ca_file;
+    spec.stop = std::move(stop);
     return OpenSource(spec);
   }
   Status MakeNamespace(Deadline deadline);
@@ -213,12 +215,12 @@ Result<ModelInfo> ModelCache::Add(const ModelName& name, const std::string& url,
                                   const AddOptions& options, Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckModelName(name.model));
   EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
-  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source,
-                       impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0},
-                                   options.files));
-  EMS_ASSIGN_OR_RETURN(const Manifest manifest,
-                       MakeManifest(source.get(), url, name, impl_->options.name_space, options,
-                                    deadline));
+  EMS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WeightSource> source,
+      impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0}, options.files));
+  EMS_ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      MakeManifest(source.get(), url, name, impl_->options.name_space, options, deadline));
   EMS_RETURN_IF_ERROR(impl_->MakeNamespace(deadline));
   v1::ModelManifest proto;
   ToProto(manifest, &proto);
@@ -258,8 +260,10 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
   };
   std::vector<uint32_t> known;
   for (uint32_t i = 0; i < digests.size(); ++i) {
-    if (digests[i]) known.push_back(i);
-    else count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
+    if (digests[i])
+      known.push_back(i);
+    else
+      count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
   }
   for (size_t first = 0; first < known.size(); first += kStatBatch) {
     const size_t size = std::min(kStatBatch, known.size() - first);
@@ -269,8 +273,8 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
       keys[i] = BlockKey(*digests[known[first + i]]);
       items[i] = {.key = keys[i], .route_key = RouteKey(manifest.blocks[known[first + i]].route)};
     }
-    const Duration timeout = std::clamp<Duration>(deadline.Remaining(),
-                                                  std::chrono::milliseconds(1), kStatTimeout);
+    const Duration timeout =
+        std::clamp<Duration>(deadline.Remaining(), std::chrono::milliseconds(1), kStatTimeout);
     const auto stats = pool->MultiStat(items, {.touch = false, .timeout = timeout});
     for (size_t i = 0; i < size; ++i) {
       const uint64_t bytes = manifest.blocks[known[first + i]].bytes;
@@ -305,7 +309,7 @@ Result<PrefetchProgress> ModelCache::Progress(const ModelName& name, Deadline de
 
 Result<PrefetchProgress> ModelCache::WaitPrefetched(
     const ModelName& name, Deadline deadline,
-    const std::function<void(const PrefetchProgress&)>& on_progress) {
+    const std::function<void(const PrefetchProgress&)>& on_progress, StopFlag* stop) {
   EMS_ASSIGN_OR_RETURN(PrefetchProgress progress, Progress(name, deadline));
   const uint32_t id = progress.info.id;
   const std::string text = progress.info.name.Text();
@@ -315,11 +319,13 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
   TimePoint heard = Clock::System().Now();
   while (progress.info.job.state == JobState::kRunning) {
     if (on_progress) on_progress(progress);
+    if (stop != nullptr && stop->IsSet())
+      return Error(StatusCode::kCancelled, "{} is not waited for any more", text);
     if (deadline.Passed()) {
-      return Error(StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
-                   FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
-                   std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed)
-                       .count());
+      return Error(
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
+          FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
+          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count());
     }
     v1::ListModelsReply reply;
     const Duration wait = std::min(kProgressWait, deadline.Remaining());
@@ -370,21 +376,56 @@ Status ModelCache::Remove(const ModelName& name, Deadline deadline) {
   return impl_->models.Remove(ref, deadline);
 }
 
+struct OpenModel::Impl {
+  // `opened_manifest` is as FromProto has checked it.
+  Impl(ModelCache::Impl* cache, ModelInfo opened, Manifest opened_manifest,
+       const LoadOptions& options, Deadline deadline)
+      : info(std::move(opened)),
+        manifest(std::move(opened_manifest)),
+        pool(cache->PoolOf(manifest.name_space, deadline)),
+        catalog(&cache->models, info.id),
+        loader({.manifest = &manifest,
+                .pool = &pool,
+                .catalog = &catalog,
+                .open_source =
+                    [this, cache, stop = options.stop] {
+                      return cache->Open(manifest.source, {}, stop);
+                    }},
+               options) {}
+
+  const ModelInfo info;
+  const Manifest manifest;
+  ClientPool pool;
+  ControllerCatalog catalog;
+  ModelLoader loader;
+};
+
+OpenModel::OpenModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+OpenModel::~OpenModel() = default;
+
+const ModelInfo& OpenModel::info() const { return impl_->info; }
+
+const Manifest& OpenModel::manifest() const { return impl_->manifest; }
+
+Result<LoadStats> OpenModel::Load(LoadTarget* target, Deadline deadline) {
+  Result<LoadStats> stats = impl_->loader.Load(target, deadline);
+  if (!stats.ok()) return Prefixed(stats.status(), impl_->info.name.Text());
+  return stats;
+}
+
+Result<std::unique_ptr<OpenModel>> ModelCache::Open(const ModelName& name,
+                                                    const LoadOptions& options, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(ModelInfo info, impl_->Ask(&ModelsClient::Use, name, deadline));
+  EMS_ASSIGN_OR_RETURN(Manifest manifest, impl_->ManifestOf(info.id, deadline));
+  return std::unique_ptr<OpenModel>(new OpenModel(std::make_unique<OpenModel::Impl>(
+      impl_.get(), std::move(info), std::move(manifest), options, deadline)));
+}
+
 Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
                                    const LoadOptions& options, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const ModelInfo info,
-                       impl_->Ask(&ModelsClient::Use, name, deadline));
-  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(info.id, deadline));
-  ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
-  ControllerCatalog catalog(&impl_->models, info.id);
-  ModelLoader loader({.manifest = &manifest,
-                      .pool = &pool,
-                      .catalog = &catalog,
-                      .open_source = [&] { return impl_->Open(manifest.source, {}); }},
-                     options);
-  Result<LoadStats> stats = loader.Load(target, deadline);
-  if (!stats.ok()) return Prefixed(stats.status(), info.name.Text());
-  return stats;
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<OpenModel> model, Open(name, options, deadline));
+  return model->Load(target, deadline);
 }
 
 }  // namespace ems::model
