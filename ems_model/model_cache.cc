@@ -133,13 +133,15 @@ struct ModelCache::Impl {
     return FromProto(manifest);
   }
   Result<std::unique_ptr<WeightSource>> Open(const ManifestSource& source,
-                                             std::vector<std::string> files) const {
+                                             std::vector<std::string> files,
+                                             std::shared_ptr<StopFlag> stop = nullptr) const {
     SourceSpec spec;
     spec.url = source.url;
     spec.credentials = options.source_credentials;
     spec.files = std::move(files);
     spec.bytes_per_s_max = source.bytes_per_s_max;
     spec.ca_file = options.source_ca_file;
+    spec.stop = std::move(stop);
     return OpenSource(spec);
   }
   // Asks again, for start_timeout, while the controller is being restarted.
@@ -361,7 +363,7 @@ Result<PrefetchProgress> ModelCache::Progress(const ModelName& name, Deadline de
 
 Result<PrefetchProgress> ModelCache::WaitPrefetched(
     const ModelName& name, Deadline deadline,
-    const std::function<void(const PrefetchProgress&)>& on_progress) {
+    const std::function<void(const PrefetchProgress&)>& on_progress, StopFlag* stop) {
   EMS_ASSIGN_OR_RETURN(PrefetchProgress progress, Progress(name, deadline));
   const uint32_t id = progress.info.id;
   const std::string text = progress.info.name.Text();
@@ -371,6 +373,8 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
   TimePoint heard = Clock::System().Now();
   while (progress.info.job.state == JobState::kRunning) {
     if (on_progress) on_progress(progress);
+    if (stop != nullptr && stop->IsSet())
+      return Error(StatusCode::kCancelled, "{} is not waited for any more", text);
     if (deadline.Passed()) {
       return Error(
           StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job goes on, from {}", text,
@@ -427,24 +431,60 @@ Status ModelCache::Remove(const ModelName& name, Deadline deadline) {
   return impl_->models.Remove(ref, deadline);
 }
 
-Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
-                                   const LoadOptions& options, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const ModelInfo info, impl_->Patiently(deadline, [&] {
+struct OpenModel::Impl {
+  // `opened_manifest` is as FromProto has checked it.
+  Impl(ModelCache::Impl* cache, ModelInfo opened, Manifest opened_manifest,
+       const LoadOptions& options, Deadline deadline)
+      : info(std::move(opened)),
+        manifest(std::move(opened_manifest)),
+        pool(cache->PoolOf(manifest.name_space, deadline)),
+        catalog(&cache->models, info.id),
+        loader({.manifest = &manifest,
+                .pool = &pool,
+                .catalog = &catalog,
+                .open_source =
+                    [this, cache, stop = options.stop] {
+                      return cache->Open(manifest.source, {}, stop);
+                    }},
+               options) {}
+
+  const ModelInfo info;
+  const Manifest manifest;
+  ClientPool pool;
+  ControllerCatalog catalog;
+  ModelLoader loader;
+};
+
+OpenModel::OpenModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+OpenModel::~OpenModel() = default;
+
+const ModelInfo& OpenModel::info() const { return impl_->info; }
+
+const Manifest& OpenModel::manifest() const { return impl_->manifest; }
+
+Result<LoadStats> OpenModel::Load(LoadTarget* target, Deadline deadline) {
+  Result<LoadStats> stats = impl_->loader.Load(target, deadline);
+  if (!stats.ok()) return Prefixed(stats.status(), impl_->info.name.Text());
+  return stats;
+}
+
+Result<std::unique_ptr<OpenModel>> ModelCache::Open(const ModelName& name,
+                                                    const LoadOptions& options, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(ModelInfo info, impl_->Patiently(deadline, [&] {
     return impl_->Ask(&ModelsClient::Use, name, deadline);
   }));
-  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->Patiently(deadline, [&] {
+  EMS_ASSIGN_OR_RETURN(Manifest manifest, impl_->Patiently(deadline, [&] {
     return impl_->ManifestOf(info.id, deadline);
   }));
-  ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
-  ControllerCatalog catalog(&impl_->models, info.id);
-  ModelLoader loader({.manifest = &manifest,
-                      .pool = &pool,
-                      .catalog = &catalog,
-                      .open_source = [&] { return impl_->Open(manifest.source, {}); }},
-                     options);
-  Result<LoadStats> stats = loader.Load(target, deadline);
-  if (!stats.ok()) return Prefixed(stats.status(), info.name.Text());
-  return stats;
+  return std::unique_ptr<OpenModel>(new OpenModel(std::make_unique<OpenModel::Impl>(
+      impl_.get(), std::move(info), std::move(manifest), options, deadline)));
+}
+
+Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
+                                   const LoadOptions& options, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<OpenModel> model, Open(name, options, deadline));
+  return model->Load(target, deadline);
 }
 
 }  // namespace ems::model

@@ -61,6 +61,28 @@ struct PrefetchProgress {
   std::optional<Duration> time_left;  // at that rate
 };
 
+// One version, opened for several loads: its manifest, headers and digests are asked for once, so a
+// load of one more tensor costs little beside its bytes. From ModelCache::Open, which must outlive
+// it.
+// Threading: one thread at a time.
+class OpenModel final {
+ public:
+  ~OpenModel();
+  OpenModel(const OpenModel&) = delete;
+  OpenModel& operator=(const OpenModel&) = delete;
+
+  const ModelInfo& info() const;  // as it was when it was opened
+  const Manifest& manifest() const;
+  // Errors and cost: as ModelLoader::Load
+  Result<LoadStats> Load(LoadTarget* target, Deadline deadline);
+
+ private:
+  friend class ModelCache;
+  struct Impl;
+  explicit OpenModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 // Threading: thread-safe. Calls work on the caller's thread; a load has threads of its own.
 class ModelCache final {
  public:
@@ -88,11 +110,13 @@ class ModelCache final {
   // How the last job gets on. Rate and time come from successive calls.
   Result<PrefetchProgress> Progress(const ModelName& name, Deadline deadline);
   // Waits for the end of the job that is running or was the last. `on_progress` (may be empty) is
-  // called on the caller's thread every 200 ms or so. Errors: that of the job    kCancelled
+  // called on the caller's thread every 200 ms or so. `stop` (may be null), once set, ends the wait
+  // as soon, not the job. Errors: that of the job    kCancelled  the job, or the wait
   //   kFailedPrecondition  there is no job
   Result<PrefetchProgress> WaitPrefetched(
       const ModelName& name, Deadline deadline,
-      const std::function<void(const PrefetchProgress&)>& on_progress = {});
+      const std::function<void(const PrefetchProgress&)>& on_progress = {},
+      StopFlag* stop = nullptr);
   Result<ModelInfo> Cancel(const ModelName& name, Deadline deadline);
   // A pinned version is not evicted; what is missing of it is brought back.
   Result<ModelInfo> Pin(const ModelName& name, Deadline deadline);
@@ -104,8 +128,13 @@ class ModelCache final {
   // ModelLoader::Load; without the controller there is no manifest, and no load.
   Result<LoadStats> Load(const ModelName& name, LoadTarget* target, const LoadOptions& options,
                          Deadline deadline);
+  // The version for several loads with the same options; a version that is added later under the
+  // same name is another one.
+  Result<std::unique_ptr<OpenModel>> Open(const ModelName& name, const LoadOptions& options,
+                                          Deadline deadline);
 
  private:
+  friend class OpenModel;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

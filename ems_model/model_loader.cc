@@ -301,6 +301,10 @@ Status ModelLoader::Run::Go() {
     readers.emplace_back(fmt::format("ems-load-{}", i), [this] { reader.Work(); });
   BlockQueue::State state = queue.state();
   while (!state.over()) {
+    if (options.stop != nullptr && options.stop->IsSet()) {
+      queue.Fail(Error(StatusCode::kCancelled, "the load has been stopped"));
+      break;
+    }
     if (deadline.Passed()) {
       queue.Fail(OutOfTime(state));
       break;
@@ -333,6 +337,8 @@ ModelLoader::ModelLoader(Parts parts, LoadOptions options)
     : parts_(std::move(parts)), options_(std::move(options)) {
   digests_.resize(parts_.manifest->blocks.size());
   known_.resize(parts_.manifest->blocks.size());
+  tables_.resize(parts_.manifest->files.size());
+  has_table_.resize(parts_.manifest->files.size());
 }
 
 ModelLoader::~ModelLoader() = default;
@@ -362,8 +368,7 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
   return status;
 }
 
-Status ModelLoader::ReadTables(std::vector<TensorTable>* tables, std::vector<LoadFile>* files,
-                               Deadline deadline, LoadStats* stats) {
+Status ModelLoader::ReadTables(Deadline deadline, LoadStats* stats) {
   const Manifest& manifest = *parts_.manifest;
   HeaderTarget target(manifest.files.size());
   std::vector<uint32_t> open;
@@ -394,11 +399,12 @@ Status ModelLoader::ReadTables(std::vector<TensorTable>* tables, std::vector<Loa
         again.push_back(i);
         continue;
       }
-      (*tables)[i] = std::move(parsed->table);
-      (*files)[i].table = &(*tables)[i];
+      tables_[i] = std::move(parsed->table);
+      has_table_[i] = true;
     }
     open = std::move(again);
   }
+  tables_read_ = true;
   return OkStatus();
 }
 
@@ -408,12 +414,16 @@ Result<LoadStats> ModelLoader::Load(LoadTarget* target, Deadline deadline) {
   std::vector<LoadFile> files;
   for (const ManifestFile& file : parts_.manifest->files)
     files.push_back({.path = file.path, .bytes = file.bytes, .table = nullptr});
-  std::vector<TensorTable> tables(files.size());
   if (target->wants_tables()) {
-    LoadStats headers;  // not bytes that arrive at the target
-    EMS_RETURN_IF_ERROR(ReadTables(&tables, &files, deadline, &headers));
-    headers.bytes = headers.blocks = 0;
-    stats = headers;
+    if (!tables_read_) {
+      LoadStats headers;  // not bytes that arrive at the target
+      EMS_RETURN_IF_ERROR(ReadTables(deadline, &headers));
+      headers.bytes = headers.blocks = 0;
+      stats = headers;
+    }
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (has_table_[i]) files[i].table = &tables_[i];
+    }
   }
   Status status = target->Begin(files);
   if (status.ok()) status = LoadBlocks(target, deadline, &stats);

@@ -19,6 +19,10 @@
 #include "ems_model/source/weight_source.h"
 #include "mp_sdk/options.h"
 
+namespace ems {
+class StopFlag;
+}
+
 namespace ems::model {
 
 struct LoadProgress {
@@ -40,6 +44,9 @@ struct LoadOptions {
   uint32_t priority = 0;  // of jobs that the load begins
   // Called every 100 ms or so on the thread that loads. May be empty.
   std::function<void(const LoadProgress&)> on_progress{};
+  // Once set, the load ends with kCancelled, as soon as the reads that are under way are over. May
+  // be null.
+  std::shared_ptr<StopFlag> stop{};
 };
 
 struct LoadStats {
@@ -101,22 +108,25 @@ class ModelLoader final {
 
   // Errors: kDeadlineExceeded  says what was missing    kNotFound  the version has been removed
   //   kFailedPrecondition  the source has changed since the version was added
-  //   kCancelled  somebody has cancelled the job    those of the job, the pool, the source and the
-  //   target
+  //   kCancelled  somebody has cancelled the job, or LoadOptions::stop is set    those of the job,
+  //   the pool, the source and the target
   // Cost: `threads` threads while it runs; one copy of each byte, from the pool to its place.
+  // Headers are read once, by the first load whose target wants tables.
   Result<LoadStats> Load(LoadTarget* target, Deadline deadline);
 
  private:
   struct Run;
   Status LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats* stats);
-  Status ReadTables(std::vector<TensorTable>* tables, std::vector<LoadFile>* files,
-                    Deadline deadline, LoadStats* stats);
+  Status ReadTables(Deadline deadline, LoadStats* stats);
 
   const Parts parts_;
   const LoadOptions options_;
   // What is known of blocks, for all that this loader loads.
   std::vector<BlockDigest> digests_;
   std::vector<bool> known_;
+  std::vector<TensorTable> tables_;  // of each file
+  std::vector<bool> has_table_;
+  bool tables_read_ = false;
   uint32_t since_ = 0;
   std::unique_ptr<WeightSource> source_;
 };

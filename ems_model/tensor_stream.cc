@@ -77,7 +77,8 @@ Status TensorStream::Begin(std::span<const LoadFile> files) {
 
 Status TensorStream::Add(const LoadFile& file, const TensorInfo& info, const SliceSpec& spec) {
   auto tensor = std::make_unique<Tensor>();
-  if (spec.ranks == 1 && spec.rank == 0) {  // whole: also types that cannot be cut, and scalars
+  if (!spec.range && spec.ranks == 1 &&
+      spec.rank == 0) {  // whole: also types that cannot be cut, and scalars
     tensor->slice = {.shape = info.shape,
                      .bytes = info.bytes,
                      .ranges = info.bytes == 0 ? 0U : 1U,

@@ -87,6 +87,8 @@ NO_TEST = {
     'integrations/python/src/errors.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/layer_load_bindings.cc': 'Python’s side; tests/integrations/python/layer_load_*test.py drive it',
     'integrations/python/src/memory_probe.cc': 'tests/integrations/python/drop_in_arguments_test.py gives it addresses of nobody',
+    'integrations/python/src/model_bindings.cc': 'Python’s side; tests/integrations/python/models_*test.py drive it over real daemons',
+    'integrations/python/src/model_job.cc': 'Python’s side; tests/integrations/python/models_*test.py drive it over real daemons',
     'integrations/python/src/module.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/slot_runs.cc': 'tests/integrations/python/drop_in_arguments_test.py compares it with slots counted out one by one',
     'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',

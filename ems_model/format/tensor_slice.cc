@@ -15,7 +15,7 @@ uint64_t Product(const std::vector<uint64_t>& shape, size_t begin, size_t end) {
 }
 
 Status CheckSpec(const TensorInfo& tensor, const SliceSpec& spec) {
-  if (spec.ranks == 0 || spec.rank >= spec.ranks) {
+  if (!spec.range && (spec.ranks == 0 || spec.rank >= spec.ranks)) {
     return Error(StatusCode::kInvalidArgument, "tensor '{}': rank {} of {} ranks",
                  Printable(tensor.name), spec.rank, spec.ranks);
   }
@@ -24,7 +24,12 @@ Status CheckSpec(const TensorInfo& tensor, const SliceSpec& spec) {
                  Printable(tensor.name), spec.axis, ShapeText(tensor.shape));
   }
   const uint64_t extent = tensor.shape[spec.axis];
-  if (extent % spec.ranks != 0) {
+  if (spec.range && (spec.range->begin > spec.range->end || spec.range->end > extent)) {
+    return Error(StatusCode::kInvalidArgument, "tensor '{}' of shape {}: axis {} has no [{}, {})",
+                 Printable(tensor.name), ShapeText(tensor.shape), spec.axis, spec.range->begin,
+                 spec.range->end);
+  }
+  if (!spec.range && extent % spec.ranks != 0) {
     return Error(
         StatusCode::kInvalidArgument,
         "tensor '{}' of shape {}: axis {} has {} elements, which {} ranks cannot share evenly",
@@ -40,32 +45,44 @@ Status CheckSpec(const TensorInfo& tensor, const SliceSpec& spec) {
   return OkStatus();
 }
 
+std::string SpecText(const SliceSpec& spec) {
+  if (!spec.range) return fmt::format("{} ranks", spec.ranks);
+  return fmt::format("[{}, {})", spec.range->begin, spec.range->end);
+}
+
 }  // namespace
 
 Result<TensorSlice> SliceTensor(const TensorInfo& tensor, const SliceSpec& spec) {
   EMS_RETURN_IF_ERROR(CheckSpec(tensor, spec));
+  const uint64_t extent = tensor.shape[spec.axis];
+  const uint64_t count = spec.range ? spec.range->end - spec.range->begin : extent / spec.ranks;
+  const uint64_t begin = spec.range ? spec.range->begin : spec.rank * count;
   TensorSlice slice;
   slice.shape = tensor.shape;
-  slice.shape[spec.axis] /= spec.ranks;
-  if (tensor.bytes == 0) return slice;
+  slice.shape[spec.axis] = count;
+  if (tensor.bytes == 0 || count == 0) return slice;
   const DTypeTraits& traits = TraitsOf(tensor.dtype);
   const uint64_t outer = Product(tensor.shape, 0, spec.axis);
-  const uint64_t run = Product(slice.shape, spec.axis, slice.shape.size());
-  // Every cut is at a multiple of `run` elements, so this is enough for all of them.
-  if (run % traits.block_elements != 0) {
+  const uint64_t inner = Product(tensor.shape, spec.axis + 1, tensor.shape.size());
+  const uint64_t run = count * inner;
+  // Cuts are at these multiples, so this is enough for all of them.
+  for (const uint64_t elements : {run, begin * inner, extent * inner}) {
+    if (elements % traits.block_elements == 0) continue;
     return Error(StatusCode::kInvalidArgument,
-                 "tensor '{}' of shape {}: axis {} for {} ranks cuts runs of {} elements, through "
+                 "tensor '{}' of shape {}: axis {} for {} cuts runs of {} elements, through "
                  "{}'s blocks of {}",
-                 Printable(tensor.name), ShapeText(tensor.shape), spec.axis, spec.ranks, run,
-                 traits.name, traits.block_elements);
+                 Printable(tensor.name), ShapeText(tensor.shape), spec.axis, SpecText(spec),
+                 elements, traits.name, traits.block_elements);
   }
-  const uint64_t run_bytes = run / traits.block_elements * traits.block_bytes;
-  slice.bytes = tensor.bytes / spec.ranks;
-  // One rank takes everything: its runs touch.
-  slice.ranges = spec.ranks == 1 ? 1 : outer;
+  const auto bytes_of = [&](uint64_t elements) {
+    return elements / traits.block_elements * traits.block_bytes;
+  };
+  slice.bytes = outer * bytes_of(run);
+  slice.first_offset = bytes_of(begin * inner);
+  slice.stride_bytes = bytes_of(extent * inner);
+  // Who takes everything has runs that touch.
+  slice.ranges = count == extent ? 1 : outer;
   slice.range_bytes = slice.bytes / slice.ranges;
-  slice.first_offset = spec.rank * run_bytes;
-  slice.stride_bytes = spec.ranks * run_bytes;
   return slice;
 }
 

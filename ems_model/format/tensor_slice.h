@@ -2,6 +2,7 @@
 // The shard of a tensor that one rank of tensor parallelism loads: a slice along one axis, as byte
 // ranges.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/check.h"
@@ -10,10 +11,17 @@
 
 namespace ems::model {
 
+// Elements [begin, end) of an axis.
+struct AxisRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
 struct SliceSpec {
   uint32_t axis = 0;  // of TensorInfo::shape: 0 is the outermost
   uint32_t rank = 0;  // 0 .. ranks - 1
   uint32_t ranks = 1;
+  std::optional<AxisRange> range{};  // these elements, whatever the ranks
 };
 
 struct SliceRange {
@@ -43,11 +51,10 @@ struct TensorSlice {
   }
 };
 
-// Slice `spec.rank` of `spec.ranks` equal ones. Concatenated along the axis in the order of ranks
-// they are the tensor. Errors: kInvalidArgument  no such axis or rank; the axis cannot be divided
-// by the ranks; the cut would go through a
-//                           block of a quantised (or sub-byte) type; `tensor` has another size than
-//                           its shape
+// Slice `spec.rank` of `spec.ranks` equal ones, or `spec.range` of the axis. Concatenated along the
+// axis in the order of ranks the slices are the tensor. Errors: kInvalidArgument  no such axis,
+// rank or range; the axis cannot be divided by the ranks; the cut would go through a block of a
+// quantised (or sub-byte) type; `tensor` has another size than its shape
 // Cost: O(dimensions).
 Result<TensorSlice> SliceTensor(const TensorInfo& tensor, const SliceSpec& spec);
 

@@ -33,7 +33,8 @@ CallQueue::CallQueue(std::unique_ptr<CompletionQueue> completions, Submitter sub
 
 CallQueue::~CallQueue() { Close(); }
 
-Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call) {
+Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call,
+                         const Submitter& threads) {
   auto ticket = std::make_shared<Ticket>();
   ticket->tag = tag;
   ticket->deadline = Deadline::After(timeout).at();
@@ -54,7 +55,7 @@ Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> c
     earliest = ticket->place == state->waiting.begin();
   }
   if (earliest) changed_.notify_one();
-  if (submit_(std::move(work))) return OkStatus();
+  if (threads(std::move(work))) return OkStatus();
   // Its deadline may have passed meanwhile; then a completion says so.
   if (!ticket->Claim()) return OkStatus();
   Leave(*ticket);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/guarded.h"
@@ -47,7 +48,12 @@ class CallQueue final {
   CallQueue& operator=(const CallQueue&) = delete;
 
   // Never blocks. Errors: kResourceExhausted  the queue, or that of the threads, is full
-  Status Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call);
+  Status Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call) {
+    return Submit(tag, timeout, std::move(call), submit_);
+  }
+  // On other threads than the queue's own; they must run what they took before they go.
+  Status Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call,
+                const Submitter& threads);
   CompletionQueue& completions() { return *completions_; }
   // Cancels calls that have not begun; waits for those that have.
   void Close();

@@ -1,6 +1,7 @@
 """EMS: a pool of memory for LLM inference.
 
 Client, ContextCache, KvLayout, LayerLoad   the interface of this project; errors are in ems.errors
+ModelCache, ModelTensors, TensorLoad        model weights: versions, loads
 Ems, EmsConfig, CcConfig, …                 drop-in names of the SDK that engines know
 """
 import atexit
@@ -16,12 +17,16 @@ from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
 from ems.facade import Ems, EmsConfig
 from ems.layer_load import LayerLoad, LayerReady, LoadResult
+from ems.models import (LoadedTensor, LoadStats, ModelCache, ModelCheck, ModelInfo, ModelTensors, PrefetchJob, PrefetchProgress,
+                        TensorLoad, TensorSlice)
 
 __version__ = _ems.version
 __all__ = [
     'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
     'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'KVCacheType', 'KvBufferWrapper', 'KvLayout',
-    'LayerLoad', 'LayerReady', 'LoadResult', 'LookupResult', 'ObjectView', 'PrimaryKey', 'SaveResult', 'errors',
+    'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache', 'ModelCheck',
+    'ModelInfo', 'ModelTensors', 'ObjectView', 'PrefetchJob', 'PrefetchProgress', 'PrimaryKey', 'SaveResult', 'TensorLoad',
+    'TensorSlice', 'errors',
 ]
 
 # debug, info, warn, error or off; lines go to standard error.

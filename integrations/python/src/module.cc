@@ -7,12 +7,14 @@
 #include "integrations/python/src/context_bindings.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/layer_load_bindings.h"
+#include "integrations/python/src/model_bindings.h"
 
 PYBIND11_MODULE(_ems, module) {
   module.doc() = "C++ half of the package ems; use ems.Client and its siblings instead";
   ems::python::BindClient(module);
   ems::python::BindContext(module);
   ems::python::BindLayerLoad(module);
+  ems::python::BindModels(module);
   ems::python::BindCc(module);
   module.def("set_log_level",
              [](const std::string& level) { ems::python::RaiseIfError(ems::log::Init(level)); });

@@ -82,12 +82,13 @@ class Daemon:
 class Cluster:
     """Use it with `with`. Servers are numbered from 0."""
 
-    def __init__(self, servers=2, dram='256MiB'):
+    def __init__(self, servers=2, dram='256MiB', server_flags=()):
         self.folder = tempfile.mkdtemp(prefix='ems-py-')
         self.controller = Daemon(self.folder, 'controller', 'mp-controller', [
             f'data_dir={self.folder}/controller', 'http_listen=127.0.0.1:0'])
         self.servers = []
         self._count, self._dram = servers, dram
+        self._server_flags = list(server_flags)  # '{folder}' in them is the cluster's own
 
     def __enter__(self):
         try:
@@ -96,7 +97,8 @@ class Cluster:
             for i in range(self._count):
                 self.servers.append(Daemon(self.folder, f'server-{i}', 'mp-server', [
                     f'name=server-{i}', f'controller={self.address}', f'data_dir={self.folder}/server-{i}',
-                    'http_listen=127.0.0.1:0', f'unix_path={self.folder}/server-{i}.sock', f'dram.bytes={self._dram}']))
+                    'http_listen=127.0.0.1:0', f'unix_path={self.folder}/server-{i}.sock', f'dram.bytes={self._dram}']
+                    + [flag.format(folder=self.folder) for flag in self._server_flags]))
                 self.servers[-1].start()
             for server in self.servers:
                 server.wait_ready()
