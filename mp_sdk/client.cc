@@ -54,6 +54,21 @@ uint64_t RoomOf(std::span<const Item> items) {
   return bytes;
 }
 
+template <typename Item>
+void SayTiers(std::span<const Item> items, const Batch& batch) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].tier != nullptr) *items[i].tier = batch.items[i].tier;
+  }
+}
+
+// What is read one-sided was in DRAM; what is asked for after all says so itself.
+template <typename Item>
+void AssumeDram(std::span<const Item> items) {
+  for (const Item& item : items) {
+    if (item.tier != nullptr) *item.tier = Tier::kDram;
+  }
+}
+
 Result<uint64_t> LengthOf(BatchItem* item) {
   if (item->status.ok()) return item->value_bytes;
   return std::move(item->status);
@@ -98,6 +113,8 @@ struct Client::Impl {
   // Asks the servers for the length of the values; one result a key.
   std::vector<Result<uint64_t>> AskLengths(std::span<const KeyItem> items,
                                            const GetOptions& options, Deadline deadline);
+  Batch LengthsBatch(std::span<const KeyItem> items, const GetOptions& options,
+                     Deadline deadline) const;
   std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items, const GetOptions& options,
                                           Deadline deadline);
   std::vector<Result<uint64_t>> AskRanges(std::span<const RangeItem> items,
@@ -163,12 +180,18 @@ void Client::Impl::ReadOneSided() {
   router.Use(locals.get());
 }
 
-std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
-                                                       const GetOptions& get, Deadline deadline) {
+Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOptions& get,
+                                 Deadline deadline) const {
   Batch batch = MakeBatch(Op::kExists, deadline);
   if (!get.touch) batch.flags |= wire::kFlagNoTouch;
   batch.items.reserve(items.size());
   for (const KeyItem& item : items) batch.items.push_back(MakeItem(item.key, item.route_key));
+  return batch;
+}
+
+std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
+                                                       const GetOptions& get, Deadline deadline) {
+  Batch batch = LengthsBatch(items, get, deadline);
   Run(&batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
@@ -184,8 +207,10 @@ std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> i
   for (const GetItem& item : items) {
     batch.items.push_back(MakeItem(item.key, item.route_key));
     batch.items.back().into = item.into;
+    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
   }
   Run(&batch);
+  SayTiers(items, batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
@@ -202,8 +227,10 @@ std::vector<Result<uint64_t>> Client::Impl::AskRanges(std::span<const RangeItem>
     batch.items.back().into = item.into;
     batch.items.back().offset = item.offset;
     batch.items.back().whole_bytes = item.whole_bytes;
+    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
   }
   Run(&batch);
+  SayTiers(items, batch);
   std::vector<Result<uint64_t>> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
@@ -360,6 +387,7 @@ Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers in
 
 std::vector<Status> Client::MultiGetRange(std::span<const RangeItem> items,
                                           const GetOptions& options) {
+  AssumeDram(items);
   const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
       items,
@@ -423,6 +451,7 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
 
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,
                                                const GetOptions& options) {
+  AssumeDram(items);
   const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> results = impl_->ReadMany(
       items,
@@ -446,6 +475,23 @@ std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
   std::vector<Result<bool>> results;
   results.reserve(items.size());
   for (Result<uint64_t>& length : lengths) results.push_back(IsThere(std::move(length)));
+  return results;
+}
+
+std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items,
+                                                  const GetOptions& options) {
+  Batch batch = impl_->LengthsBatch(items, options, impl_->DeadlineFor(options.timeout, 0));
+  batch.asks_tier = true;
+  impl_->Run(&batch);
+  std::vector<Result<ObjectStat>> results;
+  results.reserve(items.size());
+  for (BatchItem& item : batch.items) {
+    if (item.status.ok()) {
+      results.emplace_back(ObjectStat{.bytes = item.value_bytes, .tier = item.tier});
+    } else {
+      results.emplace_back(std::move(item.status));
+    }
+  }
   return results;
 }
 

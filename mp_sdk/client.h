@@ -99,6 +99,10 @@ class Client final {
                                          const GetOptions& options = {});
   std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items,
                                         const GetOptions& options = {});
+  // Length and tier of each value, always asked of the servers: one-sided reads see DRAM alone.
+  // Errors of an item: kNotFound  miss
+  std::vector<Result<ObjectStat>> MultiStat(std::span<const KeyItem> items,
+                                            const GetOptions& options = {});
   std::vector<Status> MultiRemove(std::span<const KeyItem> items, const GetOptions& options = {});
 
   // Async: submit never blocks; keys are copied, buffers must live until completion. With

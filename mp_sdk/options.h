@@ -101,6 +101,9 @@ class MutableBuffers final {
   bool is_many_ = false;
 };
 
+// Which memory of its server a value was in.
+enum class Tier : uint8_t { kUnknown, kDram, kSsd };
+
 struct PutItem {
   std::string_view key;
   ConstBuffers value;
@@ -110,6 +113,7 @@ struct GetItem {
   std::string_view key;
   MutableBuffers into;
   std::string_view route_key{};
+  Tier* tier = nullptr;  // where the value was, when the item succeeds; null: nobody asks
 };
 // A part of a value.
 struct RangeItem {
@@ -118,10 +122,15 @@ struct RangeItem {
   MutableBuffers into;       // bytes [offset, offset + into.size_bytes())
   uint64_t whole_bytes = 0;  // what the whole value must be long; 0: anything
   std::string_view route_key{};
+  Tier* tier = nullptr;  // as GetItem's
 };
 struct KeyItem {
   std::string_view key;
   std::string_view route_key{};
+};
+struct ObjectStat {
+  uint64_t bytes = 0;
+  Tier tier = Tier::kUnknown;  // kDram also when it is on the SSD as well
 };
 
 }  // namespace ems

@@ -16,6 +16,7 @@ using fabric::PutTarget;
 using wire::FrameHeader;
 using wire::ItemReader;
 using wire::ItemResult;
+using wire::ItemTier;
 using wire::Op;
 using wire::WireStatus;
 
@@ -408,6 +409,11 @@ Outcome DataSession::HandleItem(const FrameHeader& request, uint32_t item, std::
     const auto info = service_.store_->Find(request.ns(), key, touch);
     result->status = info ? WireStatus::kOk : WireStatus::kMiss;
     result->value_bytes = info ? info->value_bytes : 0;
+    if (info) {
+      const bool here = !service_.store_->has_ssd() ||
+                        service_.store_->dram().Find(request.ns(), key, false).has_value();
+      result->tier = here ? ItemTier::kDram : ItemTier::kSsd;
+    }
     return {};
   }
   if (*room == 0) {
@@ -424,6 +430,7 @@ Outcome DataSession::HandleItem(const FrameHeader& request, uint32_t item, std::
     }
     return outcome;
   }
+  result->tier = value->from_ssd() ? ItemTier::kSsd : ItemTier::kDram;
   wire::RangeBody range{.offset = 0, .length = value->bytes().size()};
   if (request.op == Op::kMultiGetRange) {
     range = wire::RangeOf(request, body, item);

@@ -104,7 +104,8 @@ struct ModelPuller::Impl {
   const Options options;
   Counters counters;
   ModelsClient models;
-  StopFlag stop;
+  const std::shared_ptr<StopFlag> stop_flag = std::make_shared<StopFlag>();
+  StopFlag& stop = *stop_flag;
   BlockPuller puller;
   uint64_t list_number = 0;  // the watch thread's
   bool reported_silence = false;
@@ -428,6 +429,7 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
   spec.url = wanted.url;
   spec.bytes_per_s_max = wanted.bytes_per_s_max;
   spec.connections_max = options.pulls_max;
+  spec.stop = stop_flag;
   if (!wanted.credentials.empty()) {
     EMS_ASSIGN_OR_RETURN(spec.credentials,
                          model::ReadCredentials(options.credentials_file, wanted.credentials));

@@ -185,9 +185,17 @@ struct ItemHead {
 };
 static_assert(sizeof(ItemHead) == 16);
 
+// Where an object that was found was. Part of the wire format.
+enum class ItemTier : uint8_t {
+  kUnknown = 0,  // the op does not say
+  kDram = 1,     // also when it is on the SSD as well
+  kSsd = 2,      // on the SSD alone; of MultiGet and MultiGetRange: read from it for this request
+};
+
 struct ItemResult {
   WireStatus status = WireStatus::kOk;
-  uint16_t reserved = 0;
+  ItemTier tier = ItemTier::kUnknown;  // MultiExists, MultiGet, MultiGetRange, with status OK
+  uint8_t reserved = 0;
   uint32_t whole_bytes = 0;  // MultiGetRange: length of the whole value; otherwise zero
   // MultiGet, MultiGetRange: bytes that follow; MultiExists: length of the value
   uint64_t value_bytes = 0;

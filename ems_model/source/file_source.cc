@@ -103,7 +103,11 @@ Result<std::unique_ptr<WeightSource>> FileSource::Open(const SourceSpec& spec,
 }
 
 FileSource::FileSource(const SourceSpec& spec, std::string folder, int root)
-    : files_(spec.files), folder_(std::move(folder)), root_(root), cap_(spec.bytes_per_s_max) {}
+    : files_(spec.files),
+      folder_(std::move(folder)),
+      root_(root),
+      stop_(spec.stop),
+      cap_(spec.bytes_per_s_max) {}
 
 FileSource::~FileSource() { close(root_); }
 
@@ -198,7 +202,8 @@ Status FileSource::ReadPiece(int fd, const SourceFile& file, uint64_t offset, Mu
   }
   if (wait > Duration::zero()) {
     StopFlag never;
-    never.WaitFor(wait);
+    if ((stop_ != nullptr ? *stop_ : never).WaitFor(wait))
+      return Error(StatusCode::kCancelled, "stopping");
   }
   for (size_t done = 0; done < into.size();) {
     const ssize_t got =

@@ -48,6 +48,7 @@ class FileSource final : public WeightSource {
   const std::vector<std::string> files_;
   const std::string folder_;
   const int root_;
+  const std::shared_ptr<StopFlag> stop_;  // may be null
   BandwidthCap cap_;
   std::atomic<uint64_t> bytes_read_{0};  // a counter alone: relaxed
 };

@@ -144,13 +144,15 @@ HttpReader::HttpReader(const SourceSpec& spec, HttpUrl origin, Authorize authori
     : origin_(std::move(origin)),
       authorize_(std::move(authorize)),
       secrets_(Secrets(spec.credentials)),
+      stop_(spec.stop),
       retries_max_(spec.retries_max),
       retry_delay_(spec.retry_delay),
       cap_(spec.bytes_per_s_max),
       transfer_({.connections_max = spec.connections_max,
                  .connect_timeout = spec.connect_timeout,
                  .stall_timeout = spec.stall_timeout,
-                 .ca_file = spec.ca_file},
+                 .ca_file = spec.ca_file,
+                 .stop = spec.stop},
                 &cap_) {}
 
 SourceCounters HttpReader::counters() const {
@@ -173,6 +175,7 @@ Status HttpReader::WithRetries(Deadline deadline, const std::function<Verdict()>
   const auto seed = static_cast<uint64_t>(Clock::System().Now().time_since_epoch().count());
   Backoff backoff(seed, retry_delay_, std::max<Duration>(retry_delay_, std::chrono::seconds(10)));
   StopFlag never;
+  StopFlag& stop = stop_ != nullptr ? *stop_ : never;
   budget_.OnRequest();
   for (uint32_t tries = 0;; ++tries) {
     const Verdict verdict = attempt();
@@ -189,7 +192,7 @@ Status HttpReader::WithRetries(Deadline deadline, const std::function<Verdict()>
       return Error(StatusCode::kDeadlineExceeded, "no time to try again after: {}",
                    Message(verdict.status));
     }
-    never.WaitFor(wait);
+    if (stop.WaitFor(wait)) return Error(StatusCode::kCancelled, "stopping");
     retries_.fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -200,7 +203,8 @@ HttpReader::Verdict HttpReader::Judge(const HttpOutcome& outcome, std::string_vi
                    .again = again};
   };
   // An error whose text breaks off or does not end is that error all the same.
-  const bool said = outcome.head.status >= 400 && outcome.failure != HttpFailure::kDeadline;
+  const bool said = outcome.head.status >= 400 && outcome.failure != HttpFailure::kDeadline &&
+                    outcome.failure != HttpFailure::kStopped;
   switch (said ? HttpFailure::kNone : outcome.failure) {
     case HttpFailure::kNone:
       break;
@@ -211,6 +215,8 @@ HttpReader::Verdict HttpReader::Judge(const HttpOutcome& outcome, std::string_vi
       return failed(StatusCode::kDeadlineExceeded, "stalled: " + outcome.what, true);
     case HttpFailure::kDeadline:
       return failed(StatusCode::kDeadlineExceeded, outcome.what, false);
+    case HttpFailure::kStopped:
+      return failed(StatusCode::kCancelled, outcome.what, false);
     case HttpFailure::kTooLong:
       return failed(StatusCode::kDataLoss, outcome.what, false);
     case HttpFailure::kRefused:

@@ -68,6 +68,7 @@ class HttpReader final {
   const HttpUrl origin_;
   const Authorize authorize_;
   const std::vector<std::string> secrets_;
+  const std::shared_ptr<StopFlag> stop_;  // may be null
   const uint32_t retries_max_;
   const Duration retry_delay_;
   BandwidthCap cap_;

@@ -13,6 +13,7 @@
 
 #include "common/check.h"
 #include "common/guarded.h"
+#include "common/thread_pool.h"
 
 namespace ems::model {
 namespace {
@@ -20,7 +21,8 @@ namespace {
 constexpr size_t kHeaderValueMax = 4096;
 constexpr size_t kHeadersMax = 256;  // lines of all heads of one exchange together
 constexpr long kBufferBytes = 256L * 1024;
-constexpr Duration kNap = std::chrono::seconds(1);  // poll again at least so often
+constexpr Duration kNap = std::chrono::seconds(1);               // poll again at least so often
+constexpr Duration kNapToStop = std::chrono::milliseconds(100);  // where a flag may end it
 
 struct FreeEasy {
   void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
@@ -221,7 +223,7 @@ struct HttpTransfer::Connection {
   CURLcode Prepare(const HttpRequest& request, const Options& options, curl_slist* headers,
                    char* error, Exchange* exchange);
   void Run(const Options& options, Deadline deadline, const char* error, Exchange* exchange);
-  bool WaitSome(Duration stall_left, Deadline deadline, Exchange* exchange);
+  bool WaitSome(const Options& options, Duration stall_left, Deadline deadline, Exchange* exchange);
 };
 
 struct HttpTransfer::Pool {
@@ -300,13 +302,17 @@ CURLcode HttpTransfer::Connection::Prepare(const HttpRequest& request, const Opt
 }
 
 // Sleeps until there is something to do. False: the exchange has failed by time.
-bool HttpTransfer::Connection::WaitSome(Duration stall_left, Deadline deadline,
-                                        Exchange* exchange) {
+bool HttpTransfer::Connection::WaitSome(const Options& options, Duration stall_left,
+                                        Deadline deadline, Exchange* exchange) {
+  if (options.stop != nullptr && options.stop->IsSet()) {
+    exchange->Fail(HttpFailure::kStopped, "stopping");
+    return false;
+  }
   if (deadline.Passed()) {
     exchange->Fail(HttpFailure::kDeadline, "the deadline passed");
     return false;
   }
-  Duration wait = std::min({deadline.Remaining(), kNap});
+  Duration wait = std::min({deadline.Remaining(), options.stop != nullptr ? kNapToStop : kNap});
   if (exchange->paused_until()) {
     const Duration pause = *exchange->paused_until() - Clock::System().Now();
     if (pause <= Duration::zero()) {
@@ -341,7 +347,7 @@ void HttpTransfer::Connection::Run(const Options& options, Deadline deadline, co
       last = Clock::System().Now();
     }
     const Duration silent = Clock::System().Now() - last;
-    if (!WaitSome(options.stall_timeout - silent, deadline, exchange)) return;
+    if (!WaitSome(options, options.stall_timeout - silent, deadline, exchange)) return;
   }
   int left = 0;
   const CURLMsg* message = curl_multi_info_read(multi.get(), &left);

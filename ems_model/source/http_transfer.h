@@ -17,6 +17,10 @@
 #include "common/clock.h"
 #include "ems_model/source/bandwidth_cap.h"
 
+namespace ems {
+class StopFlag;
+}
+
 namespace ems::model {
 
 // What an answer says before its body. A field that was absent is empty.
@@ -47,6 +51,7 @@ enum class HttpFailure {
   kBroken,       // the connection ended early or spoke no HTTP
   kStalled,      // no byte for the stall timeout
   kDeadline,     // the deadline passed
+  kStopped,      // Options::stop has been set
   kTooLong,      // more bytes than asked for, or than text_bytes_max
   kRefused,      // `accept` said no
   kCertificate,  // TLS: the other side is not who it should be
@@ -71,7 +76,8 @@ class HttpTransfer final {
     uint32_t connections_max = 16;
     Duration connect_timeout = std::chrono::seconds(10);
     Duration stall_timeout = std::chrono::seconds(30);
-    std::string ca_file = {};  // empty: the system's
+    std::string ca_file = {};                  // empty: the system's
+    std::shared_ptr<StopFlag> stop = nullptr;  // as SourceSpec's
   };
 
   // `cap`, for bodies that go to a span, must outlive this.

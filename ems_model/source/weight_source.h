@@ -12,6 +12,10 @@
 #include "common/bytes.h"
 #include "common/clock.h"
 
+namespace ems {
+class StopFlag;
+}
+
 namespace ems::model {
 
 inline constexpr size_t kSourceFilesMax = 100'000;
@@ -32,7 +36,8 @@ struct SourceCounters {
   uint64_t retries = 0;     // requests that were sent once more after a failure
 };
 
-// Threading: thread-safe; calls block, up to their deadline.
+// Threading: thread-safe; calls block, up to their deadline or until SourceSpec::stop is set
+// (kCancelled).
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -73,6 +78,8 @@ struct SourceSpec {
   Duration retry_delay = std::chrono::milliseconds(100);  // before the first, then doubling
   Duration connect_timeout = std::chrono::seconds(10);
   Duration stall_timeout = std::chrono::seconds(30);  // without a byte; then the request is retried
+  // Once set, calls under way end with kCancelled within 200 ms, later ones at once. May be null.
+  std::shared_ptr<StopFlag> stop = nullptr;
   std::string ca_file = {};  // https: certificates to trust, in PEM, instead of the system's
 };
 

@@ -31,8 +31,9 @@ struct BatchItem {
   bool open = true;                            // no result yet
   bool retried = false;                        // has gone out on a connection that broke
   Status status;
-  uint64_t value_bytes = 0;  // Get, Exists
-  uint64_t checksum = 0;     // Get: of the value
+  uint64_t value_bytes = 0;    // Get, Exists
+  Tier tier = Tier::kUnknown;  // Get, GetRange, Exists of a Batch that asks_tier
+  uint64_t checksum = 0;       // Get: of the value
 };
 
 // Items of one op, in one namespace, under one deadline. Shape: `items` is [item_count]; results
@@ -46,6 +47,7 @@ struct Batch {
   // Called once, when the first requests have been sent: while servers begin, values are still
   // being copied to where the requests say. May be empty.
   std::function<void()> meanwhile{};
+  bool asks_tier = false;  // only Multi answers say it, so single items take that form, too
 
   void Finish(BatchItem* item, Status status) const {
     item->open = false;

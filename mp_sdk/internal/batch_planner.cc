@@ -37,6 +37,12 @@ void Append(ConstBytes bytes, std::vector<std::byte>* to) {
   to->insert(to->end(), bytes.begin(), bytes.end());
 }
 
+// What a newer server may say beyond that is not known here.
+Tier TierOf(wire::ItemTier tier) {
+  if (tier == wire::ItemTier::kDram) return Tier::kDram;
+  return tier == wire::ItemTier::kSsd ? Tier::kSsd : Tier::kUnknown;
+}
+
 bool StaysOpen(WireStatus status) {
   return status == WireStatus::kWrongOwner || status == WireStatus::kStaleNamespace ||
          status == WireStatus::kRetryLater || status == WireStatus::kBatchFull;
@@ -177,6 +183,7 @@ Status Frame::OnTable(ConstBytes table) {
                    static_cast<unsigned>(result.status));
     }
     items_[i]->value_bytes = result.value_bytes;
+    items_[i]->tier = TierOf(result.tier);
     if (!brings_values() || result.status != WireStatus::kOk) Settle(items_[i], result.status, {});
   }
   return OkStatus();

@@ -51,7 +51,7 @@ class Frame final : public fabric::AnswerSink {
   void OnValue(uint64_t checksum) override;
 
  private:
-  bool multi() const { return items_.size() > 1; }
+  bool multi() const { return items_.size() > 1 || batch_->asks_tier; }
   bool brings_values() const {
     return batch_->op == wire::Op::kGet || batch_->op == wire::Op::kGetRange;
   }

@@ -330,6 +330,8 @@ TEST_F(DataServiceTest, MultiOpsAnswerEachItem) {
   EXPECT_EQ(exists[1].status, WireStatus::kMiss);
   EXPECT_EQ(exists[2].value_bytes, 2U);
   EXPECT_EQ(exists[3].status, WireStatus::kOk);
+  EXPECT_EQ(exists[3].tier, wire::ItemTier::kDram);
+  EXPECT_EQ(exists[1].tier, wire::ItemTier::kUnknown);
   std::vector<wire::ItemResult> get = Multi(Op::kMultiGet, keys);
   EXPECT_EQ(Payload(), "122");
   EXPECT_EQ(get[2].checksum, Checksum(AsBytes("22")));

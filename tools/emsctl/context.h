@@ -33,6 +33,7 @@ struct Context {
 // the exit code. `context` and `run` must outlive the parse and the run.
 void AddClusterCommands(CLI::App* app, const Context* context, std::function<int()>* run);
 void AddNamespaceCommands(CLI::App* app, const Context* context, std::function<int()>* run);
+void AddModelCommands(CLI::App* app, const Context* context, std::function<int()>* run);
 void AddObjectCommands(CLI::App* app, const Context* context, std::function<int()>* run);
 
 }  // namespace ems::emsctl

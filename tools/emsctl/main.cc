@@ -10,7 +10,8 @@
 namespace {
 
 constexpr const char* kHelp =
-    "emsctl watches and changes an EMS cluster, and stores and loads single objects.\n"
+    "emsctl watches and changes an EMS cluster, stores and loads single objects, and keeps "
+    "models.\n"
     "\n"
     "Results go to standard output, as tables or with --json as one JSON document; complaints go\n"
     "to standard error and say what to do. Global options may stand before or behind the command.";
@@ -26,6 +27,8 @@ constexpr const char* kFooter =
     "  echo hello | emsctl put greeting -              store standard input\n"
     "  emsctl get greeting copy.txt                    written whole or not at all\n"
     "  emsctl rm -- -odd-key                           a key that starts with a dash\n"
+    "  emsctl model add qwen/7b@v1 s3://models/qwen    a version of a model, from its source\n"
+    "  emsctl model prefetch qwen/7b --wait            into the servers' memory\n"
     "  emsctl view accept-loss                         give up servers that will not come back\n"
     "\n"
     "`emsctl COMMAND --help` tells more.";
@@ -52,6 +55,7 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   ems::emsctl::AddClusterCommands(&app, &context, &run);
   ems::emsctl::AddNamespaceCommands(&app, &context, &run);
+  ems::emsctl::AddModelCommands(&app, &context, &run);
   ems::emsctl::AddObjectCommands(&app, &context, &run);
   try {
     app.parse(argc, argv);

@@ -21,6 +21,7 @@
 namespace ems::python {
 namespace {
 
+constexpr size_t kForeignMax = 65'536;  // keys
 constexpr size_t kThreads = 4;
 constexpr size_t kQueueMax = 4096;
 constexpr int kFailuresToOpen = 2;
@@ -67,31 +68,59 @@ std::vector<Seal> SealsOf(const CcBatch& batch, size_t blocks) {
   return seals;
 }
 
-// Puts route keys to the keys of one call.
+// Puts route keys to the keys of one call, and replaces what lies under those of `replaced`.
 class RoutedStore final : public context::BlockStore {
  public:
   RoutedStore(Client* client, const std::vector<std::string>& keys,
-              const std::vector<std::string>& routes)
-      : client_(client) {
+              const std::vector<std::string>& routes, std::set<std::string_view> replaced = {})
+      : client_(client), replaced_(std::move(replaced)) {
     if (routes.empty()) return;
     for (size_t i = 0; i < keys.size(); ++i) routes_.emplace(keys[i], routes[i]);
   }
   std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items,
                                         const GetOptions& options) override {
-    return client_->MultiExists(Routed(items), options);
+    std::vector<Result<bool>> there = client_->MultiExists(Routed(items), options);
+    for (size_t i = 0; i < items.size() && !replaced_.empty(); ++i) {
+      if (replaced_.contains(items[i].key)) there[i] = false;
+    }
+    return there;
   }
   std::vector<Result<uint64_t>> MultiGet(std::span<const GetItem> items,
                                          const GetOptions& options) override {
-    return client_->MultiGet(Routed(items), options);
+    std::vector<Result<uint64_t>> lengths = client_->MultiGet(Routed(items), options);
+    for (size_t i = 0; i < items.size(); ++i) {
+      const bool other = lengths[i].ok() ? *lengths[i] != items[i].into.size_bytes()
+                                         : lengths[i].status().code() == StatusCode::kOutOfRange;
+      if (other) of_another_length_.emplace_back(items[i].key);
+    }
+    return lengths;
   }
   std::vector<Status> MultiGetRange(std::span<const RangeItem> items,
                                     const GetOptions& options) override {
     return client_->MultiGetRange(Routed(items), options);
   }
   std::vector<Status> MultiPut(std::span<const PutItem> items, const PutOptions& options) override {
-    return client_->MultiPut(Routed(items), options);
+    if (replaced_.empty()) return client_->MultiPut(Routed(items), options);
+    std::vector<Status> results(items.size());
+    for (const bool overwrite : {false, true}) {
+      std::vector<PutItem> part;
+      std::vector<size_t> at;
+      for (size_t i = 0; i < items.size(); ++i) {
+        if (replaced_.contains(items[i].key) != overwrite) continue;
+        part.push_back(items[i]);
+        at.push_back(i);
+      }
+      if (part.empty()) continue;
+      PutOptions put = options;
+      put.overwrite = overwrite;
+      std::vector<Status> answers = client_->MultiPut(Routed(std::span<const PutItem>(part)), put);
+      for (size_t i = 0; i < at.size(); ++i) results[at[i]] = std::move(answers[i]);
+    }
+    return results;
   }
   bool Submit(std::function<void()>&& work) override { return client_->Submit(std::move(work)); }
+  // Keys of values that were not as long as the memory for them.
+  std::vector<std::string>& of_another_length() { return of_another_length_; }
 
  private:
   template <typename Item>
@@ -104,6 +133,8 @@ class RoutedStore final : public context::BlockStore {
 
   Client* const client_;
   std::unordered_map<std::string_view, std::string_view> routes_;
+  const std::set<std::string_view> replaced_;
+  std::vector<std::string> of_another_length_;
 };
 
 // The memory of each block, in order; `seals` end the blocks of a layout.
@@ -355,15 +386,40 @@ CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
   const Duration left = std::max<Duration>(deadline.Remaining(), std::chrono::milliseconds(1));
   const context::LoadResult result = cache.Load(*keys, into, {.timeout = left});
   size_t success = result.leading_blocks;
-  if (batch.layout != nullptr) {
-    const std::vector<Seal> wanted = SealsOf(batch, success);
-    success = static_cast<size_t>(std::mismatch(wanted.begin(), wanted.end(), seals.begin()).first -
-                                  wanted.begin());
-  }
   std::vector<Status> blocks;
   blocks.reserve(result.blocks.size());
   for (const auto& block : result.blocks) blocks.push_back(block.status());
+  if (batch.layout != nullptr) {
+    const std::vector<Seal> wanted = SealsOf(batch, blocks.size());
+    std::vector<std::string> foreign = std::move(store.of_another_length());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (!blocks[i].ok() || seals[i] == wanted[i]) continue;
+      success = std::min(success, i);
+      foreign.push_back((*keys)[i]);
+    }
+    RememberForeign(std::move(foreign));
+  }
   return Judge(blocks, RoutesOf(batch, *keys), success, total);
+}
+
+void CcPool::RememberForeign(std::vector<std::string> keys) {
+  if (keys.empty()) return;
+  auto foreign = foreign_.Lock();
+  if (foreign->size() + keys.size() > kForeignMax)
+    foreign->clear();  // found again when next loaded
+  for (std::string& key : keys) {
+    if (foreign->size() < kForeignMax) foreign->insert(std::move(key));
+  }
+}
+
+std::vector<std::string> CcPool::TakeForeign(const std::vector<std::string>& keys) {
+  std::vector<std::string> taken;
+  auto foreign = foreign_.Lock();
+  if (foreign->empty()) return taken;
+  for (const std::string& key : keys) {
+    if (foreign->erase(key) > 0) taken.push_back(key);
+  }
+  return taken;
 }
 
 CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
@@ -381,7 +437,10 @@ CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
   values.reserve(total);
   for (const auto& block : const_parts) values.emplace_back(std::span<const ConstBytes>(block));
 
-  RoutedStore store(client_.get(), *keys, batch.routes);
+  const std::vector<std::string> foreign =
+      batch.layout == nullptr ? std::vector<std::string>() : TakeForeign(*keys);
+  RoutedStore store(client_.get(), *keys, batch.routes,
+                    std::set<std::string_view>(foreign.begin(), foreign.end()));
   context::ContextCache cache(&store);
   const Duration left = std::max<Duration>(deadline.Remaining(), std::chrono::milliseconds(1));
   const context::SaveResult result = cache.Save(*keys, values, {.timeout = left});

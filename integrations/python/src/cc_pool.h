@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "common/clock.h"
@@ -140,6 +141,10 @@ class CcPool final {
   bool IsLocal(const std::string& route) const;
   CcOutcome Load(const CcBatch& batch, Deadline deadline);
   CcOutcome Save(const CcBatch& batch, Deadline deadline);
+  // Keys under which a load found a block of another layout: the next save replaces it, as nobody
+  // with this layout could ever use it.
+  void RememberForeign(std::vector<std::string> keys);
+  std::vector<std::string> TakeForeign(const std::vector<std::string>& keys);
   bool Allow();
   // Counts how a batch ended for the breaker, and says what the caller is to see.
   CcOutcome Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
@@ -155,6 +160,7 @@ class CcPool final {
     int failures = 0;
     TimePoint closed_until{};
   };
+  Guarded<std::unordered_set<std::string>> foreign_;
   const std::unique_ptr<Client> client_;
   const context::BlockHasher hasher_;
   const std::string host_id_;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "common/thread_pool.h"
 #include "tests/support/http_script.h"
 
 namespace ems::model {
@@ -160,6 +161,20 @@ TEST_F(HttpReaderTest, AStallIsTriedAgainAndThenADeadline) {
   });
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("stalled"));
+}
+
+TEST_F(HttpReaderTest, StoppingEndsASilentAnswerAndAWaitBetweenTries) {
+  for (const bool silent : {true, false}) {
+    spec_.stop = std::make_shared<StopFlag>();
+    const auto handler = [&](const ScriptRequest&) {
+      spec_.stop->Set();
+      return silent ? ScriptReply{.bytes = "", .end = ScriptReply::End::kHang}
+                    : Reply(503, {"Retry-After: 3"}, "");
+    };
+    const TimePoint begin = Clock::System().Now();
+    EXPECT_EQ(Read(handler).code(), StatusCode::kCancelled) << silent;
+    EXPECT_LT(Clock::System().Now() - begin, std::chrono::seconds(10)) << silent;
+  }
 }
 
 TEST_F(HttpReaderTest, TheDeadlineEndsItBetweenTries) {

@@ -195,6 +195,18 @@ class DropInTest(unittest.TestCase):
             self.assertEqual(cc.load(pages(0), [1], [4], OPTION).success, 0)
         self.assertEqual(self.open(config(model_id='layouts'), layers(blocks=9)).load(pages(8), [1], [4], OPTION).success, 1)
 
+    def test_a_changed_layout_takes_over_what_it_could_not_load(self):
+        for after in (layers(dtype='float16'), layers(count=3)):  # other numbers; another length
+            self.assertEqual(self.open(config(model_id='changed'), layers()).save(pages(0), [1], [4], OPTION).success, 1)
+            cc = self.open(config(model_id='changed'), after)
+            self.assertEqual(cc.exists([1], OPTION).success, 1)
+            self.assertEqual(cc.load(pages(0), [1], [4], OPTION).success, 0)
+            self.assertEqual(cc.save(pages(0), [1], [4], OPTION).success, 1)
+            self.assertEqual(cc.load(pages(1), [1], [4], OPTION).success, 1, 'for ever a hit that cannot be loaded')
+            before = self.open(config(model_id='changed'), layers())
+            self.assertEqual(before.load(pages(0), [1], [4], OPTION).success, 0)
+            self.assertEqual(before.save(pages(0), [1], [4], OPTION).success, 1)
+
     def test_slots_in_any_order_are_those_of_each_token(self):
         kvcache = layers(1, blocks=64)
         rng = numpy.random.default_rng(7)

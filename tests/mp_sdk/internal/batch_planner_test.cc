@@ -262,6 +262,26 @@ TEST(FrameTest, ManyRangesGoInOneFrameAndComeBackEachForItself) {
   EXPECT_TRUE(f.batch.items[3].open) << "it goes in the next round";
 }
 
+TEST(FrameTest, WhoAsksForTheTierGetsItAlsoOfASingleItem) {
+  Fixture f(Op::kExists, 1);
+  f.batch.asks_tier = true;
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(1, 1), &request);
+  EXPECT_EQ(request.header.op, Op::kMultiExists);
+  EXPECT_EQ(request.header.item_count, 1);
+  EXPECT_EQ(frames[0]->OnHeader({}), sizeof(wire::ItemResult));
+  for (const auto& [said, tier] :
+       {std::pair{wire::ItemTier::kDram, Tier::kDram}, std::pair{wire::ItemTier::kSsd, Tier::kSsd},
+        std::pair{wire::ItemTier(7), Tier::kUnknown}}) {
+    f.batch.items[0].open = true;
+    const Results results({{.tier = said, .value_bytes = 10}});
+    ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
+    EXPECT_EQ(f.batch.items[0].tier, tier);
+    EXPECT_EQ(f.batch.items[0].value_bytes, 10U);
+  }
+}
+
 TEST(FrameTest, ARangeOfAValueOfAnotherLengthIsRefused) {
   for (const uint64_t told : {uint64_t{0}, uint64_t{99}, uint64_t{100}, uint64_t{101}}) {
     Fixture f(Op::kGetRange, 1);

@@ -1,0 +1,167 @@
+#include "ems_model/internal/block_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ems::model::internal {
+
+BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted)
+    : manifest_(manifest) {
+  auto queues = queues_.Lock();
+  queues->blocks.resize(manifest.blocks.size());
+  for (const uint32_t block : wanted) queues->blocks[block].phase = Phase::kUnknown;
+  queues->state.left = queues->state.unknown = wanted.size();
+}
+
+void BlockQueue::Learn(std::span<const uint32_t> blocks) {
+  auto queues = queues_.Lock();
+  for (const uint32_t index : blocks) {
+    Block& block = queues->blocks[index];
+    block.known = true;
+    if (block.phase != Phase::kUnknown) continue;
+    block.phase = Phase::kReady;
+    --queues->state.unknown;
+    queues->ready.push_back(index);
+  }
+  work_.notify_all();
+}
+
+bool BlockQueue::HasWork(const Queues& queues) {
+  return queues.state.over() || !queues.ready.empty() || !queues.direct.empty() ||
+         (!queues.missing.empty() && queues.missing.begin()->first <= Clock::System().Now());
+}
+
+BlockQueue::Task BlockQueue::Take(uint64_t bytes_max) {
+  auto queues = queues_.Lock();
+  while (!HasWork(*queues)) {
+    // Another reader's Missed may come before the moment that is waited for: it wakes all.
+    const Duration wait = queues->missing.empty()
+                              ? Duration(std::chrono::seconds(1))
+                              : queues->missing.begin()->first - Clock::System().Now();
+    (void)queues.WaitFor(work_, std::max(wait, Duration(std::chrono::microseconds(100))),
+                         [](const Queues& q) { return HasWork(q); });
+  }
+  if (queues->state.over()) return {};
+  Task task = TakeFrom(&*queues, bytes_max);
+  if (queues->readers == 0) queues->idle += Clock::System().Now() - queues->idle_since;
+  queues->readers += task.blocks.size();
+  return task;
+}
+
+BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const {
+  Task task;
+  uint64_t bytes = 0;
+  const TimePoint now = Clock::System().Now();
+  const auto take = [&](uint32_t index) {
+    const uint64_t more = manifest_.blocks[index].bytes;
+    if (task.blocks.size() == kBatchBlocksMax || (bytes > 0 && bytes + more > bytes_max))
+      return false;
+    bytes += more;
+    queues->blocks[index].phase = Phase::kBusy;
+    task.blocks.push_back(index);
+    return true;
+  };
+  while (!queues->ready.empty() && take(queues->ready.front())) queues->ready.pop_front();
+  while (!queues->missing.empty() && queues->missing.begin()->first <= now &&
+         take(queues->missing.begin()->second)) {
+    queues->missing.erase(queues->missing.begin());
+    --queues->state.missing;
+  }
+  if (!task.blocks.empty()) return task;
+  const uint32_t index = queues->direct.front();
+  queues->direct.pop_front();
+  (void)take(index);
+  task.direct = true;
+  task.known = queues->blocks[index].known;
+  return task;
+}
+
+void BlockQueue::Rest(Queues* queues) {
+  if (--queues->readers == 0) queues->idle_since = Clock::System().Now();
+}
+
+void BlockQueue::Done(uint32_t index, bool from_pool) {
+  auto queues = queues_.Lock();
+  Rest(&*queues);
+  queues->blocks[index].phase = Phase::kDone;
+  --queues->state.left;
+  if (from_pool) {
+    ++queues->state.arrivals;
+    queues->state.trouble = OkStatus();
+  }
+  if (!queues->state.over()) return;
+  work_.notify_all();
+  news_.notify_all();
+}
+
+void BlockQueue::Missed(uint32_t index, const Status& why) {
+  auto queues = queues_.Lock();
+  Rest(&*queues);
+  Block& block = queues->blocks[index];
+  const Duration delay = std::min(kRetryMost, kRetryFirst * (1 << std::min<int>(block.misses, 5)));
+  block.misses = static_cast<uint8_t>(std::min(block.misses + 1, 255));
+  block.phase = Phase::kMissing;
+  queues->missing.emplace(Clock::System().Now() + delay, index);
+  ++queues->state.missing;
+  if (why.code() != StatusCode::kNotFound) queues->state.trouble = why;
+  queues->missed = true;
+  work_.notify_all();
+  news_.notify_all();
+}
+
+void BlockQueue::MakeDirect(uint32_t index) {
+  auto queues = queues_.Lock();
+  Rest(&*queues);
+  queues->blocks[index].phase = Phase::kDirect;
+  queues->direct.push_back(index);
+  work_.notify_all();
+}
+
+void BlockQueue::GoDirect() {
+  auto queues = queues_.Lock();
+  for (uint32_t index = 0; index < queues->blocks.size(); ++index) {
+    Block& block = queues->blocks[index];
+    if (block.phase != Phase::kUnknown && block.phase != Phase::kMissing) continue;
+    block.phase = Phase::kDirect;
+    queues->direct.push_back(index);
+  }
+  queues->missing.clear();
+  queues->state.missing = queues->state.unknown = 0;
+  work_.notify_all();
+}
+
+void BlockQueue::Fail(const Status& error) {
+  auto queues = queues_.Lock();
+  if (queues->state.error.ok()) queues->state.error = error;
+  work_.notify_all();
+  news_.notify_all();
+}
+
+BlockQueue::State BlockQueue::state() {
+  auto queues = queues_.Lock();
+  return queues->state;
+}
+
+std::vector<uint32_t> BlockQueue::Waiting(size_t most) {
+  auto queues = queues_.Lock();
+  std::vector<uint32_t> waiting;
+  for (uint32_t i = 0; i < queues->blocks.size() && waiting.size() < most; ++i) {
+    const Phase phase = queues->blocks[i].phase;
+    if (phase == Phase::kUnknown || phase == Phase::kMissing) waiting.push_back(i);
+  }
+  return waiting;
+}
+
+BlockQueue::State BlockQueue::WaitForNews(Duration timeout) {
+  auto queues = queues_.Lock();
+  (void)queues.WaitFor(news_, timeout, [](const Queues& q) { return q.state.over() || q.missed; });
+  queues->missed = false;
+  return queues->state;
+}
+
+Duration BlockQueue::idle() {
+  auto queues = queues_.Lock();
+  return queues->idle;
+}
+
+}  // namespace ems::model::internal

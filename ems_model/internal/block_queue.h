@@ -1,0 +1,99 @@
+#pragma once
+// Which blocks of a load wait for what, and who reads which of them next.
+//
+//   unknown ─Learn─▶ ready ─Take─▶ busy ─Done─▶ done
+//      │                ▲           │ Missed
+//      │                └── later ◀─┘
+//      └──── GoDirect ─▶ direct ─Take─▶ busy      (so do blocks that are to be asked for later)
+//
+// Invariant: a block is with one reader at a time and done once. Bound: some bytes a block.
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "ems_model/format/manifest.h"
+
+namespace ems::model::internal {
+
+// Threading: thread-safe.
+class BlockQueue final {
+ public:
+  static constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
+  static constexpr Duration kRetryMost = std::chrono::milliseconds(100);
+  static constexpr size_t kBatchBlocksMax = 1024;
+
+  // What a reader is to read: blocks from the pool, or one from the source.
+  struct Task {
+    std::vector<uint32_t> blocks;  // empty: the load is over
+    bool direct = false;
+    bool known = true;  // whether its digest is
+  };
+  struct State {
+    size_t left = 0;        // blocks that are not done
+    size_t unknown = 0;     // that wait for their digest
+    size_t missing = 0;     // that the pool did not have
+    uint64_t arrivals = 0;  // blocks that came from the pool
+    Status error;
+    Status trouble;  // the pool's, since a block came from it
+    bool over() const { return left == 0 || !error.ok(); }
+    size_t waiting() const { return unknown + missing; }
+  };
+
+  // `wanted`: indexes of blocks, in the order in which they are best read.
+  BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted);
+
+  // The digest of a block has become known.
+  void Learn(std::span<const uint32_t> blocks);
+  // Waits for something to read: blocks of up to `bytes_max` together, or one that is larger.
+  Task Take(uint64_t bytes_max);
+  void Done(uint32_t block, bool from_pool);
+  // The pool did not have it, or not just now (`why`): it is asked again after 5 to 100 ms.
+  void Missed(uint32_t block, const Status& why);
+  // The pool will not have it.
+  void MakeDirect(uint32_t block);
+  // Blocks that wait are to be read from the source.
+  void GoDirect();
+  // Ends the load; the first error counts.
+  void Fail(const Status& error);
+
+  State state();
+  // Some of the blocks that wait, `most` at most.
+  std::vector<uint32_t> Waiting(size_t most);
+  // The state when it is over, when a block has missed, or after `timeout`.
+  State WaitForNews(Duration timeout);
+  // How long nobody was reading.
+  Duration idle();
+
+ private:
+  enum class Phase : uint8_t { kUnwanted, kUnknown, kReady, kBusy, kMissing, kDirect, kDone };
+  struct Block {
+    Phase phase = Phase::kUnwanted;
+    bool known = false;
+    uint8_t misses = 0;
+  };
+  struct Queues {
+    std::vector<Block> blocks;
+    std::deque<uint32_t> ready, direct;
+    std::multimap<TimePoint, uint32_t> missing;  // by when to ask again
+    State state;
+    bool missed = false;  // since the last WaitForNews
+    size_t readers = 0;   // that are reading
+    TimePoint idle_since = Clock::System().Now();
+    Duration idle{0};
+  };
+  Task TakeFrom(Queues* queues, uint64_t bytes_max) const;
+  static bool HasWork(const Queues& queues);
+  static void Rest(Queues* queues);  // a reader is done with a block
+
+  const Manifest& manifest_;
+  Guarded<Queues> queues_;
+  std::condition_variable work_;  // for readers
+  std::condition_variable news_;  // for who waits for the end
+};
+
+}  // namespace ems::model::internal

@@ -1,0 +1,62 @@
+#pragma once
+// Reads blocks from the pool or the source, verifies them and puts them where the target wants
+// them.
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/guarded.h"
+#include "ems_model/internal/block_queue.h"
+#include "ems_model/load_target.h"
+#include "ems_model/model_loader.h"
+
+namespace ems::model::internal {
+
+// Threading: thread-safe; several threads Work at once.
+class BlockReader final {
+ public:
+  struct Parts {
+    const Manifest* manifest;
+    BlockPool* pool;
+    // Of each block; that of a block is constant once the queue has learned it.
+    std::span<const BlockDigest> digests;
+    LoadTarget* target;
+    BlockQueue* queue;
+    // The source, opened when first asked for.
+    std::function<Result<WeightSource*>()> source;
+  };
+  struct Counts {
+    std::atomic<uint64_t> bytes{0}, dram_bytes{0}, ssd_bytes{0}, source_bytes{0}, blocks{0},
+        misses{0};
+  };
+  // Everything in `parts` must outlive this.
+  BlockReader(const Parts& parts, const LoadOptions& options, Deadline deadline)
+      : parts_(parts), options_(options), deadline_(deadline) {}
+
+  // Reads what the queue has until the load is over.
+  void Work();
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // One block: where its bytes go, and how it is read.
+  struct Placed;
+  Status Place(uint32_t block, Placed* placed) const;
+  void ChooseForm(Placed* placed) const;
+  void ReadFromPool(std::span<const uint32_t> blocks);
+  Duration TimeoutFor(uint64_t bytes) const;
+  void Settle(Placed* placed, const Status& read);
+  void ReadFromSource(uint32_t block, bool known);
+  Status ReadFromSource(Placed* placed, bool known);
+  // Verified: brings what lies in scratch memory to its place and tells the target.
+  Status Hand(Placed* placed);
+
+  const Parts parts_;
+  const LoadOptions& options_;
+  const Deadline deadline_;
+  Counts counts_;
+};
+
+}  // namespace ems::model::internal

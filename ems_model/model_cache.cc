@@ -1,0 +1,401 @@
+#include "ems_model/model_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "common/guarded.h"
+#include "common/thread_pool.h"
+#include "ems_model/progress_meter.h"
+#include "mp_controller/view/controller_client.h"
+#include "mp_controller/view/models_client.h"
+#include "mp_sdk/client.h"
+#include "proto/model.pb.h"
+
+namespace ems::model {
+namespace {
+
+constexpr size_t kMetersMax = 1024;  // as many as there can be versions
+constexpr size_t kStatBatch = 16'384;
+constexpr Duration kStatTimeout = std::chrono::seconds(2);
+constexpr Duration kProgressWait = std::chrono::milliseconds(200);
+constexpr Duration kOutageWait = std::chrono::seconds(10);  // of the controller, in WaitPrefetched
+
+v1::ModelRef RefOf(uint32_t id) {
+  v1::ModelRef ref;
+  ref.set_id(id);
+  return ref;
+}
+
+Result<v1::ModelRef> RefOf(const ModelName& name) {
+  EMS_RETURN_IF_ERROR(CheckModelName(name.model));
+  if (!name.version.empty()) EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
+  v1::ModelRef ref;
+  ToProto(name, &ref);
+  return ref;
+}
+
+Result<DigestNews> AskDigests(ModelsClient* models, uint32_t id, uint32_t since, Duration wait,
+                              Deadline deadline) {
+  v1::GetDigestsRequest request;
+  request.mutable_ref()->set_id(id);
+  request.set_since(since);
+  request.set_wait_ms(
+      static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
+  v1::GetDigestsReply reply;
+  EMS_RETURN_IF_ERROR(models->GetDigests(request, &reply, deadline));
+  const auto count = static_cast<size_t>(reply.blocks_size());
+  if (reply.digests().size() != count * sizeof(BlockDigest)) {
+    return Error(StatusCode::kDataLoss, "{} blocks with {} bytes of digests", count,
+                 reply.digests().size());
+  }
+  DigestNews news;
+  news.known = reply.known();
+  news.job = FromProto(reply.job());
+  for (size_t i = 0; i < count; ++i) {
+    BlockDigest digest;
+    std::memcpy(digest.data(), reply.digests().data() + i * sizeof(digest), sizeof(digest));
+    news.digests.emplace_back(reply.blocks(static_cast<int>(i)), digest);
+  }
+  return news;
+}
+
+// The pool through a client, or the reason why there is none.
+class ClientPool final : public BlockPool {
+ public:
+  explicit ClientPool(Result<std::shared_ptr<Client>> client) : client_(std::move(client)) {}
+  std::vector<Result<uint64_t>> Read(std::span<const GetItem> items, Duration timeout) override {
+    if (client_.ok()) return (*client_)->MultiGet(items, {.timeout = timeout});
+    return std::vector<Result<uint64_t>>(items.size(), Outage());
+  }
+  std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration timeout) override {
+    if (client_.ok()) return (*client_)->MultiGetRange(items, {.timeout = timeout});
+    return std::vector<Status>(items.size(), Outage());
+  }
+  Status Probe(std::span<const BlockRoute> routes, Duration timeout) override {
+    if (!client_.ok()) return Outage();
+    std::vector<KeyItem> items;
+    for (const BlockRoute& route : routes)
+      items.push_back({.key = "probe", .route_key = RouteKey(route)});
+    for (const auto& one : (*client_)->MultiStat(items, {.touch = false, .timeout = timeout})) {
+      if (!one.ok() && one.status().code() != StatusCode::kNotFound) return one.status();
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status Outage() const {
+    return Error(StatusCode::kUnavailable, "no pool: {}", Message(client_.status()));
+  }
+  const Result<std::shared_ptr<Client>> client_;
+};
+
+class ControllerCatalog final : public LoadCatalog {
+ public:
+  ControllerCatalog(ModelsClient* models, uint32_t id) : models_(models), id_(id) {}
+  Result<DigestNews> Digests(uint32_t since, Duration wait, Deadline deadline) override {
+    return AskDigests(models_, id_, since, wait, deadline);
+  }
+  Result<JobInfo> StartJob(uint32_t priority, Deadline deadline) override {
+    v1::ModelStatus status;
+    EMS_RETURN_IF_ERROR(models_->Prefetch(RefOf(id_), priority, &status, deadline));
+    return FromProto(status.job());
+  }
+
+ private:
+  ModelsClient* const models_;
+  const uint32_t id_;
+};
+
+}  // namespace
+
+struct ModelCache::Impl {
+  explicit Impl(ModelCacheOptions wanted)
+      : options(std::move(wanted)),
+        models(options.controller),
+        controller(options.controller, "model cache") {}
+
+  using Call = Status (ModelsClient::*)(const v1::ModelRef&, v1::ModelStatus*, Deadline);
+  Result<ModelInfo> Ask(Call call, const ModelName& name, Deadline deadline) {
+    EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
+    v1::ModelStatus status;
+    EMS_RETURN_IF_ERROR((models.*call)(ref, &status, deadline));
+    return FromProto(status);
+  }
+  Result<Manifest> ManifestOf(uint32_t id, Deadline deadline) {
+    v1::ModelManifest manifest;
+    EMS_RETURN_IF_ERROR(models.GetManifest(RefOf(id), &manifest, deadline));
+    return FromProto(manifest);
+  }
+  Result<std::unique_ptr<WeightSource>> Open(const ManifestSource& source,
+                                             std::vector<std::string> files) const {
+    SourceSpec spec;
+    spec.url = source.url;
+    spec.credentials = options.source_credentials;
+    spec.files = std::move(files);
+    spec.bytes_per_s_max = source.bytes_per_s_max;
+    spec.ca_file = options.source_ca_file;
+    return OpenSource(spec);
+  }
+  Status MakeNamespace(Deadline deadline);
+  Result<std::shared_ptr<Client>> PoolOf(const std::string& name_space, Deadline deadline);
+  PrefetchProgress Measure(ModelInfo info);
+  // Digests of all blocks that are known.
+  Result<std::vector<std::optional<BlockDigest>>> AllDigests(uint32_t id, size_t blocks,
+                                                             Deadline deadline);
+
+  const ModelCacheOptions options;
+  ModelsClient models;
+  ControllerClient controller;
+  Guarded<std::map<std::string, std::shared_ptr<Client>>> pools;  // by namespace
+  Guarded<std::map<uint32_t, ProgressMeter>> meters;              // by version
+};
+
+// Two who add the first version at once both find it made.
+Status ModelCache::Impl::MakeNamespace(Deadline deadline) {
+  const auto there = controller.GetNamespace(options.name_space, deadline);
+  if (there.status().code() != StatusCode::kNotFound) return there.status();
+  NamespaceInfo wanted;
+  wanted.name = options.name_space;
+  const Status made = controller.CreateNamespace(wanted, deadline).status();
+  return made.code() == StatusCode::kAlreadyExists ? OkStatus() : made;
+}
+
+Result<std::shared_ptr<Client>> ModelCache::Impl::PoolOf(const std::string& name_space,
+                                                         Deadline deadline) {
+  {
+    auto locked = pools.Lock();
+    const auto found = locked->find(name_space);
+    if (found != locked->end()) {
+      // A namespace that was deleted and made again is another one.
+      const auto& client = found->second;
+      const auto known = client->views().namespaces()->Find(name_space);
+      if (known == nullptr || known->ref == client->name_space().ref) return client;
+      locked->erase(found);
+    }
+  }
+  ClientOptions client;
+  client.controller = options.controller;
+  client.name_space = name_space;
+  client.transport = options.transport;
+  client.connections_per_server_max = options.connections_per_server_max;
+  client.start_timeout = std::min(options.start_timeout, deadline.Remaining());
+  client.shm_token = options.shm_token;
+  EMS_ASSIGN_OR_RETURN(std::shared_ptr<Client> connected, Client::Connect(client));
+  auto locked = pools.Lock();
+  return locked->emplace(name_space, std::move(connected)).first->second;
+}
+
+PrefetchProgress ModelCache::Impl::Measure(ModelInfo info) {
+  PrefetchProgress progress;
+  auto locked = meters.Lock();
+  if (locked->size() >= kMetersMax && !locked->contains(info.id)) locked->erase(locked->begin());
+  ProgressMeter& meter = (*locked)[info.id];
+  meter.Add(Clock::System().Now(), info.job.number, info.job.bytes_done);
+  progress.bytes_per_s = meter.bytes_per_s();
+  progress.time_left = meter.TimeLeft(info.bytes);
+  progress.info = std::move(info);
+  return progress;
+}
+
+Result<std::vector<std::optional<BlockDigest>>> ModelCache::Impl::AllDigests(uint32_t id,
+                                                                             size_t blocks,
+                                                                             Deadline deadline) {
+  std::vector<std::optional<BlockDigest>> digests(blocks);
+  for (uint32_t since = 0;;) {
+    EMS_ASSIGN_OR_RETURN(const DigestNews news,
+                         AskDigests(&models, id, since, Duration(0), deadline));
+    for (const auto& [block, digest] : news.digests) {
+      if (block < blocks) digests[block] = digest;
+    }
+    since += static_cast<uint32_t>(news.digests.size());
+    if (news.digests.empty() || since >= news.known) return digests;
+  }
+}
+
+ModelCache::ModelCache(ModelCacheOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+ModelCache::~ModelCache() = default;
+
+Result<ModelInfo> ModelCache::Add(const ModelName& name, const std::string& url,
+                                  const AddOptions& options, Deadline deadline) {
+  EMS_RETURN_IF_ERROR(CheckModelName(name.model));
+  EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
+  EMS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WeightSource> source,
+      impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0}, options.files));
+  EMS_ASSIGN_OR_RETURN(
+      const Manifest manifest,
+      MakeManifest(source.get(), url, name, impl_->options.name_space, options, deadline));
+  EMS_RETURN_IF_ERROR(impl_->MakeNamespace(deadline));
+  v1::ModelManifest proto;
+  ToProto(manifest, &proto);
+  v1::ModelStatus status;
+  EMS_RETURN_IF_ERROR(impl_->models.Add(proto, &status, deadline));
+  return FromProto(status);
+}
+
+Result<std::vector<ModelInfo>> ModelCache::List(Deadline deadline) {
+  v1::ListModelsReply reply;
+  EMS_RETURN_IF_ERROR(impl_->models.List(0, Duration(0), &reply, deadline));
+  std::vector<ModelInfo> infos;
+  for (const v1::ModelStatus& status : reply.models()) infos.push_back(FromProto(status));
+  return infos;
+}
+
+Result<ModelInfo> ModelCache::Get(const ModelName& name, Deadline deadline) {
+  return impl_->Ask(&ModelsClient::Get, name, deadline);
+}
+
+Result<Manifest> ModelCache::GetManifest(const ModelName& name, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const ModelInfo info, Get(name, deadline));
+  return impl_->ManifestOf(info.id, deadline);
+}
+
+Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) {
+  CheckResult result;
+  EMS_ASSIGN_OR_RETURN(result.info, Get(name, deadline));
+  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(result.info.id, deadline));
+  EMS_ASSIGN_OR_RETURN(const auto digests,
+                       impl_->AllDigests(result.info.id, manifest.blocks.size(), deadline));
+  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Client> pool,
+                       impl_->PoolOf(manifest.name_space, deadline));
+  const auto count = [](uint64_t bytes, uint64_t* sum, uint64_t* blocks) {
+    *sum += bytes;
+    ++*blocks;
+  };
+  std::vector<uint32_t> known;
+  for (uint32_t i = 0; i < digests.size(); ++i) {
+    if (digests[i])
+      known.push_back(i);
+    else
+      count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
+  }
+  for (size_t first = 0; first < known.size(); first += kStatBatch) {
+    if (deadline.Passed())
+      return Error(StatusCode::kDeadlineExceeded, "the time passed while servers were asked");
+    const size_t size = std::min(kStatBatch, known.size() - first);
+    std::vector<std::string> keys(size);
+    std::vector<KeyItem> items(size);
+    for (size_t i = 0; i < size; ++i) {
+      keys[i] = BlockKey(*digests[known[first + i]]);
+      items[i] = {.key = keys[i], .route_key = RouteKey(manifest.blocks[known[first + i]].route)};
+    }
+    const Duration timeout =
+        std::clamp<Duration>(deadline.Remaining(), std::chrono::milliseconds(1), kStatTimeout);
+    const auto stats = pool->MultiStat(items, {.touch = false, .timeout = timeout});
+    for (size_t i = 0; i < size; ++i) {
+      const uint64_t bytes = manifest.blocks[known[first + i]].bytes;
+      if (stats[i].status().code() == StatusCode::kNotFound) {
+        count(bytes, &result.absent_bytes, &result.absent_blocks);
+      } else if (!stats[i].ok()) {
+        count(bytes, &result.unreachable_bytes, &result.unreachable_blocks);
+      } else if (stats[i]->tier == Tier::kSsd) {
+        count(bytes, &result.ssd_bytes, &result.ssd_blocks);
+      } else {
+        count(bytes, &result.dram_bytes, &result.dram_blocks);
+      }
+    }
+  }
+  return result;
+}
+
+Result<ModelInfo> ModelCache::Prefetch(const ModelName& name, uint32_t priority,
+                                       Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
+  v1::ModelStatus status;
+  EMS_RETURN_IF_ERROR(impl_->models.Prefetch(ref, priority, &status, deadline));
+  return FromProto(status);
+}
+
+Result<PrefetchProgress> ModelCache::Progress(const ModelName& name, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(ModelInfo info, Get(name, deadline));
+  return impl_->Measure(std::move(info));
+}
+
+Result<PrefetchProgress> ModelCache::WaitPrefetched(
+    const ModelName& name, Deadline deadline,
+    const std::function<void(const PrefetchProgress&)>& on_progress) {
+  EMS_ASSIGN_OR_RETURN(PrefetchProgress progress, Progress(name, deadline));
+  const uint32_t id = progress.info.id;
+  const std::string text = progress.info.name.Text();
+  if (progress.info.job.state == JobState::kNone)
+    return Error(StatusCode::kFailedPrecondition, "{} has never been prefetched", text);
+  uint64_t number = 0;
+  TimePoint heard = Clock::System().Now();
+  while (progress.info.job.state == JobState::kRunning) {
+    if (on_progress) on_progress(progress);
+    if (deadline.Passed()) {
+      return Error(
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
+          FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
+          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count());
+    }
+    v1::ListModelsReply reply;
+    const Duration wait = std::min(kProgressWait, deadline.Remaining());
+    const Deadline until(std::min(deadline.at(), Deadline::After(wait + kStatTimeout).at()));
+    const Status listed = impl_->models.List(number, wait, &reply, until);
+    if (!listed.ok()) {
+      // A controller that restarts goes on with the job.
+      if (Clock::System().Now() - heard > kOutageWait) return listed;
+      StopFlag nobody;
+      (void)nobody.WaitFor(wait);
+      continue;
+    }
+    heard = Clock::System().Now();
+    number = reply.number();
+    const auto found = std::ranges::find_if(
+        reply.models(), [&](const v1::ModelStatus& status) { return status.ref().id() == id; });
+    if (found == reply.models().end())
+      return Error(StatusCode::kNotFound, "{} has been removed", text);
+    progress = impl_->Measure(FromProto(*found));
+  }
+  if (on_progress) on_progress(progress);
+  if (progress.info.job.state == JobState::kDone) return progress;
+  if (progress.info.job.state == JobState::kFailed && !progress.info.job.error.ok())
+    return Prefixed(progress.info.job.error, text);
+  return Error(StatusCode::kCancelled, "the prefetch of {} has been cancelled", text);
+}
+
+Result<ModelInfo> ModelCache::Cancel(const ModelName& name, Deadline deadline) {
+  return impl_->Ask(&ModelsClient::CancelPrefetch, name, deadline);
+}
+
+Result<ModelInfo> ModelCache::Pin(const ModelName& name, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
+  v1::ModelStatus status;
+  EMS_RETURN_IF_ERROR(impl_->models.Pin(ref, true, &status, deadline));
+  return FromProto(status);
+}
+
+Result<ModelInfo> ModelCache::Unpin(const ModelName& name, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
+  v1::ModelStatus status;
+  EMS_RETURN_IF_ERROR(impl_->models.Pin(ref, false, &status, deadline));
+  return FromProto(status);
+}
+
+Status ModelCache::Remove(const ModelName& name, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
+  return impl_->models.Remove(ref, deadline);
+}
+
+Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
+                                   const LoadOptions& options, Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const ModelInfo info, impl_->Ask(&ModelsClient::Use, name, deadline));
+  EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(info.id, deadline));
+  ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
+  ControllerCatalog catalog(&impl_->models, info.id);
+  ModelLoader loader({.manifest = &manifest,
+                      .pool = &pool,
+                      .catalog = &catalog,
+                      .open_source = [&] { return impl_->Open(manifest.source, {}); }},
+                     options);
+  Result<LoadStats> stats = loader.Load(target, deadline);
+  if (!stats.ok()) return Prefixed(stats.status(), info.name.Text());
+  return stats;
+}
+
+}  // namespace ems::model

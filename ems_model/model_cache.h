@@ -1,0 +1,110 @@
+#pragma once
+// ems::model::ModelCache: versions of models in the pool. Adds them, says what is there, has them
+// prefetched, loads them.
+//
+// A version is loaded while it is being prefetched, block by block as they come, and also when the
+// pool is down (LoadOptions::fallback_to_source): then from its source. To switch an engine to
+// another version, load that one: it disturbs nobody who uses the old one.
+//
+// Errors of all calls, beside those named at each:
+//   kNotFound  no such model or version    kInvalidArgument  a name that cannot be
+//   kUnavailable  the controller cannot be reached    kDeadlineExceeded  the call's time is over
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "ems_model/load_target.h"
+#include "ems_model/manifest_maker.h"
+#include "ems_model/model_info.h"
+#include "ems_model/model_loader.h"
+#include "ems_model/model_name.h"
+#include "ems_model/source/weight_source.h"
+#include "mp_sdk/options.h"
+
+namespace ems::model {
+
+struct ModelCacheOptions {
+  std::string controller = "127.0.0.1:7400";
+  std::string name_space = "models";  // of versions that are added; made when it is missing
+  TransportChoice transport = TransportChoice::kAuto;
+  uint32_t connections_per_server_max = 8;
+  // For this process's own reads of sources: Add, and Load without the pool.
+  SourceCredentials source_credentials{};
+  std::string source_ca_file{};  // https: certificates to trust instead of the system's
+  // How long a load waits for the pool's first view and the namespace.
+  Duration start_timeout = std::chrono::seconds(5);
+  std::string shm_token{};  // as ClientOptions'
+};
+
+struct CheckResult {
+  ModelInfo info;
+  uint64_t dram_bytes = 0, ssd_bytes = 0;    // on the SSD alone
+  uint64_t dram_blocks = 0, ssd_blocks = 0;
+  // Not there, or their digest is not known: a job has to bring them.
+  uint64_t absent_bytes = 0, absent_blocks = 0;
+  // Their servers did not answer in time.
+  uint64_t unreachable_bytes = 0, unreachable_blocks = 0;
+};
+
+struct PrefetchProgress {
+  ModelInfo info;
+  double bytes_per_s = 0;            // lately
+  std::optional<Duration> time_left;  // at that rate
+};
+
+// Threading: thread-safe. Calls work on the caller's thread; a load has threads of its own.
+class ModelCache final {
+ public:
+  // Nothing is connected yet.
+  explicit ModelCache(ModelCacheOptions options);
+  ~ModelCache();
+  ModelCache(const ModelCache&) = delete;
+  ModelCache& operator=(const ModelCache&) = delete;
+
+  // Makes a version of the files that `url` lists now (see source/source_url.h). The same files
+  // again: what is there, unchanged. `name` needs a version. Nothing is read but headers.
+  // Errors: kAlreadyExists  that version has other files    those of MakeManifest and OpenSource
+  Result<ModelInfo> Add(const ModelName& name, const std::string& url, const AddOptions& options,
+                        Deadline deadline);
+  // In the order in which they were added.
+  Result<std::vector<ModelInfo>> List(Deadline deadline);
+  Result<ModelInfo> Get(const ModelName& name, Deadline deadline);
+  Result<Manifest> GetManifest(const ModelName& name, Deadline deadline);
+  // How much of a version is in the pool. Cost: one round trip a server for each 16,384 blocks.
+  Result<CheckResult> Check(const ModelName& name, Deadline deadline);
+
+  // Begins a job that brings the version into the DRAM of the servers, or joins the one that is
+  // running. `priority`: 0 to 1000, higher ones first.
+  Result<ModelInfo> Prefetch(const ModelName& name, uint32_t priority, Deadline deadline);
+  // How the last job gets on. Rate and time come from successive calls.
+  Result<PrefetchProgress> Progress(const ModelName& name, Deadline deadline);
+  // Waits for the end of the job that is running or was the last. `on_progress` (may be empty) is
+  // called on the caller's thread every 200 ms or so. Errors: that of the job    kCancelled
+  //   kFailedPrecondition  there is no job
+  Result<PrefetchProgress> WaitPrefetched(
+      const ModelName& name, Deadline deadline,
+      const std::function<void(const PrefetchProgress&)>& on_progress = {});
+  Result<ModelInfo> Cancel(const ModelName& name, Deadline deadline);
+  // A pinned version is not evicted; what is missing of it is brought back.
+  Result<ModelInfo> Pin(const ModelName& name, Deadline deadline);
+  Result<ModelInfo> Unpin(const ModelName& name, Deadline deadline);
+  // `name` needs a version.   Errors: kFailedPrecondition  it is pinned
+  Status Remove(const ModelName& name, Deadline deadline);
+
+  // Brings what `target` wants of the version to it, as it becomes available. Errors and cost: as
+  // ModelLoader::Load; without the controller there is no manifest, and no load.
+  Result<LoadStats> Load(const ModelName& name, LoadTarget* target, const LoadOptions& options,
+                         Deadline deadline);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems::model

@@ -1,0 +1,81 @@
+#include "ems_model/model_info.h"
+
+#include <algorithm>
+
+#include "proto/model.pb.h"
+
+namespace ems::model {
+namespace {
+
+JobState StateOf(v1::PullState state) {
+  switch (state) {
+    case v1::PULL_RUNNING:
+      return JobState::kRunning;
+    case v1::PULL_DONE:
+      return JobState::kDone;
+    case v1::PULL_FAILED:
+      return JobState::kFailed;
+    case v1::PULL_CANCELLED:
+      return JobState::kCancelled;
+    default:
+      return JobState::kNone;
+  }
+}
+
+}  // namespace
+
+std::string_view JobStateName(JobState state) {
+  switch (state) {
+    case JobState::kNone:
+      return "none";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kDone:
+      return "done";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "unknown";
+}
+
+JobInfo FromProto(const v1::PullJob& job) {
+  JobInfo info;
+  info.number = job.number();
+  info.state = StateOf(job.state());
+  info.priority = job.priority();
+  if (job.error_code() != 0) {
+    constexpr auto kMost = static_cast<uint32_t>(StatusCode::kUnauthenticated);
+    info.error = Error(static_cast<StatusCode>(std::min(job.error_code(), kMost)),
+                       std::string_view(job.error()));
+  }
+  info.blocks_done = job.blocks_done();
+  info.bytes_done = job.bytes_done();
+  info.source_bytes = job.source_bytes();
+  info.promoted_bytes = job.promoted_bytes();
+  info.shared_bytes = job.shared_bytes();
+  info.elapsed = std::chrono::milliseconds(job.elapsed_ms());
+  return info;
+}
+
+ModelInfo FromProto(const v1::ModelStatus& status) {
+  ModelInfo info;
+  info.id = status.ref().id();
+  info.name = {.model = status.ref().model(), .version = status.ref().version()};
+  info.name_space = status.name_space();
+  info.source = {.url = status.source().url(),
+                 .credentials = status.source().credentials(),
+                 .bytes_per_s_max = status.source().bytes_per_s_max()};
+  info.bytes = status.bytes();
+  info.files = status.files();
+  info.blocks = status.blocks();
+  info.blocks_known = status.blocks_known();
+  info.pinned = status.pinned();
+  info.age = std::chrono::milliseconds(status.age_ms());
+  info.unused = std::chrono::milliseconds(status.unused_ms());
+  info.job = FromProto(status.job());
+  return info;
+}
+
+}  // namespace ems::model

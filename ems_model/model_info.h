@@ -1,0 +1,61 @@
+#pragma once
+// What the controller says about versions of models and the jobs that bring them into the pool.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "ems_model/format/manifest.h"
+#include "ems_model/model_name.h"
+
+namespace ems::v1 {
+class ModelStatus;
+class PullJob;
+}  // namespace ems::v1
+
+namespace ems::model {
+
+enum class JobState : uint8_t {
+  kNone,  // nobody has asked for it yet
+  kRunning,
+  kDone,    // every server has had all of its blocks in DRAM
+  kFailed,  // JobInfo::error says why
+  kCancelled,
+};
+// "running".
+std::string_view JobStateName(JobState state);
+
+struct JobInfo {
+  uint64_t number = 0;  // of the version's jobs; 0: none yet
+  JobState state = JobState::kNone;
+  uint32_t priority = 0;
+  Status error;  // of kFailed
+  uint64_t blocks_done = 0;
+  uint64_t bytes_done = 0;      // in DRAM since the job began
+  uint64_t source_bytes = 0;    // of them, read from the source
+  uint64_t promoted_bytes = 0;  // read from SSDs
+  uint64_t shared_bytes =
+      0;                // read from the source and there already, as a block of another version
+  Duration elapsed{0};  // since the job began, to its end
+};
+
+struct ModelInfo {
+  uint32_t id = 0;  // never used again
+  ModelName name;
+  std::string name_space;
+  ManifestSource source;
+  uint64_t bytes = 0;
+  uint32_t files = 0;
+  uint32_t blocks = 0;
+  uint32_t blocks_known = 0;  // whose digest is known
+  bool pinned = false;
+  Duration age{0};     // since it was added, or the controller started
+  Duration unused{0};  // since it was last used, prefetched or added, or the controller started
+  JobInfo job;         // the last one
+};
+
+JobInfo FromProto(const v1::PullJob& job);
+ModelInfo FromProto(const v1::ModelStatus& status);
+
+}  // namespace ems::model

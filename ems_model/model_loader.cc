@@ -1,0 +1,411 @@
+#include "ems_model/model_loader.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "common/check.h"
+#include "common/guarded.h"
+#include "common/retry.h"
+#include "common/thread_pool.h"
+#include "ems_model/internal/block_queue.h"
+#include "ems_model/internal/block_reader.h"
+#include "ems_model/manifest_maker.h"
+
+namespace ems::model {
+namespace {
+
+using internal::BlockQueue;
+using internal::BlockReader;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint32_t kThreadsMax = 64;
+constexpr Duration kNewsWait = milliseconds(100);
+constexpr Duration kCatalogTimeout = seconds(2);  // beyond the wait that was asked for
+// A version that does not fit into the pool is brought in by job after job; what they report is no
+// sign of life any more.
+constexpr uint64_t kJobsThatCount = 3;
+constexpr int kSlowSource = 6;  // times pool_patience
+constexpr Duration kProbeEvery = seconds(1);
+constexpr size_t kProbesMax = 64;
+
+// The source is not what it was, wherever it is read. That servers cannot reach it, may not read it
+// or have no keys says nothing about this process.
+bool IsOfSource(const Status& status) { return status.code() == StatusCode::kFailedPrecondition; }
+
+bool IsOutage(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
+}
+
+// The first bytes of files with a format, for their headers.
+class HeaderTarget final : public LoadTarget {
+ public:
+  explicit HeaderTarget(size_t files) : heads_(files) {}
+  // From now on the first `bytes` of `file` are wanted; earlier ones are there.
+  void Want(uint32_t file, uint64_t bytes) {
+    Head& head = heads_[file];
+    head.there = head.wanted;
+    head.wanted = bytes;
+    head.bytes.resize(bytes);
+  }
+  ConstBytes bytes(uint32_t file) const { return heads_[file].bytes; }
+
+  Status Begin(std::span<const LoadFile>) override { return OkStatus(); }
+  uint64_t Wants(uint32_t file, uint64_t offset, uint64_t bytes) override {
+    const Head& head = heads_[file];
+    const uint64_t from = std::max(offset, head.there);
+    const uint64_t to = std::min(offset + bytes, head.wanted);
+    return to > from ? to - from : 0;
+  }
+  Status Place(uint32_t file, uint64_t offset, uint64_t bytes,
+               std::vector<LoadRange>* ranges) override {
+    const uint64_t from = std::max(offset, heads_[file].there);
+    const uint64_t size = Wants(file, offset, bytes);
+    ranges->push_back(
+        {.offset = from, .into = MutableBytes(heads_[file].bytes).subspan(from, size)});
+    return OkStatus();
+  }
+  Status Arrived(uint32_t, uint64_t, uint64_t) override { return OkStatus(); }
+  Status End(const Status&) override { return OkStatus(); }
+
+ private:
+  struct Head {
+    uint64_t there = 0, wanted = 0;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Head> heads_;
+};
+
+}  // namespace
+
+// One pass over the blocks that a target wants. What follows runs on the thread that loads.
+struct ModelLoader::Run {
+  Run(ModelLoader* loader_in, LoadTarget* target, std::span<const uint32_t> wanted,
+      uint64_t bytes_in, Deadline deadline_in)
+      : loader(loader_in),
+        options(loader_in->options_),
+        catalog(loader_in->parts_.catalog),
+        deadline(deadline_in),
+        bytes(bytes_in),
+        queue(*loader_in->parts_.manifest, wanted),
+        reader({.manifest = loader_in->parts_.manifest,
+                .pool = loader_in->parts_.pool,
+                .digests = loader_in->digests_,
+                .target = target,
+                .queue = &queue,
+                .source = [this] { return Source(); }},
+               options, deadline_in) {}
+
+  Status Go();
+  Result<WeightSource*> Source();
+  // Asks for all digests that are new; waits for one for `wait` at most.
+  void Poll(Duration wait);
+  void Learn(const DigestNews& news);
+  void StartJob();
+  // What a job's end means for blocks that are still missing.
+  void JudgeJob(const BlockQueue::State& state);
+  void CatalogFailed(const Status& status);
+  void GoDirect(const Status& why);
+  void CheckPatience(const BlockQueue::State& state);
+  Status Probe();
+  Status OutOfTime(const BlockQueue::State& state) const;
+
+  ModelLoader* const loader;
+  const LoadOptions& options;
+  LoadCatalog* const catalog;
+  const Deadline deadline;
+  const uint64_t bytes;
+  BlockQueue queue;
+  BlockReader reader;
+  Guarded<Result<WeightSource*>> source{std::in_place, nullptr};
+
+  JobInfo job;             // as last heard of
+  uint64_t joined = 0;     // number of the job that this load waits for
+  uint64_t jobs = 0;       // begun or joined
+  TimePoint next_start{};  // not before
+  TimePoint next_poll{};   // not before, for the job's state alone
+  bool direct = false;     // the pool is not waited for any more
+  bool polled = false;
+  Status silence;  // of the controller, since its last answer
+  Status detour;   // why blocks were read from the source
+  TimePoint next_probe{};
+  TimePoint last_news = Clock::System().Now();
+  uint64_t arrivals = 0, job_bytes = 0;
+};
+
+Result<WeightSource*> ModelLoader::Run::Source() {
+  auto opened = source.Lock();  // nothing is connected by opening one
+  if (!opened->ok() || **opened != nullptr) return *opened;
+  if (loader->source_ == nullptr) {
+    auto made = loader->parts_.open_source();
+    if (made.ok())
+      loader->source_ = *std::move(made);
+    else
+      *opened = made.status();
+  }
+  if (opened->ok()) *opened = loader->source_.get();
+  return *opened;
+}
+
+void ModelLoader::Run::Learn(const DigestNews& news) {
+  std::vector<uint32_t> blocks;
+  for (const auto& [block, digest] : news.digests) {
+    if (block >= loader->known_.size()) continue;
+    if (!loader->known_[block]) loader->digests_[block] = digest;
+    loader->known_[block] = true;
+    blocks.push_back(block);
+  }
+  loader->since_ += static_cast<uint32_t>(news.digests.size());
+  if (news.known < loader->since_) loader->since_ = 0;  // a controller that knows less than before
+  if (!blocks.empty()) last_news = Clock::System().Now();
+  queue.Learn(blocks);
+}
+
+void ModelLoader::Run::Poll(Duration wait) {
+  next_poll = Clock::System().Now() + kNewsWait / 2;
+  for (bool more = true; more; wait = Duration(0)) {
+    const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
+    const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
+    if (!news.ok()) return CatalogFailed(news.status());
+    silence = OkStatus();
+    job = news->job;
+    Learn(*news);
+    more = !news->digests.empty() && loader->since_ < news->known;
+  }
+  polled = true;
+}
+
+void ModelLoader::Run::StartJob() {
+  const Deadline until(std::min(deadline.at(), Deadline::After(kCatalogTimeout).at()));
+  const Result<JobInfo> started = catalog->StartJob(options.priority, until);
+  next_start = Clock::System().Now() + kNewsWait * (1 << std::min<uint64_t>(jobs, 4));
+  if (!started.ok()) return CatalogFailed(started.status());
+  silence = OkStatus();
+  job = *started;
+  joined = job.number;
+  ++jobs;
+}
+
+void ModelLoader::Run::CatalogFailed(const Status& status) {
+  if (IsOutage(status)) {
+    silence = status;
+    (void)queue.WaitForNews(kNewsWait);
+    return;
+  }
+  // Removed, or nothing that will pass.
+  GoDirect(status);
+}
+
+void ModelLoader::Run::GoDirect(const Status& why) {
+  direct = true;
+  if (!options.fallback_to_source) return queue.Fail(why);
+  if (detour.ok()) detour = why;
+  queue.GoDirect();
+}
+
+void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
+  if (joined == 0 || job.number < joined) return;
+  const std::string what =
+      fmt::format("job {} of {}@{}", job.number, loader->parts_.manifest->model,
+                  loader->parts_.manifest->version);
+  switch (job.state) {
+    case JobState::kFailed:
+      if (IsOfSource(job.error)) return queue.Fail(Prefixed(job.error, what));
+      return GoDirect(Prefixed(job.error, what));
+    case JobState::kCancelled:
+      return GoDirect(Error(StatusCode::kCancelled, "{} has been cancelled", what));
+    case JobState::kDone:
+    case JobState::kNone:
+      // What came in before its end has been asked for again by then; the rest takes another job.
+      if (state.waiting() > 0 && Clock::System().Now() >= next_start) StartJob();
+      return;
+    case JobState::kRunning:
+      // Time to ask again for what came in before its end. A load whose blocks go as soon as they
+      // come begins jobs ever more seldom.
+      next_start = Clock::System().Now() +
+                   2 * BlockQueue::kRetryMost * (1 << std::min<uint64_t>(jobs, kJobsThatCount));
+      return;
+  }
+}
+
+void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
+  const TimePoint now = Clock::System().Now();
+  if (state.arrivals != arrivals || (job.bytes_done != job_bytes && jobs <= kJobsThatCount))
+    last_news = now;
+  arrivals = state.arrivals;
+  job_bytes = job.bytes_done;
+  if (state.waiting() == 0 || now - last_news < options.pool_patience) return;
+  if (!options.fallback_to_source) return;  // the deadline decides
+  Status why = !state.trouble.ok() ? state.trouble : silence;
+  if (why.ok() && now - last_news < kSlowSource * options.pool_patience)
+    why = Probe();
+  else if (why.ok())
+    why = Error(StatusCode::kUnavailable, "nothing came from the pool");
+  if (why.ok()) return;
+  if (detour.ok()) detour = why;
+  queue.GoDirect();
+}
+
+// Of a pool from which nothing comes, now and then: is it only that the source is slow?
+Status ModelLoader::Run::Probe() {
+  const TimePoint now = Clock::System().Now();
+  if (now < next_probe) return OkStatus();
+  next_probe = now + kProbeEvery;
+  std::vector<BlockRoute> routes;
+  for (const uint32_t block : queue.Waiting(kProbesMax))
+    routes.push_back(loader->parts_.manifest->blocks[block].route);
+  return loader->parts_.pool->Probe(
+      routes, std::clamp<Duration>(deadline.Remaining(), milliseconds(1), kProbeEvery));
+}
+
+Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
+  std::string text =
+      fmt::format("{} of {} in place, {} blocks missing", FormatBytes(reader.counts().bytes.load()),
+                  FormatBytes(bytes), state.left);
+  if (joined != 0) {
+    text += fmt::format("; job {} is {} at {}", job.number, JobStateName(job.state),
+                        FormatBytes(job.bytes_done));
+  }
+  if (!silence.ok()) text += fmt::format("; {}", Message(silence));
+  if (!state.trouble.ok()) text += fmt::format("; {}", Message(state.trouble));
+  return Error(StatusCode::kDeadlineExceeded, "{}", text);
+}
+
+Status ModelLoader::Run::Go() {
+  {
+    std::vector<uint32_t> known;
+    for (uint32_t i = 0; i < loader->known_.size(); ++i) {
+      if (loader->known_[i]) known.push_back(i);
+    }
+    queue.Learn(known);
+  }
+  std::vector<Thread> readers;
+  for (uint32_t i = 0; i < std::clamp(options.threads, 1U, kThreadsMax); ++i)
+    readers.emplace_back(fmt::format("ems-load-{}", i), [this] { reader.Work(); });
+  BlockQueue::State state = queue.state();
+  while (!state.over()) {
+    if (deadline.Passed()) {
+      queue.Fail(OutOfTime(state));
+      break;
+    }
+    if (!direct && state.waiting() > 0) {
+      // The first look does not wait: it brings what has been known for long.
+      if (state.unknown > 0 || Clock::System().Now() >= next_poll)
+        Poll(state.unknown > 0 && polled && joined != 0 ? kNewsWait : Duration(0));
+      state = queue.state();
+      if (!direct && state.waiting() > 0 && polled && joined == 0) StartJob();
+      if (!direct) JudgeJob(queue.state());
+    }
+    CheckPatience(queue.state());
+    state = queue.state();
+    const bool asks = !direct && state.unknown > 0;  // then it is Poll that waits
+    if (!state.over()) {
+      const Duration left = deadline.Remaining();
+      state = queue.WaitForNews(std::min(left, asks ? Duration(0) : kNewsWait));
+    }
+    if (direct && state.waiting() > 0) queue.GoDirect();
+    if (options.on_progress) options.on_progress({reader.counts().bytes.load(), bytes});
+  }
+  for (Thread& thread : readers) thread.Join();
+  const Status error = queue.state().error;
+  if (error.ok() || detour.ok() || error == detour) return error;
+  return Error(error.code(), "{} (from the pool: {})", Message(error), Message(detour));
+}
+
+ModelLoader::ModelLoader(Parts parts, LoadOptions options)
+    : parts_(std::move(parts)), options_(std::move(options)) {
+  digests_.resize(parts_.manifest->blocks.size());
+  known_.resize(parts_.manifest->blocks.size());
+}
+
+ModelLoader::~ModelLoader() = default;
+
+Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats* stats) {
+  std::vector<uint32_t> wanted;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < parts_.manifest->blocks.size(); ++i) {
+    const ManifestBlock& block = parts_.manifest->blocks[i];
+    const uint64_t of_block = target->Wants(block.file, block.offset, block.bytes);
+    if (of_block == 0) continue;
+    bytes += of_block;
+    wanted.push_back(i);
+  }
+  Run run(this, target, wanted, bytes, deadline);
+  const Status status = run.Go();
+  const BlockReader::Counts& counts = run.reader.counts();
+  stats->bytes += counts.bytes.load();
+  stats->dram_bytes += counts.dram_bytes.load();
+  stats->ssd_bytes += counts.ssd_bytes.load();
+  stats->source_bytes += counts.source_bytes.load();
+  stats->blocks += counts.blocks.load();
+  stats->misses += counts.misses.load();
+  stats->jobs += run.jobs;
+  stats->waiting += run.queue.idle();
+  if (!run.detour.ok()) stats->detour = run.detour;
+  return status;
+}
+
+Status ModelLoader::ReadTables(std::vector<TensorTable>* tables, std::vector<LoadFile>* files,
+                               Deadline deadline, LoadStats* stats) {
+  const Manifest& manifest = *parts_.manifest;
+  HeaderTarget target(manifest.files.size());
+  std::vector<uint32_t> open;
+  for (uint32_t i = 0; i < manifest.files.size(); ++i) {
+    if (FormatOf(manifest.files[i].path) != FileFormat::kOpaque && manifest.files[i].bytes > 0)
+      open.push_back(i);
+  }
+  // A header is a block of its own, so the first block is most often all that it takes.
+  std::vector<uint64_t> first(manifest.files.size());
+  for (const ManifestBlock& block : manifest.blocks) {
+    if (block.offset == 0) first[block.file] = block.bytes;
+  }
+  for (const uint32_t file : open) target.Want(file, first[file]);
+  while (!open.empty()) {
+    EMS_RETURN_IF_ERROR(LoadBlocks(&target, deadline, stats));
+    std::vector<uint32_t> again;
+    for (const uint32_t i : open) {
+      const ManifestFile& file = manifest.files[i];
+      Result<HeaderParse> parsed =
+          ParseHeader(FormatOf(file.path), target.bytes(i), file.bytes, file.path);
+      if (parsed.status().code() == StatusCode::kUnimplemented) {
+        target.Want(i, target.bytes(i).size());
+        continue;
+      }
+      EMS_RETURN_IF_ERROR(parsed.status());
+      target.Want(i, std::max<uint64_t>(parsed->bytes_needed, target.bytes(i).size()));
+      if (!parsed->done()) {
+        again.push_back(i);
+        continue;
+      }
+      (*tables)[i] = std::move(parsed->table);
+      (*files)[i].table = &(*tables)[i];
+    }
+    open = std::move(again);
+  }
+  return OkStatus();
+}
+
+Result<LoadStats> ModelLoader::Load(LoadTarget* target, Deadline deadline) {
+  const TimePoint begin = Clock::System().Now();
+  LoadStats stats;
+  std::vector<LoadFile> files;
+  for (const ManifestFile& file : parts_.manifest->files)
+    files.push_back({.path = file.path, .bytes = file.bytes, .table = nullptr});
+  std::vector<TensorTable> tables(files.size());
+  if (target->wants_tables()) {
+    LoadStats headers;  // not bytes that arrive at the target
+    EMS_RETURN_IF_ERROR(ReadTables(&tables, &files, deadline, &headers));
+    headers.bytes = headers.blocks = 0;
+    stats = headers;
+  }
+  Status status = target->Begin(files);
+  if (status.ok()) status = LoadBlocks(target, deadline, &stats);
+  const Status ended = target->End(status);
+  EMS_RETURN_IF_ERROR(status);
+  EMS_RETURN_IF_ERROR(ended);
+  stats.elapsed = Clock::System().Now() - begin;
+  return stats;
+}
+
+}  // namespace ems::model

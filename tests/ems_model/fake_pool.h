@@ -1,0 +1,172 @@
+#pragma once
+// A pool and a controller in memory, for loads that go wrong as a test wants.
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/guarded.h"
+#include "ems_model/manifest_maker.h"
+#include "ems_model/model_loader.h"
+#include "tests/support/memory_model.h"
+
+namespace ems::model {
+
+// Threading: thread-safe; hooks are set before.
+class FakePool final : public BlockPool {
+ public:
+  // Asked for each item; an error is its result.
+  std::function<Status(std::string_view key)> gate;
+  Tier tier = Tier::kDram;
+
+  void Insert(std::string key, std::string value) {
+    auto values = values_.Lock();
+    (*values)[std::move(key)] = std::move(value);
+  }
+  void Erase(const std::string& key) {
+    auto values = values_.Lock();
+    values->erase(key);
+  }
+  std::vector<Result<uint64_t>> Read(std::span<const GetItem> items, Duration) override {
+    std::vector<Result<uint64_t>> results;
+    for (const GetItem& item : items) {
+      Result<std::string> value = Find(item.key);
+      if (value.ok() && item.tier != nullptr) *item.tier = tier;
+      if (!value.ok()) {
+        results.emplace_back(value.status());
+      } else if (value->size() > item.into.size_bytes()) {
+        results.emplace_back(Error(StatusCode::kOutOfRange, "too long"));
+      } else {
+        Scatter(*value, item.into);
+        results.emplace_back(value->size());
+      }
+    }
+    return results;
+  }
+  std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration) override {
+    std::vector<Status> results;
+    for (const RangeItem& item : items) {
+      Result<std::string> value = Find(item.key);
+      ranges_read += 1;
+      if (value.ok() && item.tier != nullptr) *item.tier = tier;
+      if (value.ok() && value->size() == item.whole_bytes) {
+        Scatter(value->substr(item.offset, item.into.size_bytes()), item.into);
+        results.push_back(OkStatus());
+      } else {
+        results.push_back(value.ok() ? Error(StatusCode::kOutOfRange, "of another length")
+                                     : value.status());
+      }
+    }
+    return results;
+  }
+  Status Probe(std::span<const BlockRoute>, Duration) override {
+    ++probes;
+    return gate ? gate("probe") : OkStatus();
+  }
+  std::atomic<int> ranges_read{0};
+  std::atomic<int> probes{0};
+
+ private:
+  Result<std::string> Find(std::string_view key) {
+    if (gate) EMS_RETURN_IF_ERROR(gate(key));
+    auto values = values_.Lock();
+    const auto found = values->find(std::string(key));
+    if (found == values->end()) return Miss();
+    return found->second;
+  }
+  static void Scatter(const std::string& value, const MutableBuffers& into) {
+    size_t at = 0;
+    for (const MutableBytes part : into.parts()) {
+      const size_t size = std::min(part.size(), value.size() - at);
+      std::memcpy(part.data(), value.data() + at, size);
+      at += size;
+    }
+  }
+  Guarded<std::map<std::string, std::string>> values_;
+};
+
+// A version whose blocks the test brings in itself. Threading: one thread, that of the load.
+class FakeCatalog final : public LoadCatalog {
+ public:
+  std::vector<std::pair<uint32_t, BlockDigest>> known;  // in the order of becoming so
+  JobInfo job;
+  int jobs_started = 0;
+  size_t page = 16'384;                          // most digests in an answer
+  std::function<Status()> silent;                // an error: no controller
+  std::function<void(FakeCatalog*)> on_start;    // a job has been asked for
+  std::function<void(FakeCatalog*)> on_digests;  // before each answer
+
+  Result<DigestNews> Digests(uint32_t since, Duration, Deadline) override {
+    if (silent) EMS_RETURN_IF_ERROR(silent());
+    if (on_digests) on_digests(this);
+    DigestNews news;
+    for (size_t i = since; i < known.size() && news.digests.size() < page; ++i)
+      news.digests.push_back(known[i]);
+    news.known = static_cast<uint32_t>(known.size());
+    news.job = job;
+    return news;
+  }
+  Result<JobInfo> StartJob(uint32_t priority, Deadline) override {
+    if (silent) EMS_RETURN_IF_ERROR(silent());
+    ++jobs_started;
+    if (job.state != JobState::kRunning) {
+      ++job.number;
+      job.state = JobState::kRunning;
+      job.error = OkStatus();
+    }
+    job.priority = std::max(job.priority, priority);
+    if (on_start) on_start(this);
+    return job;
+  }
+};
+
+// A version, and what of it is in the pool.
+struct FakeModel {
+  explicit FakeModel(testing::ModelFiles files_in, uint64_t block_bytes = 64 * kKiB)
+      : files(std::move(files_in)) {
+    testing::MemorySource source(files);
+    auto made =
+        MakeManifest(&source, "/models", {.model = "m", .version = "v"}, "models",
+                     {.block_bytes = block_bytes}, Deadline::After(std::chrono::seconds(10)));
+    if (made.ok()) manifest = *std::move(made);
+  }
+  size_t blocks() const { return manifest.blocks.size(); }
+  std::string BytesOf(uint32_t block) const {
+    const ManifestBlock& at = manifest.blocks[block];
+    return files.at(manifest.files[at.file].path).substr(at.offset, at.bytes);
+  }
+  BlockDigest DigestOf(uint32_t block) const { return Sha256().Digest(AsBytes(BytesOf(block))); }
+  // Into the pool, and known.
+  void Bring(uint32_t block) {
+    pool.Insert(BlockKey(DigestOf(block)), BytesOf(block));
+    catalog.known.emplace_back(block, DigestOf(block));
+  }
+  void BringAll() {
+    for (uint32_t i = 0; i < blocks(); ++i) Bring(i);
+  }
+  // As the manifest's source; counts how often it is opened.
+  ModelLoader::Parts Parts() {
+    return {.manifest = &manifest, .pool = &pool, .catalog = &catalog, .open_source = [this] {
+              ++opened;
+              auto source = std::make_unique<testing::MemorySource>(files);
+              source->gate = source_gate;
+              return Result<std::unique_ptr<WeightSource>>(std::move(source));
+            }};
+  }
+  Result<LoadStats> Load(LoadTarget* target, LoadOptions options = {},
+                         Duration time = std::chrono::seconds(20)) {
+    ModelLoader loader(Parts(), std::move(options));
+    return loader.Load(target, Deadline::After(time));
+  }
+
+  testing::ModelFiles files;
+  Manifest manifest;
+  FakePool pool;
+  FakeCatalog catalog;
+  std::function<Status(const std::string&, uint64_t)> source_gate;
+  int opened = 0;
+};
+
+}  // namespace ems::model

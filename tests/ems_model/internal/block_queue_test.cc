@@ -1,0 +1,139 @@
+// What must hold: each block is with one reader at a time and done once, however often it misses
+// and whichever way it goes; readers wait for work and are released at the end.
+#include "ems_model/internal/block_queue.h"
+
+#include <gtest/gtest.h>
+
+#include "common/thread_pool.h"
+
+namespace ems::model::internal {
+namespace {
+
+using std::chrono::seconds;
+
+Manifest MakeBlocks(size_t count, uint64_t bytes) {
+  Manifest manifest;
+  manifest.files.push_back({.path = "f", .bytes = count * bytes, .tag = "t"});
+  for (size_t i = 0; i < count; ++i)
+    manifest.blocks.push_back({.file = 0, .offset = i * bytes, .bytes = bytes, .route = {}});
+  return manifest;
+}
+
+std::vector<uint32_t> AllOf(const Manifest& manifest) {
+  std::vector<uint32_t> all(manifest.blocks.size());
+  for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+  return all;
+}
+
+TEST(BlockQueueTest, KnownBlocksComeInOrderAndInBatches) {
+  const Manifest manifest = MakeBlocks(5, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  EXPECT_EQ(queue.state().unknown, 5U);
+  queue.Learn(std::vector<uint32_t>{3, 1, 4});
+  EXPECT_EQ(queue.state().unknown, 2U);
+  EXPECT_EQ(queue.Take(250).blocks, (std::vector<uint32_t>{3, 1}));
+  EXPECT_EQ(queue.Take(10).blocks, (std::vector<uint32_t>{4})) << "larger than a batch: alone";
+}
+
+TEST(BlockQueueTest, UnwantedBlocksNeverCome) {
+  const Manifest manifest = MakeBlocks(5, 100);
+  BlockQueue queue(manifest, std::vector<uint32_t>{2});
+  queue.Learn(AllOf(manifest));
+  EXPECT_EQ(queue.Take(10'000).blocks, (std::vector<uint32_t>{2}));
+  queue.Done(2, true);
+  EXPECT_TRUE(queue.state().over());
+  EXPECT_EQ(queue.state().arrivals, 1U);
+  EXPECT_TRUE(queue.Take(10'000).blocks.empty());
+}
+
+TEST(BlockQueueTest, WhatMissedIsAskedForAgainLaterAndLater) {
+  const Manifest manifest = MakeBlocks(1, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.Learn(AllOf(manifest));
+  Duration waited{0};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
+    queue.Missed(0, Miss());
+    EXPECT_EQ(queue.state().missing, 1U);
+    const TimePoint begin = Clock::System().Now();
+    ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
+    waited = Clock::System().Now() - begin;
+    queue.Missed(0, Error(StatusCode::kUnavailable, "x"));
+  }
+  EXPECT_GE(waited, std::chrono::milliseconds(50));
+  EXPECT_EQ(queue.state().trouble.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(queue.WaitForNews(seconds(10)).missing, 1U);
+}
+
+TEST(BlockQueueTest, WaitingBlocksCanGoTheOtherWay) {
+  const Manifest manifest = MakeBlocks(4, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.Learn(std::vector<uint32_t>{0, 1});
+  ASSERT_EQ(queue.Take(100).blocks, (std::vector<uint32_t>{0}));
+  queue.Missed(0, Miss());
+  queue.GoDirect();
+  EXPECT_EQ(queue.state().waiting(), 0U);
+  EXPECT_FALSE(queue.Take(100).direct) << "block 1 is to be had from the pool";
+  std::vector<std::pair<uint32_t, bool>> direct;
+  for (int i = 0; i < 3; ++i) {
+    const BlockQueue::Task task = queue.Take(1000);
+    ASSERT_TRUE(task.direct);
+    ASSERT_EQ(task.blocks.size(), 1U);
+    direct.emplace_back(task.blocks[0], task.known);
+  }
+  EXPECT_EQ(direct, (std::vector<std::pair<uint32_t, bool>>{{0, true}, {2, false}, {3, false}}));
+  queue.MakeDirect(1);
+  EXPECT_TRUE(queue.Take(1000).direct);
+}
+
+TEST(BlockQueueTest, AnErrorReleasesReadersAndTheFirstOneCounts) {
+  const Manifest manifest = MakeBlocks(1, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  Thread reader("reader", [&] { EXPECT_TRUE(queue.Take(1000).blocks.empty()); });
+  queue.Fail(Error(StatusCode::kAborted, "first"));
+  queue.Fail(Error(StatusCode::kAborted, "second"));
+  reader.Join();
+  EXPECT_EQ(queue.WaitForNews(seconds(10)).error, Error(StatusCode::kAborted, "first"));
+}
+
+TEST(BlockQueueTest, TimeWithoutReadersIsCounted) {
+  const Manifest manifest = MakeBlocks(2, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.Learn(std::vector<uint32_t>{0});
+  ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
+  const Duration before = queue.idle();
+  queue.Missed(0, Miss());
+  ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
+  EXPECT_GE(queue.idle() - before, BlockQueue::kRetryFirst / 2);
+}
+
+TEST(BlockQueueTest, ManyReadersDoEachBlockOnce) {
+  const Manifest manifest = MakeBlocks(2000, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  std::vector<std::atomic<int>> done(2000);
+  {
+    std::vector<Thread> readers;
+    for (int r = 0; r < 4; ++r) {
+      readers.emplace_back("reader", [&, r] {
+        for (int round = 0;; ++round) {
+          const BlockQueue::Task task = queue.Take(700);
+          if (task.blocks.empty()) return;
+          for (const uint32_t block : task.blocks) {
+            if (!task.direct && (block + static_cast<uint32_t>(round + r)) % 5 == 0) {
+              queue.Missed(block, Miss());
+            } else {
+              done[block].fetch_add(1);
+              queue.Done(block, !task.direct);
+            }
+          }
+        }
+      });
+    }
+    queue.Learn(AllOf(manifest));
+    while (!queue.WaitForNews(seconds(1)).over()) queue.GoDirect();
+  }
+  for (const auto& count : done) EXPECT_EQ(count.load(), 1);
+}
+
+}  // namespace
+}  // namespace ems::model::internal

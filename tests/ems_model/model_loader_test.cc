@@ -1,0 +1,413 @@
+// What must hold: a load brings every byte to its place, verified, whatever the pool, the
+// controller and the jobs do; it takes the source's way when they fail for good; and it ends in
+// time.
+#include "ems_model/model_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <string>
+
+#include "ems_model/host_target.h"
+#include "ems_model/tensor_stream.h"
+#include "tests/ems_model/fake_pool.h"
+
+namespace ems::model {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using testing::MadeTensor;
+using testing::MakeValue;
+using testing::ModelFiles;
+using testing::TensorFile;
+
+ModelFiles SmallModel() {
+  return {{"config.json", "{}"},
+          {"empty.txt", ""},
+          {"model.safetensors", TensorFile({{.name = "a", .shape = {300, 512}},
+                                            {.name = "b.norm", .shape = {512}},
+                                            {.name = "c", .shape = {256, 512}}})},
+          {"sub/tokenizer.bin", MakeValue("file", "tokenizer", 1, 200'000)}};
+}
+
+void ExpectWhole(const FakeModel& model, const HostTarget& target) {
+  for (const auto& [path, bytes] : model.files) {
+    const Result<ConstBytes> loaded = target.file(path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_TRUE(AsText(*loaded) == bytes) << path;
+  }
+}
+
+LoadOptions Quick() {
+  LoadOptions options;
+  options.pool_patience = milliseconds(300);
+  return options;
+}
+
+TEST(ModelLoaderTest, WhatIsInThePoolComesWithoutAJobOrTheSource) {
+  FakeModel model(SmallModel());
+  ASSERT_GT(model.blocks(), 8U);
+  model.BringAll();
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->bytes, model.manifest.bytes());
+  EXPECT_EQ(stats->dram_bytes, model.manifest.bytes());
+  EXPECT_EQ(stats->ssd_bytes + stats->source_bytes, 0U);
+  EXPECT_EQ(stats->blocks, model.blocks());
+  EXPECT_EQ(model.catalog.jobs_started, 0);
+  EXPECT_EQ(model.opened, 0);
+}
+
+TEST(ModelLoaderTest, DigestsThatTakeSeveralAnswersBeginNoJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.catalog.page = 2;
+  HostTarget target;
+  ASSERT_TRUE(model.Load(&target).ok());
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 0);
+}
+
+TEST(ModelLoaderTest, BytesFromTheSsdAreCountedApart) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.pool.tier = Tier::kSsd;
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(stats->ssd_bytes, model.manifest.bytes());
+  EXPECT_EQ(stats->dram_bytes, 0U);
+}
+
+TEST(ModelLoaderTest, BlocksAreLoadedAsTheJobBringsThem) {
+  FakeModel model(SmallModel());
+  uint32_t next = 0;
+  model.catalog.on_digests = [&](FakeCatalog* catalog) {
+    if (catalog->job.state != JobState::kRunning) return;
+    if (next < model.blocks()) model.Bring(next++);
+    if (next == model.blocks()) catalog->job.state = JobState::kDone;
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 1);
+  EXPECT_EQ(stats->source_bytes, 0U);
+}
+
+TEST(ModelLoaderTest, AMissBeginsAJobAndTheBlockIsAskedForAgain) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  const std::string gone = BlockKey(model.DigestOf(3));
+  model.pool.Erase(gone);
+  model.catalog.on_start = [&](FakeCatalog* catalog) {
+    model.pool.Insert(gone, model.BytesOf(3));
+    catalog->job.state = JobState::kDone;
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 1);
+  EXPECT_GE(stats->misses, 1U);
+  EXPECT_EQ(model.opened, 0);
+}
+
+TEST(ModelLoaderTest, WhatIsEvictedAfterAJobTakesAnotherJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  const std::string gone = BlockKey(model.DigestOf(3));
+  model.pool.Erase(gone);
+  model.catalog.on_start = [&](FakeCatalog* catalog) {
+    if (catalog->jobs_started == 2) model.pool.Insert(gone, model.BytesOf(3));
+    catalog->job.state = JobState::kDone;
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 2);
+}
+
+TEST(ModelLoaderTest, APoolThatDoesNotAnswerIsGoneAround) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, model.manifest.bytes());
+  EXPECT_EQ(stats->pool_bytes(), 0U);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no server"));
+  EXPECT_EQ(model.opened, 1);
+}
+
+TEST(ModelLoaderTest, AServerThatComesBackIsReadAgain) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  std::atomic<int> refused{0};
+  model.pool.gate = [&](std::string_view) {
+    return refused.fetch_add(1) < 40 ? Error(StatusCode::kUnavailable, "no server") : OkStatus();
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, 0U);
+}
+
+TEST(ModelLoaderTest, WithoutAControllerTheSourceIsRead) {
+  FakeModel model(SmallModel());
+  model.catalog.silent = [] { return Error(StatusCode::kUnavailable, "no controller"); };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no controller"));
+}
+
+TEST(ModelLoaderTest, ASlowSourceIsWaitedForWhileServersAnswer) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  model.catalog.on_digests = [&](FakeCatalog* catalog) {
+    if (catalog->job.state == JobState::kRunning && model.pool.probes > 0) {
+      model.BringAll();
+      catalog->job.state = JobState::kDone;
+    }
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, 0U);
+  EXPECT_GE(stats->waiting, Quick().pool_patience);
+}
+
+TEST(ModelLoaderTest, ServersThatAreGoneBeforeAnythingIsKnownAreNotWaitedFor) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_LT(stats->elapsed, 5 * Quick().pool_patience);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no server"));
+}
+
+TEST(ModelLoaderTest, ServersThatOnlyAnswerAreNotWaitedForForEver) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  LoadOptions options;
+  options.pool_patience = milliseconds(50);
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, options);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_GE(stats->elapsed, 6 * options.pool_patience);
+}
+
+TEST(ModelLoaderTest, AJobThatFailsForThePoolsSakeIsGoneAround) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kFailed;
+    catalog->job.error = Error(StatusCode::kResourceExhausted, "no room");
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 1) << "nor is it begun again";
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no room"));
+
+  LoadOptions pool_only;
+  pool_only.fallback_to_source = false;
+  HostTarget other;
+  const Status refused = model.Load(&other, pool_only).status();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused;
+  EXPECT_FALSE(other.file("config.json").ok());
+}
+
+TEST(ModelLoaderTest, ASourceThatHasChangedFailsTheLoad) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kFailed;
+    catalog->job.error = Error(StatusCode::kFailedPrecondition, "the source has changed");
+  };
+  HostTarget target;
+  const Status status = model.Load(&target).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(ToString(status), HasSubstr("the source has changed"));
+  EXPECT_EQ(model.opened, 0);
+}
+
+TEST(ModelLoaderTest, WhatTheSourceGivesIsComparedWithTheKnownDigest) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };
+  std::string& bytes = model.files["sub/tokenizer.bin"];
+  bytes[150'000] = static_cast<char>(bytes[150'000] + 1);
+  HostTarget target;
+  const Status status = model.Load(&target, Quick()).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(ToString(status), HasSubstr("sub/tokenizer.bin"));
+  EXPECT_FALSE(target.file("sub/tokenizer.bin").ok());
+}
+
+// Tells which blocks have arrived.
+class ArrivalsTarget final : public LoadTarget {
+ public:
+  Status Begin(std::span<const LoadFile> files) override {
+    for (const LoadFile& file : files) bytes_.emplace_back(file.bytes, '\0');
+    return OkStatus();
+  }
+  uint64_t Wants(uint32_t, uint64_t, uint64_t bytes) override { return bytes; }
+  Status Place(uint32_t file, uint64_t offset, uint64_t bytes,
+               std::vector<LoadRange>* ranges) override {
+    ranges->push_back(
+        {.offset = offset,
+         .into = std::as_writable_bytes(std::span(bytes_[file])).subspan(offset, bytes)});
+    return OkStatus();
+  }
+  Status Arrived(uint32_t file, uint64_t offset, uint64_t bytes) override {
+    auto arrived = arrived_.Lock();
+    EXPECT_TRUE(
+        arrived->emplace(std::pair(file, offset), bytes_[file].substr(offset, bytes)).second)
+        << "twice";
+    return OkStatus();
+  }
+  Status End(const Status& load) override {
+    ended.push_back(load);
+    return OkStatus();
+  }
+  std::vector<Status> ended;
+  std::map<std::pair<uint32_t, uint64_t>, std::string> arrived() {
+    auto arrived = arrived_.Lock();
+    return *arrived;
+  }
+
+ private:
+  std::vector<std::string> bytes_;
+  Guarded<std::map<std::pair<uint32_t, uint64_t>, std::string>> arrived_;
+};
+
+TEST(ModelLoaderTest, NothingThatIsDamagedArrives) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  std::string wrong = model.BytesOf(4);
+  wrong[7] = static_cast<char>(wrong[7] + 1);
+  model.pool.Insert(BlockKey(model.DigestOf(4)), wrong);
+  LoadOptions options;
+  options.verify_digests = true;
+  options.fallback_to_source = false;
+  ArrivalsTarget target;
+  const Status status = model.Load(&target, options).status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status;
+  for (const auto& [at, bytes] : target.arrived()) {
+    const std::string& path = model.manifest.files[at.first].path;
+    EXPECT_TRUE(bytes == model.files[path].substr(at.second, bytes.size()));
+  }
+  ASSERT_EQ(target.ended.size(), 1U);
+  EXPECT_EQ(target.ended[0], status);
+
+  options.fallback_to_source = true;
+  ArrivalsTarget second;
+  const Result<LoadStats> stats = model.Load(&second, options);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(second.arrived().size(), model.blocks());
+  EXPECT_EQ(stats->source_bytes, wrong.size()) << "only the damaged block";
+}
+
+TEST(ModelLoaderTest, AValueOfAnotherLengthIsNotTheBlock) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.pool.Insert(BlockKey(model.DigestOf(4)), model.BytesOf(4).substr(1));
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+}
+
+TEST(ModelLoaderTest, TheDeadlineEndsALoadThatNothingComesFor) {
+  FakeModel model(SmallModel());
+  const TimePoint begin = Clock::System().Now();
+  HostTarget target;
+  const Status status = model.Load(&target, {}, milliseconds(300)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(ToString(status), HasSubstr("job 1 is running"));
+  EXPECT_LT(Clock::System().Now() - begin, seconds(5));
+}
+
+TEST(ModelLoaderTest, ARemovedVersionEndsItOrTakesTheSource) {
+  FakeModel model(SmallModel());
+  model.catalog.silent = [] { return Error(StatusCode::kNotFound, "it has been removed"); };
+  LoadOptions options;
+  options.fallback_to_source = false;
+  HostTarget target;
+  EXPECT_EQ(model.Load(&target, options).status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(model.Load(&target).ok());
+  ExpectWhole(model, target);
+}
+
+TEST(ModelLoaderTest, ACancelledJobIsNotBegunAgain) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) { catalog->job.state = JobState::kCancelled; };
+  LoadOptions options;
+  options.fallback_to_source = false;
+  HostTarget target;
+  EXPECT_EQ(model.Load(&target, options).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(model.catalog.jobs_started, 1);
+}
+
+TEST(ModelLoaderTest, ATargetsErrorEndsTheLoad) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  TensorStream target({},
+                      [](const LoadedTensor&) { return Error(StatusCode::kAborted, "enough"); });
+  EXPECT_EQ(model.Load(&target).status(), Error(StatusCode::kAborted, "enough"));
+}
+
+TEST(ModelLoaderTest, TensorsComeWithTheirTables) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  std::map<std::string, std::string> got;
+  TensorStream target({}, [&](const LoadedTensor& tensor) {
+    got[tensor.info->name] = AsText(tensor.bytes);
+    return OkStatus();
+  });
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_TRUE(got["a"] == (MadeTensor{.name = "a", .shape = {300, 512}}).data());
+  EXPECT_TRUE(got["b.norm"] == (MadeTensor{.name = "b.norm", .shape = {512}}).data());
+  EXPECT_EQ(stats->bytes, got["a"].size() + got["b.norm"].size() + got["c"].size());
+}
+
+TEST(ModelLoaderTest, ARankReadsOnlyTheRangesThatItWants) {
+  FakeModel model({{"model.safetensors", TensorFile({{.name = "w", .shape = {1024, 1024}}})}},
+                  kMiB);
+  model.BringAll();
+  const std::string whole = (MadeTensor{.name = "w", .shape = {1024, 1024}}).data();
+  TensorStream::Options options;
+  options.choose = [](std::string_view, const TensorInfo&) {
+    return std::optional(SliceSpec{.axis = 0, .rank = 3, .ranks = 8});
+  };
+  std::string got;
+  TensorStream target(options, [&](const LoadedTensor& tensor) {
+    got = AsText(tensor.bytes);
+    return OkStatus();
+  });
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  const size_t share = whole.size() / 8;
+  EXPECT_TRUE(got == whole.substr(3 * share, share));
+  EXPECT_LT(stats->dram_bytes, share + 64 * kKiB) << "and the header";
+  EXPECT_GT(model.pool.ranges_read, 0);
+}
+
+}  // namespace
+}  // namespace ems::model

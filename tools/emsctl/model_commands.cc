@@ -1,0 +1,374 @@
+// emsctl model add, ls, show, check, prefetch, load, cancel, pin, unpin, rm.
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ems_model/file_target.h"
+#include "ems_model/host_target.h"
+#include "ems_model/model_cache.h"
+#include "ems_model/source/credentials_file.h"
+#include "tools/emsctl/context.h"
+#include "tools/emsctl/model_text.h"
+#include "tools/emsctl/output.h"
+#include "tools/terminal.h"
+
+namespace ems::emsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using model::ModelCache;
+using model::ModelInfo;
+using model::ModelName;
+
+constexpr auto kLineEvery = std::chrono::seconds(5);  // where there is no terminal
+
+struct Flags {
+  std::string name;
+  std::string url;
+  std::string name_space = "models";
+  std::string block = "16MiB";
+  std::string rate = "0";
+  std::vector<std::string> files, include;
+  std::string credentials, credentials_file, ca_file;
+  std::string folder;
+  uint32_t priority = 0;
+  uint32_t threads = 4;
+  bool wait = false, no_source = false, verify = false;
+  double within_seconds = 3600;
+
+  Deadline within() const {
+    return Deadline::After(
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within_seconds)));
+  }
+};
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+  return value == nullptr ? "" : value;
+}
+
+// How far something is: a bar on a terminal, else a line now and then.
+class Advance final {
+ public:
+  Advance(const std::string& label, uint64_t bytes)
+      : label_(label),
+        bytes_(bytes),
+        lines_(::isatty(STDERR_FILENO) == 0),
+        begin_(Clock::System().Now()),
+        next_(begin_ + kLineEvery),
+        bar_({.label = label, .total = bytes}) {}
+  void Update(uint64_t done) {
+    bar_.Update(done);
+    const TimePoint now = Clock::System().Now();
+    if (!lines_ || now < next_) return;
+    next_ = now + kLineEvery;
+    const std::string text = terminal::BarText(label_, done, bytes_, "bytes", now - begin_);
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
+ private:
+  const std::string label_;
+  const uint64_t bytes_;
+  const bool lines_;
+  const TimePoint begin_;
+  TimePoint next_;
+  terminal::ProgressBar bar_;
+};
+
+// Keys for reads of this process: from the file, else from the environment.
+Result<model::SourceCredentials> Credentials(const Flags& flags) {
+  if (!flags.credentials_file.empty())
+    return model::ReadCredentials(flags.credentials_file, flags.credentials);
+  model::SourceCredentials keys;
+  keys.access_key = Variable("AWS_ACCESS_KEY_ID");
+  keys.secret_key = Variable("AWS_SECRET_ACCESS_KEY");
+  keys.session_token = Variable("AWS_SESSION_TOKEN");
+  return keys;
+}
+
+// Keys are for object stores alone.
+bool IsS3(const std::string& url) { return url.starts_with("s3://"); }
+
+Result<std::unique_ptr<ModelCache>> Open(const Context& context, const Flags& flags,
+                                         const std::string& url) {
+  model::ModelCacheOptions options;
+  options.controller = context.controller;
+  options.name_space = flags.name_space;
+  options.start_timeout = context.timeout();
+  options.source_ca_file = flags.ca_file;
+  if (IsS3(url) || !flags.credentials_file.empty()) {
+    EMS_ASSIGN_OR_RETURN(options.source_credentials, Credentials(flags));
+  }
+  return std::make_unique<ModelCache>(options);
+}
+
+std::unique_ptr<ModelCache> Open(const Context& context) {
+  model::ModelCacheOptions options;
+  options.controller = context.controller;
+  options.start_timeout = context.timeout();
+  return std::make_unique<ModelCache>(options);
+}
+
+int Failed(std::string_view what, const Flags& flags, const Status& status) {
+  return Complain(fmt::format("model {} {}", what, Printable(flags.name, 300)), status);
+}
+
+int Shown(bool printed) { return printed ? kExitOk : kExitFailed; }
+
+// Parses the name, or complains and returns nothing: a usage error.
+std::optional<ModelName> NameOf(const Flags& flags, bool needs_version) {
+  const Result<ModelName> name = ModelName::Parse(flags.name);
+  if (!name.ok()) {
+    Complain(Message(name.status()));
+    return std::nullopt;
+  }
+  if (needs_version && name->version.empty()) {
+    Complain(fmt::format("name the version, too: {}@VERSION", flags.name));
+    return std::nullopt;
+  }
+  return *name;
+}
+
+int Show(const Context& context, const ModelInfo& info, const std::string& text) {
+  return Shown(context.json ? PrintJson(ModelJson(info)) : Print(text + "\n"));
+}
+
+int RunAdd(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, true);
+  const Result<uint64_t> block = ParseBytes(flags.block);
+  const Result<uint64_t> rate = ParseBytes(flags.rate);
+  if (!block.ok()) Complain(Message(block.status()));
+  if (!rate.ok()) Complain(Message(rate.status()));
+  if (!name || !block.ok() || !rate.ok()) return kExitUsage;
+  std::string url = flags.url;
+  // Servers have another working folder.
+  if (url.find("://") == std::string::npos) {
+    std::error_code error;
+    url = std::filesystem::absolute(url, error).lexically_normal().string();
+    if (error) return Complain(fmt::format("{}: {}", flags.url, error.message()));
+  }
+  const auto cache = Open(context, flags, url);
+  if (!cache.ok()) return Failed("add", flags, cache.status());
+  const model::AddOptions options{.block_bytes = *block,
+                                  .files = flags.files,
+                                  .include = flags.include,
+                                  .credentials = flags.credentials,
+                                  .bytes_per_s_max = *rate};
+  const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
+  if (!added.ok()) return Failed("add", flags, added.status());
+  return Show(context, *added,
+              fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
+                          FormatBytes(added->bytes), added->files, added->blocks));
+}
+
+int RunList(const Context& context, const Flags&) {
+  const auto models = Open(context)->List(context.deadline());
+  if (!models.ok()) return Complain("cannot ask the controller", models.status());
+  if (!context.json) return Shown(Print(ModelsText(*models)));
+  Json json = Json::array();
+  for (const ModelInfo& info : *models) json.push_back(ModelJson(info));
+  return Shown(PrintJson(json));
+}
+
+int RunShow(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, false);
+  if (!name) return kExitUsage;
+  const auto cache = Open(context);
+  const Result<ModelInfo> info = cache->Get(*name, context.deadline());
+  if (!info.ok()) return Failed("show", flags, info.status());
+  const auto manifest = cache->GetManifest(info->name, context.deadline());
+  if (!manifest.ok()) return Failed("show", flags, manifest.status());
+  if (!context.json) return Shown(Print(ModelText(*info, *manifest)));
+  Json json = ModelJson(*info);
+  json["manifest"] = ManifestJson(*manifest);
+  return Shown(PrintJson(json));
+}
+
+int RunCheck(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, false);
+  if (!name) return kExitUsage;
+  const auto check = Open(context)->Check(*name, context.deadline());
+  if (!check.ok()) return Failed("check", flags, check.status());
+  const bool printed = context.json ? PrintJson(CheckJson(*check)) : Print(CheckText(*check));
+  const bool all = check->dram_bytes + check->ssd_bytes == check->info.bytes;
+  return printed && all ? kExitOk : kExitFailed;
+}
+
+int RunPrefetch(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, false);
+  if (!name) return kExitUsage;
+  const auto cache = Open(context);
+  const auto begun = cache->Prefetch(*name, flags.priority, context.deadline());
+  if (!begun.ok()) return Failed("prefetch", flags, begun.status());
+  const std::string text = begun->name.Text();
+  if (!flags.wait) {
+    return Show(context, *begun,
+                fmt::format("job {} of {} is running; `emsctl model show {}` tells how far it is",
+                            begun->job.number, text, text));
+  }
+  const auto done = [&] {
+    Advance advance("prefetching", begun->bytes);
+    return cache->WaitPrefetched(begun->name, flags.within(), [&](const auto& progress) {
+      advance.Update(progress.info.job.bytes_done);
+    });
+  }();
+  if (!done.ok()) return Failed("prefetch", flags, done.status());
+  return Show(context, done->info, fmt::format("{}: {}", text, JobText(done->info)));
+}
+
+bool Wanted(const Flags& flags, std::string_view path) {
+  if (flags.include.empty()) return true;
+  for (const std::string& pattern : flags.include) {
+    if (::fnmatch(pattern.c_str(), std::string(path).c_str(), 0) == 0) return true;
+  }
+  return false;
+}
+
+int RunLoad(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, false);
+  if (!name) return kExitUsage;
+  const Result<ModelInfo> info = Open(context)->Get(*name, context.deadline());
+  if (!info.ok()) return Failed("load", flags, info.status());
+  const auto cache = Open(context, flags, info->source.url);
+  if (!cache.ok()) return Failed("load", flags, cache.status());
+  const auto choose = [&](std::string_view path) { return Wanted(flags, path); };
+  const auto target = [&]() -> std::unique_ptr<model::LoadTarget> {
+    if (flags.folder == "-") {
+      return std::make_unique<model::HostTarget>(
+          model::HostTarget::Options{.choose = choose, .room = {}});
+    }
+    return std::make_unique<model::FileTarget>(
+        model::FileTarget::Options{.folder = flags.folder, .choose = choose, .sync = true});
+  }();
+  const Result<model::LoadStats> stats = [&] {
+    Advance advance("loading", info->bytes);
+    model::LoadOptions options;
+    options.threads = flags.threads;
+    options.priority = flags.priority;
+    options.fallback_to_source = !flags.no_source;
+    options.verify_digests = flags.verify;
+    options.on_progress = [&](const model::LoadProgress& p) { advance.Update(p.bytes_done); };
+    return (*cache)->Load(info->name, target.get(), options, flags.within());
+  }();
+  if (!stats.ok()) return Failed("load", flags, stats.status());
+  if (!context.json)
+    return Shown(Print(fmt::format("{}: {}\n", info->name.Text(), LoadText(*stats))));
+  Json json = LoadJson(*stats);
+  json["model"] = info->name.model;
+  json["version"] = info->name.version;
+  return Shown(PrintJson(json));
+}
+
+int RunChange(const Context& context, const Flags& flags, std::string_view what,
+              Result<ModelInfo> (ModelCache::*change)(const ModelName&, Deadline),
+              std::string_view done) {
+  const std::optional<ModelName> name = NameOf(flags, false);
+  if (!name) return kExitUsage;
+  const Result<ModelInfo> info = (Open(context).get()->*change)(*name, context.deadline());
+  if (!info.ok()) return Failed(what, flags, info.status());
+  return Show(context, *info, fmt::format("{} {}", done, info->name.Text()));
+}
+
+int RunPin(const Context& context, const Flags& flags) {
+  return RunChange(context, flags, "pin", &ModelCache::Pin, "pinned");
+}
+
+int RunUnpin(const Context& context, const Flags& flags) {
+  return RunChange(context, flags, "unpin", &ModelCache::Unpin, "unpinned");
+}
+
+int RunCancel(const Context& context, const Flags& flags) {
+  return RunChange(context, flags, "cancel", &ModelCache::Cancel, "no prefetch is running of");
+}
+
+int RunRemove(const Context& context, const Flags& flags) {
+  const std::optional<ModelName> name = NameOf(flags, true);
+  if (!name) return kExitUsage;
+  const Status removed = Open(context)->Remove(*name, context.deadline());
+  if (!removed.ok()) return Failed("rm", flags, removed);
+  return Shown(context.json ? PrintJson(Json::object({{"removed", flags.name}}))
+                            : Print(fmt::format("removed {}\n", flags.name)));
+}
+
+void AddSourceFlags(CLI::App* command, Flags* flags) {
+  command->add_option("--credentials-file", flags->credentials_file,
+                      "File with keys by name, as the servers' models.credentials_file; else an "
+                      "s3 source is read with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+                      "AWS_SESSION_TOKEN of the environment, or without keys");
+  command->add_option("--ca-file", flags->ca_file,
+                      "Certificates that https sources may have, in PEM; else the system's");
+  command->add_option("--within", flags->within_seconds, "Seconds that all of it may take")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddModelCommands(CLI::App* app, const Context* context, std::function<int()>* run) {
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* group =
+      app->add_subcommand("model", "Add, watch, prefetch and load versions of models");
+  group->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help,
+                       int (*command)(const Context&, const Flags&), bool named = true) {
+    CLI::App* added = group->add_subcommand(name, help);
+    added->callback([=] { *run = [=] { return command(*context, *flags); }; });
+    if (named) {
+      added
+          ->add_option("name", flags->name,
+                       "MODEL@VERSION; without @VERSION the one that was added last")
+          ->required();
+    }
+    return added;
+  };
+  CLI::App* adds = add("add", "Make a version of the files that a source has now", RunAdd);
+  adds->add_option("source", flags->url,
+                   "A folder that servers see, too, http(s)://HOST/PREFIX/ or "
+                   "s3://BUCKET/PREFIX?endpoint=URL&region=R")
+      ->required();
+  adds->add_option("--block", flags->block, "Longest block, 64KiB to 64MiB")->capture_default_str();
+  adds->add_option("--file", flags->files, "Only this file of the source; may be repeated");
+  adds->add_option("--include", flags->include, "Only files like this, e.g. '*.safetensors'");
+  adds->add_option("--into", flags->name_space, "Namespace of its blocks, made when missing")
+      ->capture_default_str();
+  adds->add_option("--credentials", flags->credentials,
+                   "Name of the keys in the servers' models.credentials_file");
+  adds->add_option("--rate", flags->rate, "Most bytes a second that each server reads; 0: no limit")
+      ->capture_default_str();
+  AddSourceFlags(adds, flags.get());
+  adds->footer("Example: emsctl model add qwen/7b@v1 s3://models/qwen-7b --credentials team");
+
+  add("ls", "All versions", RunList, false);
+  add("show", "All about one version, with its files", RunShow);
+  add("check", "How much of it is in DRAM and on SSD; exit 1 unless all is", RunCheck);
+  CLI::App* prefetch = add("prefetch", "Have the servers bring it into DRAM", RunPrefetch);
+  prefetch->add_option("--priority", flags->priority, "0 to 1000; higher ones first");
+  prefetch->add_flag("--wait", flags->wait, "Until it is there");
+  prefetch->add_option("--within", flags->within_seconds, "Seconds to wait at most")
+      ->capture_default_str();
+  CLI::App* load = add("load", "Load its files into a folder", RunLoad);
+  load->add_option("folder", flags->folder,
+                   "Where to; - loads into memory and drops it, to see how fast it is")
+      ->required();
+  load->add_option("--include", flags->include, "Only files like this, e.g. '*.safetensors'");
+  load->add_option("--threads", flags->threads, "Threads that read")->check(CLI::Range(1, 64));
+  load->add_option("--priority", flags->priority, "Of the prefetch that it may begin");
+  load->add_option("--credentials", flags->credentials, "Name of the keys in --credentials-file");
+  load->add_flag("--no-source", flags->no_source, "From the pool alone, whatever happens to it");
+  load->add_flag("--verify", flags->verify, "Verify the SHA-256 of each block, too");
+  AddSourceFlags(load, flags.get());
+  add("cancel", "End its prefetch", RunCancel);
+  add("pin", "Keep it in DRAM", RunPin);
+  add("unpin", "It may be evicted", RunUnpin);
+  add("rm", "Forget it; its blocks are evicted in time", RunRemove);
+}
+
+}  // namespace ems::emsctl
