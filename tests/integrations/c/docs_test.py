@@ -8,9 +8,12 @@ import tempfile
 import unittest
 
 from cluster import SOURCE_DIR, Cluster
+from model_files import safetensors, write
 
 BUILD_DIR = os.environ.get('EMS_BUILD_DIR', os.path.join(SOURCE_DIR, 'build', 'release'))
-EXAMPLES = {'kv_blocks': ('connect', 'prompt'), 'kv_layers': ('paged', 'layers')}  # program → its quoted parts
+EXAMPLES = {'kv_blocks': ('connect', 'prompt'), 'kv_layers': ('paged', 'layers'),
+            'model_load': ('version', 'tensors')}  # program → its quoted parts
+BLOCKS = '0 blocks loaded, 8 computed\n8 blocks loaded, 0 computed\n'
 
 
 def read(*path):
@@ -46,7 +49,8 @@ class DocumentTest(unittest.TestCase):
         preset, target = re.fullmatch(r'cmake --preset (\w+) && ninja -C build/\1 (\w+)', commands[0]).groups()
         self.assertIn(f'"{preset}"', output(['cmake', '--list-presets'], cwd=SOURCE_DIR))
         output(['ninja', '-n', '-C', BUILD_DIR, target])
-        with tempfile.TemporaryDirectory(prefix='ems-') as root, Cluster(servers=2) as cluster:
+        with tempfile.TemporaryDirectory(prefix='ems-') as root, \
+                Cluster(servers=2, server_flags=['models.file_root={folder}']) as cluster:
             # The commands see a checkout, and a machine of their own below DESTDIR.
             os.makedirs(os.path.join(root, 'build'))
             os.symlink(BUILD_DIR, os.path.join(root, 'build', preset))
@@ -54,7 +58,12 @@ class DocumentTest(unittest.TestCase):
             searched = output(['pkg-config', '--variable', 'pc_path', 'pkg-config']).strip().split(':')
             env = dict(os.environ, DESTDIR=machine, PKG_CONFIG_SYSROOT_DIR=machine,
                        PKG_CONFIG_LIBDIR=':'.join(machine + path for path in searched))
+            weights = safetensors({'wq': ('F32', (4, 2), bytes(32)), 'norm': ('F32', (2,), bytes(8))})
+            write(os.path.join(cluster.folder, 'model'), {'model.safetensors': weights})
+            model = ([os.path.join(cluster.folder, 'model'), 'c/example@v1'],
+                     f'{len(weights)} bytes of model.safetensors\n2 tensors of rank 1, 24 bytes\n')
             for name in EXAMPLES:
+                arguments, wanted = model if name == 'model_load' else ([], BLOCKS)
                 shutil.copy(os.path.join(SOURCE_DIR, 'examples', 'c', name + '.c'), os.path.join(root, 'engine.c'))
                 libraries = []
                 for command in commands[1:]:
@@ -64,9 +73,9 @@ class DocumentTest(unittest.TestCase):
                     else:
                         output(['sh', '-c', command], cwd=root, env=env)
                 self.assertEqual(len(libraries), 1)
-                printed = output([os.path.join(root, 'a.out'), cluster.address],
+                printed = output([os.path.join(root, 'a.out'), cluster.address] + arguments,
                                  env=dict(env, LD_LIBRARY_PATH=libraries[0]))
-                self.assertEqual(printed, '0 blocks loaded, 8 computed\n8 blocks loaded, 0 computed\n', name)
+                self.assertEqual(printed, wanted, name)
 
 
 if __name__ == '__main__':

@@ -100,6 +100,7 @@ TEST_F(ModelsApiTest, AWaitCanBeLeftAndAJobCancelled) {
   ems_model_add_options options;
   ASSERT_EQ(ems_model_add_options_init(&options, sizeof(options)), EMS_OK);
   options.bytes_per_s_max = 64 * kKiB;
+  options.block_bytes = 64 * kKiB;
   ASSERT_EQ(ems_models_add(models_, "c/slow@v1", Folder("slow").c_str(), &options, 0, nullptr),
             EMS_OK)
       << ems_last_error();

@@ -14,12 +14,12 @@ class DocsSnippetsTest(unittest.TestCase):
         with open(os.path.join(SOURCE_DIR, 'docs', 'PYTHON_API.md'), encoding='utf-8') as file:
             blocks = re.findall(r'```python\n(.*?)```', file.read(), flags=re.S)
         self.assertGreaterEqual(len(blocks), 5)
-        with Cluster(servers=2) as cluster, tempfile.TemporaryDirectory() as folder:
+        with Cluster(servers=2, server_flags=['models.file_root={folder}']) as cluster, tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, 'examples.py')
             with open(script, 'w', encoding='utf-8') as file:
                 file.write('\n'.join(blocks) + "\nprint('the end')\n")
             run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False,
-                                 env=dict(os.environ, EMS_CONTROLLER=cluster.address))
+                                 env=dict(os.environ, EMS_CONTROLLER=cluster.address, MODELS=cluster.folder))
         self.assertEqual((run.returncode, run.stdout), (0, 'the end\n'), run.stderr)
 
 

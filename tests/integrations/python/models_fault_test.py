@@ -41,7 +41,7 @@ class ModelsFaultTest(unittest.TestCase):
             self.cache.wait_prefetched('py/m')
 
     def test_a_server_killed_in_mid_load_costs_no_byte(self):
-        self.add()
+        self.add(2 << 20)
         seen = {}
         for name, tensor in self.cache.load_tensors('py/m', pool_patience=2, timeout=100):
             if not seen:

@@ -20,6 +20,8 @@ with ems.Client(sys.argv[2], timeout=10) as client:
     cache.save(keys, [b'1' * 100, b'2' * 100])
     into = [bytearray(100), bytearray(100)]
     assert cache.load(keys, into).leading_blocks == 2 and into == [b'1' * 100, b'2' * 100]
+with ems.ModelCache(sys.argv[2]) as models:
+    assert models.list() == []
 print('used')
 '''
 
