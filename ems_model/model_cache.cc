@@ -425,7 +425,8 @@ Result<LoadStats> ModelCache::Load(const ModelName& name, LoadTarget* target,
   EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->Patiently(deadline, [&] {
     return impl_->ManifestOf(info.id, deadline);
   }));
-  ClientPool pool(impl_->PoolOf(manifest.name_space, deadline));
+  ClientPool pool(
+      impl_->Patiently(deadline, [&] { return impl_->PoolOf(manifest.name_space, deadline); }));
   ControllerCatalog catalog(&impl_->models, info.id);
   ModelLoader loader({.manifest = &manifest,
                       .pool = &pool,
