@@ -144,6 +144,11 @@ struct ModelCache::Impl {
     spec.stop = std::move(stop);
     return OpenSource(spec);
   }
+  static const Status& StatusOf(const Status& status) { return status; }
+  template <typename T>
+  static const Status& StatusOf(const Result<T>& result) {
+    return result.status();
+  }
   // Asks again, for start_timeout, while the controller is being restarted.
   template <typename Question>
   std::invoke_result_t<Question> Patiently(Deadline deadline, const Question& question) const {
@@ -152,7 +157,7 @@ struct ModelCache::Impl {
     StopFlag pause;
     while (true) {
       auto answer = question();
-      if (answer.status().code() != StatusCode::kUnavailable || until.Passed()) return answer;
+      if (StatusOf(answer).code() != StatusCode::kUnavailable || until.Passed()) return answer;
       pause.WaitFor(std::min(backoff.Next(), until.Remaining()));
     }
   }
@@ -352,7 +357,9 @@ Result<ModelInfo> ModelCache::Prefetch(const ModelName& name, uint32_t priority,
                                        Deadline deadline) {
   EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
   v1::ModelStatus status;
-  EMS_RETURN_IF_ERROR(impl_->models.Prefetch(ref, priority, &status, deadline));
+  // Asked twice, it is one job.
+  EMS_RETURN_IF_ERROR(impl_->Patiently(
+      deadline, [&] { return impl_->models.Prefetch(ref, priority, &status, deadline); }));
   return FromProto(status);
 }
 
@@ -364,7 +371,8 @@ Result<PrefetchProgress> ModelCache::Progress(const ModelName& name, Deadline de
 Result<PrefetchProgress> ModelCache::WaitPrefetched(
     const ModelName& name, Deadline deadline,
     const std::function<void(const PrefetchProgress&)>& on_progress, StopFlag* stop) {
-  EMS_ASSIGN_OR_RETURN(PrefetchProgress progress, Progress(name, deadline));
+  EMS_ASSIGN_OR_RETURN(PrefetchProgress progress,
+                       impl_->Patiently(deadline, [&] { return Progress(name, deadline); }));
   const uint32_t id = progress.info.id;
   const std::string text = progress.info.name.Text();
   if (progress.info.job.state == JobState::kNone)
@@ -437,7 +445,8 @@ struct OpenModel::Impl {
        const LoadOptions& options, Deadline deadline)
       : info(std::move(opened)),
         manifest(std::move(opened_manifest)),
-        pool(cache->PoolOf(manifest.name_space, deadline)),
+        pool(cache->Patiently(deadline,
+                              [&] { return cache->PoolOf(manifest.name_space, deadline); })),
         catalog(&cache->models, info.id),
         loader({.manifest = &manifest,
                 .pool = &pool,

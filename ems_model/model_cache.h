@@ -37,7 +37,8 @@ struct ModelCacheOptions {
   // For this process's own reads of sources: Add, and Load without the pool.
   SourceCredentials source_credentials{};
   std::string source_ca_file{};  // https: certificates to trust instead of the system's
-  // How long a load waits for the pool's first view and the namespace.
+  // How long loads and prefetches wait for a controller that cannot be reached, and loads for the
+  // pool's first view and the namespace.
   Duration start_timeout = std::chrono::seconds(5);
   std::string shm_token{};  // as ClientOptions'
 };

@@ -21,6 +21,7 @@ using std::chrono::seconds;
 
 constexpr uint32_t kThreadsMax = 64;
 constexpr Duration kNewsWait = milliseconds(100);
+constexpr Duration kJobPauseMost = seconds(2);
 constexpr Duration kCatalogTimeout = seconds(2);  // beyond the wait that was asked for
 // A version that does not fit into the pool is brought in by job after job; what they report is no
 // sign of life any more.
@@ -128,8 +129,10 @@ struct ModelLoader::Run {
   // are missing again, it does not fit: one more job would read as much, and lose it as well.
   uint64_t brought = 0;
   TimePoint next_start{};  // not before
-  TimePoint next_poll{};   // not before, for the job's state alone
-  bool direct = false;     // the pool is not waited for any more
+  Duration job_pause = kNewsWait / 2;
+  uint64_t arrivals_at_start = 0;  // of the last job
+  TimePoint next_poll{};           // not before, for the job's state alone
+  bool direct = false;             // the pool is not waited for any more
   bool polled = false;
   Status silence;  // of the controller, since its last answer
   Status detour;   // why blocks were read from the source
@@ -189,6 +192,10 @@ void ModelLoader::Run::StartJob() {
   job = *started;
   joined = job.number;
   ++jobs;
+  // Jobs that bring nothing here are no help, as when a server cannot be reached.
+  job_pause = arrivals != arrivals_at_start ? kNewsWait : std::min(2 * job_pause, kJobPauseMost);
+  arrivals_at_start = arrivals;
+  next_start = Clock::System().Now() + job_pause;
 }
 
 void ModelLoader::Run::CatalogFailed(const Status& status) {
@@ -238,8 +245,9 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
     case JobState::kRunning:
       // Time to ask again for what came in before its end. A load whose blocks go as soon as they
       // come begins jobs ever more seldom.
-      next_start = Clock::System().Now() +
-                   2 * BlockQueue::kRetryMost * (1 << std::min<uint64_t>(jobs, kJobsThatCount));
+      next_start = std::max(
+          next_start, Clock::System().Now() + 2 * BlockQueue::kRetryMost *
+                                                  (1 << std::min<uint64_t>(jobs, kJobsThatCount)));
       return;
   }
 }

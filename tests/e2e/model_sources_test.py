@@ -202,7 +202,8 @@ class SourcesTest(unittest.TestCase):
         self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'models').code, 0)
         self.assertEqual(self.cluster.emsctl('namespace', 'create', 'models').code, 0)
         proxy.reset()
-        proxy.fault = lambda path, number: ('flip', number) if number % 4 == 0 else None
+        # Each range once.
+        proxy.fault = lambda path, number: ('flip', number) if proxy.gets.count(proxy.gets[number]) == 1 else None
         self.cluster.load(self.name, self.files)
         self.cluster.prefetch(self.name)
         proxy.reset()
