@@ -220,6 +220,17 @@ bool ModelPuller::Impl::Look(Duration wait) {
     }
   }
   DropSources(gone);
+  // What was read for a job that has ended is not to be read again for the next one.
+  for (const auto& pull : gone) {
+    for (bool told = true; told && pull->has_news() && !stop.IsSet();) {
+      v1::ReportPullRequest report;
+      report.set_node_id(options.ownership->self().value());
+      report.set_boot_id(options.boot_id);
+      pull->FillReport(&report);
+      v1::ReportPullReply reply;
+      told = models.ReportPull(report, &reply, Deadline::After(kCallPatience)).ok();
+    }
+  }
   work.notify_all();
   if (all) list_number = list.number();
   return all;
