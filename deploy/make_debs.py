@@ -119,7 +119,8 @@ def libems0(build, root, version):
 def libems_dev(build, root, version):
     del build
     sources = os.path.join(SOURCE_DIR, 'integrations', 'c')
-    place(os.path.join(sources, 'ems.h'), os.path.join(root, 'usr', 'include', 'ems.h'))
+    for header in ('ems.h', 'ems_models.h'):
+        place(os.path.join(sources, header), os.path.join(root, 'usr', 'include', header))
     link(root, f'usr/lib/{MULTIARCH}/libems.so', 'libems.so.0')
     values = {'CMAKE_INSTALL_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',
               'CMAKE_INSTALL_INCLUDEDIR': 'include', 'PROJECT_VERSION': version}
