@@ -5,6 +5,7 @@
 #include "bench/context_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
+#include "bench/model_command.h"
 #include "bench/report.h"
 #include "bench/ssd_command.h"
 #include "bench/store_command.h"
@@ -31,6 +32,8 @@ int main(int argc, char** argv) {
       "  ems-bench store --transport tcp --gate    # Put, Get, Exists beside a raw socket\n"
       "  ems-bench trace --capacity-percent 10     # a real trace beside an ideal LRU\n"
       "  ems-bench context --gate                  # made-up workloads, paged KV beside memcpy\n"
+      "  ems-bench model --gate                    # instances that load models, beside a slow "
+      "source\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
@@ -43,6 +46,7 @@ int main(int argc, char** argv) {
   ems::bench::AddContextCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
+  ems::bench::AddModelCommand(&app, &run);
   ems::bench::AddSsdCommand(&app, &run);
   try {
     app.parse(argc, argv);

@@ -12,8 +12,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -22,7 +22,7 @@ namespace ems::bench {
 namespace {
 
 constexpr uint64_t kPieceBytes = 64 * kKiB;
-constexpr size_t kRequestBytesMax = 16 * 1024;
+constexpr size_t kRequestBytesMax = 16 * kKiB;
 constexpr int kPollMs = 100;
 
 bool SendAll(int fd, std::string_view bytes) {
@@ -36,7 +36,8 @@ bool SendAll(int fd, std::string_view bytes) {
 }
 
 bool SameWord(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return std::tolower(x) == std::tolower(y); });
+  return std::ranges::equal(a, b,
+                            [](char x, char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 std::optional<uint64_t> Number(std::string_view text) {
@@ -87,7 +88,8 @@ struct PacedSource::Request {
     const size_t dash = text.find('-');
     if (!text.starts_with("bytes=") || dash == std::string_view::npos) return std::nullopt;
     const auto first = Number(text.substr(6, dash - 6));
-    const auto last = dash + 1 == text.size() ? std::optional(size - 1) : Number(text.substr(dash + 1));
+    const auto last =
+        dash + 1 == text.size() ? std::optional(size - 1) : Number(text.substr(dash + 1));
     if (!first || !last || *first > *last || *first >= size) return std::nullopt;
     return std::pair(*first, std::min(*last, size - 1) - *first + 1);
   }
@@ -178,14 +180,14 @@ void PacedSource::Serve(Connection* connection) {
 }
 
 bool PacedSource::Answer(int fd, const Request& request) {
-  const fabric::Fd file(::open(fmt::format("{}/{}", folder_, request.path).c_str(),
-                               O_RDONLY | O_CLOEXEC));
+  const fabric::Fd file(
+      ::open(fmt::format("{}/{}", folder_, request.path).c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return SendAll(fd, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
   const auto size = static_cast<uint64_t>(info.st_size);
-  const std::string tag =
-      fmt::format("\"{:x}-{:x}\"", info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec, size);
+  const std::string tag = fmt::format(
+      "\"{:x}-{:x}\"", info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec, size);
   if (!request.match.empty() && request.match != tag)
     return SendAll(fd, "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n");
   const auto bytes = request.Bytes(size);
@@ -199,7 +201,8 @@ bool PacedSource::Answer(int fd, const Request& request) {
   if (!request.range.empty()) {
     head += fmt::format("Content-Range: bytes {}-{}/{}\r\n", offset, offset + length - 1, size);
   }
-  head += fmt::format("Content-Length: {}\r\nETag: {}\r\nAccept-Ranges: bytes\r\n\r\n", length, tag);
+  head +=
+      fmt::format("Content-Length: {}\r\nETag: {}\r\nAccept-Ranges: bytes\r\n\r\n", length, tag);
   if (!SendAll(fd, head)) return false;
   return request.method == "HEAD" || SendFile(fd, file.get(), offset, length);
 }

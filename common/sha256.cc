@@ -56,4 +56,14 @@ Sha256Digest HmacSha256(ConstBytes key, ConstBytes message) {
   return digest;
 }
 
+std::optional<Md5Digest> Md5(ConstBytes message) {
+  Md5Digest digest;
+  unsigned int digest_bytes = 0;
+  const bool done =
+      EVP_Digest(message.data(), message.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                 &digest_bytes, EVP_md5(), nullptr) == 1;
+  if (!done || digest_bytes != digest.size()) return std::nullopt;
+  return digest;
+}
+
 }  // namespace ems

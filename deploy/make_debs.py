@@ -122,7 +122,7 @@ def libems_dev(build, root, version):
     for header in ('ems.h', 'ems_models.h'):
         place(os.path.join(sources, header), os.path.join(root, 'usr', 'include', header))
     link(root, f'usr/lib/{MULTIARCH}/libems.so', 'libems.so.0')
-    values = {'CMAKE_INSTALL_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',
+    values = {'EMS_PC_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',
               'CMAKE_INSTALL_INCLUDEDIR': 'include', 'PROJECT_VERSION': version}
     with open(os.path.join(sources, 'ems.pc.in'), encoding='utf-8') as file:
         text = re.sub(r'@(\w+)@', lambda match: values[match.group(1)], file.read())

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
+#include <type_traits>
 #include <utility>
 
 #include "common/guarded.h"
+#include "common/retry.h"
 #include "common/thread_pool.h"
 #include "ems_model/progress_meter.h"
 #include "mp_controller/view/controller_client.h"
@@ -18,6 +21,7 @@ namespace {
 
 constexpr size_t kMetersMax = 1024;  // as many as there can be versions
 constexpr size_t kStatBatch = 16'384;
+constexpr size_t kVersionsCompared = 8;
 constexpr Duration kStatTimeout = std::chrono::seconds(2);
 constexpr Duration kProgressWait = std::chrono::milliseconds(200);
 constexpr Duration kOutageWait = std::chrono::seconds(10);  // of the controller, in WaitPrefetched
@@ -72,6 +76,16 @@ class ClientPool final : public BlockPool {
   std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration timeout) override {
     if (client_.ok()) return (*client_)->MultiGetRange(items, {.timeout = timeout});
     return std::vector<Status>(items.size(), Outage());
+  }
+  Status Probe(std::span<const BlockRoute> routes, Duration timeout) override {
+    if (!client_.ok()) return Outage();
+    std::vector<KeyItem> items;
+    for (const BlockRoute& route : routes)
+      items.push_back({.key = "probe", .route_key = RouteKey(route)});
+    for (const auto& one : (*client_)->MultiStat(items, {.touch = false, .timeout = timeout})) {
+      if (!one.ok() && one.status().code() != StatusCode::kNotFound) return one.status();
+    }
+    return OkStatus();
   }
 
  private:
@@ -130,6 +144,25 @@ struct ModelCache::Impl {
     spec.stop = std::move(stop);
     return OpenSource(spec);
   }
+  static const Status& StatusOf(const Status& status) { return status; }
+  template <typename T>
+  static const Status& StatusOf(const Result<T>& result) {
+    return result.status();
+  }
+  // Asks again, for start_timeout, while the controller is being restarted.
+  template <typename Question>
+  std::invoke_result_t<Question> Patiently(Deadline deadline, const Question& question) const {
+    const Deadline until(std::min(deadline.at(), Deadline::After(options.start_timeout).at()));
+    Backoff backoff(reinterpret_cast<uintptr_t>(this));
+    StopFlag pause;
+    while (true) {
+      auto answer = question();
+      if (StatusOf(answer).code() != StatusCode::kUnavailable || until.Passed()) return answer;
+      pause.WaitFor(std::min(backoff.Next(), until.Remaining()));
+    }
+  }
+  // The digests of up to kVersionsCompared other versions of the same model, the newest.
+  Result<std::set<BlockDigest>> DigestsOfOthers(const ModelInfo& info, Deadline deadline);
   Status MakeNamespace(Deadline deadline);
   Result<std::shared_ptr<Client>> PoolOf(const std::string& name_space, Deadline deadline);
   PrefetchProgress Measure(ModelInfo info);
@@ -246,6 +279,27 @@ Result<Manifest> ModelCache::GetManifest(const ModelName& name, Deadline deadlin
   return impl_->ManifestOf(info.id, deadline);
 }
 
+Result<std::set<BlockDigest>> ModelCache::Impl::DigestsOfOthers(const ModelInfo& info,
+                                                                Deadline deadline) {
+  v1::ListModelsReply list;
+  EMS_RETURN_IF_ERROR(models.List(0, Duration(0), &list, deadline));
+  std::set<BlockDigest> found;
+  size_t versions = 0;
+  for (auto at = list.models().rbegin(); at != list.models().rend(); ++at) {
+    if (at->ref().model() != info.name.model || at->ref().id() == info.id ||
+        at->name_space() != info.name_space || at->blocks_known() == 0)
+      continue;
+    if (versions++ == kVersionsCompared) break;
+    auto digests = AllDigests(at->ref().id(), at->blocks(), deadline);
+    if (digests.status().code() == StatusCode::kNotFound) continue;  // removed meanwhile
+    EMS_RETURN_IF_ERROR(digests.status());
+    for (const std::optional<BlockDigest>& digest : *digests) {
+      if (digest) found.insert(*digest);
+    }
+  }
+  return found;
+}
+
 Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) {
   CheckResult result;
   EMS_ASSIGN_OR_RETURN(result.info, Get(name, deadline));
@@ -258,14 +312,21 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
     *sum += bytes;
     ++*blocks;
   };
+  EMS_ASSIGN_OR_RETURN(const std::set<BlockDigest> others,
+                       impl_->DigestsOfOthers(result.info, deadline));
   std::vector<uint32_t> known;
   for (uint32_t i = 0; i < digests.size(); ++i) {
+    const uint64_t bytes = manifest.blocks[i].bytes;
     if (digests[i])
       known.push_back(i);
     else
-      count(manifest.blocks[i].bytes, &result.absent_bytes, &result.absent_blocks);
+      count(bytes, &result.absent_bytes, &result.absent_blocks);
+    if (digests[i] && others.contains(*digests[i]))
+      count(bytes, &result.shared_bytes, &result.shared_blocks);
   }
   for (size_t first = 0; first < known.size(); first += kStatBatch) {
+    if (deadline.Passed())
+      return Error(StatusCode::kDeadlineExceeded, "the time passed while servers were asked");
     const size_t size = std::min(kStatBatch, known.size() - first);
     std::vector<std::string> keys(size);
     std::vector<KeyItem> items(size);
@@ -288,8 +349,6 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
         count(bytes, &result.dram_bytes, &result.dram_blocks);
       }
     }
-    if (deadline.Passed())
-      return Error(StatusCode::kDeadlineExceeded, "the time passed while servers were asked");
   }
   return result;
 }
@@ -298,7 +357,9 @@ Result<ModelInfo> ModelCache::Prefetch(const ModelName& name, uint32_t priority,
                                        Deadline deadline) {
   EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
   v1::ModelStatus status;
-  EMS_RETURN_IF_ERROR(impl_->models.Prefetch(ref, priority, &status, deadline));
+  // Asked twice, it is one job.
+  EMS_RETURN_IF_ERROR(impl_->Patiently(
+      deadline, [&] { return impl_->models.Prefetch(ref, priority, &status, deadline); }));
   return FromProto(status);
 }
 
@@ -310,7 +371,8 @@ Result<PrefetchProgress> ModelCache::Progress(const ModelName& name, Deadline de
 Result<PrefetchProgress> ModelCache::WaitPrefetched(
     const ModelName& name, Deadline deadline,
     const std::function<void(const PrefetchProgress&)>& on_progress, StopFlag* stop) {
-  EMS_ASSIGN_OR_RETURN(PrefetchProgress progress, Progress(name, deadline));
+  EMS_ASSIGN_OR_RETURN(PrefetchProgress progress,
+                       impl_->Patiently(deadline, [&] { return Progress(name, deadline); }));
   const uint32_t id = progress.info.id;
   const std::string text = progress.info.name.Text();
   if (progress.info.job.state == JobState::kNone)
@@ -323,9 +385,10 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
       return Error(StatusCode::kCancelled, "{} is not waited for any more", text);
     if (deadline.Passed()) {
       return Error(
-          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s", text,
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job goes on, from {}", text,
           FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
-          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count());
+          std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count(),
+          progress.info.source.url);
     }
     v1::ListModelsReply reply;
     const Duration wait = std::min(kProgressWait, deadline.Remaining());
@@ -382,7 +445,8 @@ struct OpenModel::Impl {
        const LoadOptions& options, Deadline deadline)
       : info(std::move(opened)),
         manifest(std::move(opened_manifest)),
-        pool(cache->PoolOf(manifest.name_space, deadline)),
+        pool(cache->Patiently(deadline,
+                              [&] { return cache->PoolOf(manifest.name_space, deadline); })),
         catalog(&cache->models, info.id),
         loader({.manifest = &manifest,
                 .pool = &pool,
@@ -416,8 +480,12 @@ Result<LoadStats> OpenModel::Load(LoadTarget* target, Deadline deadline) {
 
 Result<std::unique_ptr<OpenModel>> ModelCache::Open(const ModelName& name,
                                                     const LoadOptions& options, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(ModelInfo info, impl_->Ask(&ModelsClient::Use, name, deadline));
-  EMS_ASSIGN_OR_RETURN(Manifest manifest, impl_->ManifestOf(info.id, deadline));
+  EMS_ASSIGN_OR_RETURN(ModelInfo info, impl_->Patiently(deadline, [&] {
+    return impl_->Ask(&ModelsClient::Use, name, deadline);
+  }));
+  EMS_ASSIGN_OR_RETURN(Manifest manifest, impl_->Patiently(deadline, [&] {
+    return impl_->ManifestOf(info.id, deadline);
+  }));
   return std::unique_ptr<OpenModel>(new OpenModel(std::make_unique<OpenModel::Impl>(
       impl_.get(), std::move(info), std::move(manifest), options, deadline)));
 }

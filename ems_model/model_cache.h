@@ -37,7 +37,8 @@ struct ModelCacheOptions {
   // For this process's own reads of sources: Add, and Load without the pool.
   SourceCredentials source_credentials{};
   std::string source_ca_file{};  // https: certificates to trust instead of the system's
-  // How long a load waits for the pool's first view and the namespace.
+  // How long loads and prefetches wait for a controller that cannot be reached, and loads for the
+  // pool's first view and the namespace.
   Duration start_timeout = std::chrono::seconds(5);
   std::string shm_token{};  // as ClientOptions'
 };
@@ -48,6 +49,9 @@ struct CheckResult {
   uint64_t dram_blocks = 0, ssd_blocks = 0;
   // Not there, or their digest is not known: a job has to bring them.
   uint64_t absent_bytes = 0, absent_blocks = 0;
+  // Those that other versions of the model have, too (the eight newest are looked at), wherever
+  // they are: stored once for all of them.
+  uint64_t shared_bytes = 0, shared_blocks = 0;
   // Their servers did not answer in time.
   uint64_t unreachable_bytes = 0, unreachable_blocks = 0;
 };

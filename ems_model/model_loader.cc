@@ -21,10 +21,14 @@ using std::chrono::seconds;
 
 constexpr uint32_t kThreadsMax = 64;
 constexpr Duration kNewsWait = milliseconds(100);
+constexpr Duration kJobPauseMost = seconds(2);
 constexpr Duration kCatalogTimeout = seconds(2);  // beyond the wait that was asked for
 // A version that does not fit into the pool is brought in by job after job; what they report is no
 // sign of life any more.
 constexpr uint64_t kJobsThatCount = 3;
+constexpr int kSlowSource = 6;  // times pool_patience
+constexpr Duration kProbeEvery = seconds(1);
+constexpr size_t kProbesMax = 64;
 
 // The source is not what it was, wherever it is read. That servers cannot reach it, may not read it
 // or have no keys says nothing about this process.
@@ -96,7 +100,7 @@ struct ModelLoader::Run {
 
   Status Go();
   Result<WeightSource*> Source();
-  // Asks for digests, at most `wait` long.
+  // Asks for all digests that are new; waits for one for `wait` at most.
   void Poll(Duration wait);
   void Learn(const DigestNews& news);
   void StartJob();
@@ -105,6 +109,7 @@ struct ModelLoader::Run {
   void CatalogFailed(const Status& status);
   void GoDirect(const Status& why);
   void CheckPatience(const BlockQueue::State& state);
+  Status Probe();
   Status OutOfTime(const BlockQueue::State& state) const;
 
   ModelLoader* const loader;
@@ -116,15 +121,22 @@ struct ModelLoader::Run {
   BlockReader reader;
   Guarded<Result<WeightSource*>> source{std::in_place, nullptr};
 
-  JobInfo job;             // as last heard of
-  uint64_t joined = 0;     // number of the job that this load waits for
-  uint64_t jobs = 0;       // begun or joined
+  JobInfo job;           // as last heard of
+  uint64_t joined = 0;   // number of the job that this load waits for
+  uint64_t jobs = 0;     // begun or joined
+  uint64_t counted = 0;  // number of the last one that has ended
+  // What those that have ended have read from the source. When it is half of the version and blocks
+  // are missing again, it does not fit: one more job would read as much, and lose it as well.
+  uint64_t brought = 0;
   TimePoint next_start{};  // not before
-  TimePoint next_poll{};   // not before, for the job's state alone
-  bool direct = false;     // the pool is not waited for any more
+  Duration job_pause = kNewsWait / 2;
+  uint64_t arrivals_at_start = 0;  // of the last job
+  TimePoint next_poll{};           // not before, for the job's state alone
+  bool direct = false;             // the pool is not waited for any more
   bool polled = false;
   Status silence;  // of the controller, since its last answer
   Status detour;   // why blocks were read from the source
+  TimePoint next_probe{};
   TimePoint last_news = Clock::System().Now();
   uint64_t arrivals = 0, job_bytes = 0;
 };
@@ -158,25 +170,32 @@ void ModelLoader::Run::Learn(const DigestNews& news) {
 }
 
 void ModelLoader::Run::Poll(Duration wait) {
-  const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
   next_poll = Clock::System().Now() + kNewsWait / 2;
-  const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
-  if (!news.ok()) return CatalogFailed(news.status());
-  silence = OkStatus();
+  for (bool more = true; more; wait = Duration(0)) {
+    const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
+    const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
+    if (!news.ok()) return CatalogFailed(news.status());
+    silence = OkStatus();
+    job = news->job;
+    Learn(*news);
+    more = !news->digests.empty() && loader->since_ < news->known;
+  }
   polled = true;
-  job = news->job;
-  Learn(*news);
 }
 
 void ModelLoader::Run::StartJob() {
   const Deadline until(std::min(deadline.at(), Deadline::After(kCatalogTimeout).at()));
   const Result<JobInfo> started = catalog->StartJob(options.priority, until);
-  next_start = Clock::System().Now() + kNewsWait;
+  next_start = Clock::System().Now() + kNewsWait * (1 << std::min<uint64_t>(jobs, 4));
   if (!started.ok()) return CatalogFailed(started.status());
   silence = OkStatus();
   job = *started;
   joined = job.number;
   ++jobs;
+  // Jobs that bring nothing here are no help, as when a server cannot be reached.
+  job_pause = arrivals != arrivals_at_start ? kNewsWait : std::min(2 * job_pause, kJobPauseMost);
+  arrivals_at_start = arrivals;
+  next_start = Clock::System().Now() + job_pause;
 }
 
 void ModelLoader::Run::CatalogFailed(const Status& status) {
@@ -209,11 +228,26 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
       return GoDirect(Error(StatusCode::kCancelled, "{} has been cancelled", what));
     case JobState::kDone:
     case JobState::kNone:
+      if (job.number > counted) {
+        counted = job.number;
+        brought += job.source_bytes;
+      }
       // What came in before its end has been asked for again by then; the rest takes another job.
-      if (state.waiting() > 0 && Clock::System().Now() >= next_start) StartJob();
+      if (state.waiting() == 0 || Clock::System().Now() < next_start) return;
+      if (options.fallback_to_source && 2 * brought >= loader->parts_.manifest->bytes()) {
+        return GoDirect(Error(StatusCode::kResourceExhausted,
+                              "{} has read {} from the source, and {} blocks are not there any "
+                              "more: does the pool have room for all of it?",
+                              what, FormatBytes(job.source_bytes), state.waiting()));
+      }
+      StartJob();
       return;
     case JobState::kRunning:
-      next_start = Clock::System().Now() + 2 * BlockQueue::kRetryMost;
+      // Time to ask again for what came in before its end. A load whose blocks go as soon as they
+      // come begins jobs ever more seldom.
+      next_start = std::max(
+          next_start, Clock::System().Now() + 2 * BlockQueue::kRetryMost *
+                                                  (1 << std::min<uint64_t>(jobs, kJobsThatCount)));
       return;
   }
 }
@@ -226,12 +260,26 @@ void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   job_bytes = job.bytes_done;
   if (state.waiting() == 0 || now - last_news < options.pool_patience) return;
   if (!options.fallback_to_source) return;  // the deadline decides
-  if (detour.ok()) {
-    detour = !state.trouble.ok() ? state.trouble
-             : !silence.ok()     ? silence
-                                 : Error(StatusCode::kUnavailable, "nothing came from the pool");
-  }
+  Status why = !state.trouble.ok() ? state.trouble : silence;
+  if (why.ok() && now - last_news < kSlowSource * options.pool_patience)
+    why = Probe();
+  else if (why.ok())
+    why = Error(StatusCode::kUnavailable, "nothing came from the pool");
+  if (why.ok()) return;
+  if (detour.ok()) detour = why;
   queue.GoDirect();
+}
+
+// Of a pool from which nothing comes, now and then: is it only that the source is slow?
+Status ModelLoader::Run::Probe() {
+  const TimePoint now = Clock::System().Now();
+  if (now < next_probe) return OkStatus();
+  next_probe = now + kProbeEvery;
+  std::vector<BlockRoute> routes;
+  for (const uint32_t block : queue.Waiting(kProbesMax))
+    routes.push_back(loader->parts_.manifest->blocks[block].route);
+  return loader->parts_.pool->Probe(
+      routes, std::clamp<Duration>(deadline.Remaining(), milliseconds(1), kProbeEvery));
 }
 
 Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
@@ -242,6 +290,7 @@ Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
     text += fmt::format("; job {} is {} at {}", job.number, JobStateName(job.state),
                         FormatBytes(job.bytes_done));
   }
+  text += fmt::format("; the source is {}", loader->parts_.manifest->source.url);
   if (!silence.ok()) text += fmt::format("; {}", Message(silence));
   if (!state.trouble.ok()) text += fmt::format("; {}", Message(state.trouble));
   return Error(StatusCode::kDeadlineExceeded, "{}", text);
@@ -322,7 +371,7 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
   stats->blocks += counts.blocks.load();
   stats->misses += counts.misses.load();
   stats->jobs += run.jobs;
-  stats->waiting += run.queue.waiting();
+  stats->waiting += run.queue.idle();
   if (!run.detour.ok()) stats->detour = run.detour;
   return status;
 }

@@ -38,7 +38,8 @@ struct LoadOptions {
   bool verify_digests = false;
   // Read from the source here when the pool does not answer, or cannot hold the version.
   bool fallback_to_source = true;
-  // How long nothing may come from the pool, nor the job make progress, before that happens.
+  // How long nothing may come from the pool, nor the job make progress, before that happens; six
+  // times as long while a job is running and the servers answer: the source may be slow.
   Duration pool_patience = std::chrono::seconds(10);
   uint32_t priority = 0;  // of jobs that the load begins
   // Called every 100 ms or so on the thread that loads. May be empty.
@@ -70,6 +71,8 @@ class BlockPool {
   // As Client::MultiGet and Client::MultiGetRange.
   virtual std::vector<Result<uint64_t>> Read(std::span<const GetItem> items, Duration timeout) = 0;
   virtual std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration timeout) = 0;
+  // Whether the servers of these routes answer: the first error, if any.
+  virtual Status Probe(std::span<const BlockRoute> routes, Duration timeout) = 0;
 };
 
 struct DigestNews {

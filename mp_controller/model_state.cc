@@ -203,11 +203,12 @@ void ModelState::FillJob(const Model& model, v1::PullJob* out) const {
   const auto view = parts_.publisher->view();
   uint64_t blocks = 0, bytes = 0, source = 0, promoted = 0, shared = 0;
   for (const auto& [boot, part] : job.parts) {
+    const uint64_t boot_id = boot;  // clang 14 captures no bindings
     source += part.source_bytes;
     promoted += part.promoted_bytes;
     shared += part.shared_bytes;
     // What a server that is gone had done is to be done again.
-    const auto is_there = [&](const NodeInfo& node) { return node.boot_id == boot; };
+    const auto is_there = [&](const NodeInfo& node) { return node.boot_id == boot_id; };
     if (view != nullptr && job.running() && std::ranges::none_of(view->nodes(), is_there)) continue;
     blocks += part.blocks_done;
     bytes += part.bytes_done;

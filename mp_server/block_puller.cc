@@ -96,11 +96,16 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task,
   }
   const model::ManifestFile& file = task.manifest->files[block.file];
   const MutableBytes bytes = buffer.first(block.bytes);
-  EMS_RETURN_IF_ERROR(source->Read({.path = file.path, .bytes = file.bytes, .tag = file.tag},
-                                   block.offset, bytes, Deadline::After(kReadPatience)));
-  pulled.outcome.source_bytes = block.bytes;
+  const Deadline deadline = Deadline::After(kReadPatience);
   Sha256 sha256;
-  pulled.outcome.digest = sha256.Digest(bytes);
+  // Bytes that are not those read before are read twice: they may have been damaged on the way.
+  for (int tries = 0; tries < 2; ++tries) {
+    EMS_RETURN_IF_ERROR(source->Read({.path = file.path, .bytes = file.bytes, .tag = file.tag},
+                                     block.offset, bytes, deadline));
+    pulled.outcome.source_bytes += block.bytes;
+    pulled.outcome.digest = sha256.Digest(bytes);
+    if (!task.digest || *task.digest == pulled.outcome.digest) break;
+  }
   if (task.digest && *task.digest != pulled.outcome.digest) {
     return Error(StatusCode::kFailedPrecondition,
                  "the source has changed: bytes {}+{} of {} are not those read before; add it as "

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ems_model/source/source_url.h"
 #include "mp_controller/view/slot_table.h"
 #include "proto/model.pb.h"
 
@@ -19,11 +20,18 @@ std::vector<ObjectPin> TakeAll(std::map<uint32_t, ObjectPin>* pins) {
   return taken;
 }
 
+std::string OriginOf(const model::ManifestSource& source) {
+  const auto url = model::ParseSourceUrl(source.url);
+  if (!url.ok() || url->kind == model::SourceUrl::Kind::kFile) return "";
+  return url->http.authority;
+}
+
 }  // namespace
 
 ModelPull::ModelPull(uint32_t id, std::shared_ptr<const model::Manifest> manifest)
     : id_(id),
       manifest_(std::move(manifest)),
+      origin_(OriginOf(manifest_->source)),
       states_(manifest_->blocks.size(), State::kTodo),
       digests_(manifest_->blocks.size()) {}
 
@@ -97,7 +105,8 @@ std::optional<ModelPull::Task> ModelPull::Next() {
               .ns = ns_,
               .manifest = manifest_,
               .digest = digests_[block],
-              .pin = pinned_};
+              .pin = pinned_,
+              .origin = origin_};
 }
 
 void ModelPull::Done(const Task& task, Outcome outcome) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,7 @@ class ModelPull final {
     std::shared_ptr<const model::Manifest> manifest;
     std::optional<model::BlockDigest> digest;  // what it must be, if that is known
     bool pin = false;                          // keep it from being evicted
+    std::string origin;                        // of the version's source
   };
   // What came of it.
   struct Outcome {
@@ -51,6 +53,8 @@ class ModelPull final {
 
   uint32_t id() const { return id_; }
   uint64_t job() const { return job_; }
+  // Who is asked for its bytes: host and port; empty: this machine's folders.
+  const std::string& origin() const { return origin_; }
   bool running() const { return running_; }
   bool pinned() const { return pinned_; }
   uint32_t priority() const { return priority_; }
@@ -97,6 +101,7 @@ class ModelPull final {
 
   const uint32_t id_;
   const std::shared_ptr<const model::Manifest> manifest_;
+  const std::string origin_;
   uint64_t job_ = 0;
   bool running_ = false;
   bool pinned_ = false;

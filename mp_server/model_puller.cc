@@ -33,7 +33,7 @@ constexpr Duration kListWait = std::chrono::seconds(10);
 constexpr Duration kListWaitPinned = std::chrono::seconds(1);
 constexpr Duration kListWaitWorking = std::chrono::milliseconds(100);
 constexpr Duration kIdle = std::chrono::seconds(60);
-constexpr size_t kSourcesMax = 64;
+constexpr size_t kSourcesMax = 64;  // that nobody reads from
 constexpr Duration kCallPatience = std::chrono::seconds(2);
 constexpr Duration kReportEvery = std::chrono::seconds(1);
 constexpr Duration kReportSoon = std::chrono::milliseconds(20);  // gathers what comes together
@@ -58,6 +58,10 @@ Status CheckFolder(const std::string& root, const std::string& folder) {
                root);
 }
 
+// More than one origin may have: a source that does not answer holds its readers for minutes, and
+// others are to go on meanwhile.
+uint32_t WorkersOf(uint32_t pulls_max) { return pulls_max + (pulls_max + 3) / 4; }
+
 struct Counters {
   explicit Counters(MetricsRegistry* registry)
       : source_bytes(registry->AddCounter("ems_server_model_source_bytes_total",
@@ -77,6 +81,7 @@ struct Counters {
 struct ModelPuller::Impl {
   struct State {
     std::map<uint32_t, std::unique_ptr<ModelPull>> pulls;  // by model
+    std::map<std::string, uint32_t> busy;  // workers by origin, those of pulls that are gone, too
     bool stopping = false;
     bool report_due = false;
   };
@@ -100,12 +105,12 @@ struct ModelPuller::Impl {
   Result<BlockPuller::Pulled> Run(const ModelPull::Task& task, std::vector<std::byte>* buffer);
   void Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled);
   Result<std::shared_ptr<model::WeightSource>> SourceOf(const model::ManifestSource& source);
+  void DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone);
 
   const Options options;
   Counters counters;
   ModelsClient models;
-  const std::shared_ptr<StopFlag> stop_flag = std::make_shared<StopFlag>();
-  StopFlag& stop = *stop_flag;
+  StopFlag stop;
   BlockPuller puller;
   uint64_t list_number = 0;  // the watch thread's
   bool reported_silence = false;
@@ -113,7 +118,14 @@ struct ModelPuller::Impl {
   Guarded<State> state;
   std::condition_variable work, reports;
   using SourceKey = std::tuple<std::string, std::string, uint64_t>;
-  Guarded<std::map<SourceKey, std::shared_ptr<model::WeightSource>>> sources;
+  static SourceKey KeyOf(const model::ManifestSource& source) {
+    return {source.url, source.credentials, source.bytes_per_s_max};
+  }
+  struct OpenedSource {
+    std::shared_ptr<model::WeightSource> source;
+    std::shared_ptr<StopFlag> stop;  // ends its reads
+  };
+  Guarded<std::map<SourceKey, OpenedSource>> sources;
   std::vector<Thread> threads;
 };
 
@@ -124,13 +136,17 @@ ModelPuller::Impl::Impl(const Options& options_in)
       puller(options.store, options.ownership, &stop) {
   threads.emplace_back("ems-model-watch", [this] { WatchLoop(); });
   threads.emplace_back("ems-model-tell", [this] { ReportLoop(); });
-  for (uint32_t i = 0; i < options.pulls_max; ++i)
+  for (uint32_t i = 0; i < WorkersOf(options.pulls_max); ++i)
     threads.emplace_back(fmt::format("ems-pull-{}", i), [this] { WorkLoop(); });
 }
 
 ModelPuller::Impl::~Impl() {
   stop.Set();
   models.Close();
+  {
+    auto locked = sources.Lock();
+    for (const auto& [key, opened] : *locked) opened.stop->Set();
+  }
   {
     auto locked = state.Lock();
     locked->stopping = true;
@@ -201,6 +217,18 @@ bool ModelPuller::Impl::Look(Duration wait) {
       }
       gone.push_back(std::move(it->second));
       it = locked->pulls.erase(it);
+    }
+  }
+  DropSources(gone);
+  // What was read for a job that has ended is not to be read again for the next one.
+  for (const auto& pull : gone) {
+    for (bool told = true; told && pull->has_news() && !stop.IsSet();) {
+      v1::ReportPullRequest report;
+      report.set_node_id(options.ownership->self().value());
+      report.set_boot_id(options.boot_id);
+      pull->FillReport(&report);
+      v1::ReportPullReply reply;
+      told = models.ReportPull(report, &reply, Deadline::After(kCallPatience)).ok();
     }
   }
   work.notify_all();
@@ -341,14 +369,20 @@ void ModelPuller::Impl::Report(uint32_t id) {
 
 // --- Workers.
 
-// Of the version with the highest priority; of those, the one that has been known longest.
+// Of the version with the highest priority; of those, the one that has been known longest. An
+// origin has pulls_max workers at most.
 std::optional<ModelPull::Task> ModelPuller::Impl::NextTask(State* locked) {
   std::vector<ModelPull*> order;
   for (const auto& [id, pull] : locked->pulls) order.push_back(pull.get());
   std::ranges::stable_sort(order, std::greater<>{},
                            [](const ModelPull* p) { return p->priority(); });
   for (ModelPull* pull : order) {
-    if (auto task = pull->Next()) return task;
+    const auto busy = locked->busy.find(pull->origin());
+    if (busy != locked->busy.end() && busy->second >= options.pulls_max) continue;
+    auto task = pull->Next();
+    if (!task) continue;
+    ++locked->busy[pull->origin()];
+    return task;
   }
   return std::nullopt;
 }
@@ -388,7 +422,7 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
     counters.source_bytes.Add(static_cast<double>(outcome.source_bytes));
     counters.promoted_bytes.Add(static_cast<double>(outcome.promoted_bytes));
     if (outcome.shared) counters.shared_bytes.Add(static_cast<double>(outcome.source_bytes));
-  } else if (!stop.IsSet()) {
+  } else if (pulled.status().code() != StatusCode::kCancelled) {
     counters.failed_pulls.Add();
     EMS_LOG(kWarn, "mp_server", "block {} of {} {}: {}", task.block, task.manifest->model,
             task.manifest->version, Message(pulled.status()));
@@ -397,9 +431,13 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
   bool later = false;
   {
     auto locked = state.Lock();
+    const auto busy = locked->busy.find(task.origin);
+    if (--busy->second == 0) locked->busy.erase(busy);
     const auto pull = locked->pulls.find(task.model_id);
     if (pull == locked->pulls.end()) return;
-    if (!pulled.ok()) {
+    if (pulled.status().code() == StatusCode::kCancelled) {
+      pull->second->GiveBack(task);  // its source was not needed any more, and now it is
+    } else if (!pulled.ok()) {
       pull->second->Fail(task, pulled.status());
     } else if (!pulled->ours) {
       pull->second->GiveBack(task);
@@ -416,11 +454,11 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
 
 Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
     const model::ManifestSource& wanted) {
-  const SourceKey key(wanted.url, wanted.credentials, wanted.bytes_per_s_max);
+  const SourceKey key = KeyOf(wanted);
   {
     auto locked = sources.Lock();
     const auto it = locked->find(key);
-    if (it != locked->end()) return it->second;
+    if (it != locked->end()) return it->second.source;
   }
   EMS_ASSIGN_OR_RETURN(const model::SourceUrl url, model::ParseSourceUrl(wanted.url));
   if (url.kind == model::SourceUrl::Kind::kFile)
@@ -429,7 +467,7 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
   spec.url = wanted.url;
   spec.bytes_per_s_max = wanted.bytes_per_s_max;
   spec.connections_max = options.pulls_max;
-  spec.stop = stop_flag;
+  spec.stop = std::make_shared<StopFlag>();
   if (!wanted.credentials.empty()) {
     EMS_ASSIGN_OR_RETURN(spec.credentials,
                          model::ReadCredentials(options.credentials_file, wanted.credentials));
@@ -437,8 +475,27 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
   EMS_ASSIGN_OR_RETURN(std::shared_ptr<model::WeightSource> made, model::OpenSource(spec));
   auto locked = sources.Lock();
   if (stop.IsSet()) return Error(StatusCode::kCancelled, "stopping");
-  if (locked->size() >= kSourcesMax) locked->clear();  // those in use live on until their reads end
-  return locked->emplace(key, std::move(made)).first->second;
+  // A worker that reads holds it, too.
+  if (locked->size() >= kSourcesMax)
+    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() == 1; });
+  return locked->emplace(key, OpenedSource{std::move(made), spec.stop}).first->second.source;
+}
+
+// Reads of versions that are not wanted any more end now, not when a source that stalls gives up.
+void ModelPuller::Impl::DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone) {
+  std::set<SourceKey> unused;
+  for (const auto& pull : gone) unused.insert(KeyOf(pull->manifest()->source));
+  {
+    auto locked = state.Lock();
+    for (const auto& [id, pull] : locked->pulls) unused.erase(KeyOf(pull->manifest()->source));
+  }
+  auto locked = sources.Lock();
+  for (const SourceKey& key : unused) {
+    const auto it = locked->find(key);
+    if (it == locked->end()) continue;
+    it->second.stop->Set();
+    locked->erase(it);
+  }
 }
 
 ModelPuller::ModelPuller(const Options& options) : impl_(std::make_unique<Impl>(options)) {}

@@ -169,7 +169,7 @@ step_fuzz() {
 step_tidy() {
   # The clang build's commands; generated headers have to be there.
   run tidy 'configure fuzz' cmake --preset fuzz &&
-    run tidy 'generated headers' ninja -C build/fuzz ems_config_options_proto ems_config_proto ems_controller_proto || return
+    run tidy 'generated headers' ninja -C build/fuzz ems_config_options_proto ems_config_proto ems_controller_proto ems_model_proto || return
   local sources
   if ((tidy_all)); then
     mapfile -t sources < <(git ls-files -- "${TIDY_SOURCES[@]}")

@@ -92,6 +92,8 @@ NO_TEST = {
     'integrations/python/src/module.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/slot_runs.cc': 'tests/integrations/python/drop_in_arguments_test.py compares it with slots counted out one by one',
     'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',
+    'bench/model_bench.cc': 'processes and a cluster; tests/bench/model_command_test.cc runs it',
+    'bench/model_instance.cc': 'the processes of ems-bench model; tests/bench/model_command_test.cc runs them',
     'mp_server/model_puller.cc': 'threads around ModelPull and BlockPuller; tests/e2e/model_prefetch_test.cc drives it in daemons',
     'mp_server/server.cc': 'ties the parts; the tests of tests/e2e and tests/fault drive it as a daemon',
 }

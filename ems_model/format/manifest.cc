@@ -21,14 +21,20 @@ bool IsNameCharacter(char c) {
 
 Status CheckName(std::string_view what, std::string_view name, bool slashes) {
   const bool length = !name.empty() && name.size() <= kNameBytesMax;
-  const bool inner =
-      !name.starts_with('/') && !name.ends_with('/') && name.find("//") == std::string_view::npos;
+  bool inner = !name.starts_with('-');  // an option, to most programs
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('/', at), name.size());
+    const std::string_view step = name.substr(at, end - at);
+    inner = inner && !step.empty() && step != "." && step != "..";
+    at = end + 1;
+  }
   const bool characters = std::ranges::all_of(
       name, [&](char c) { return IsNameCharacter(c) || (slashes && c == '/'); });
   if (length && inner && characters) return OkStatus();
-  return Error(StatusCode::kInvalidArgument,
-               "{} \"{}\": 1 to {} of A-Z a-z 0-9 . _ -{} are allowed", what, Printable(name),
-               kNameBytesMax, slashes ? " with / inside" : "");
+  return Error(
+      StatusCode::kInvalidArgument,
+      "{} \"{}\": 1 to {} of A-Z a-z 0-9 . _ -{} are allowed, no - in front, no . or .. alone",
+      what, Printable(name), kNameBytesMax, slashes ? " with / inside" : "");
 }
 
 Status CheckFile(const ManifestFile& file, size_t index) {

@@ -85,7 +85,10 @@ void BlockQueue::Done(uint32_t index, bool from_pool) {
   Rest(&*queues);
   queues->blocks[index].phase = Phase::kDone;
   --queues->state.left;
-  if (from_pool) ++queues->state.arrivals;
+  if (from_pool) {
+    ++queues->state.arrivals;
+    queues->state.trouble = OkStatus();
+  }
   if (!queues->state.over()) return;
   work_.notify_all();
   news_.notify_all();
@@ -139,6 +142,16 @@ BlockQueue::State BlockQueue::state() {
   return queues->state;
 }
 
+std::vector<uint32_t> BlockQueue::Waiting(size_t most) {
+  auto queues = queues_.Lock();
+  std::vector<uint32_t> waiting;
+  for (uint32_t i = 0; i < queues->blocks.size() && waiting.size() < most; ++i) {
+    const Phase phase = queues->blocks[i].phase;
+    if (phase == Phase::kUnknown || phase == Phase::kMissing) waiting.push_back(i);
+  }
+  return waiting;
+}
+
 BlockQueue::State BlockQueue::WaitForNews(Duration timeout) {
   auto queues = queues_.Lock();
   (void)queues.WaitFor(news_, timeout, [](const Queues& q) { return q.state.over() || q.missed; });
@@ -146,7 +159,7 @@ BlockQueue::State BlockQueue::WaitForNews(Duration timeout) {
   return queues->state;
 }
 
-Duration BlockQueue::waiting() {
+Duration BlockQueue::idle() {
   auto queues = queues_.Lock();
   return queues->idle;
 }

@@ -39,7 +39,7 @@ class BlockQueue final {
     size_t missing = 0;     // that the pool did not have
     uint64_t arrivals = 0;  // blocks that came from the pool
     Status error;
-    Status trouble;  // the last one that the pool had
+    Status trouble;  // the pool's, since a block came from it
     bool over() const { return left == 0 || !error.ok(); }
     size_t waiting() const { return unknown + missing; }
   };
@@ -62,10 +62,12 @@ class BlockQueue final {
   void Fail(const Status& error);
 
   State state();
+  // Some of the blocks that wait, `most` at most.
+  std::vector<uint32_t> Waiting(size_t most);
   // The state when it is over, when a block has missed, or after `timeout`.
   State WaitForNews(Duration timeout);
   // How long nobody was reading.
-  Duration waiting();
+  Duration idle();
 
  private:
   enum class Phase : uint8_t { kUnwanted, kUnknown, kReady, kBusy, kMissing, kDirect, kDone };

@@ -204,10 +204,9 @@ Status BlockReader::ReadFromSource(Placed* placed, bool known) {
     counts_.source_bytes.fetch_add(into.size(), std::memory_order_relaxed);
     return source->Read(from, offset, into, deadline_);
   };
-  ConstBytes whole;
+  MutableBytes whole;
   if (placed->ranges.size() == 1 && placed->wanted == block.bytes) {
     placed->form = Form::kWhole;
-    EMS_RETURN_IF_ERROR(read(block.offset, placed->ranges[0].into));
     whole = placed->ranges[0].into;
   } else if (!known && placed->ranges.size() == 1) {
     placed->form = Form::kRanges;
@@ -215,11 +214,13 @@ Status BlockReader::ReadFromSource(Placed* placed, bool known) {
   } else {
     placed->form = Form::kScratch;
     placed->scratch = std::make_unique_for_overwrite<std::byte[]>(block.bytes);
-    const MutableBytes scratch(placed->scratch.get(), block.bytes);
-    EMS_RETURN_IF_ERROR(read(block.offset, scratch));
-    whole = scratch;
+    whole = {placed->scratch.get(), block.bytes};
   }
-  if (!known || Sha256().Digest(whole) == parts_.digests[placed->index]) return OkStatus();
+  // Bytes that are not those read before are read twice: they may have been damaged on the way.
+  for (int tries = 0; tries < 2; ++tries) {
+    EMS_RETURN_IF_ERROR(read(block.offset, whole));
+    if (!known || Sha256().Digest(whole) == parts_.digests[placed->index]) return OkStatus();
+  }
   return Error(StatusCode::kFailedPrecondition,
                "the source has changed: bytes {}+{} of {} are not those read before; add it as "
                "another version",

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
+#include "common/sha256.h"
 #include "common/thread_pool.h"
+#include "ems_model/source/body_digest.h"
 #include "ems_model/source/s3_listing.h"
 
 namespace ems::model {
@@ -311,9 +314,32 @@ Result<std::string> HttpReader::Text(const HttpUrl& url, uint64_t bytes_max, Dea
   return text;
 }
 
+HttpReader::Verdict HttpReader::Compare(const HttpOutcome& outcome, const RemoteFile& file,
+                                        ConstBytes into, std::string* last_md5) const {
+  const bool whole = into.size() == file.bytes;
+  const ConstBytes body = into.last(outcome.body_bytes);
+  if (const auto field =
+          ContradictedField(outcome.head, body, whole && body.size() == into.size())) {
+    return {.status = Error(StatusCode::kDataLoss,
+                            "{} bytes are damaged: they are not what {} says", body.size(), *field),
+            .again = true};
+  }
+  if (!whole || !file.md5_tag) return {};
+  const std::optional<std::string> wanted = Md5OfTag(file.tag, outcome.head);
+  const std::optional<Md5Digest> got = wanted ? Md5(into) : std::nullopt;
+  if (!got) return {};
+  // The same bytes twice: then it is the tag that is something else.
+  const std::string md5 = ToHex(*got);
+  if (md5 == *wanted || md5 == std::exchange(*last_md5, md5)) return {};
+  return {.status = Error(StatusCode::kDataLoss,
+                          "{} bytes are damaged: they are not what ETag says", into.size()),
+          .again = true};
+}
+
 Status HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset,
                              MutableBytes into, Deadline deadline) {
   uint64_t done = 0;
+  std::string last_md5;
   return WithRetries(deadline, [&] {
     const uint64_t from = offset + done;
     const uint64_t left = into.size() - done;
@@ -328,8 +354,16 @@ Status HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_
     Verdict verdict = Exchange(&request, url, where, headers, deadline, &outcome);
     done += outcome.body_bytes;
     bytes_read_.fetch_add(outcome.body_bytes, std::memory_order_relaxed);
-    if (done == into.size() && verdict.again) return Verdict{};  // it broke after the last byte
-    if (verdict.status.ok() && done < into.size()) {
+    // It may have broken after the last byte.
+    if (done == into.size() && (verdict.status.ok() || verdict.again)) {
+      verdict = Compare(outcome, file, into, &last_md5);
+      verdict.status = Prefixed(verdict.status, What("GET", url) + where);
+      if (!verdict.status.ok()) done = 0;
+      return verdict;
+    }
+    // A part of a body cannot be compared any more with what its server said of it.
+    if (HasBodyDigest(outcome.head)) done -= outcome.body_bytes;
+    if (verdict.status.ok()) {
       verdict = {
           .status = Error(StatusCode::kUnavailable, "{}{}: the body broke off after {} of {} bytes",
                           What("GET", url), where, outcome.body_bytes, left),

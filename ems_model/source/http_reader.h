@@ -26,6 +26,7 @@ namespace ems::model {
 struct RemoteFile {
   uint64_t bytes = 0;
   std::string tag;
+  bool md5_tag = false;  // the tag may be the MD5 of all bytes, as object stores make it
 };
 
 // Threading: thread-safe; blocking.
@@ -44,7 +45,8 @@ class HttpReader final {
   // Errors: the same, and kDataLoss  longer than `bytes_max`
   Result<std::string> Text(const HttpUrl& url, uint64_t bytes_max, Deadline deadline);
   // Bytes [offset, offset + into.size()) of `file`, not empty and within it. A body that breaks off
-  // is taken up where it stopped.   Errors: as WeightSource::Read
+  // is taken up where it stopped; one that is not what the server's own checksum says
+  // (body_digest.h) is read again.   Errors: as WeightSource::Read; kDataLoss  that, in all tries
   Status ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset, MutableBytes into,
                    Deadline deadline);
 
@@ -60,6 +62,9 @@ class HttpReader final {
   Verdict Exchange(HttpRequest* request, const HttpUrl& url, std::string_view where,
                    const std::vector<std::string>& headers, Deadline deadline,
                    HttpOutcome* outcome);
+  // Whether the body of a complete read is what the server says it is.
+  Verdict Compare(const HttpOutcome& outcome, const RemoteFile& file, ConstBytes into,
+                  std::string* last_md5) const;
   Verdict Judge(const HttpOutcome& outcome, std::string_view what) const;
   Status WithRetries(Deadline deadline, const std::function<Verdict()>& attempt);
   // Blots out secrets that a server repeated.

@@ -136,11 +136,17 @@ class Exchange final {
         {"etag", &head.etag},
         {"last-modified", &head.last_modified},
         {"content-range", &head.content_range},
-        {"content-encoding", &head.content_encoding}};
+        {"content-encoding", &head.content_encoding},
+        {"content-digest", &head.content_digest},
+        {"repr-digest", &head.repr_digest},
+        {"content-md5", &head.content_md5}};
     for (const auto& [known, field] : kept) {
       if (SameName(name, known)) *field = value;
     }
     if (SameName(name, "content-length")) head.content_bytes = Number(value);
+    if (SameName(name, "x-amz-server-side-encryption-customer-algorithm") ||
+        (SameName(name, "x-amz-server-side-encryption") && value != "AES256"))
+      head.encrypted = true;
     if (SameName(name, "retry-after")) head.retry_after_s = Number(value);
   }
 

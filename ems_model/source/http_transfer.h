@@ -31,7 +31,11 @@ struct HttpHead {
   std::string last_modified;
   std::string content_range;
   std::string content_encoding;
-  std::string location;  // of a redirection, absolute
+  std::string content_digest;  // RFC 9530, as repr_digest
+  std::string repr_digest;
+  std::string content_md5;  // RFC 1864
+  bool encrypted = false;   // an object of a store that keeps it under a key: its tag is no MD5
+  std::string location;     // of a redirection, absolute
   std::optional<uint64_t> retry_after_s;
 };
 

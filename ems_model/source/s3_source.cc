@@ -130,7 +130,8 @@ Status S3Source::Read(const SourceFile& file, uint64_t offset, MutableBytes into
                       Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckRead(file, offset, into.size()));
   if (into.empty()) return OkStatus();
-  return reader_.ReadRange(UrlOf(file.path), {.bytes = file.bytes, .tag = file.tag}, offset, into,
+  return reader_.ReadRange(UrlOf(file.path),
+                           {.bytes = file.bytes, .tag = file.tag, .md5_tag = true}, offset, into,
                            deadline);
 }
 

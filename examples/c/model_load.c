@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ems_models.h"
+#include "ems.h"
 
 #define RANK 1
 #define RANKS 2

@@ -15,8 +15,6 @@
  * time. After fork() a child must connect again; handles of its parent answer
  * EMS_FAILED_PRECONDITION there, and giving them back does nothing.
  *
- * Models are in ems_models.h.
- *
  * ABI. Structs that may grow begin with their size: give sizeof to ems_*_options_init and set what
  * you need. All other structs are final. Codes and flags are added, never renumbered.
  */
@@ -582,5 +580,7 @@ EMS_API void ems_layer_load_destroy(ems_layer_load* load);
 #ifdef __cplusplus
 }
 #endif
+
+#include "ems_models.h"
 
 #endif /* EMS_H */

@@ -1,5 +1,5 @@
-/* EMS for C: versions of models in the pool, loaded as files, memory or tensors. Beside ems.h,
- * whose rules hold here, too.
+/* EMS for C, second part: versions of models in the pool (since ABI 3). Included by ems.h, whose
+ * rules on codes, handles, threads and structs hold here, too.
  */
 #ifndef EMS_MODELS_H
 #define EMS_MODELS_H
@@ -9,9 +9,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* --- Models (since ABI 3) -----------------------------------------------------------------------
- */
 
 /* Versions of models in the pool. "qwen/7b@v1" names one, "qwen/7b" that which was added last.
  *

@@ -1,5 +1,5 @@
-// ems_models.h: waits for and loads of models, now and later.
-#include "integrations/c/ems_models.h"
+// ems.h: waits for and loads of models, now and later.
+#include "integrations/c/ems.h"
 #include "integrations/c/internal/arguments.h"
 #include "integrations/c/internal/handles.h"
 #include "integrations/c/internal/last_error.h"

@@ -1,8 +1,8 @@
-// ems_models.h: versions of models, and the jobs that bring them into the pool.
+// ems.h: versions of models, and the jobs that bring them into the pool.
 #include <algorithm>
 #include <cstring>
 
-#include "integrations/c/ems_models.h"
+#include "integrations/c/ems.h"
 #include "integrations/c/internal/arguments.h"
 #include "integrations/c/internal/handles.h"
 #include "integrations/c/internal/last_error.h"

@@ -2,7 +2,19 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
+
 namespace ems {
+namespace {
+
+constexpr Duration kDriveMost = std::chrono::milliseconds(20);
+
+gpr_timespec In(Duration time) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(time.count(), GPR_TIMESPAN));
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
                                                   int message_bytes_max) {
@@ -22,10 +34,13 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
 }
 
+void DriveChannel(grpc::Channel* channel, Deadline deadline) {
+  if (channel->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  channel->WaitForConnected(In(std::min(deadline.Remaining(), kDriveMost)));
+}
+
 void SetDeadline(Deadline deadline, grpc::ClientContext* context) {
-  context->set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                   gpr_time_from_nanos(deadline.Remaining().count(), GPR_TIMESPAN)));
+  context->set_deadline(In(deadline.Remaining()));
 }
 
 }  // namespace ems

@@ -48,7 +48,8 @@ struct ControllerClient::Impl {
   Impl(std::string address_in, std::string watcher_in)
       : address(std::move(address_in)),
         watcher(std::move(watcher_in)),
-        stub(v1::Controller::NewStub(MakeControlChannel(address, kMessageBytesMax))) {}
+        channel(MakeControlChannel(address, kMessageBytesMax)),
+        stub(v1::Controller::NewStub(channel)) {}
 
   // One unary call, its error prefixed with the address.
   template <typename Request, typename Reply, typename Method>
@@ -56,6 +57,7 @@ struct ControllerClient::Impl {
     if (deadline.Passed()) {
       return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
     }
+    DriveChannel(channel.get(), deadline);
     grpc::ClientContext context;
     SetDeadline(deadline, &context);
     return Prefixed(FromGrpc((stub.get()->*method)(&context, request, reply)),
@@ -143,6 +145,7 @@ struct ControllerClient::Impl {
 
   const std::string address;
   const std::string watcher;
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Controller::Stub> stub;
   std::atomic<bool> watching{false};  // release by the watch thread, acquire by watching()
   StopFlag stop;

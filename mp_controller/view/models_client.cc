@@ -26,13 +26,15 @@ struct ModelsClient::Impl {
 
   explicit Impl(std::string address_in)
       : address(std::move(address_in)),
-        stub(v1::Models::NewStub(MakeControlChannel(address, kMessageBytesMax))) {}
+        channel(MakeControlChannel(address, kMessageBytesMax)),
+        stub(v1::Models::NewStub(channel)) {}
 
   template <typename Request, typename Reply, typename Method>
   Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
     if (deadline.Passed()) {
       return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
     }
+    DriveChannel(channel.get(), deadline);
     grpc::ClientContext context;
     SetDeadline(deadline, &context);
     {
@@ -48,6 +50,7 @@ struct ModelsClient::Impl {
   }
 
   const std::string address;
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Models::Stub> stub;
   Guarded<Calls> calls;
 };

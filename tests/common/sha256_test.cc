@@ -21,6 +21,13 @@ TEST(Sha256Test, GivesThePublishedDigests) {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
+// RFC 1321, appendix A.5.
+TEST(Md5Test, GivesThePublishedDigests) {
+  const auto hex = [](std::string_view text) { return ToHex(Md5(AsBytes(text)).value()); };
+  EXPECT_EQ(hex(""), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(hex("message digest"), "f96b697d7cb7938d525a2f31aaf161d0");
+}
+
 TEST(Sha256Test, ForgetsTheMessageBefore) {
   Sha256 used;
   used.Digest(AsBytes("something else"));

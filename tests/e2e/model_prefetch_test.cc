@@ -140,7 +140,8 @@ class ModelPrefetchTest : public ::testing::Test {
     for (int i = 0; i < digests.blocks_size(); ++i) {
       const model::ManifestBlock& block = manifest.blocks[digests.blocks(i)];
       BlockDigest digest;
-      std::memcpy(digest.data(), digests.digests().data() + i * 32, 32);
+      std::memcpy(digest.data(), digests.digests().data() + digest.size() * static_cast<size_t>(i),
+                  digest.size());
       const auto value =
           (*client)->Get(model::BlockKey(digest), {.route_key = model::RouteKey(block.route)});
       if (!value.ok()) {
@@ -158,7 +159,7 @@ class ModelPrefetchTest : public ::testing::Test {
 
 TEST_F(ModelPrefetchTest, BringsEachBlockInOnceHoweverManyAsk) {
   Start(3);
-  const Weights weights(cluster_->folder() + "/w", 1, 3, 5 * kMiB + 17 * 8);
+  const Weights weights(cluster_->folder() + "/w", 1, 3, 5 * kMiB + 136);
   const Manifest manifest = weights.MakeManifest("v1");
   const v1::ModelRef ref = Add(manifest);
   for (int i = 0; i < 8; ++i) Prefetch(ref);

@@ -61,7 +61,12 @@ class FakePool final : public BlockPool {
     }
     return results;
   }
+  Status Probe(std::span<const BlockRoute>, Duration) override {
+    ++probes;
+    return gate ? gate("probe") : OkStatus();
+  }
   std::atomic<int> ranges_read{0};
+  std::atomic<int> probes{0};
 
  private:
   Result<std::string> Find(std::string_view key) {
@@ -88,6 +93,7 @@ class FakeCatalog final : public LoadCatalog {
   std::vector<std::pair<uint32_t, BlockDigest>> known;  // in the order of becoming so
   JobInfo job;
   int jobs_started = 0;
+  size_t page = 16'384;                          // most digests in an answer
   std::function<Status()> silent;                // an error: no controller
   std::function<void(FakeCatalog*)> on_start;    // a job has been asked for
   std::function<void(FakeCatalog*)> on_digests;  // before each answer
@@ -96,7 +102,8 @@ class FakeCatalog final : public LoadCatalog {
     if (silent) EMS_RETURN_IF_ERROR(silent());
     if (on_digests) on_digests(this);
     DigestNews news;
-    for (size_t i = since; i < known.size(); ++i) news.digests.push_back(known[i]);
+    for (size_t i = since; i < known.size() && news.digests.size() < page; ++i)
+      news.digests.push_back(known[i]);
     news.known = static_cast<uint32_t>(known.size());
     news.job = job;
     return news;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -231,7 +232,7 @@ TEST_F(ModelCacheTest, AServerThatDiesInMidLoadIsNoticedByNobody) {
   ASSERT_NO_FATAL_FAILURE(Start(3, {}, {"--set", "lease_ms=2000"}));
   const ModelFiles files = {{"model.safetensors", testing::TensorFile(Tensors(60, 2048))}};
   Add(v1_, files);
-  Prefetch(v1_);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
   StopFlag killed;
   HeldTarget target(&killed);
   LoadOptions options;
@@ -246,6 +247,28 @@ TEST_F(ModelCacheTest, AServerThatDiesInMidLoadIsNoticedByNobody) {
   const Result<LoadStats> stats = cache_->Load(v1_, &target, options, Soon());
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_GT(stats->jobs, 0U) << "its blocks are to be brought in anew";
+  ExpectFiles(target.host, files);
+}
+
+TEST_F(ModelCacheTest, AServerThatHangsInMidLoadHoldsNobodyUp) {
+  ASSERT_NO_FATAL_FAILURE(Start(3, {}, {"--set", "lease_ms=2000"}));
+  const ModelFiles files = {{"model.safetensors", testing::TensorFile(Tensors(60, 2048))}};
+  Add(v1_, files);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
+  StopFlag stopped;
+  HeldTarget target(&stopped);
+  LoadOptions options;
+  options.threads = 1;
+  options.batch_bytes = 2 * kMiB;
+  options.fallback_to_source = false;
+  options.on_progress = [&](const LoadProgress&) {
+    if (stopped.IsSet()) return;
+    cluster_->server(1).Signal(SIGSTOP);
+    stopped.Set();
+  };
+  const Result<LoadStats> stats = cache_->Load(v1_, &target, options, Soon());
+  cluster_->server(1).Signal(SIGCONT);
+  ASSERT_TRUE(stats.ok()) << stats.status();
   ExpectFiles(target.host, files);
 }
 
@@ -283,7 +306,7 @@ TEST_F(ModelCacheTest, ASourceThatChangesIsNeverDelivered) {
   ASSERT_NO_FATAL_FAILURE(Start(2));
   ModelFiles files = TwoShards();
   Add(v1_, files);
-  Prefetch(v1_);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
   // The pool forgets, and the source has other bytes now.
   for (int i = 0; i < 2; ++i) {
     cluster_->server(i).Kill();
@@ -342,10 +365,10 @@ TEST_F(ModelCacheTest, VersionsThatDifferInOneTensorShareTheRest) {
   ASSERT_NO_FATAL_FAILURE(Start(3));
   const ModelName v2{.model = "m", .version = "v2"};
   const ModelInfo one = Add(v1_, {{"model.safetensors", testing::TensorFile(Tensors(100, 1024))}});
-  Prefetch(v1_);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
   const uint64_t before = BytesInDram();
   Add(v2, {{"model.safetensors", testing::TensorFile(Tensors(100, 1024, 2))}});
-  Prefetch(v2);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v2));
   const uint64_t after = BytesInDram();
   EXPECT_GE(before, one.bytes);
   EXPECT_LE(after - before, one.bytes * 3 / 100) << one.bytes << " bytes a version";
@@ -380,8 +403,8 @@ TEST_F(ModelCacheTest, BlocksOnTheSsdAreSeenAndLoaded) {
   ASSERT_NO_FATAL_FAILURE(Start(1, {"--set", "ssd.capacity_bytes=512MiB"}));
   const ModelFiles files = TwoShards();
   const ModelInfo added = Add(v1_, files);
-  Prefetch(v1_);
-  cluster_->server(0).Signal(15);
+  ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
+  cluster_->server(0).Signal(SIGTERM);
   ASSERT_TRUE(cluster_->server(0).WaitExit(seconds(30)).ok());
   ASSERT_TRUE(cluster_->RestartServer(0).ok());
   ASSERT_TRUE(cluster_->WaitForServers(1, seconds(30)).ok());

@@ -65,6 +65,16 @@ TEST(ModelLoaderTest, WhatIsInThePoolComesWithoutAJobOrTheSource) {
   EXPECT_EQ(model.opened, 0);
 }
 
+TEST(ModelLoaderTest, DigestsThatTakeSeveralAnswersBeginNoJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  model.catalog.page = 2;
+  HostTarget target;
+  ASSERT_TRUE(model.Load(&target).ok());
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 0);
+}
+
 TEST(ModelLoaderTest, BytesFromTheSsdAreCountedApart) {
   FakeModel model(SmallModel());
   model.BringAll();
@@ -126,6 +136,24 @@ TEST(ModelLoaderTest, WhatIsEvictedAfterAJobTakesAnotherJob) {
   EXPECT_EQ(model.catalog.jobs_started, 2);
 }
 
+TEST(ModelLoaderTest, WhatDoesNotFitIsReadFromTheSourceAfterOneJob) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  const std::string gone = BlockKey(model.DigestOf(3));
+  model.pool.Erase(gone);
+  model.catalog.on_start = [&](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kDone;
+    catalog->job.source_bytes = model.manifest.bytes();
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.catalog.jobs_started, 1);
+  EXPECT_EQ(stats->source_bytes, model.manifest.blocks[3].bytes);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("room"));
+}
+
 TEST(ModelLoaderTest, APoolThatDoesNotAnswerIsGoneAround) {
   FakeModel model(SmallModel());
   model.BringAll();
@@ -162,6 +190,44 @@ TEST(ModelLoaderTest, WithoutAControllerTheSourceIsRead) {
   ASSERT_TRUE(stats.ok()) << stats.status();
   ExpectWhole(model, target);
   EXPECT_THAT(ToString(stats->detour), HasSubstr("no controller"));
+}
+
+TEST(ModelLoaderTest, ASlowSourceIsWaitedForWhileServersAnswer) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  model.catalog.on_digests = [&](FakeCatalog* catalog) {
+    if (catalog->job.state == JobState::kRunning && model.pool.probes > 0) {
+      model.BringAll();
+      catalog->job.state = JobState::kDone;
+    }
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, 0U);
+  EXPECT_GE(stats->waiting, Quick().pool_patience);
+}
+
+TEST(ModelLoaderTest, ServersThatAreGoneBeforeAnythingIsKnownAreNotWaitedFor) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_LT(stats->elapsed, 5 * Quick().pool_patience);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no server"));
+}
+
+TEST(ModelLoaderTest, ServersThatOnlyAnswerAreNotWaitedForForEver) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  LoadOptions options;
+  options.pool_patience = milliseconds(50);
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, options);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_GE(stats->elapsed, 6 * options.pool_patience);
 }
 
 TEST(ModelLoaderTest, AJobThatFailsForThePoolsSakeIsGoneAround) {

@@ -21,7 +21,7 @@ constexpr uint32_t kBlocks = 40;
 
 std::shared_ptr<const Manifest> Sample() {
   auto manifest = std::make_shared<Manifest>();
-  manifest->files = {{"w", kBlocks * 10, "t"}};
+  manifest->files = {{"w", uint64_t{10} * kBlocks, "t"}};
   for (uint32_t i = 0; i < kBlocks; ++i)
     manifest->blocks.push_back({0, i * uint64_t{10}, 10, {static_cast<std::byte>(i)}});
   return manifest;

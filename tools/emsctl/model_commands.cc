@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "common/retry.h"
+#include "common/thread_pool.h"
 #include "ems_model/file_target.h"
 #include "ems_model/host_target.h"
 #include "ems_model/model_cache.h"
@@ -118,7 +120,24 @@ std::unique_ptr<ModelCache> Open(const Context& context) {
 }
 
 int Failed(std::string_view what, const Flags& flags, const Status& status) {
-  return Complain(fmt::format("model {} {}", what, Printable(flags.name, 300)), status);
+  const std::string call = fmt::format("model {} {}", what, Printable(flags.name, 300));
+  // What sources and jobs have to say needs no advice about the cluster.
+  if (Message(status).starts_with("controller ")) return Complain(call, status);
+  Complain(fmt::format("{}: {}", call, ToString(status)));
+  return kExitFailed;
+}
+
+// A controller that is being restarted is waited for.
+Result<ModelInfo> GetPatiently(const Context& context, const ModelName& name) {
+  const auto cache = Open(context);
+  const Deadline deadline = context.deadline();
+  Backoff backoff(static_cast<uint64_t>(::getpid()));
+  StopFlag pause;
+  while (true) {
+    auto info = cache->Get(name, deadline);
+    if (info.status().code() != StatusCode::kUnavailable || deadline.Passed()) return info;
+    pause.WaitFor(std::min(backoff.Next(), deadline.Remaining()));
+  }
 }
 
 int Shown(bool printed) { return printed ? kExitOk : kExitFailed; }
@@ -150,8 +169,11 @@ int RunAdd(const Context& context, const Flags& flags) {
   if (!name || !block.ok() || !rate.ok()) return kExitUsage;
   std::string url = flags.url;
   // Servers have another working folder.
-  if (url.find("://") == std::string::npos)
-    url = std::filesystem::absolute(url).lexically_normal().string();
+  if (url.find("://") == std::string::npos) {
+    std::error_code error;
+    url = std::filesystem::absolute(url, error).lexically_normal().string();
+    if (error) return Complain(fmt::format("{}: {}", flags.url, error.message()));
+  }
   const auto cache = Open(context, flags, url);
   if (!cache.ok()) return Failed("add", flags, cache.status());
   const model::AddOptions options{.block_bytes = *block,
@@ -232,7 +254,7 @@ bool Wanted(const Flags& flags, std::string_view path) {
 int RunLoad(const Context& context, const Flags& flags) {
   const std::optional<ModelName> name = NameOf(flags, false);
   if (!name) return kExitUsage;
-  const Result<ModelInfo> info = Open(context)->Get(*name, context.deadline());
+  const Result<ModelInfo> info = GetPatiently(context, *name);
   if (!info.ok()) return Failed("load", flags, info.status());
   const auto cache = Open(context, flags, info->source.url);
   if (!cache.ok()) return Failed("load", flags, cache.status());

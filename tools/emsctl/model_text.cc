@@ -132,6 +132,8 @@ std::string CheckText(const model::CheckResult& check) {
   row("DRAM", check.dram_bytes, check.dram_blocks);
   row("SSD alone", check.ssd_bytes, check.ssd_blocks);
   row("absent", check.absent_bytes, check.absent_blocks);
+  if (check.shared_blocks > 0)
+    row("of other versions, too", check.shared_bytes, check.shared_blocks);
   if (check.unreachable_blocks > 0)
     row("no answer", check.unreachable_bytes, check.unreachable_blocks);
   return table.Render();
@@ -148,6 +150,8 @@ Json CheckJson(const model::CheckResult& check) {
           {"ssd_blocks", check.ssd_blocks},
           {"absent_bytes", check.absent_bytes},
           {"absent_blocks", check.absent_blocks},
+          {"shared_bytes", check.shared_bytes},
+          {"shared_blocks", check.shared_blocks},
           {"unreachable_bytes", check.unreachable_bytes},
           {"unreachable_blocks", check.unreachable_blocks}};
 }

@@ -9,7 +9,7 @@
 #include "common/status.h"
 #include "ems_model/model_cache.h"
 #include "ems_model/tensor_stream.h"
-#include "integrations/c/ems_models.h"
+#include "integrations/c/ems.h"
 #include "integrations/c/internal/models_core.h"
 
 namespace ems::capi {

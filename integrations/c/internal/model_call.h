@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "integrations/c/ems_models.h"
+#include "integrations/c/ems.h"
 #include "integrations/c/internal/call_queue.h"
 #include "integrations/c/internal/model_arguments.h"
 #include "integrations/c/internal/models_core.h"

@@ -6,7 +6,7 @@
 
 #include "common/thread_pool.h"
 #include "ems_model/model_cache.h"
-#include "integrations/c/ems_models.h"
+#include "integrations/c/ems.h"
 #include "integrations/c/internal/fork_stamp.h"
 
 namespace ems::capi {

@@ -27,7 +27,7 @@ def default_namespace():
 class ObjectView:
     """A value in place: read-only memory of a server on this machine, or a copy. Use it with `with`.
 
-    It is held there until release(), which refuses (BufferError) while an array or memoryview still looks into it.
+    It is held there until release(), which refuses (BufferError) while an array, a memoryview or verify() still looks into it.
     """
 
     def __init__(self, native):

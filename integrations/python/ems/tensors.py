@@ -42,8 +42,9 @@ def _refuse_read_only(tensor):
 
 def kept(tensor):
     """What keeps a tensor's memory where it is: itself, and what it stores, which it might exchange or resize."""
-    if hasattr(tensor, 'untyped_storage'):
-        return tensor, tensor.untyped_storage()
+    for storage in ('untyped_storage', 'storage'):  # torch before 2.0 has the second alone
+        if callable(getattr(tensor, storage, None)):
+            return tensor, getattr(tensor, storage)()
     try:
         return tensor, memoryview(tensor)
     except (TypeError, ValueError, BufferError):

@@ -48,7 +48,7 @@ bool VisitArray(py::handle object, const TakeInts& take) {
     held.view.obj = nullptr;
     return false;
   }
-  if (view.format == nullptr || *view.format == '\0') return false;
+  if (view.format == nullptr || *view.format == '\0' || view.itemsize == 0) return false;
   const char kind = view.format[std::strlen(view.format) - 1];
   const bool swapped = *view.format == '>' || *view.format == '!';
   const auto count = static_cast<size_t>(view.len) / static_cast<size_t>(view.itemsize);
@@ -89,7 +89,9 @@ BufferSet::~BufferSet() {
 
 void BufferSet::AddValue(py::handle object) {
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
-    for (const py::handle one : py::reinterpret_borrow<py::sequence>(object)) AddOne(one);
+    // A copy: what a tensor says of itself may take its list apart meanwhile.
+    const py::tuple entries(py::reinterpret_borrow<py::object>(object));
+    for (const py::handle one : entries) AddOne(one);
   } else {
     AddOne(object);
   }

@@ -159,15 +159,16 @@ void AddSlots(const context::KvLayout& layout, py::handle slot_mapping, py::hand
   InvalidUnless(builder.Finish());
 }
 
-// One (start slot, tokens) a block, for each layer group.
+// One (start slot, tokens) a block, for each layer group. Lists are copied: what is no int may
+// change them while it is asked.
 void AddChunks(const context::KvLayout& layout, py::handle chunk_descs, CcBatch* batch) {
-  const py::list groups = ListOf(chunk_descs, "chunk_descs");
+  const py::tuple groups(ListOf(chunk_descs, "chunk_descs"));
   if (groups.size() != layout.groups()) {
     Invalid(fmt::format("chunk_descs has {} layer groups, the layout has {}", groups.size(),
                         layout.groups()));
   }
   for (uint32_t group = 0; group < groups.size(); ++group) {
-    const py::list chunks = ListOf(groups[group], "a layer group of chunk_descs");
+    const py::tuple chunks(ListOf(groups[group], "a layer group of chunk_descs"));
     if (chunks.size() != batch->blocks()) {
       Invalid(fmt::format("{} hashes and {} chunks", batch->blocks(), chunks.size()));
     }

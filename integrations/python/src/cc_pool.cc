@@ -35,14 +35,37 @@ constexpr Duration kProbeTimeout = std::chrono::seconds(1);
 // miss and not another model's numbers.
 using Seal = std::array<std::byte, 16>;
 
-Seal SealOf(const context::KvLayout& layout) {
-  const Hash128 hash = HashTo128(AsBytes(layout.Fingerprint()));
+Seal SealOf(std::string_view text) {
+  const Hash128 hash = HashTo128(AsBytes(text));
   Seal seal;
   for (size_t i = 0; i < 8; ++i) {
     seal[i] = static_cast<std::byte>(hash.lo >> (8 * i));
     seal[i + 8] = static_cast<std::byte>(hash.hi >> (8 * i));
   }
   return seal;
+}
+
+// The runs of a block in a group of the batch's layout.
+std::span<const context::SlotRun> RunsOf(const CcBatch& batch, uint32_t group, size_t block) {
+  const size_t at = group * batch.blocks() + block;
+  const size_t begin = at == 0 ? 0 : batch.run_ends[at - 1];
+  return std::span(batch.runs).subspan(begin, batch.run_ends[at] - begin);
+}
+
+// Of the first `blocks` of a batch. With one layer group a block's length says its tokens; with
+// more, other tokens of each may have the same length together, so they are in the seal.
+std::vector<Seal> SealsOf(const CcBatch& batch, size_t blocks) {
+  const std::string layout = batch.layout->Fingerprint();
+  std::vector<Seal> seals(blocks, SealOf(layout));
+  if (batch.layout->groups() == 1) return seals;
+  for (size_t i = 0; i < blocks; ++i) {
+    std::string text = layout;
+    for (uint32_t group = 0; group < batch.layout->groups(); ++group) {
+      text += fmt::format(" {}", context::TokensOf(RunsOf(batch, group, i)));
+    }
+    seals[i] = SealOf(text);
+  }
+  return seals;
 }
 
 // Puts route keys to the keys of one call, and replaces what lies under those of `replaced`.
@@ -128,14 +151,9 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
     }
     return parts;
   }
-  const size_t all = batch.blocks();
-  const std::span<const context::SlotRun> runs(batch.runs);
   for (uint32_t group = 0; group < batch.layout->groups(); ++group) {
     for (size_t i = 0; i < blocks; ++i) {
-      const size_t at = group * all + i;
-      const size_t begin = at == 0 ? 0 : batch.run_ends[at - 1];
-      EMS_RETURN_IF_ERROR(batch.layout->AppendParts(
-          group, runs.subspan(begin, batch.run_ends[at] - begin), &parts[i]));
+      EMS_RETURN_IF_ERROR(batch.layout->AppendParts(group, RunsOf(batch, group, i), &parts[i]));
     }
   }
   for (size_t i = 0; i < blocks; ++i) {
@@ -372,10 +390,10 @@ CcOutcome CcPool::Load(const CcBatch& batch, Deadline deadline) {
   blocks.reserve(result.blocks.size());
   for (const auto& block : result.blocks) blocks.push_back(block.status());
   if (batch.layout != nullptr) {
-    const Seal seal = SealOf(*batch.layout);
+    const std::vector<Seal> wanted = SealsOf(batch, blocks.size());
     std::vector<std::string> foreign = std::move(store.of_another_length());
     for (size_t i = 0; i < blocks.size(); ++i) {
-      if (!blocks[i].ok() || seals[i] == seal) continue;
+      if (!blocks[i].ok() || seals[i] == wanted[i]) continue;
       success = std::min(success, i);
       foreign.push_back((*keys)[i]);
     }
@@ -409,7 +427,7 @@ CcOutcome CcPool::Save(const CcBatch& batch, Deadline deadline) {
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   std::vector<Seal> seals;
-  if (batch.layout != nullptr) seals.assign(total, SealOf(*batch.layout));
+  if (batch.layout != nullptr) seals = SealsOf(batch, total);
   const auto parts = PartsOf(batch, total, &seals);
   if (!parts.ok()) return {0, total, parts.status()};
   std::vector<std::vector<ConstBytes>> const_parts;

@@ -1,6 +1,7 @@
 #include "integrations/python/src/client_bindings.h"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -137,11 +138,13 @@ void BindMemory(py::module_& module) {
       .def("__len__", [](const PyView& self) { return self.view.size_bytes(); })
       .def_property_readonly("mapped", [](const PyView& self) { return self.view.mapped(); })
       .def("verify",
-           [](const PyView& self) {
+           [](PyView& self) {
+             ++self.exports;  // another thread may not let go of what is being read
              const Status status = [&] {
                const GilRelease free;
                return self.view.Verify();
              }();
+             --self.exports;
              RaiseIfError(status);
            })
       .def("release", [](PyView& self) {
@@ -157,12 +160,24 @@ void BindMemory(py::module_& module) {
       });
 }
 
+// Left as it is where a child of fork() ends with what has held it, a cache or a view: its end
+// would wait for threads that only the parent has.
+std::shared_ptr<Client> Kept(std::unique_ptr<Client> client) {
+  return {client.release(), [owner = ::getpid()](Client* last) {
+            if (::getpid() == owner) std::unique_ptr<Client>(last).reset();
+          }};
+}
+
 std::unique_ptr<PyClient> Connect(const Text& controller, const Text& name_space,
                                   const std::string& transport, double timeout,
                                   double connect_timeout, double start_timeout,
                                   uint32_t connections_per_server, uint32_t async_threads,
                                   uint64_t staging_bytes, const Text& shm_token) {
   ClientOptions options;
+  if (connections_per_server == 0) {
+    Raise(
+        Error(StatusCode::kInvalidArgument, "connections_per_server is 0: no call could be made"));
+  }
   options.controller = controller.text;
   options.name_space = name_space.text;
   options.transport = TransportOf(transport);
@@ -177,7 +192,7 @@ std::unique_ptr<PyClient> Connect(const Text& controller, const Text& name_space
     const GilRelease free;
     return Client::Connect(options);
   }();
-  return std::make_unique<PyClient>(ValueOrRaise(std::move(client)));
+  return std::make_unique<PyClient>(Kept(ValueOrRaise(std::move(client))));
 }
 
 void Put(const PyClient& self, const Text& key, const py::object& value, bool overwrite,

@@ -90,7 +90,9 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
   std::vector<context::KvLayer> described;
   for (const py::handle one : layers) {
     const auto pair = py::reinterpret_borrow<py::tuple>(one);
-    context::KvLayer layer{.tensors = {}, .group = pair[0].cast<uint32_t>()};
+    context::KvLayer layer{
+        .tensors = {},
+        .group = static_cast<uint32_t>(CountOf(pair[0], "a layer's group", UINT32_MAX))};
     for (const py::handle fields : py::reinterpret_borrow<py::list>(pair[1])) {
       const auto get = [&](const char* name) { return CountOf(fields[name], name, UINT64_MAX); };
       const auto size = [&](const char* name) {
@@ -161,6 +163,7 @@ bool Saves(const PyCache& self, const std::string& phase) {
 }
 
 size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeout) {
+  self.CheckHere();
   const std::vector<std::string> keys = KeysOf(wanted);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
   const GilRelease free;
@@ -169,6 +172,7 @@ size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeo
 
 py::tuple Looked(PyCache& self, const PyHasher& hasher, const py::object& tokens,
                  const py::object& timeout) {
+  self.CheckHere();
   const std::vector<int32_t> ids = TokensOf(tokens);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
   const context::LookupResult result = [&] {
@@ -201,6 +205,7 @@ py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
 
 py::tuple Load(PyCache& self, const py::iterable& wanted, const py::iterable& buffers,
                const py::object& timeout) {
+  self.CheckHere();
   const std::vector<std::string> keys = KeysOf(wanted);
   BufferSet held(BufferSet::Access::kWrite);
   for (const py::handle buffer : buffers) held.AddValue(buffer);
@@ -211,6 +216,7 @@ py::tuple Load(PyCache& self, const py::iterable& wanted, const py::iterable& bu
 
 py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& values,
                const std::string& phase, const py::object& timeout) {
+  self.CheckHere();
   const std::vector<std::string> keys = KeysOf(wanted);
   BufferSet held(BufferSet::Access::kRead);
   for (const py::handle value : values) held.AddValue(value);
@@ -237,6 +243,7 @@ py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& va
 
 py::tuple LoadPaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
                     const PyRuns& runs, const py::object& timeout) {
+  self.CheckHere();
   const auto blocks = BlocksOf(layout, wanted, runs, context::SlotUse::kWrite);
   std::vector<std::string> keys;
   std::vector<std::vector<MutableBytes>> parts(blocks.size());
@@ -252,6 +259,7 @@ py::tuple LoadPaged(PyCache& self, const PyLayout& layout, const py::iterable& w
 
 py::tuple SavePaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
                     const PyRuns& runs, const std::string& phase, const py::object& timeout) {
+  self.CheckHere();
   const auto blocks = BlocksOf(layout, wanted, runs, context::SlotUse::kRead);
   const context::SavePhase when = PhaseOf(phase);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
@@ -261,6 +269,10 @@ py::tuple SavePaged(PyCache& self, const PyLayout& layout, const py::iterable& w
     return paged.Save(blocks, when, options);
   }();
   return AnswerOf(result);
+}
+
+uint32_t GroupOf(const PyLayout& self, const py::object& group) {
+  return static_cast<uint32_t>(CountOf(group, "group", self.layout->groups() - 1));
 }
 
 context::SlotRun RunOf(py::handle run) {
@@ -313,6 +325,12 @@ py::dict Stats(PyCache& self) {
 
 }  // namespace
 
+void PyCache::CheckHere() const {
+  if (::getpid() == owner) return;
+  Raise(Error(StatusCode::kUnavailable,
+              "the cache belongs to the process that this one was forked from"));
+}
+
 std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iterable& keys,
                                           const PyRuns& runs, context::SlotUse use) {
   std::vector<std::string> names = KeysOf(keys);
@@ -324,10 +342,10 @@ std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iter
   blocks.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     blocks.push_back({.key = std::move(names[i]), .runs = {}});
-    const py::object block(runs[i]);
-    for (const py::handle group : py::list(block)) {
+    // Copies: what is no int may change its list while it is asked.
+    for (const py::handle group : py::tuple(py::object(runs[i]))) {
       auto& slots = blocks.back().runs.emplace_back();
-      for (const py::handle run : py::list(py::reinterpret_borrow<py::object>(group))) {
+      for (const py::handle run : py::tuple(py::reinterpret_borrow<py::object>(group))) {
         slots.push_back(RunOf(run));
       }
     }
@@ -370,11 +388,17 @@ void BindContext(py::module_& module) {
       .def_property_readonly("groups", [](const PyLayout& self) { return self.layout->groups(); })
       .def_property_readonly("fingerprint",
                              [](const PyLayout& self) { return self.layout->Fingerprint(); })
-      .def("slots", [](const PyLayout& self, uint32_t group) { return self.layout->slots(group); })
+      .def("slots",
+           [](const PyLayout& self, const py::object& group) {
+             return self.layout->slots(GroupOf(self, group));
+           })
       .def("block_tokens",
-           [](const PyLayout& self, uint32_t group) { return self.layout->block_tokens(group); })
-      .def("block_bytes", [](const PyLayout& self, uint32_t group, uint32_t tokens) {
-        return self.layout->BlockBytes(group, tokens);
+           [](const PyLayout& self, const py::object& group) {
+             return self.layout->block_tokens(GroupOf(self, group));
+           })
+      .def("block_bytes", [](const PyLayout& self, const py::object& group,
+                             const py::object& tokens) {
+        return self.layout->BlockBytes(GroupOf(self, group), CountOf(tokens, "tokens", UINT32_MAX));
       });
   py::class_<PyCache>(module, "ContextCache")
       .def(py::init(&MakeCache))

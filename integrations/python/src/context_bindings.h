@@ -2,6 +2,7 @@
 // `_ems.BlockHasher`, `_ems.KvLayout` and `_ems.ContextCache`. The GIL is free while a call is
 // under way.
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <memory>
@@ -22,15 +23,20 @@ struct PyLayout {
   pybind11::object tensors;
 };
 
-// Threading: thread-safe. The client outlives the cache.
+// Threading: thread-safe. The client outlives the cache. In a child of fork() its connections are
+// the parent's, who would read our answers and we his.
 struct PyCache {
   PyCache(std::shared_ptr<Client> used, const context::ContextCacheOptions& options,
           const context::PagedOptions& paging)
       : client(std::move(used)), store(client.get()), cache(&store, options), paged(paging) {}
+  // Raises Unavailable in a child of fork(). The GIL is held.
+  void CheckHere() const;
+
   const std::shared_ptr<Client> client;
   context::ClientBlockStore store;
   context::ContextCache cache;
   const context::PagedOptions paged;
+  const pid_t owner = ::getpid();
 };
 
 // For each block, for each group, (start slot, tokens).

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ems_context/layer_load.h"
+#include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
 #include "integrations/python/src/errors.h"
@@ -72,8 +73,11 @@ std::unique_ptr<PyLayerLoad> LoadLayers(const py::object& cache, const PyLayout&
                                         const py::object& timeout,
                                         const py::object& layer_read_bytes) {
   auto& of = cache.cast<PyCache&>();
+  of.CheckHere();
   context::PagedOptions paged = of.paged;
-  if (!layer_read_bytes.is_none()) paged.layer_read_bytes = layer_read_bytes.cast<uint64_t>();
+  if (!layer_read_bytes.is_none()) {
+    paged.layer_read_bytes = CountOf(layer_read_bytes, "layer_read_bytes", UINT64_MAX);
+  }
   const context::CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
   return std::make_unique<PyLayerLoad>(
       cache, &of, layout, BlocksOf(layout, keys, runs, context::SlotUse::kWrite), options, paged);

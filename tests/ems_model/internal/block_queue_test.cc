@@ -101,10 +101,10 @@ TEST(BlockQueueTest, TimeWithoutReadersIsCounted) {
   BlockQueue queue(manifest, AllOf(manifest));
   queue.Learn(std::vector<uint32_t>{0});
   ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
-  const Duration before = queue.waiting();
+  const Duration before = queue.idle();
   queue.Missed(0, Miss());
   ASSERT_EQ(queue.Take(1000).blocks.size(), 1U);
-  EXPECT_GE(queue.waiting() - before, BlockQueue::kRetryFirst / 2);
+  EXPECT_GE(queue.idle() - before, BlockQueue::kRetryFirst / 2);
 }
 
 TEST(BlockQueueTest, ManyReadersDoEachBlockOnce) {

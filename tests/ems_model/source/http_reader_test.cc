@@ -66,6 +66,82 @@ class HttpReaderTest : public ::testing::Test {
   std::vector<ScriptRequest> requests_;
 };
 
+// Of "56789abcde", what Read asks for.
+constexpr const char* kContentDigest =
+    "Content-Digest: sha-256=:+68jaMCcSZhI0qLwAHuzX7rJccWNxYtfp4B0n7OuV/g=:";
+
+TEST_F(HttpReaderTest, ABodyThatIsNotWhatItsDigestSaysIsReadAgain) {
+  int tries = 0;
+  const Status status = Read([&](const ScriptRequest& request) {
+    ScriptReply reply = Range(request);
+    reply.bytes.insert(reply.bytes.find("\r\n") + 2, std::string(kContentDigest) + "\r\n");
+    if (++tries < 3) reply.bytes.back() ^= 1;
+    return reply;
+  });
+  EXPECT_EQ(status, OkStatus());
+  EXPECT_EQ(tries, 3);
+  EXPECT_EQ(into_, "56789abcde");
+}
+
+TEST_F(HttpReaderTest, ABodyWithADigestThatBreaksOffIsReadFromItsBeginning) {
+  int tries = 0;
+  const Status status = Read([&](const ScriptRequest& request) {
+    EXPECT_EQ(request.Range().first, 5U);
+    ScriptReply reply = Range(request);
+    reply.bytes.insert(reply.bytes.find("\r\n") + 2, std::string(kContentDigest) + "\r\n");
+    if (++tries > 1) return reply;
+    reply.bytes.resize(reply.bytes.size() - 3);
+    reply.end = ScriptReply::End::kClose;
+    return reply;
+  });
+  EXPECT_EQ(status, OkStatus());
+  EXPECT_EQ(into_, "56789abcde");
+}
+
+TEST_F(HttpReaderTest, ABodyThatIsDamagedInAllTriesIsAnError) {
+  spec_.retries_max = 2;
+  const Status status = Read([&](const ScriptRequest& request) {
+    ScriptReply reply = Range(request);
+    reply.bytes.insert(reply.bytes.find("\r\n") + 2, std::string(kContentDigest) + "\r\n");
+    reply.bytes.back() ^= 1;
+    return reply;
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(status)), AllOf(HasSubstr("Content-Digest"), HasSubstr("/m/w")));
+  EXPECT_EQ(requests_.size(), 3U);
+}
+
+// Reads an object of 3 bytes whose tag is the MD5 of "abc"; `bodies` are what the tries get.
+Status ReadObject(const std::vector<std::string>& bodies, std::string* got) {
+  constexpr const char* kMd5 = "\"900150983cd24fb0d6963f7d28e17f72\"";
+  std::atomic<size_t> next{0};
+  HttpScript server([&](const ScriptRequest&) {
+    return Reply(206, {fmt::format("ETag: {}", kMd5), "Content-Range: bytes 0-2/3"},
+                 bodies[std::min(next++, bodies.size() - 1)]);
+  });
+  SourceSpec spec;
+  spec.retry_delay = milliseconds(1);
+  const HttpUrl url = *ParseHttpUrl(server.origin() + "/b/o");
+  HttpReader reader(spec, url, nullptr);
+  got->assign(3, '.');
+  const Status status = reader.ReadRange(url, {.bytes = 3, .tag = kMd5, .md5_tag = true}, 0,
+                                         std::as_writable_bytes(std::span(*got)), Soon());
+  EXPECT_EQ(reader.counters().requests, bodies.size());
+  return status;
+}
+
+TEST(HttpReaderObjectTest, BytesOfAnotherMd5ThanTheTagAreReadAgain) {
+  std::string got;
+  EXPECT_EQ(ReadObject({"abd", "bbc", "abc"}, &got), OkStatus());
+  EXPECT_EQ(got, "abc");
+}
+
+TEST(HttpReaderObjectTest, ATagThatIsNoMd5IsFoundOutByReadingTwice) {
+  std::string got;
+  EXPECT_EQ(ReadObject({"xyz", "xyz"}, &got), OkStatus());
+  EXPECT_EQ(got, "xyz");
+}
+
 TEST_F(HttpReaderTest, ReadsARangeOfTheTaggedFile) {
   ASSERT_TRUE(Read([](const ScriptRequest& request) { return Range(request); }).ok());
   EXPECT_EQ(into_, kBody.substr(5, 10));

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOL = os.environ['EMS_SOURCE_TOOL']
+TOOL = os.environ.get('EMS_SOURCE_TOOL', 'source_tool')
 
 
 def source_tool(*arguments, **options):

@@ -10,7 +10,8 @@ import unittest
 SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '..'))
 BUILD_DIR = os.environ.get('EMS_BUILD_DIR', os.path.join(SOURCE_DIR, 'build', 'release'))
 LIBRARY = os.environ.get('EMS_LIBRARY', os.path.join(BUILD_DIR, 'lib', 'libems.so'))
-HEADERS = [os.path.join(SOURCE_DIR, 'integrations', 'c', name) for name in ('ems.h', 'ems_models.h')]
+HEADER = os.path.join(SOURCE_DIR, 'integrations', 'c', 'ems.h')
+MODELS_HEADER = os.path.join(SOURCE_DIR, 'integrations', 'c', 'ems_models.h')  # which that one includes
 CC, CXX = os.environ.get('CC', 'cc'), os.environ.get('CXX', 'c++')
 STRICT = ['-Wall', '-Wextra', '-pedantic', '-Werror']
 
@@ -56,7 +57,7 @@ class ExportsTest(unittest.TestCase):
         self.assertEqual(exported, wanted)
 
     def test_the_header_declares_what_is_listed(self):
-        declared = re.findall(r'^EMS_API [^;(]*?\b(ems_\w+)\(', '\n'.join(read(header) for header in HEADERS), re.M)
+        declared = re.findall(r'^EMS_API [^;(]*?\b(ems_\w+)\(', read(HEADER) + read(MODELS_HEADER), re.M)
         self.assertEqual(len(declared), len(set(declared)))
         self.assertEqual(set(declared), set().union(*listed().values()))
 
@@ -66,8 +67,7 @@ class ExportsTest(unittest.TestCase):
 
 class HeaderTest(unittest.TestCase):
     def compile(self, compiler, language, *flags):
-        for header in HEADERS:
-            output(compiler, *flags, *STRICT, '-x', language, '-fsyntax-only', '-include', header, os.devnull)
+        output(compiler, *flags, *STRICT, '-x', language, '-fsyntax-only', '-include', HEADER, os.devnull)
 
     def test_it_is_c99(self):
         self.compile(CC, 'c', '-std=c99')
@@ -88,7 +88,7 @@ class InstallTest(unittest.TestCase):
             self.assertEqual(found, {'ems.h', 'ems_models.h', 'ems.pc', 'libems.so', 'libems.so.0', 'libems.so.0.1.0'})
             pc = [os.path.join(folder, 'ems.pc') for folder, _, names in os.walk(prefix) if 'ems.pc' in names][0]
             env = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(pc))
-            flags = output('pkg-config', f'--define-variable=prefix={prefix}', '--cflags', '--libs', 'ems', env=env).split()
+            flags = output('pkg-config', '--cflags', '--libs', 'ems', env=env).split()
             source, program = os.path.join(prefix, 'p.c'), os.path.join(prefix, 'p')
             with open(source, 'w', encoding='utf-8') as file:
                 file.write(PROGRAM)

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "integrations/c/ems_models.h"
+#include "integrations/c/ems.h"
 #include "tests/support/cluster.h"
 #include "tests/support/memory_model.h"
 

@@ -151,6 +151,23 @@ class ClientTest(unittest.TestCase):
         view.release()
         self.assertEqual(len(view), 0)
 
+    def test_a_view_is_held_while_another_thread_verifies_it(self):
+        self.client.put('verified', bytes(32 << 20), timeout=10)
+        for _ in range(200):
+            view = self.client.view('verified', timeout=10)
+            begins = threading.Event()
+            thread = threading.Thread(target=lambda: (begins.set(), view.verify()))
+            thread.start()
+            begins.wait()
+            try:
+                view.release()
+            except BufferError:
+                thread.join()
+                view.release()
+                return
+            thread.join()
+        self.fail('it was let go each time, under the eyes of verify()')
+
     def test_staging_memory_can_be_put(self):
         staged = self.client.allocate(10000)
         numpy.frombuffer(staged, numpy.uint8)[:] = 9
@@ -242,6 +259,44 @@ class ClientTest(unittest.TestCase):
         run = subprocess.run([sys.executable, '-c', script, self.cluster.address], env=os.environ, capture_output=True,
                              text=True, timeout=30, check=False)
         self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_a_child_of_fork_leaves_the_connections_of_its_parent_alone(self):
+        # The parent has taken its client's handle away: caches, views and loads have the connections still.
+        script = ('import ems, os, sys\n'
+                  'client = ems.Client(sys.argv[1], transport="tcp")\n'
+                  'cache = ems.ContextCache(client, model="forked", block_tokens=16)\n'
+                  'keys = cache.hash_tokens(range(32)); cache.save(keys, [b"1", b"2"]); view = client.view(keys[0])\n'
+                  'if len(sys.argv) > 2: client.close()\n'
+                  'child = os.fork()\n'
+                  'if child == 0:\n'
+                  '    for call in (lambda: cache.lookup(range(32)), lambda: cache.lookup_keys(keys),\n'
+                  '                 lambda: cache.load(keys, [bytearray(1)] * 2), lambda: cache.save(keys, [b"1", b"2"])):\n'
+                  '        try: call()\n'
+                  '        except ems.errors.Unavailable: continue\n'
+                  '        sys.exit(1)\n'
+                  '    sys.exit(0)\n'
+                  'assert os.waitpid(child, 0)[1] == 0\n'
+                  'assert cache.lookup(range(32)).leading_blocks == 2\n')
+        for more in ([], ['closed']):
+            run = subprocess.run([sys.executable, '-c', script, self.cluster.address] + more, env=os.environ,
+                                 capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual((run.returncode, run.stderr), (0, ''))
+
+    def test_connections_must_be_allowed(self):
+        with self.assertRaises(ems.errors.InvalidArgument):
+            ems.Client(self.cluster.address, connections_per_server=0)
+
+    def test_a_list_that_changes_while_it_is_read(self):
+        values = []
+
+        class Tensor(NpuTensor):
+            def data_ptr(self):
+                values[1:] = ['no memory']
+                return super().data_ptr()
+
+        values += [Tensor((4,), 'int8'), b'rest']
+        self.client.put('changing', values)
+        self.assertEqual(self.client.get('changing'), bytes(4) + b'rest')
 
 
 class ContextCacheTest(unittest.TestCase):
@@ -336,6 +391,19 @@ class ContextCacheTest(unittest.TestCase):
         self.assertTrue((tensor == before).all())
         self.assertEqual(cache.load_paged(layout, keys, runs=[[(16, 16)], [(32, 16)]]).leading_blocks, 2)
 
+    def test_runs_that_change_while_they_are_read(self):
+        layout = ems.KvLayout([[numpy.zeros((4, 16, 1, 8), numpy.float32)]])
+        cache = ems.ContextCache(self.client, model='changing', kv_layout=layout.fingerprint, block_tokens=16)
+
+        class Slot:
+            def __index__(self):
+                runs[1:] = groups[1:] = ['no run']
+                return 0
+
+        runs = [(Slot(), 8), (8, 8)]
+        groups = [runs]
+        self.assertEqual(cache.save_paged(layout, cache.hash_tokens(range(16)), runs=[groups]).stored, 1)
+
     def test_a_cache_of_another_layout_is_refused(self):
         layout = ems.KvLayout([[numpy.zeros((2, 16, 1, 8), numpy.float32)]])
         for kv_layout in ('', 'another'):
@@ -361,6 +429,22 @@ class ContextCacheTest(unittest.TestCase):
         for layers in ([], [[]], [[numpy.zeros((2, 16, 4))[:, :, ::2]]], [[numpy.zeros(5)]], [['tensor']]):
             with self.assertRaises((ValueError, TypeError)):
                 ems.KvLayout(layers)
+
+    def test_groups_that_are_not_there_are_refused(self):
+        tensors = [[numpy.zeros((2, 16, 1, 4), numpy.float32)]]
+        layout = ems.KvLayout(tensors)
+        self.assertEqual((layout.slots(), layout.block_tokens(), layout.block_bytes(16)), (32, 16, 256))
+        for group in (1, -1, 10 ** 9, 2 ** 40):
+            for call in (layout.slots, layout.block_tokens, lambda group: layout.block_bytes(16, group),
+                         lambda group: ems.KvLayout(tensors, groups=[group])):
+                with self.assertRaises(ems.errors.InvalidArgument):
+                    call(group)
+
+    def test_arrays_without_bytes_are_no_ints(self):
+        cache = ems.ContextCache(self.client, model='void')
+        for dtype in ('V0', []):
+            with self.assertRaises(TypeError):
+                cache.hash_tokens(numpy.empty(3, dtype))
 
 
 if __name__ == '__main__':

@@ -279,6 +279,25 @@ class DropInTest(unittest.TestCase):
         self.assertEqual(cc.load(hashes=[1], chunk_descs=chunks, option=OPTION).success, 1)
         self.refuses(self.open(config()).register_kvcache, kvcache, [[0], [1]])
 
+    def test_other_tokens_of_layer_groups_are_a_miss_though_their_bytes_are_as_many(self):
+        kvcache = [[NpuTensor((BLOCKS, BLOCK_SIZE, 1, 8))], [NpuTensor((8, 2, 1, 8))]]
+        cc = self.open(config(model_id='tokens'), kvcache)
+        self.assertEqual(cc.save(hashes=[1], chunk_descs=[[(0, 4)], [(0, 2)]], option=OPTION).success, 1)
+        self.assertEqual(cc.load(hashes=[1], chunk_descs=[[(8, 2)], [(8, 4)]], option=OPTION).success, 0)
+        self.assertEqual(cc.load(hashes=[1], chunk_descs=[[(8, 4)], [(8, 2)]], option=OPTION).success, 1)
+
+    def test_chunks_that_change_while_they_are_read(self):
+        cc = self.open(config(model_id='changing'), layers())
+
+        class Slot:
+            def __index__(self):
+                chunks[1:] = groups[1:] = ['no chunk', 'no chunk']
+                return 0
+
+        chunks = [(Slot(), 4), (4, 4)]
+        groups = [chunks]
+        self.assertEqual(cc.save(hashes=[1, 2], chunk_descs=groups, option=OPTION).success, 2)
+
     def test_reads_of_this_machine_only(self):
         cc = self.open(config(model_id='local'), layers())
         self.assertEqual(cc.save(pages(0, 1), [1, 2], [4, 4], OPTION).success, 2)

@@ -9,6 +9,7 @@ import weakref
 import numpy
 from cluster import Cluster
 from ems import CcConfig, CcConfig_v1, CcKvOption, Ems, EmsConfig, EmsErrorCode, EmsException, KvBufferWrapper
+from ems.tensors import kept
 from npu_tensor import NpuTensor
 
 BLOCK_SIZE, BLOCKS = 128, 16  # a page of KV is 4 KiB: whole pages can be protected
@@ -54,6 +55,14 @@ class Torch:
         return self._storage.array.ctypes.data
 
 
+class OldTorch(Torch):
+    """As before torch 2.0: the storage has another name."""
+    untyped_storage = None
+
+    def storage(self):
+        return self._storage
+
+
 class MemoryTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -92,6 +101,8 @@ class MemoryTest(unittest.TestCase):
         del array, torch
         gc.collect()
         self.assertIsNotNone(storage(), 'what was registered, not only the tensor that had it')
+        old = OldTorch(numpy.zeros((BLOCKS, BLOCK_SIZE, 1, 16), numpy.float16))
+        self.assertIs(kept(old)[1], old.storage())
         junk = [numpy.full((BLOCKS, BLOCK_SIZE, 1, 16), 9, numpy.float16) for _ in range(20)]  # takes what is free
         self.assertEqual(cc.save(slots(0, 1), [1, 2], [BLOCK_SIZE] * 2, OPTION).success, 2)
         del junk

@@ -118,6 +118,8 @@ class LayerLoadTest(unittest.TestCase):
                              (ValueError, {'slot_mapping': [self.back[0], self.back[1][1:]]}),
                              (ValueError, {'slot_mapping': self.back, 'tokens': 0}),
                              (ValueError, {'runs': [[(0, 16)]] * BLOCKS}),
+                             (ems.errors.InvalidArgument, {'slot_mapping': self.back, 'layer_read_bytes': -1}),
+                             (TypeError, {'slot_mapping': self.back, 'layer_read_bytes': '1'}),
                              (TypeError, {'slot_mapping': [self.back[0].astype(float), self.back[1]]})):
             with self.assertRaises(error):
                 self.cache.load_layers(self.target, self.keys, **where)

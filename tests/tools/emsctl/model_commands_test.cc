@@ -1,7 +1,9 @@
 // What must hold: a version goes through its life by the command line, with exit codes that scripts
 // can use and errors that say what to do.
+#include <cstdlib>
 #include <filesystem>
 
+#include "tests/support/http_script.h"
 #include "tests/support/memory_model.h"
 #include "tests/tools/emsctl/emsctl_test.h"
 
@@ -9,6 +11,7 @@ namespace ems::emsctl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ModelCommandsTest : public ::testing::Test {
  protected:
@@ -87,6 +90,40 @@ TEST_F(ModelCommandsTest, WrongFlagsAreUsageErrors) {
   EXPECT_EQ(Run({"show", "no spaces"}).exit_code, 2);
   EXPECT_EQ(Run({"rm", "m"}).exit_code, 2) << "no version";
   EXPECT_EQ(Run({"load", "m"}).exit_code, 2) << "no folder";
+}
+
+TEST_F(ModelCommandsTest, ObjectStoresGetSignedRequestsAndNobodySeesTheSecret) {
+  testing::HttpScript store([](const testing::ScriptRequest&) {
+    return testing::Reply(403, {"Content-Type: application/xml"},
+                          "<Error><Code>AccessDenied</Code><Message>no</Message></Error>");
+  });
+  const std::string url = "s3://bucket/m?endpoint=" + store.origin();
+  ASSERT_EQ(setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1), 0);
+  ASSERT_EQ(setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t-of-env", 1), 0);
+  const testing::ProgramOutput by_env = Run({"add", "s@v1", url});
+  unsetenv("AWS_ACCESS_KEY_ID");
+  unsetenv("AWS_SECRET_ACCESS_KEY");
+  EXPECT_EQ(by_env.exit_code, 1);
+  EXPECT_THAT(by_env.out, HasSubstr("AccessDenied"));
+  EXPECT_THAT(by_env.out, Not(HasSubstr("s3cr3t")));
+
+  const std::string keys = root_ + "/credentials";
+  testing::WriteFiles(root_, {{"credentials",
+                               "[team]\naws_access_key_id = AKIDFILE\n"
+                               "aws_secret_access_key = s3cr3t-of-file\n"}});
+  const std::vector<std::string> by_file = {"add", "s@v1",          url,   "--credentials-file",
+                                            keys,  "--credentials", "team"};
+  std::filesystem::permissions(keys, std::filesystem::perms(0644));
+  const testing::ProgramOutput open_file = Run(by_file);
+  EXPECT_EQ(open_file.exit_code, 1);
+  EXPECT_THAT(open_file.out, HasSubstr("PERMISSION_DENIED"));
+  std::filesystem::permissions(keys, std::filesystem::perms(0600));
+  EXPECT_EQ(Run(by_file).exit_code, 1);
+
+  const auto requests = store.requests();
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_THAT(requests[0].Header("authorization"), HasSubstr("Credential=AKIDENV/"));
+  EXPECT_THAT(requests[1].Header("authorization"), HasSubstr("Credential=AKIDFILE/"));
 }
 
 TEST_F(ModelCommandsTest, ErrorsNameWhatIsWrong) {

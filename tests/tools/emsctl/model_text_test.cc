@@ -62,6 +62,9 @@ TEST(ModelTextTest, CheckShowsShares) {
   check.absent_bytes = 3 * kGiB;
   EXPECT_THAT(CheckText(check), HasSubstr("25.0 %"));
   EXPECT_THAT(CheckText(check), Not(HasSubstr("no answer")));
+  EXPECT_THAT(CheckText(check), Not(HasSubstr("other versions")));
+  check.shared_blocks = 1;
+  EXPECT_THAT(CheckText(check), HasSubstr("other versions"));
   check.unreachable_blocks = 1;
   EXPECT_THAT(CheckText(check), HasSubstr("no answer"));
   EXPECT_EQ(CheckJson(check)["absent_bytes"], 3 * kGiB);

@@ -1,0 +1,256 @@
+#include "bench/model_bench.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "bench/bench_cluster.h"
+#include "bench/interrupt.h"
+#include "bench/model_files.h"
+#include "bench/paced_source.h"
+#include "ems_model/model_cache.h"
+#include "mp_sdk/client.h"
+#include "proto/controller.pb.h"
+#include "tools/terminal.h"
+
+namespace ems::bench {
+namespace {
+
+constexpr Duration kControlPatience = std::chrono::seconds(10);
+constexpr Duration kPrefetchPatience = std::chrono::minutes(20);
+constexpr std::string_view kModelName = "bench/model";
+
+class Folder final {
+ public:
+  Folder() : path_((std::filesystem::temp_directory_path() / "ems-bench-model-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+  }
+  ~Folder() {
+    std::error_code error;
+    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A model as the instances know it.
+struct Subject {
+  std::string version;
+  std::string url;
+  MadeModel made;
+};
+
+class Experiment final {
+ public:
+  explicit Experiment(const ModelBenchSettings& settings) : settings_(settings) {}
+  // What the run has made known is forgotten; the namespace goes with its blocks.
+  ~Experiment() {
+    for (const std::string& version : added_)
+      (void)cache_->Remove({std::string(kModelName), version}, Deadline::After(kControlPatience));
+  }
+  Experiment(const Experiment&) = delete;
+  Experiment& operator=(const Experiment&) = delete;
+
+  Result<ModelBenchResults> Run() {
+    EMS_RETURN_IF_ERROR(SetUp());
+    ModelBenchResults results;
+    results.model_bytes = large_.made.bytes;
+    for (const ModelStrategy strategy :
+         {ModelStrategy::kNoCache, ModelStrategy::kLocalDram, ModelStrategy::kEms}) {
+      StrategyFigures figures;
+      figures.strategy = strategy;
+      EMS_RETURN_IF_ERROR(Measure(&figures, &results));
+      results.strategies.push_back(std::move(figures));
+    }
+    return results;
+  }
+
+ private:
+  Status SetUp() {
+    ControllerClient controller(settings_.controller, "ems-bench");
+    EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply nodes, ListNodes(&controller));
+    const uint64_t needed = (settings_.model_bytes + static_cast<uint64_t>(settings_.models) *
+                                                         settings_.switch_model_bytes) /
+                            10 * 12;
+    if (PoolBytes(nodes) < needed) {
+      return Error(StatusCode::kFailedPrecondition,
+                   "the pool has {} of DRAM, the models need {}: add servers, or choose --bytes "
+                   "and --switch-bytes",
+                   FormatBytes(PoolBytes(nodes)), FormatBytes(needed));
+    }
+    EMS_ASSIGN_OR_RETURN(space_, TemporaryNamespace::Create(settings_.controller));
+    if (folder_.path().empty()) return Error(StatusCode::kInternal, "no folder for the models");
+    EMS_ASSIGN_OR_RETURN(source_, PacedSource::Start(folder_.path(), settings_.source_bytes_per_s));
+    cache_ = std::make_unique<model::ModelCache>(
+        model::ModelCacheOptions{.controller = settings_.controller, .name_space = space_->name()});
+    EMS_ASSIGN_OR_RETURN(large_, Make("large", settings_.model_bytes, settings_.seed));
+    for (int i = 0; i < settings_.models; ++i) {
+      EMS_ASSIGN_OR_RETURN(Subject one,
+                           Make(fmt::format("small-{}", i), settings_.switch_model_bytes,
+                                settings_.seed + 1 + static_cast<uint64_t>(i)));
+      small_.push_back(std::move(one));
+    }
+    return OkStatus();
+  }
+
+  Result<Subject> Make(const std::string& name, uint64_t bytes, uint64_t seed) {
+    const std::string path = fmt::format("{}/{}", folder_.path(), name);
+    std::error_code error;
+    std::filesystem::create_directory(path, error);
+    Subject subject;
+    // Of this run alone: the name of a version is for ever.
+    subject.version = fmt::format("{}-{}", space_->name(), name);
+    subject.url = fmt::format("{}{}/", source_->url(), name);
+    EMS_ASSIGN_OR_RETURN(subject.made, MakeModel(path, bytes, seed));
+    return subject;
+  }
+
+  Status Measure(StrategyFigures* figures, ModelBenchResults* results) {
+    std::vector<std::unique_ptr<ModelInstance>> instances;
+    for (int i = 0; i < settings_.instances; ++i) {
+      EMS_ASSIGN_OR_RETURN(
+          auto one, ModelInstance::Start(figures->strategy, settings_.controller, space_->name()));
+      instances.push_back(std::move(one));
+    }
+    const bool ems = figures->strategy == ModelStrategy::kEms;
+    if (ems) EMS_RETURN_IF_ERROR(Add(large_));
+    EMS_RETURN_IF_ERROR(MeasureCold(instances, figures));
+    if (ems) {
+      EMS_ASSIGN_OR_RETURN(figures->dram_bytes, StoredBytes());
+    } else if (figures->strategy == ModelStrategy::kLocalDram) {
+      figures->dram_bytes = instances.size() * large_.made.bytes;
+    }
+    if (figures->strategy != ModelStrategy::kNoCache)
+      EMS_RETURN_IF_ERROR(MeasureWarm(instances, figures, ems ? &results->copy_seconds : nullptr));
+    if (ems) {
+      for (const Subject& one : small_) {
+        EMS_RETURN_IF_ERROR(Add(one));
+        EMS_RETURN_IF_ERROR(cache_
+                                ->Prefetch({std::string(kModelName), one.version}, 0,
+                                           Deadline::After(kControlPatience))
+                                .status());
+        EMS_RETURN_IF_ERROR(cache_
+                                ->WaitPrefetched({std::string(kModelName), one.version},
+                                                 Deadline::After(kPrefetchPatience))
+                                .status());
+      }
+    }
+    return MeasureSwitches(instances[0].get(), figures);
+  }
+
+  Status Add(const Subject& subject) {
+    added_.push_back(subject.version);
+    return cache_
+        ->Add({std::string(kModelName), subject.version}, subject.url, {},
+              Deadline::After(kControlPatience))
+        .status();
+  }
+
+  // All instances at once; each takes its device memory before its clock runs, the slowest counts.
+  Status MeasureCold(const std::vector<std::unique_ptr<ModelInstance>>& instances,
+                     StrategyFigures* figures) {
+    const uint64_t sent = source_->bytes_sent();
+    for (const auto& one : instances)
+      EMS_RETURN_IF_ERROR(one->Begin(large_.version, large_.url, large_.made.bytes));
+    for (const auto& one : instances) {
+      EMS_ASSIGN_OR_RETURN(const InstanceLoad load, Finish(one.get(), large_));
+      figures->cold_seconds = std::max(figures->cold_seconds, load.seconds);
+    }
+    figures->source_bytes = source_->bytes_sent() - sent;
+    return OkStatus();
+  }
+
+  // One instance after the other, with copies in between: both see the same machine.
+  Status MeasureWarm(const std::vector<std::unique_ptr<ModelInstance>>& instances,
+                     StrategyFigures* figures, double* copy_seconds) {
+    std::vector<double> copies;
+    for (int round = 0; round < settings_.warm_rounds; ++round) {
+      for (const auto& one : instances) {
+        EMS_RETURN_IF_ERROR(one->Begin(large_.version, large_.url, large_.made.bytes));
+        EMS_ASSIGN_OR_RETURN(const InstanceLoad load, Finish(one.get(), large_));
+        figures->warm_seconds.push_back(load.seconds);
+        figures->warm_cpu_seconds += load.cpu_seconds;
+        if (copy_seconds == nullptr) continue;
+        EMS_ASSIGN_OR_RETURN(const double copy, one->Copy(large_.made.bytes));
+        copies.push_back(copy);
+      }
+    }
+    std::ranges::sort(figures->warm_seconds);
+    std::ranges::sort(copies);
+    if (copy_seconds != nullptr && !copies.empty()) *copy_seconds = copies[copies.size() / 2];
+    return OkStatus();
+  }
+
+  // The instance is asked for models at random; each has had the instance's cache before.
+  Status MeasureSwitches(ModelInstance* instance, StrategyFigures* figures) {
+    std::mt19937_64 random(settings_.seed);
+    terminal::ProgressBar bar({.label = fmt::format("{} switches", StrategyName(figures->strategy)),
+                               .total = static_cast<uint64_t>(settings_.switches),
+                               .unit = "switches"});
+    for (int i = -1; i < settings_.switches; ++i) {
+      if (Interrupted()) return Error(StatusCode::kCancelled, "interrupted");
+      const Subject& next = small_[random() % small_.size()];
+      EMS_RETURN_IF_ERROR(instance->Begin(next.version, next.url, next.made.bytes));
+      EMS_ASSIGN_OR_RETURN(const InstanceLoad load, Finish(instance, next));
+      if (i < 0) continue;  // whatever came first
+      ++figures->switches;
+      figures->hits += load.hit ? 1 : 0;
+      figures->switch_seconds.push_back(load.seconds);
+      bar.Update(static_cast<uint64_t>(i) + 1);
+    }
+    return OkStatus();
+  }
+
+  static Result<InstanceLoad> Finish(ModelInstance* instance, const Subject& subject) {
+    EMS_ASSIGN_OR_RETURN(const InstanceLoad load, instance->End());
+    if (load.bytes == subject.made.bytes && load.hash == subject.made.hash) return load;
+    return Error(StatusCode::kDataLoss, "an instance loaded {} bytes that are not those of {}",
+                 load.bytes, subject.version);
+  }
+
+  // Payload of the run's namespace on all servers.
+  Result<uint64_t> StoredBytes() {
+    ClientOptions options;
+    options.controller = settings_.controller;
+    options.name_space = space_->name();
+    EMS_ASSIGN_OR_RETURN(const auto client, Client::Connect(options));
+    uint64_t sum = 0;
+    for (const NodeInfo& node : client->views().view()->nodes()) {
+      EMS_ASSIGN_OR_RETURN(const std::string text,
+                           client->ServerStats(node.name, kControlPatience));
+      const auto json = nlohmann::json::parse(text, nullptr, false);
+      for (const auto& one : json.value("namespaces", nlohmann::json::array())) {
+        if (one.value("name", "") == space_->name()) sum += one.value("value_bytes", uint64_t{0});
+      }
+    }
+    return sum;
+  }
+
+  const ModelBenchSettings settings_;
+  const Folder folder_;
+  std::unique_ptr<PacedSource> source_;
+  std::unique_ptr<TemporaryNamespace> space_;
+  std::unique_ptr<model::ModelCache> cache_;
+  Subject large_;
+  std::vector<Subject> small_;
+  std::vector<std::string> added_;  // versions
+};
+
+}  // namespace
+
+Result<ModelBenchResults> RunModelBench(const ModelBenchSettings& settings) {
+  return Experiment(settings).Run();
+}
+
+}  // namespace ems::bench

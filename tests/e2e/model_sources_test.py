@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Model caching end to end over real sources, an nginx and an object store that checks signatures, and what is left
+of it when they fail: success, or an error that names the source; never a wrong byte."""
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from model_testing import (  # noqa: E402
+    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
+    total, wait_until, write_files)
+
+FILES = {
+    'config.json': b'{"hidden_size": 64}',
+    'model.safetensors': safetensors(tensors_of(12, 300 * KiB + 7, 1)),
+    'tokenizer.json': random_bytes(200_003, 2),
+}
+S3_FILES = {**FILES, 'sub/a b+c=d~.bin': random_bytes(70_000, 3), 'empty': b''}
+
+
+class SourcesTest(unittest.TestCase):
+    """One cluster and one pair of sources for all; each test has versions of its own, of files of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(Cluster(servers=2))
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.www = os.path.join(cls.folder, 'www')
+        cls.store = os.path.join(cls.folder, 's3')
+        os.mkdir(cls.www)
+        os.mkdir(cls.store)
+        cls.nginx_port = cls.enterClassContext(nginx(cls.www, """
+          location /token/ { if ($http_authorization != "Bearer t0ken") { return 401; } alias %s/; }
+          location /sick/ { if (-f %s/sick) { return 500; } alias %s/; }""" % (cls.www, cls.folder, cls.www)))
+        cls.s3_port = cls.enterClassContext(s3(cls.store))
+
+    def setUp(self):
+        self.name = f'{self._testMethodName}@v1'
+        # Blocks are named by what is in them: other bytes for each test.
+        salt = random_bytes(64 * KiB, self._testMethodName)
+        self.files = {**FILES, 'model.safetensors': safetensors({'salt': salt, **tensors_of(12, 300 * KiB + 7, 1)})}
+        self.place = self._testMethodName
+        write_files(os.path.join(self.www, self.place), self.files)
+
+    def proxy(self, port):
+        return self.enterContext(Proxy(port))
+
+    def http(self, port, location='m'):
+        return f'http://127.0.0.1:{port}/{location}/{self.place}/'
+
+    def s3_url(self, port, prefix=None):
+        return f's3://models/{prefix or self.place}?endpoint=http://127.0.0.1:{port}'
+
+    def put(self, files):
+        for path, data in files.items():
+            s3_put(self.s3_port, f'{self.place}/{path}'.replace(' ', '%20').replace('+', '%2B').replace('=', '%3D'), data)
+
+    def expect_failed(self, answer, *texts, seconds=30):
+        self.assertEqual(answer.code, 1, answer)
+        for text in texts:
+            self.assertIn(text, answer.err, answer)
+        self.assertNotIn('hunter2', answer.err)
+        self.assertLess(answer.seconds, seconds, answer)
+
+    def test_nginx_is_read_once(self):
+        before = nginx_bytes(self.www)
+        added = self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB')
+        self.assertEqual(added['bytes'], total(self.files))
+        job = self.cluster.prefetch(self.name)['job']
+        self.assertEqual(job['source_bytes'], total(self.files))
+        self.assertEqual(self.cluster.load(self.name, self.files)['source_bytes'], 0)
+        self.cluster.load(self.name, self.files)
+        wait_until(lambda: nginx_bytes(self.www) - before >= total(self.files), 'log of all reads')
+        # Headers are read twice: first to see where tensors begin.
+        self.assertLessEqual(nginx_bytes(self.www) - before, total(self.files) + 128 * KiB)
+
+    def test_an_object_store_with_signed_ranges(self):
+        files = {**S3_FILES, **self.files}
+        self.put(files)
+        proxy = self.proxy(self.s3_port)
+        self.cluster.add(self.name, self.s3_url(proxy.port), '--block', '128KiB', '--credentials', 'right', env=S3_KEYS)
+        proxy.reset()
+        self.cluster.prefetch(self.name)
+        self.cluster.load(self.name, files, env=NO_KEYS)
+        self.assertEqual(proxy.body_bytes, total(files))
+        self.assertTrue(all(span for _, span in proxy.gets), proxy.gets)
+
+    def test_wrong_keys_and_none(self):
+        self.put(self.files)
+        url = self.s3_url(self.s3_port)
+        for keys in ({**S3_KEYS, 'AWS_SECRET_ACCESS_KEY': 'hunter2'}, NO_KEYS):
+            answer = self.cluster.emsctl('model', 'add', self.name, url, env=keys)
+            if answer.code == 0:  # anonymous reads are allowed by this store
+                self.assertIs(keys, NO_KEYS)
+                self.cluster.emsctl('model', 'rm', self.name)
+                continue
+            self.expect_failed(answer, f'127.0.0.1:{self.s3_port}/models', 'HTTP 403')
+        for version, credentials, text in (('v2', 'wrong', 'HTTP 403'), ('v3', 'none', 'none')):
+            name = self.name.replace('v1', version)
+            self.cluster.add(name, url, '--credentials', credentials, env=S3_KEYS)
+            self.expect_failed(self.cluster.emsctl('model', 'prefetch', name, '--wait', '--within', 20), text)
+            self.assertEqual(self.cluster.check(name)['dram_bytes'], 0)
+            # The servers' keys are wrong; who loads has the right ones.
+            loaded = self.cluster.load(name, self.files, env=S3_KEYS)
+            self.assertIn(text, loaded.get('why_source', ''), loaded)
+            self.expect_failed(self.cluster.emsctl('model', 'load', name, '-', '--no-source', '--within', 20), text)
+
+    def test_a_token_that_servers_have_and_who_adds_has_not(self):
+        url = self.http(self.nginx_port, 'token')
+        keys = ('--credentials-file', self.cluster.credentials, '--credentials', 'token')
+        self.expect_failed(self.cluster.emsctl('model', 'add', self.name, url), 'HTTP 401', f':{self.nginx_port}/token')
+        self.cluster.add(self.name, url, *keys)
+        self.cluster.prefetch(self.name)
+        self.cluster.load(self.name, self.files)
+
+    def test_a_file_that_is_gone(self):
+        self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB')
+        os.remove(os.path.join(self.www, self.place, 'tokenizer.json'))
+        texts = ('HTTP 404', f'127.0.0.1:{self.nginx_port}/m/{self.place}/tokenizer.json')
+        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 20), *texts)
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 20), *texts)
+        write_files(os.path.join(self.www, self.place), {'tokenizer.json': b'x' * len(self.files['tokenizer.json'])})
+        # nginx makes its tags of size and time to the second.
+        os.utime(os.path.join(self.www, self.place, 'tokenizer.json'), (1, 1))
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 20), 'changed', 'tokenizer')
+
+    def test_500_for_some_time(self):
+        self.cluster.add(self.name, self.http(self.nginx_port, 'sick'), '--block', '256KiB')
+        sick = os.path.join(self.folder, 'sick')
+        write_files(self.folder, {'sick': b''})
+        job = self.cluster.call('model', 'prefetch', self.name, '--wait', '--json')
+        log = os.path.join(self.folder, 'access.log')
+
+        def refused():
+            with open(log, encoding='utf-8') as file:
+                return sum(' 500 ' in line and self.place in line for line in file) >= 3
+        wait_until(refused, 'request that is refused')
+        os.remove(sick)
+        answer = job.wait()
+        self.assertEqual(answer.code, 0, answer)
+        self.cluster.load(self.name, self.files)
+
+    def test_500_for_good(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        proxy.fault = lambda path, number: ('status', 500)
+        texts = ('HTTP 500', f'127.0.0.1:{proxy.port}/m/')
+        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 30), *texts)
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 20), *texts)
+        proxy.reset()
+        self.cluster.load(self.name, self.files)
+
+    def test_bodies_that_break_off(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        proxy.reset()
+        proxy.fault = lambda path, number: ('cut', 50_000) if number % 3 == 0 else None
+        self.cluster.prefetch(self.name)
+        self.cluster.load(self.name, self.files)
+        self.assertEqual(proxy.body_bytes, total(self.files), 'taken up where they broke off')
+
+    def test_a_source_that_stalls(self):
+        proxy = self.proxy(self.nginx_port)
+        url = self.http(proxy.port)
+        self.cluster.add(self.name, url, '--block', '256KiB')
+        proxy.reset()
+        proxy.fault = lambda path, number: ('stall',)
+        prefetch = ('model', 'prefetch', self.name, '--wait')
+        self.expect_failed(self.cluster.emsctl(*prefetch, '--within', 1), '0 B of', url, seconds=4)
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 1), url, seconds=4)
+        # Others do not wait for it, while its job is running and after.
+        for version, place in (('v2', 'm'), ('v3', 'sick')):
+            other = self.name.replace('v1', version)
+            self.cluster.add(other, self.http(self.nginx_port, place), '--block', '256KiB')
+            self.cluster.prefetch(other, '--within', 10)
+            self.cluster.load(other, self.files)
+            self.assertEqual(self.cluster.emsctl('model', 'cancel', self.name).code, 0)
+        # What stalled was given up at once: nobody waits for its end.
+        proxy.reset()
+        self.cluster.prefetch(self.name, '--within', 10)
+        self.cluster.load(self.name, self.files)
+
+    def test_small_objects_that_are_damaged_on_the_way(self):
+        # The tag of an object that was put whole is its MD5; read in one piece, it is compared.
+        files = {f'{i}.json': random_bytes(50_000 + i, i) for i in range(20)}
+        self.put(files)
+        proxy = self.proxy(self.s3_port)
+        self.cluster.add(self.name, self.s3_url(proxy.port), env=S3_KEYS)
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', number) if number % 3 == 0 else None
+        self.cluster.prefetch(self.name)
+        proxy.reset()
+        self.cluster.load(self.name, files)
+        self.assertEqual(proxy.body_bytes, 0)
+
+    def test_known_bytes_that_are_damaged_on_the_way(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        self.cluster.prefetch(self.name)
+        # The blocks are lost, what they were is known.
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'models').code, 0)
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'models').code, 0)
+        proxy.reset()
+        # Each range once.
+        proxy.fault = lambda path, number: ('flip', number) if proxy.gets.count(proxy.gets[number]) == 1 else None
+        self.cluster.load(self.name, self.files)
+        self.cluster.prefetch(self.name)
+        proxy.reset()
+        self.cluster.load(self.name, self.files)
+
+
+if __name__ == '__main__':
+    unittest.main()

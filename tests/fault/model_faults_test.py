@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Model caching while servers and the controller die, stop and come back in the middle of jobs and loads: everything
+ends well and in time, what is loaded is byte-identical, and the source is read little more than once. What is read is
+counted at the source."""
+import os
+import signal
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from model_testing import (  # noqa: E402
+    Cluster, Proxy, KiB, difference, nginx, safetensors, tensors_of, total, wait_until, write_files)
+
+BLOCK = 128 * KiB
+FILES = {'config.json': b'{}', 'model.safetensors': safetensors(tensors_of(64, 256 * KiB, 7))}
+LOADERS = 4
+
+
+class FaultTest(unittest.TestCase):
+    SERVER = {'models.pulls_max': 2}
+
+    def begin(self, servers=3, **server):
+        self.cluster = self.enterContext(Cluster(servers=servers, server={**self.SERVER, **server}))
+        www = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), 'www')
+        os.mkdir(www)
+        write_files(www, FILES)
+        self.proxy = self.enterContext(Proxy(self.enterContext(nginx(www))))
+        self.cluster.add('m@v1', f'http://127.0.0.1:{self.proxy.port}/m/', '--block', BLOCK)
+        self.proxy.reset()
+
+    def loaders(self):
+        folders = [tempfile.mkdtemp(dir=self.cluster.folder) for _ in range(LOADERS)]
+        return [(folder, self.cluster.call('model', 'load', 'm@v1', folder, '--verify', '--json', '--within', 50))
+                for folder in folders]
+
+    def expect_loaded(self, loaders):
+        for folder, call in loaders:
+            answer = call.wait(60)
+            self.assertEqual(answer.code, 0, answer)
+            self.assertEqual(difference(folder, FILES), [], answer)
+
+    def expect_read_about_once(self, times=1.1):
+        self.assertGreaterEqual(self.proxy.body_bytes, total(FILES))
+        self.assertLessEqual(self.proxy.body_bytes, times * total(FILES))
+
+    def in_the_middle(self, fault, at=0.15):
+        """A job and loaders begin; the source holds still while `fault` happens."""
+        self.proxy.hold_after(int(at * total(FILES)))
+        job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--json', '--within', 50)
+        loaders = self.loaders()
+        self.proxy.wait_until_held()
+        fault()
+        self.proxy.let_go()
+        answer = job.wait(60)
+        self.assertEqual(answer.code, 0, answer)
+        self.expect_loaded(loaders)
+        self.expect_read_about_once()
+        self.assertEqual(self.cluster.check('m@v1')['dram_bytes'], total(FILES))
+
+    def test_a_server_is_killed(self):
+        self.begin()
+        self.in_the_middle(lambda: self.cluster.kill('server-1'))
+
+    def test_a_server_is_killed_and_comes_back(self):
+        self.begin()
+
+        def fault():
+            self.cluster.kill('server-1')
+            self.cluster.start('server-1')
+        self.in_the_middle(fault)
+
+    def test_a_server_is_stopped_and_goes_on(self):
+        self.begin()
+
+        def fault():
+            self.cluster.kill('server-1', signal.SIGSTOP)
+            self.cluster.wait_for_servers(2)
+        self.in_the_middle(fault)
+        self.cluster.kill('server-1', signal.SIGCONT)
+        self.cluster.wait_for_servers(3)
+        self.cluster.load('m@v1', FILES)
+        self.expect_read_about_once(1.5)
+
+    def test_the_controller_is_killed_and_comes_back(self):
+        self.begin()
+
+        def fault():
+            self.cluster.kill('controller')
+            self.cluster.start('controller')
+        self.in_the_middle(fault)
+
+    def test_the_controller_is_away_while_versions_are_loaded(self):
+        self.begin()
+        self.proxy.hold_after(int(0.5 * total(FILES)))
+        loaders = self.loaders()
+        self.proxy.wait_until_held()
+        self.cluster.kill('controller')
+        self.proxy.let_go()
+        wait_until(lambda: self.proxy.body_bytes >= total(FILES), 'servers that go on by themselves')
+        self.cluster.start('controller')
+        self.expect_loaded(loaders)
+        self.expect_read_about_once()
+
+    def restart_with_an_ssd(self, how):
+        self.begin(servers=2, **{'ssd.capacity_bytes': '256MiB'})
+        self.proxy.hold_after(total(FILES) // 2)
+        job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--json', '--within', 50)
+        self.proxy.wait_until_held()
+        # What is not in flight is on the SSDs, and the controller knows of it.
+        in_flight = 2 * 2 * BLOCK
+        wait_until(lambda: self.stored() >= total(FILES) // 2 - in_flight, 'blocks on SSDs')
+        wait_until(lambda: self.known() * BLOCK >= total(FILES) // 2 - in_flight, 'blocks that are known')
+        self.cluster.kill('server-1', how)
+        self.cluster.processes['server-1'].wait()
+        self.cluster.start('server-1')
+        self.proxy.let_go()
+        answer = job.wait(60)
+        self.assertEqual(answer.code, 0, answer)
+        self.assertLessEqual(self.proxy.body_bytes, total(FILES) + in_flight)
+        self.cluster.load('m@v1', FILES)
+
+    def test_a_server_with_an_ssd_is_restarted(self):
+        self.restart_with_an_ssd(signal.SIGTERM)
+
+    def test_a_server_with_an_ssd_is_killed_and_comes_back(self):
+        self.restart_with_an_ssd(signal.SIGKILL)
+
+    def known(self):
+        return self.cluster.emsctl('model', 'show', 'm@v1', '--json').json['blocks_known']
+
+    def stored(self):
+        return sum(self.cluster.emsctl('server-stats', f'server-{i}').json['ssd']['value_bytes'] for i in range(2))
+
+    def test_a_job_is_cancelled_and_another_goes_on(self):
+        self.begin()
+        self.proxy.hold_after(total(FILES) // 2)
+        job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--within', 50)
+        self.proxy.wait_until_held()
+        self.assertEqual(self.cluster.emsctl('model', 'cancel', 'm@v1').code, 0)
+        self.proxy.let_go()
+        answer = job.wait()
+        self.assertEqual(answer.code, 1, answer)
+        self.assertIn('cancelled', answer.err)
+        self.assertLess(self.proxy.body_bytes, 0.8 * total(FILES))
+        self.cluster.load('m@v1', FILES)
+        self.expect_read_about_once()
+
+    def test_a_version_is_removed_while_it_is_loaded(self):
+        self.begin()
+        self.proxy.hold_after(total(FILES) // 2)
+        loaders = self.loaders()
+        self.proxy.wait_until_held()
+        self.assertEqual(self.cluster.emsctl('model', 'rm', 'm@v1').code, 0)
+        self.proxy.let_go()
+        for folder, call in loaders:
+            answer = call.wait(60)
+            self.assertEqual(answer.code, 0, answer)
+            self.assertIn('removed', answer.json['why_source'])
+            self.assertEqual(difference(folder, FILES), [])
+        self.assertEqual(self.cluster.emsctl('model', 'show', 'm@v1').code, 1)
+
+
+if __name__ == '__main__':
+    unittest.main()
