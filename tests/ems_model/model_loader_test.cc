@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "common/thread_pool.h"
 #include "ems_model/host_target.h"
 #include "ems_model/tensor_stream.h"
 #include "tests/ems_model/fake_pool.h"
@@ -425,6 +426,42 @@ TEST(ModelLoaderTest, ARankReadsOnlyTheRangesThatItWants) {
   EXPECT_TRUE(got == whole.substr(3 * share, share));
   EXPECT_LT(stats->dram_bytes, share + 64 * kKiB) << "and the header";
   EXPECT_GT(model.pool.ranges_read, 0);
+}
+
+TEST(ModelLoaderTest, ALoadThatIsStoppedEndsLongBeforeItsDeadline) {
+  FakeModel model(SmallModel());  // nothing of it is in the pool
+  HostTarget target;
+  LoadOptions options;
+  options.fallback_to_source = false;
+  options.stop = std::make_shared<StopFlag>();
+  options.on_progress = [&](const LoadProgress&) { options.stop->Set(); };
+  const TimePoint begin = Clock::System().Now();
+  EXPECT_EQ(model.Load(&target, options).status().code(), StatusCode::kCancelled);
+  EXPECT_LT(Clock::System().Now() - begin, std::chrono::seconds(10));
+}
+
+TEST(ModelLoaderTest, ASecondLoadReadsNoHeadersAgain) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  ModelLoader loader(model.Parts(), {});
+  std::vector<std::string> names;
+  const auto load = [&](std::string_view wanted) {
+    TensorStream::Options options;
+    options.choose = [wanted](std::string_view, const TensorInfo& tensor) {
+      return tensor.name == wanted ? std::optional(SliceSpec{}) : std::nullopt;
+    };
+    TensorStream target(options, [&](const LoadedTensor& tensor) {
+      names.push_back(tensor.info->name);
+      return OkStatus();
+    });
+    return loader.Load(&target, Deadline::After(std::chrono::seconds(20)));
+  };
+  const Result<LoadStats> first = load("c");
+  ASSERT_TRUE(first.ok()) << first.status();
+  const Result<LoadStats> second = load("c");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(names, (std::vector<std::string>{"c", "c"}));
+  EXPECT_LT(second->dram_bytes, first->dram_bytes);
 }
 
 }  // namespace

@@ -153,5 +153,29 @@ TEST(TensorSliceTest, SlicesOfRandomTensorsAreThoseOfANaiveIndexWalkAndMakeUpThe
   }
 }
 
+TEST(TensorSliceTest, ARangeOfAnAxisLiesAtEqualDistances) {
+  TensorInfo tensor{
+      .name = "t", .dtype = DType::kF16, .shape = {4, 10, 3}, .offset = 0, .bytes = 240};
+  auto slice = SliceTensor(tensor, {.axis = 1, .range = AxisRange{2, 7}});
+  ASSERT_TRUE(slice.ok()) << slice.status();
+  EXPECT_EQ(slice->shape, (std::vector<uint64_t>{4, 5, 3}));
+  EXPECT_EQ(slice->bytes, 120u);
+  ASSERT_EQ(slice->ranges, 4u);
+  EXPECT_EQ(slice->Range(1), (SliceRange{.offset = 72, .bytes = 30, .destination = 30}));
+  slice = SliceTensor(tensor, {.axis = 1, .range = AxisRange{0, 10}});
+  ASSERT_TRUE(slice.ok());
+  EXPECT_EQ(slice->ranges, 1u);  // all of it
+  slice = SliceTensor(tensor, {.axis = 0, .range = AxisRange{3, 3}});
+  ASSERT_TRUE(slice.ok());
+  EXPECT_EQ(slice->bytes, 0u);
+  for (const AxisRange wrong : {AxisRange{0, 11}, AxisRange{5, 4}}) {
+    EXPECT_EQ(SliceTensor(tensor, {.axis = 1, .range = wrong}).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+  tensor = {.name = "q", .dtype = DType::kQ8_0, .shape = {2, 64}, .offset = 0, .bytes = 136};
+  EXPECT_TRUE(SliceTensor(tensor, {.axis = 1, .range = AxisRange{32, 64}}).ok());
+  EXPECT_FALSE(SliceTensor(tensor, {.axis = 1, .range = AxisRange{16, 48}}).ok());
+}
+
 }  // namespace
 }  // namespace ems::model

@@ -1,9 +1,8 @@
-"""Files of models, made with numpy and json alone, for tests."""
+"""Files of models, made with the standard library alone, for tests."""
 import json
 import os
+import random
 import struct
-
-import numpy
 
 GGUF_TYPES = {'F32': 0, 'F16': 1, 'Q8_0': 8, 'I8': 24, 'I32': 26, 'BF16': 30}
 
@@ -50,4 +49,4 @@ def read(*path):
 
 
 def random_bytes(count, seed):
-    return numpy.random.default_rng(seed).integers(0, 256, count, numpy.uint8).tobytes()
+    return random.Random(seed).randbytes(count)
