@@ -122,6 +122,7 @@ struct ModelLoader::Run {
   Guarded<Result<WeightSource*>> source{std::in_place, nullptr};
 
   JobInfo job;           // as last heard of
+  uint64_t ended = 0;    // number of the job whose end has been heard of
   uint64_t joined = 0;   // number of the job that this load waits for
   uint64_t jobs = 0;     // begun or joined
   uint64_t counted = 0;  // number of the last one that has ended
@@ -232,8 +233,12 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
         counted = job.number;
         brought += job.source_bytes;
       }
-      // What came in before its end has been asked for again by then; the rest takes another job.
-      if (state.waiting() == 0 || Clock::System().Now() < next_start) return;
+      // What came in before its end is there now; the rest takes another job.
+      if (job.number > ended) {
+        ended = job.number;
+        return queue.AskAgain();
+      }
+      if (state.waiting() == 0 || Clock::System().Now() < next_start || !queue.AskedAgain()) return;
       if (options.fallback_to_source && 2 * brought >= loader->parts_.manifest->bytes()) {
         return GoDirect(Error(StatusCode::kResourceExhausted,
                               "{} has read {} from the source, and {} blocks are not there any "

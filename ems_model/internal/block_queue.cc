@@ -58,6 +58,7 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
       return false;
     bytes += more;
     queues->blocks[index].phase = Phase::kBusy;
+    queues->blocks[index].round = queues->round;
     task.blocks.push_back(index);
     return true;
   };
@@ -107,6 +108,23 @@ void BlockQueue::Missed(uint32_t index, const Status& why) {
   queues->missed = true;
   work_.notify_all();
   news_.notify_all();
+}
+
+void BlockQueue::AskAgain() {
+  auto queues = queues_.Lock();
+  ++queues->round;
+  std::multimap<TimePoint, uint32_t> now;
+  for (const auto& [when, block] : queues->missing) now.emplace(TimePoint{}, block);
+  queues->missing = std::move(now);
+  work_.notify_all();
+}
+
+bool BlockQueue::AskedAgain() {
+  auto queues = queues_.Lock();
+  return std::ranges::none_of(queues->blocks, [&](const Block& block) {
+    return (block.phase == Phase::kMissing || block.phase == Phase::kBusy) &&
+           block.round < queues->round;
+  });
 }
 
 void BlockQueue::MakeDirect(uint32_t index) {

@@ -54,6 +54,10 @@ class BlockQueue final {
   void Done(uint32_t block, bool from_pool);
   // The pool did not have it, or not just now (`why`): it is asked again after 5 to 100 ms.
   void Missed(uint32_t block, const Status& why);
+  // Blocks that the pool did not have are asked for again at once; AskedAgain is true when it has
+  // been asked for each of them since.
+  void AskAgain();
+  bool AskedAgain();
   // The pool will not have it.
   void MakeDirect(uint32_t block);
   // Blocks that wait are to be read from the source.
@@ -75,12 +79,14 @@ class BlockQueue final {
     Phase phase = Phase::kUnwanted;
     bool known = false;
     uint8_t misses = 0;
+    uint32_t round = 0;  // in which it was last asked for
   };
   struct Queues {
     std::vector<Block> blocks;
     std::deque<uint32_t> ready, direct;
     std::multimap<TimePoint, uint32_t> missing;  // by when to ask again
     State state;
+    uint32_t round = 0;   // grows with each AskAgain
     bool missed = false;  // since the last WaitForNews
     size_t readers = 0;   // that are reading
     TimePoint idle_since = Clock::System().Now();

@@ -65,6 +65,28 @@ TEST(BlockQueueTest, WhatMissedIsAskedForAgainLaterAndLater) {
   EXPECT_EQ(queue.WaitForNews(seconds(10)).missing, 1U);
 }
 
+TEST(BlockQueueTest, WhatIsAskedForAgainIsKnownWhenItHasBeen) {
+  const Manifest manifest = MakeBlocks(2, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.Learn(AllOf(manifest));
+  ASSERT_EQ(queue.Take(1000).blocks.size(), 2U);
+  for (int i = 0; i < 10; ++i) {  // from now on it would wait for long
+    queue.Missed(0, Miss());
+    if (i < 9) {
+      ASSERT_EQ(queue.Take(100).blocks, (std::vector<uint32_t>{0}));
+    }
+  }
+  EXPECT_TRUE(queue.AskedAgain()) << "nobody wants it to be";
+  queue.AskAgain();
+  EXPECT_FALSE(queue.AskedAgain());
+  EXPECT_EQ(queue.Take(100).blocks, (std::vector<uint32_t>{0})) << "at once";
+  EXPECT_FALSE(queue.AskedAgain()) << "the other one was being read before";
+  queue.Done(1, true);
+  EXPECT_TRUE(queue.AskedAgain());
+  queue.Missed(0, Miss());
+  EXPECT_TRUE(queue.AskedAgain());
+}
+
 TEST(BlockQueueTest, WaitingBlocksCanGoTheOtherWay) {
   const Manifest manifest = MakeBlocks(4, 100);
   BlockQueue queue(manifest, AllOf(manifest));
