@@ -68,7 +68,7 @@ class CheckLayersTest(unittest.TestCase):
     def test_each_library_has_one_door(self):
         for header, door in {'spdlog/spdlog.h': 'common/logging.cc', 'xxhash.h': 'common/hash.cc',
                              'prometheus/registry.h': 'common/metrics.cc', 'yaml-cpp/yaml.h': 'common/config.cc',
-                             'rocksdb/db.h': 'mp_controller/controller_store.cc', 'asio.hpp': 'fabric/tcp.cc',
+                             'rocksdb/db.h': 'mp_controller/durable_rows.cc', 'asio.hpp': 'fabric/tcp.cc',
                              'asio/ip/tcp.hpp': 'fabric/tcp.cc', 'grpcpp/grpcpp.h': 'mp_controller/controller_service.cc',
                              'proto/controller.grpc.pb.h': 'mp_controller/view/controller_client.cc',
                              'CLI/CLI.hpp': 'mp_server/main.cc', 'httplib.h': 'fabric/http_endpoint.cc',

@@ -16,6 +16,7 @@
 namespace ems::capi {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -133,7 +134,9 @@ TEST_F(LayerApiTest, AWaitEndsBeforeTheLoadAndTheLoadInItsTime) {
   EXPECT_EQ(ems_layer_load_wait(load_, 1, kWaitMs, &leading_, missing_.data()), EMS_NOT_FOUND);
   EXPECT_EQ(leading_, 0u);
   EXPECT_THAT(missing_, Each(1));
-  EXPECT_EQ(ems_layer_load_result(load_, codes_.data(), &leading_), EMS_DEADLINE_EXCEEDED);
+  // Late, or, for a server that did not even answer a greeting, gone.
+  EXPECT_THAT(ems_layer_load_result(load_, codes_.data(), &leading_),
+              AnyOf(EMS_DEADLINE_EXCEEDED, EMS_UNAVAILABLE));
   for (int i = 0; i < cluster_->server_count(); ++i) cluster_->server(i).Signal(SIGCONT);
   ems_kv_unregister(kv);
   ems_context_destroy(context);
