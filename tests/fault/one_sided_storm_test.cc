@@ -28,7 +28,7 @@ constexpr uint64_t kKeys = 10 * kPoolBytes / (kValueBytesMax / 2);
 
 int StormSeconds() {
   const char* wanted = std::getenv("EMS_STORM_SECONDS");  // NOLINT(concurrency-mt-unsafe)
-  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 30;
+  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 15;
 }
 
 void Pause(Duration time) {
