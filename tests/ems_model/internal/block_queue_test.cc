@@ -135,6 +135,7 @@ TEST(BlockQueueTest, ManyReadersDoEachBlockOnce) {
   std::vector<std::atomic<int>> done(2000);
   {
     std::vector<Thread> readers;
+    readers.reserve(8);
     for (int r = 0; r < 4; ++r) {
       readers.emplace_back("reader", [&, r] {
         for (int round = 0;; ++round) {
