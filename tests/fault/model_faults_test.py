@@ -44,8 +44,8 @@ class FaultTest(unittest.TestCase):
         self.assertGreaterEqual(self.proxy.body_bytes, total(FILES))
         self.assertLessEqual(self.proxy.body_bytes, times * total(FILES))
 
-    def in_the_middle(self, fault, at=0.15):
-        """A job and loaders begin; the source holds still while `fault` happens."""
+    def in_the_middle(self, fault, at=0.1):
+        """A job and loaders begin; the source holds still while `fault` happens: early, as what a dead server had is read again."""
         self.proxy.hold_after(int(at * total(FILES)))
         job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--json', '--within', 50)
         loaders = self.loaders()
