@@ -17,8 +17,9 @@ from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
 from ems.facade import Ems, EmsConfig
 from ems.layer_load import LayerLoad, LayerReady, LoadResult
-from ems.models import (LoadedTensor, LoadStats, ModelCache, ModelCheck, ModelInfo, ModelTensors, PrefetchJob, PrefetchProgress,
-                        TensorLoad, TensorSlice)
+from ems.model_reads import ModelTensors, TensorLoad, TensorSlice
+from ems.model_records import LoadedTensor, LoadStats, ModelCheck, ModelInfo, PrefetchJob, PrefetchProgress
+from ems.models import ModelCache
 
 __version__ = _ems.version
 __all__ = [

@@ -1,22 +1,11 @@
 """ems.Client: put and get in one hop to the server that owns the key."""
-import asyncio
-import concurrent.futures
 import os
-import threading
-import weakref
 
 from ems import _ems, process
+from ems.connection import Connection, default_controller
 from ems.errors import Error
 
-DEFAULT_CONTROLLER = '127.0.0.1:7400'
 DEFAULT_NAMESPACE = 'default'
-
-_open = weakref.WeakSet()  # what a child of fork() must let go of without ending it
-
-
-def default_controller():
-    """EMS_CONTROLLER, else 127.0.0.1:7400."""
-    return os.environ.get('EMS_CONTROLLER') or DEFAULT_CONTROLLER
 
 
 def default_namespace():
@@ -60,7 +49,7 @@ class ObjectView:
         self.release()
 
 
-class Client:
+class Client(Connection):
     """A connection to the pool. Thread-safe. Times are in seconds; a timeout of None is the client's default.
 
     Values are bytes, bytearray, memoryview, numpy arrays, torch CPU tensors, or lists of them (joined). Keys are str
@@ -71,15 +60,12 @@ class Client:
                  start_timeout=5.0, connections_per_server=8, async_threads=2, staging_bytes=256 << 20, shm_token='',
                  executor_threads=4):
         process.connecting()
-        self._native = _ems.Client(
+        native = _ems.Client(
             controller=controller or default_controller(), namespace=namespace or default_namespace(),
             transport=transport, timeout=timeout, connect_timeout=connect_timeout, start_timeout=start_timeout,
             connections_per_server=connections_per_server, async_threads=async_threads, staging_bytes=staging_bytes,
             shm_token=shm_token)
-        self._executor = None
-        self._executor_threads = executor_threads
-        self._lock = threading.Lock()
-        _open.add(self)
+        super().__init__(native, executor_threads, 'ems-py')
 
     # --- One key
 
@@ -173,22 +159,6 @@ class Client:
     async def amulti_exists(self, keys, **options):
         return await self._run(self.multi_exists, keys, **options)
 
-    def _start(self, call, *args, **options):
-        with self._lock:
-            if self._executor is None:
-                self._executor = concurrent.futures.ThreadPoolExecutor(self._executor_threads, 'ems-py')
-            return self._executor.submit(call, *args, **options)
-
-    async def _run(self, call, *args, **options):
-        job = self._start(call, *args, **options)
-        waiter = asyncio.wrap_future(job)
-        try:
-            return await asyncio.shield(waiter)
-        except asyncio.CancelledError:
-            if not job.cancel():
-                await _outlast(waiter)
-            raise
-
     # --- The rest
 
     def allocate(self, size):
@@ -198,48 +168,3 @@ class Client:
     def stats(self):
         """Counts since connecting, as a dict."""
         return self._native.stats()
-
-    @property
-    def closed(self):
-        return self._native.closed
-
-    def close(self):
-        """Lets calls that run finish, then disconnects. Later calls raise Unavailable."""
-        with self._lock:
-            executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=True)
-        self._native.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self.close()
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, kind, error, trace):
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
-
-
-async def _outlast(waiter):
-    """Until the call is over, however often whoever waits for it is cancelled."""
-    while not waiter.done():
-        try:
-            await asyncio.wait([waiter])
-        except asyncio.CancelledError:
-            pass  # the first one is passed on when it is safe
-    if not waiter.cancelled():
-        waiter.exception()  # nobody else will ask
-
-
-def _abandon_all():
-    for client in list(_open):
-        client._native.abandon()
-        client._executor = None
-        client._lock = threading.Lock()  # the parent's may be taken, for ever
-
-
-process.at_fork_in_child(_abandon_all)

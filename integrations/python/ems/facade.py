@@ -8,7 +8,8 @@ from ems import _ems, process
 from ems.cc_types import CcConfig, CcKvOption
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
-from ems.client import default_controller, default_namespace
+from ems.client import default_namespace
+from ems.connection import default_controller
 from ems.common.exception import EmsErrorCode, EmsException, invalid, of_status
 from ems.context_caching import ContextCaching
 from ems.errors import Error
