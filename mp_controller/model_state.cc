@@ -149,8 +149,11 @@ Status ModelState::TakeRow(std::string_view key, std::string_view value) {
     }
     model.job.began = model.job.ended = parts_.clock->Now();
   } else if (key.starts_with(kDigestPrefix)) {
-    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseHex(key.substr(kDigestPrefix.size(), 8)));
-    EMS_ASSIGN_OR_RETURN(const uint32_t first, ParseHex(key.substr(kDigestPrefix.size() + 9)));
+    key.remove_prefix(kDigestPrefix.size());
+    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseHex(key.substr(0, 8)));
+    // A key that is too short has no number here, which ParseHex says.
+    EMS_ASSIGN_OR_RETURN(const uint32_t first,
+                         ParseHex(key.substr(std::min<size_t>(9, key.size()))));
     at(id).digest_rows.push_back(first);
     for (; value.size() >= kDigestRowBytes; value.remove_prefix(kDigestRowBytes)) {
       uint32_t block = 0;

@@ -80,8 +80,8 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
   }
 }
 
-Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task,
-                                              model::WeightSource* source, MutableBytes buffer) {
+Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const OpenSource& open,
+                                              std::vector<std::byte>* buffer) {
   Pulled pulled;
   const model::ManifestBlock& block = task.manifest->blocks[task.block];
   if (ownership_->CheckRead(task.slot, ViewVersion()) != Verdict::kYes) {
@@ -95,7 +95,9 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task,
     if (found) return pulled;
   }
   const model::ManifestFile& file = task.manifest->files[block.file];
-  const MutableBytes bytes = buffer.first(block.bytes);
+  EMS_ASSIGN_OR_RETURN(const auto source, open());
+  if (buffer->size() < block.bytes) buffer->resize(block.bytes);
+  const MutableBytes bytes = MutableBytes(*buffer).first(block.bytes);
   const Deadline deadline = Deadline::After(kReadPatience);
   Sha256 sha256;
   // Bytes that are not those read before are read twice: they may have been damaged on the way.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/status.h"
@@ -26,15 +27,18 @@ class BlockPuller final {
     ModelPull::Outcome outcome;
   };
 
+  using OpenSource = std::function<Result<std::shared_ptr<model::WeightSource>>()>;
+
   // All must outlive it. `stop` ends waits.
   BlockPuller(TieredStore* store, const Ownership* ownership, StopFlag* stop)
       : store_(store), ownership_(ownership), stop_(stop) {}
 
-  // `buffer` has room for the block. Errors: those of `source`    kFailedPrecondition  the source
-  // has changed    kResourceExhausted  no room within 10 s: quota, or a pool full of what is pinned
-  // or in use    kCancelled  stopping
-  Result<Pulled> Pull(const ModelPull::Task& task, model::WeightSource* source,
-                      MutableBytes buffer);
+  // `open` and `buffer`, which grows to the block's size, are used only if the bytes are not here
+  // yet. Errors: those of `open` and of the source    kFailedPrecondition  the source has changed
+  // kResourceExhausted  no room within 10 s: quota, or a pool full of what is pinned or in use
+  // kCancelled  stopping
+  Result<Pulled> Pull(const ModelPull::Task& task, const OpenSource& open,
+                      std::vector<std::byte>* buffer);
 
  private:
   // From DRAM or SSD; false: it is in neither.

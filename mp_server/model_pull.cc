@@ -109,7 +109,7 @@ std::optional<ModelPull::Task> ModelPull::Next() {
               .origin = origin_};
 }
 
-void ModelPull::Done(const Task& task, Outcome outcome) {
+ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   const uint32_t block = task.block;
   const uint64_t bytes = manifest_->blocks[block].bytes;
   news_ = true;
@@ -121,15 +121,16 @@ void ModelPull::Done(const Task& task, Outcome outcome) {
   promoted_bytes_ += outcome.promoted_bytes;
   if (outcome.shared) shared_bytes_ += bytes;
   // A worker of a pull that was given up and begun anew meanwhile.
-  if (states_[block] != State::kBusy) return;
+  if (states_[block] != State::kBusy) return std::move(outcome.pin);
   if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin)) {
     GiveBack(task);
-    return;
+    return std::move(outcome.pin);
   }
-  if (pinned_) pins_[block] = std::move(outcome.pin);
+  if (pinned_) std::swap(pins_[block], outcome.pin);
   states_[block] = State::kDone;
   ++done_;
   done_bytes_ += bytes;
+  return std::move(outcome.pin);
 }
 
 void ModelPull::GiveBack(const Task& task) {

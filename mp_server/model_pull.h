@@ -51,22 +51,18 @@ class ModelPull final {
 
   ModelPull(uint32_t id, std::shared_ptr<const model::Manifest> manifest);
 
-  uint32_t id() const { return id_; }
-  uint64_t job() const { return job_; }
   // Who is asked for its bytes: host and port; empty: this machine's folders.
   const std::string& origin() const { return origin_; }
   bool running() const { return running_; }
   bool pinned() const { return pinned_; }
   uint32_t priority() const { return priority_; }
   const std::shared_ptr<const model::Manifest>& manifest() const { return manifest_; }
-  uint32_t digests_known() const { return digests_known_; }  // by the controller, as heard here
 
   // What the controller's list says. A new job begins anew. The pins that are over, if it is not
   // pinned any more, are for the caller to drop, without a lock.
   std::vector<ObjectPin> Follow(const v1::ModelStatus& status);
   // A digest that the controller knows.
   void Learn(uint32_t block, const model::BlockDigest& digest);
-  void SetDigestsKnown(uint32_t known) { digests_known_ = known; }
   // Which blocks are this server's under `view`. Returns pins of blocks that are not any more.
   std::vector<ObjectPin> SetOwned(ViewVersion view, NamespaceRef ns,
                                   const std::bitset<kSlotCount>& owned);
@@ -76,7 +72,8 @@ class ModelPull final {
   // has failed.
   std::optional<Task> Next();
   // A worker is done with a task of Next. A task of a job that is over counts for what was learned.
-  void Done(const Task& task, Outcome outcome);
+  // Returns a pin that is not needed (any more), for the caller to drop, without a lock.
+  ObjectPin Done(const Task& task, Outcome outcome);
   // The block is not here now: the view has changed, or is about to. It is to be done again.
   void GiveBack(const Task& task);
   // It cannot be had: ends the job. What is pinned is tried again after Retry.
@@ -110,11 +107,10 @@ class ModelPull final {
   NamespaceRef ns_;
   std::vector<State> states_;                               // by block
   std::vector<std::optional<model::BlockDigest>> digests_;  // by block
-  uint32_t digests_known_ = 0;
-  std::vector<uint32_t> owned_;  // blocks of this server, in order
-  size_t next_ = 0;              // of owned_, where to look for more to do
-  size_t done_ = 0;              // of owned_
-  uint64_t done_bytes_ = 0;      // of owned_
+  std::vector<uint32_t> owned_;                             // blocks of this server, in order
+  size_t next_ = 0;          // of owned_, where to look for more to do
+  size_t done_ = 0;          // of owned_
+  uint64_t done_bytes_ = 0;  // of owned_
   uint64_t source_bytes_ = 0, promoted_bytes_ = 0, shared_bytes_ = 0;
   std::map<uint32_t, ObjectPin> pins_;  // by block
   std::vector<uint32_t> learned_;       // blocks whose digest is news

@@ -410,10 +410,8 @@ void ModelPuller::Impl::WorkLoop() {
 
 Result<BlockPuller::Pulled> ModelPuller::Impl::Run(const ModelPull::Task& task,
                                                    std::vector<std::byte>* buffer) {
-  EMS_ASSIGN_OR_RETURN(const auto source, SourceOf(task.manifest->source));
-  const uint64_t bytes = task.manifest->blocks[task.block].bytes;
-  if (buffer->size() < bytes) buffer->resize(bytes);
-  return puller.Pull(task, source.get(), *buffer);
+  return puller.Pull(
+      task, [this, &task] { return SourceOf(task.manifest->source); }, buffer);
 }
 
 void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled) {
@@ -443,8 +441,7 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
       pull->second->GiveBack(task);
       later = true;
     } else {
-      if (!pull->second->pinned()) unused = std::exchange(pulled->outcome.pin, ObjectPin());
-      pull->second->Done(task, std::move(pulled->outcome));
+      unused = pull->second->Done(task, std::move(pulled->outcome));
     }
     locked->report_due = true;
   }

@@ -99,7 +99,13 @@ class BlockPullerTest : public ::testing::Test {
     store_->SetOwnedSlots(version,
                           ownership_.Install(**DhtView::Make(version, nodes, slots, false)));
   }
-  Result<BlockPuller::Pulled> Pull() { return puller_->Pull(task_, &source_, buffer_); }
+  Result<BlockPuller::Pulled> Pull() {
+    const auto open = [this]() -> Result<std::shared_ptr<model::WeightSource>> {
+      ++opened_;
+      return std::shared_ptr<model::WeightSource>(std::shared_ptr<void>(), &source_);
+    };
+    return puller_->Pull(task_, open, &buffer_);
+  }
   std::string Key() const {
     Sha256 sha256;
     return model::BlockKey(sha256.Digest(AsBytes(source_.content)));
@@ -120,7 +126,8 @@ class BlockPullerTest : public ::testing::Test {
   StopFlag stop_;
   std::optional<BlockPuller> puller_;
   OneFile source_;
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(kBytes);
+  int opened_ = 0;
+  std::vector<std::byte> buffer_;
 };
 
 TEST_F(BlockPullerTest, ComesFromTheSourceOnceThenFromDram) {
@@ -135,6 +142,7 @@ TEST_F(BlockPullerTest, ComesFromTheSourceOnceThenFromDram) {
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(second->outcome.source_bytes, 0U);
   EXPECT_EQ(source_.reads, 1);
+  EXPECT_EQ(opened_, 1) << "what is here needs no source";
 }
 
 TEST_F(BlockPullerTest, EqualBytesOfAnotherVersionAreReadAndNotStoredAgain) {
