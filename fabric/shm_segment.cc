@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "fabric/internal/huge_mapping.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -38,16 +39,6 @@ uint64_t AvailableBytes() {
     std::getline(meminfo, unit);
   }
   return uint64_t{1} << 63;
-}
-
-// Whether MADV_HUGEPAGE on shared memory does anything here.
-bool TransparentHugePagesOffered() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-  std::string line;
-  std::getline(file, line);
-  return line.find("[advise]") != std::string::npos || line.find("[always]") != std::string::npos ||
-         line.find("[within_size]") != std::string::npos ||
-         line.find("[force]") != std::string::npos;
 }
 
 Status NoMemory(uint64_t bytes, PageKind kind, int error) {
@@ -86,7 +77,7 @@ Result<ShmSegment> ShmSegment::Create(uint64_t bytes, HugePages huge_pages) {
   if (huge_pages != HugePages::kOff) {
     Result<ShmSegment> huge = CreateWith(rounded, PageKind::kHugetlb);
     if (huge.ok() || huge_pages == HugePages::kRequire) return huge;
-    if (TransparentHugePagesOffered()) return CreateWith(rounded, PageKind::kTransparent);
+    return CreateWith(rounded, PageKind::kTransparent);
   }
   return CreateWith(rounded, PageKind::kSmall);
 }
@@ -212,12 +203,14 @@ Status ShmSegment::Reserve(uint64_t bytes, PageKind kind) {
                  ErrnoText(errno));
   if (kind == PageKind::kHugetlb && fallocate(fd_, 0, 0, length) != 0)
     return NoMemory(bytes, kind, errno);
-  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  void* map = internal::MapShared(fd_, bytes, PROT_READ | PROT_WRITE);
   if (map == MAP_FAILED) return NoMemory(bytes, kind, errno);
   data_ = static_cast<std::byte*>(map);
   size_ = bytes;
   page_kind_ = kind;
-  if (kind == PageKind::kTransparent) madvise(map, bytes, MADV_HUGEPAGE);  // advice: may be refused
+  // Memory in pieces, or a limit of the control group: what is not huge is small.
+  if (kind == PageKind::kTransparent && !internal::MakeHuge(map, bytes))
+    page_kind_ = PageKind::kSmall;
   if (madvise(map, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINVAL) {  // before Linux 5.14: touch by hand, after fallocate has made the pages
       if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/copy.h"
+#include "fabric/internal/huge_mapping.h"
 #include "fabric/shm_segment.h"
 
 #ifndef MADV_POPULATE_READ
@@ -58,7 +59,7 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(const char* name, uin
       ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return NoMemory(bytes, "sizing shared memory", errno);
   }
-  void* map = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* map = internal::MapShared(fd.get(), bytes, PROT_READ | PROT_WRITE);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
   std::unique_ptr<SharedMemory> memory(
       new SharedMemory(std::move(fd), {static_cast<std::byte*>(map), bytes}));
@@ -81,8 +82,21 @@ Result<MemoryGrant> SharedMemory::Grant() const {
   return MemoryGrant{.fd = std::move(copy), .bytes = bytes_.size()};
 }
 
+SharedMemory::SharedMemory(Fd fd, MutableBytes bytes)
+    : fd_(std::move(fd)), bytes_(bytes), huge_asked_(bytes.size() / kHugePageBytes) {}
+
+// Asked for once a unit: the kernel's answer is slow, whatever it is.
+void SharedMemory::MakeHuge(uint64_t offset, uint64_t bytes) const {
+  const uint64_t end = (offset + bytes) / kHugePageBytes;
+  for (uint64_t unit = (offset + kHugePageBytes - 1) / kHugePageBytes; unit < end; ++unit) {
+    if (huge_asked_[unit].exchange(true, std::memory_order_relaxed)) continue;
+    (void)internal::MakeHuge(bytes_.data() + unit * kHugePageBytes, kHugePageBytes);
+  }
+}
+
 Status SharedMemory::Populate(uint64_t offset, uint64_t bytes) const {
   EMS_CHECK(offset <= bytes_.size() && bytes <= bytes_.size() - offset);
+  MakeHuge(offset, bytes);
   std::byte* const at = bytes_.data() + offset / kPageBytes * kPageBytes;
   const uint64_t length = bytes + offset % kPageBytes;
   if (::madvise(at, length, MADV_POPULATE_WRITE) == 0) return OkStatus();
@@ -97,7 +111,7 @@ Status SharedMemory::Populate(uint64_t offset, uint64_t bytes) const {
 Result<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Fd& fd, uint64_t bytes) {
   EMS_RETURN_IF_ERROR(CheckDescriptor(fd, bytes, true));
   if (bytes == 0) return Error(StatusCode::kInvalidArgument, "shared memory of 0 bytes");
-  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  void* map = internal::MapShared(fd.get(), bytes, PROT_READ);
   if (map == MAP_FAILED) return NoMemory(bytes, "mapping shared memory", errno);
   (void)::madvise(map, bytes, MADV_POPULATE_READ);  // older kernels fault as they go
   // A client's core dump is not the place for the pool.

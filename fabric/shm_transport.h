@@ -4,9 +4,11 @@
 //
 // A descriptor from a peer is checked before it is mapped (a file that can shrink would make a read
 // a SIGBUS), and mapped read-only. Bound: the bytes that its grant states.
+#include <atomic>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fabric/transport.h"
 
@@ -26,13 +28,17 @@ class SharedMemory final : public LocalMemory {
   MutableBytes bytes() const override { return bytes_; }
   Result<MemoryGrant> Grant() const override;
   int fd() const { return fd_.get(); }
-  // Makes the pages of a part of it now. Errors: kResourceExhausted  the machine has no such memory
+  // Makes the pages of a part of it now, huge ones where it covers 2 MiB and the kernel gives them.
+  // Errors: kResourceExhausted  the machine has no such memory
   Status Populate(uint64_t offset, uint64_t bytes) const;
 
  private:
-  SharedMemory(Fd fd, MutableBytes bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  SharedMemory(Fd fd, MutableBytes bytes);
+  void MakeHuge(uint64_t offset, uint64_t bytes) const;
+
   Fd fd_;
   MutableBytes bytes_;
+  mutable std::vector<std::atomic<bool>> huge_asked_;  // by 2 MiB
 };
 
 // A peer's memfd, mapped read-only. Threading: thread-safe, but for Blank (one thread).

@@ -266,7 +266,7 @@ void SegmentPool::Make(uint64_t bytes) {
     auto state = state_.Lock();
     state->page_kind = made->page_kind();
     fell_back = options_.huge_pages == HugePages::kTry &&
-                made->page_kind() != fabric::PageKind::kHugetlb &&
+                made->page_kind() == fabric::PageKind::kSmall &&
                 !std::exchange(state->fell_back, true);
     auto segment = std::make_unique<Segment>();
     segment->id = state->next_id++;
@@ -280,8 +280,8 @@ void SegmentPool::Make(uint64_t bytes) {
   changed_.notify_all();
   if (fell_back) {
     EMS_LOG(kWarn, "mp_server",
-            "huge pages are not reserved, the pool runs on smaller ones; to reserve them: sysctl "
-            "-w vm.nr_hugepages={}",
+            "huge pages are neither reserved nor to be had on request, the pool runs on smaller "
+            "ones; to reserve them: sysctl -w vm.nr_hugepages={}",
             (options_.bytes + fabric::kHugePageBytes - 1) / fabric::kHugePageBytes);
   }
 }

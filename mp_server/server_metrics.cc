@@ -33,7 +33,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
                                         "DRAM that was called back and clients still map");
   huge_page_fallback_ =
       registry->AddGauge("ems_server_huge_page_fallback",
-                         "1 when hugetlb pages were asked for and smaller ones are used");
+                         "1 when huge pages were asked for and smaller ones are used");
   pool_refused_ =
       registry->AddGauge("ems_server_pool_refused", "Times the machine did not give memory");
   view_term_ = registry->AddGauge("ems_server_view_term", "Term of the installed view");
