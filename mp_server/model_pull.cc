@@ -70,6 +70,7 @@ std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
                                            const std::bitset<kSlotCount>& owned) {
   view_ = view;
   ns_ = ns;
+  homeless_since_.reset();
   owned_.clear();
   next_ = done_ = 0;
   done_bytes_ = 0;
@@ -90,6 +91,22 @@ std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
   }
   news_ = true;
   return lost;
+}
+
+std::vector<ObjectPin> ModelPull::WithoutNamespace(TimePoint now) {
+  if (!homeless_since_) homeless_since_ = now;
+  view_ = ViewVersion();
+  ns_ = {};
+  owned_.clear();
+  next_ = done_ = 0;
+  done_bytes_ = 0;
+  if (error_.ok() && now - *homeless_since_ >= kNamespacePatience) {
+    error_ = Error(StatusCode::kNotFound,
+                   "there is no namespace {} for its blocks: emsctl namespace create {} makes it",
+                   manifest_->name_space, manifest_->name_space);
+    news_ = true;
+  }
+  return TakeAll(&pins_);
 }
 
 std::optional<ModelPull::Task> ModelPull::Next() {
@@ -148,7 +165,7 @@ void ModelPull::Fail(const Task& task, const Status& why) {
 }
 
 void ModelPull::Retry() {
-  if (!running_) error_ = OkStatus();
+  if (!running_ && !homeless_since_) error_ = OkStatus();
 }
 
 void ModelPull::FillReport(v1::ReportPullRequest* report) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "ems_model/format/manifest.h"
@@ -28,6 +29,8 @@ namespace ems::server {
 // Threading: caller locks.
 class ModelPull final {
  public:
+  static constexpr Duration kNamespacePatience = std::chrono::seconds(5);
+
   // A block to bring in.
   struct Task {
     uint32_t model_id = 0;
@@ -67,6 +70,11 @@ class ModelPull final {
   std::vector<ObjectPin> SetOwned(ViewVersion view, NamespaceRef ns,
                                   const std::bitset<kSlotCount>& owned);
   ViewVersion view() const { return view_; }
+  NamespaceRef name_space() const { return ns_; }
+  // Its namespace is not there. Nothing is given out until SetOwned; it is an error once that has
+  // gone on for kNamespacePatience: a new one is heard of within less. Returns all pins, as there
+  // is nothing left that they could keep.
+  std::vector<ObjectPin> WithoutNamespace(TimePoint now);
 
   // The next block for a worker, in the order of the manifest; nothing: none is left, or the job
   // has failed.
@@ -105,6 +113,7 @@ class ModelPull final {
   uint32_t priority_ = 0;
   ViewVersion view_;
   NamespaceRef ns_;
+  std::optional<TimePoint> homeless_since_;                 // without its namespace
   std::vector<State> states_;                               // by block
   std::vector<std::optional<model::BlockDigest>> digests_;  // by block
   std::vector<uint32_t> owned_;                             // blocks of this server, in order

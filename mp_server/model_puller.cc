@@ -285,7 +285,8 @@ bool ModelPuller::Impl::LearnDigests(uint32_t id, uint32_t since) {
   }
 }
 
-// Which blocks are this server's, as soon as it has installed another view.
+// Which blocks are this server's, as soon as it has installed another view, or the namespace is
+// another one.
 void ModelPuller::Impl::FollowView() {
   const ViewCache::View view = options.views->view();
   const ViewVersion installed = options.ownership->version();
@@ -303,10 +304,11 @@ void ModelPuller::Impl::FollowView() {
     auto locked = state.Lock();
     for (const auto& [id, pull] : locked->pulls) {
       if (retry) pull->Retry();
-      if (pull->view() == installed) continue;
       const NamespaceInfo* ns = namespaces->Find(pull->manifest()->name_space);
-      if (ns == nullptr) continue;  // its news is on the way
-      std::vector<ObjectPin> lost = pull->SetOwned(installed, ns->ref, owned);
+      if (ns != nullptr && pull->view() == installed && pull->name_space() == ns->ref) continue;
+      // One that was deleted and made again is another one, and empty.
+      std::vector<ObjectPin> lost =
+          ns != nullptr ? pull->SetOwned(installed, ns->ref, owned) : pull->WithoutNamespace(now);
       std::ranges::move(lost, std::back_inserter(dropped));
     }
     locked->report_due = true;

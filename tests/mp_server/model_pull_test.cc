@@ -210,6 +210,38 @@ TEST(ModelPullTest, AFailureStopsTheJobAndTheNextOneBeginsAnew) {
   EXPECT_TRUE(pull.error().ok());
 }
 
+// It was deleted, say. The job ends with the reason, unless it is made again soon enough.
+TEST(ModelPullTest, WithoutItsNamespaceNothingIsGivenOutAndItFailsInTheEnd) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto busy = *pull.Next();
+  const auto done = *pull.Next();
+  pull.Done(done, FromSource(done.block));
+  const TimePoint begin{};
+  pull.WithoutNamespace(begin);
+  pull.GiveBack(busy);
+  EXPECT_FALSE(pull.Next());
+  EXPECT_FALSE(pull.finished());
+  EXPECT_TRUE(pull.error().ok()) << "the news of a new one may be on the way";
+  constexpr NamespaceRef kAnother{NamespaceId(4), 1};
+  pull.SetOwned(ViewVersion(1, 1), kAnother, Slots(false));
+  const auto tasks = TakeAll(&pull);
+  ASSERT_FALSE(tasks.empty()) << "the new one is empty, so all of it again";
+  EXPECT_EQ(tasks[0].ns, kAnother);
+  pull.WithoutNamespace(begin + ModelPull::kNamespacePatience);
+  EXPECT_TRUE(pull.error().ok()) << "the time begins anew";
+  pull.WithoutNamespace(begin + 2 * ModelPull::kNamespacePatience);
+  EXPECT_EQ(pull.error().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Report(&pull).error_code(), static_cast<uint32_t>(StatusCode::kNotFound));
+  pull.Follow(Status(1, false));
+  pull.Retry();
+  EXPECT_FALSE(pull.error().ok()) << "nothing to try while it is not there";
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Retry();
+  EXPECT_TRUE(pull.error().ok());
+}
+
 TEST(ModelPullTest, WithoutAJobAndAPinThereIsNothingToDo) {
   ModelPull pull(7, Sample());
   pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
