@@ -63,7 +63,16 @@ std::vector<ObjectPin> ModelPull::Follow(const v1::ModelStatus& status) {
 }
 
 void ModelPull::Learn(uint32_t block, const model::BlockDigest& digest) {
-  if (block < digests_.size()) digests_[block] = digest;
+  if (block >= digests_.size()) return;
+  const bool other = digests_[block] && *digests_[block] != digest;
+  digests_[block] = digest;
+  if (!other || states_[block] != State::kDone) return;
+  states_[block] = State::kTodo;
+  const auto at = std::ranges::lower_bound(owned_, block);
+  if (at == owned_.end() || *at != block) return;
+  next_ = std::min(next_, static_cast<size_t>(at - owned_.begin()));
+  --done_;
+  done_bytes_ -= manifest_->blocks[block].bytes;
 }
 
 std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
@@ -139,7 +148,8 @@ ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   if (outcome.shared) shared_bytes_ += bytes;
   // A worker of a pull that was given up and begun anew meanwhile.
   if (states_[block] != State::kBusy) return std::move(outcome.pin);
-  if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin)) {
+  if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin) ||
+      outcome.digest != *digests_[block]) {
     GiveBack(task);
     return std::move(outcome.pin);
   }

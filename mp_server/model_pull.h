@@ -56,6 +56,7 @@ class ModelPull final {
 
   // Who is asked for its bytes: host and port; empty: this machine's folders.
   const std::string& origin() const { return origin_; }
+  uint64_t job() const { return job_; }
   bool running() const { return running_; }
   bool pinned() const { return pinned_; }
   uint32_t priority() const { return priority_; }
@@ -64,7 +65,8 @@ class ModelPull final {
   // What the controller's list says. A new job begins anew. The pins that are over, if it is not
   // pinned any more, are for the caller to drop, without a lock.
   std::vector<ObjectPin> Follow(const v1::ModelStatus& status);
-  // A digest that the controller knows.
+  // A digest that the controller knows. It counts, whatever was read here: other bytes are read
+  // anew.
   void Learn(uint32_t block, const model::BlockDigest& digest);
   // Which blocks are this server's under `view`. Returns pins of blocks that are not any more.
   std::vector<ObjectPin> SetOwned(ViewVersion view, NamespaceRef ns,

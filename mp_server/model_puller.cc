@@ -194,8 +194,15 @@ bool ModelPuller::Impl::Look(Duration wait) {
   bool all = true;
   for (const v1::ModelStatus& one : list.models()) {
     const bool wanted = one.pinned() || one.job().state() == v1::PULL_RUNNING;
-    bool known = false;
+    bool known = false, begins = false;
     if (wanted) there.insert(one.ref().id());
+    {
+      auto locked = state.Lock();
+      const auto pull = locked->pulls.find(one.ref().id());
+      begins = pull != locked->pulls.end() && wanted && pull->second->job() != one.job().number();
+    }
+    // What other servers have read since it was looked at.
+    if (begins && !LearnDigests(one.ref().id(), 0)) all = false;
     {
       auto locked = state.Lock();
       const auto pull = locked->pulls.find(one.ref().id());
@@ -296,6 +303,15 @@ void ModelPuller::Impl::FollowView() {
   for (uint16_t slot = 0; slot < kSlotCount; ++slot)
     owned[slot] = view->OwnerId(SlotId(slot)) == self;
   const ViewCache::Namespaces namespaces = options.views->namespaces();
+  // Blocks that come from another server are read as they were there.
+  std::vector<uint32_t> moved;
+  {
+    auto locked = state.Lock();
+    for (const auto& [id, pull] : locked->pulls) {
+      if (pull->view() != installed && pull->view() != ViewVersion()) moved.push_back(id);
+    }
+  }
+  for (const uint32_t id : moved) (void)LearnDigests(id, 0);  // else the controller compares them
   const TimePoint now = Clock::System().Now();
   const bool retry = now - retried > kRetryPinned;
   if (retry) retried = now;
@@ -361,6 +377,8 @@ void ModelPuller::Impl::Report(uint32_t id) {
     v1::ReportPullReply reply;
     const Status told = models.ReportPull(report, &reply, Deadline::After(kCallPatience));
     if (told.ok()) continue;
+    // Other bytes than another server has read: those count. It would be refused again.
+    if (told.code() == StatusCode::kFailedPrecondition && LearnDigests(id, 0)) continue;
     auto locked = state.Lock();
     const auto pull = locked->pulls.find(id);
     if (pull == locked->pulls.end()) return;
