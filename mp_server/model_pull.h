@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "ems_model/format/manifest.h"
@@ -28,6 +29,8 @@ namespace ems::server {
 // Threading: caller locks.
 class ModelPull final {
  public:
+  static constexpr Duration kNamespacePatience = std::chrono::seconds(5);
+
   // A block to bring in.
   struct Task {
     uint32_t model_id = 0;
@@ -53,6 +56,7 @@ class ModelPull final {
 
   // Who is asked for its bytes: host and port; empty: this machine's folders.
   const std::string& origin() const { return origin_; }
+  uint64_t job() const { return job_; }
   bool running() const { return running_; }
   bool pinned() const { return pinned_; }
   uint32_t priority() const { return priority_; }
@@ -61,12 +65,18 @@ class ModelPull final {
   // What the controller's list says. A new job begins anew. The pins that are over, if it is not
   // pinned any more, are for the caller to drop, without a lock.
   std::vector<ObjectPin> Follow(const v1::ModelStatus& status);
-  // A digest that the controller knows.
+  // A digest that the controller knows. It counts, whatever was read here: other bytes are read
+  // anew.
   void Learn(uint32_t block, const model::BlockDigest& digest);
   // Which blocks are this server's under `view`. Returns pins of blocks that are not any more.
   std::vector<ObjectPin> SetOwned(ViewVersion view, NamespaceRef ns,
                                   const std::bitset<kSlotCount>& owned);
   ViewVersion view() const { return view_; }
+  NamespaceRef name_space() const { return ns_; }
+  // Its namespace is not there. Nothing is given out until SetOwned; it is an error once that has
+  // gone on for kNamespacePatience: a new one is heard of within less. Returns all pins, as there
+  // is nothing left that they could keep.
+  std::vector<ObjectPin> WithoutNamespace(TimePoint now);
 
   // The next block for a worker, in the order of the manifest; nothing: none is left, or the job
   // has failed.
@@ -105,6 +115,7 @@ class ModelPull final {
   uint32_t priority_ = 0;
   ViewVersion view_;
   NamespaceRef ns_;
+  std::optional<TimePoint> homeless_since_;                 // without its namespace
   std::vector<State> states_;                               // by block
   std::vector<std::optional<model::BlockDigest>> digests_;  // by block
   std::vector<uint32_t> owned_;                             // blocks of this server, in order

@@ -194,8 +194,15 @@ bool ModelPuller::Impl::Look(Duration wait) {
   bool all = true;
   for (const v1::ModelStatus& one : list.models()) {
     const bool wanted = one.pinned() || one.job().state() == v1::PULL_RUNNING;
-    bool known = false;
+    bool known = false, begins = false;
     if (wanted) there.insert(one.ref().id());
+    {
+      auto locked = state.Lock();
+      const auto pull = locked->pulls.find(one.ref().id());
+      begins = pull != locked->pulls.end() && wanted && pull->second->job() != one.job().number();
+    }
+    // What other servers have read since it was looked at.
+    if (begins && !LearnDigests(one.ref().id(), 0)) all = false;
     {
       auto locked = state.Lock();
       const auto pull = locked->pulls.find(one.ref().id());
@@ -285,7 +292,8 @@ bool ModelPuller::Impl::LearnDigests(uint32_t id, uint32_t since) {
   }
 }
 
-// Which blocks are this server's, as soon as it has installed another view.
+// Which blocks are this server's, as soon as it has installed another view, or the namespace is
+// another one.
 void ModelPuller::Impl::FollowView() {
   const ViewCache::View view = options.views->view();
   const ViewVersion installed = options.ownership->version();
@@ -295,6 +303,15 @@ void ModelPuller::Impl::FollowView() {
   for (uint16_t slot = 0; slot < kSlotCount; ++slot)
     owned[slot] = view->OwnerId(SlotId(slot)) == self;
   const ViewCache::Namespaces namespaces = options.views->namespaces();
+  // Blocks that come from another server are read as they were there.
+  std::vector<uint32_t> moved;
+  {
+    auto locked = state.Lock();
+    for (const auto& [id, pull] : locked->pulls) {
+      if (pull->view() != installed && pull->view() != ViewVersion()) moved.push_back(id);
+    }
+  }
+  for (const uint32_t id : moved) (void)LearnDigests(id, 0);  // else the controller compares them
   const TimePoint now = Clock::System().Now();
   const bool retry = now - retried > kRetryPinned;
   if (retry) retried = now;
@@ -303,10 +320,11 @@ void ModelPuller::Impl::FollowView() {
     auto locked = state.Lock();
     for (const auto& [id, pull] : locked->pulls) {
       if (retry) pull->Retry();
-      if (pull->view() == installed) continue;
       const NamespaceInfo* ns = namespaces->Find(pull->manifest()->name_space);
-      if (ns == nullptr) continue;  // its news is on the way
-      std::vector<ObjectPin> lost = pull->SetOwned(installed, ns->ref, owned);
+      if (ns != nullptr && pull->view() == installed && pull->name_space() == ns->ref) continue;
+      // One that was deleted and made again is another one, and empty.
+      std::vector<ObjectPin> lost =
+          ns != nullptr ? pull->SetOwned(installed, ns->ref, owned) : pull->WithoutNamespace(now);
       std::ranges::move(lost, std::back_inserter(dropped));
     }
     locked->report_due = true;
@@ -359,6 +377,8 @@ void ModelPuller::Impl::Report(uint32_t id) {
     v1::ReportPullReply reply;
     const Status told = models.ReportPull(report, &reply, Deadline::After(kCallPatience));
     if (told.ok()) continue;
+    // Other bytes than another server has read: those count. It would be refused again.
+    if (told.code() == StatusCode::kFailedPrecondition && LearnDigests(id, 0)) continue;
     auto locked = state.Lock();
     const auto pull = locked->pulls.find(id);
     if (pull == locked->pulls.end()) return;

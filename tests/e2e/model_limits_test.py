@@ -89,6 +89,24 @@ class LimitsTest(unittest.TestCase):
         spaces = [space for i in range(2) for space in self.cluster.emsctl('server-stats', f'server-{i}').json['namespaces']]
         self.assertLess(self.cluster.check('pinned@v1')['dram_bytes'], total(files), spaces)
 
+    def test_a_namespace_that_is_deleted_and_made_again(self):
+        self.begin()
+        files = {'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 11))}
+        self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB', '--into', 'mine')
+        self.proxy.reset()
+        self.proxy.hold_after(total(files) // 2)
+        job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--within', 50)
+        self.proxy.wait_until_held()
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'mine').code, 0)
+        self.proxy.let_go()
+        answer = job.wait()
+        self.assertEqual(answer.code, 1, answer)
+        self.assertIn('there is no namespace mine', answer.err)
+        self.assertLessEqual(self.proxy.body_bytes, 1.1 * total(files), 'what cannot be stored is not read')
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'mine').code, 0)
+        self.cluster.prefetch('m@v1')
+        self.assertEqual(self.cluster.load('m@v1', files)['source_bytes'], 0)
+
     def test_eight_clients_at_once(self):
         self.begin()
         files = {'config.json': b'{}', 'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 10))}

@@ -156,11 +156,21 @@ TEST_F(BlockPullerTest, ABlockOfAnotherServerIsNotRead) {
   EXPECT_EQ(source_.reads, 0);
 }
 
-TEST_F(BlockPullerTest, WithoutALeaseNothingIsStored) {
+TEST_F(BlockPullerTest, ABlockOfANamespaceThatIsGoneIsNotRead) {
+  store_->SetNamespaces({.version = 2, .by_id = {}}, 1.0);
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(source_.reads, 0);
+}
+
+// Its worker comes again soon, for as long as the controller is away: it read the source each time.
+TEST_F(BlockPullerTest, WithoutALeaseNothingIsReadOrStored) {
   ownership_.Revoke();
   const auto pulled = Pull();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(source_.reads, 0);
   EXPECT_EQ(Stored(), "");
 }
 
