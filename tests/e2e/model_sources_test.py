@@ -2,15 +2,17 @@
 """Model caching end to end over real sources, an nginx and an object store that checks signatures, and what is left
 of it when they fail: success, or an error that names the source; never a wrong byte."""
 import os
+import re
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 from model_testing import (  # noqa: E402
-    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
+    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, difference, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
     total, wait_until, write_files)
 
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'MODEL_CACHING.md')
 FILES = {
     'config.json': b'{"hidden_size": 64}',
     'model.safetensors': safetensors(tensors_of(12, 300 * KiB + 7, 1)),
@@ -208,6 +210,26 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(self.name)
         proxy.reset()
         self.cluster.load(self.name, self.files)
+
+    def test_the_commands_of_the_page_for_operators(self):
+        for path, data in self.files.items():
+            s3_put(self.s3_port, f'qwen-7b/{path}', data)
+        weights = os.path.join(self.folder, 'weights')
+        here = {'s3://models/qwen-7b': self.s3_url(self.s3_port, 'qwen-7b'), 'team': 'right', '/mnt/weights': weights}
+        with open(PAGE, encoding='utf-8') as page:
+            rows = [line.split('|')[1] for line in page if line.startswith('| `emsctl model ')]
+        commands = [command.split() for row in rows for command in re.findall('`emsctl ([^`]*)`', row)]
+        self.assertGreaterEqual(len(commands), 9)
+        for command in commands:
+            answer = self.cluster.emsctl(*[here.get(word, word) for word in command], env=S3_KEYS)
+            if command[1] == 'rm':
+                self.expect_failed(answer, 'pinned')
+            else:
+                self.assertEqual(answer.code, 0, (command, answer))
+        self.assertEqual(difference(weights, self.files), [])
+        self.assertEqual(self.cluster.emsctl('model', 'unpin', 'qwen/7b@v1').code, 0)
+        self.assertEqual(self.cluster.emsctl('model', 'rm', 'qwen/7b@v1').code, 0)
+        self.assertNotIn('qwen', self.cluster.emsctl('model', 'ls').out)
 
 
 if __name__ == '__main__':
