@@ -3,6 +3,7 @@
 larger than the pool, pins, many clients at once, jobs that are cancelled, versions that are removed, odd names, many
 blocks."""
 import os
+import signal
 import sys
 import tempfile
 import unittest
@@ -106,6 +107,28 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual(self.cluster.emsctl('namespace', 'create', 'mine').code, 0)
         self.cluster.prefetch('m@v1')
         self.assertEqual(self.cluster.load('m@v1', files)['source_bytes'], 0)
+
+    def test_a_load_that_is_interrupted_leaves_nothing_half(self):
+        self.begin()
+        files = {'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 12)), 'config.json': b'{}'}
+        self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB')
+        for how in (signal.SIGINT, signal.SIGTERM):
+            self.proxy.reset()
+            self.proxy.hold_after(total(files) // 2)
+            folder = tempfile.mkdtemp(dir=self.cluster.folder)
+            load = self.cluster.call('model', 'load', 'm@v1', folder)
+            self.proxy.wait_until_held()
+            self.assertIn('model.safetensors.part', os.listdir(folder))
+            load.process.send_signal(how)
+            answer = load.wait(20)
+            self.assertEqual(answer.code, 1, answer)
+            self.assertIn('stopped', answer.err)
+            self.assertLessEqual(set(os.listdir(folder)), {'config.json'}, 'whole files alone')
+            self.assertEqual(self.cluster.emsctl('model', 'cancel', 'm@v1').code, 0)
+            self.proxy.let_go()
+            self.cluster.emsctl('model', 'rm', 'm@v1')
+            files['model.safetensors'] = safetensors(tensors_of(40, 256 * KiB, 13))  # none of it is there
+            self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB')
 
     def test_eight_clients_at_once(self):
         self.begin()
