@@ -157,6 +157,7 @@ ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   states_[block] = State::kDone;
   ++done_;
   done_bytes_ += bytes;
+  retry_pause_ = kRetryFirst;
   return std::move(outcome.pin);
 }
 
@@ -174,8 +175,13 @@ void ModelPull::Fail(const Task& task, const Status& why) {
   news_ = true;
 }
 
-void ModelPull::Retry() {
-  if (!running_ && !homeless_since_) error_ = OkStatus();
+void ModelPull::Retry(TimePoint now) {
+  if (running_ || homeless_since_ || error_.ok()) return retry_at_.reset();
+  if (!retry_at_) retry_at_ = now + retry_pause_;
+  if (now < *retry_at_) return;
+  retry_at_.reset();
+  retry_pause_ = std::min(2 * retry_pause_, kRetryMost);
+  error_ = OkStatus();
 }
 
 void ModelPull::FillReport(v1::ReportPullRequest* report) {
