@@ -165,6 +165,16 @@ class LimitsTest(unittest.TestCase):
             self.assertIn('are allowed', answer.err)
         self.assertEqual(len(self.cluster.emsctl('model', 'ls', '--json').json), 2)
 
+    def test_the_same_files_with_other_keys_are_not_taken_silently(self):
+        self.begin()
+        url = self.publish('m', {'config.json': b'{}'})
+        for _ in range(2):
+            self.cluster.add('m@v1', url, '--credentials', 'of-yesterday')
+        for more in (('--credentials', 'right'), (), ('--credentials', 'of-yesterday', '--rate', '1MiB')):
+            answer = self.cluster.emsctl('model', 'add', 'm@v1', url, *more)
+            self.assertEqual(answer.code, 1, answer)
+            self.assertIn('credentials "of-yesterday"', answer.err)
+
     def test_many_small_files(self):
         self.begin()
         folder = os.path.join(self.cluster.models, 'many')

@@ -198,6 +198,18 @@ int RunAdd(const Context& context, const Flags& flags) {
                                   .bytes_per_s_max = *rate};
   const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
   if (!added.ok()) return Failed("add", flags, added.status());
+  // The same files again are what is there, unchanged; but not what was asked for here.
+  const model::ManifestSource& there = added->source;
+  if (there.url != url || there.credentials != flags.credentials ||
+      there.bytes_per_s_max != *rate || added->name_space != flags.name_space) {
+    return Failed(
+        "add", flags,
+        Error(StatusCode::kAlreadyExists,
+              "it is there already, with the same files, from {} with credentials \"{}\", "
+              "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to "
+              "change that",
+              there.url, there.credentials, there.bytes_per_s_max, added->name_space));
+  }
   return Show(context, *added,
               fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
                           FormatBytes(added->bytes), added->files, added->blocks));
