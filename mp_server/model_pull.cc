@@ -77,13 +77,14 @@ void ModelPull::Learn(uint32_t block, const model::BlockDigest& digest) {
 
 std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
                                            const std::bitset<kSlotCount>& owned) {
+  std::vector<ObjectPin> lost;
+  if (ns != ns_) lost = TakeAll(&pins_);  // of a namespace that is gone
   view_ = view;
   ns_ = ns;
   homeless_since_.reset();
   owned_.clear();
   next_ = done_ = 0;
   done_bytes_ = 0;
-  std::vector<ObjectPin> lost;
   for (uint32_t block = 0; block < manifest_->blocks.size(); ++block) {
     const SlotId slot = SlotOf(ns.id, model::RouteKey(manifest_->blocks[block].route));
     // Looked at again, even what was done: a server that was out of the view for a while starts
