@@ -77,13 +77,14 @@ void ModelPull::Learn(uint32_t block, const model::BlockDigest& digest) {
 
 std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
                                            const std::bitset<kSlotCount>& owned) {
+  std::vector<ObjectPin> lost;
+  if (ns != ns_) lost = TakeAll(&pins_);  // of a namespace that is gone
   view_ = view;
   ns_ = ns;
   homeless_since_.reset();
   owned_.clear();
   next_ = done_ = 0;
   done_bytes_ = 0;
-  std::vector<ObjectPin> lost;
   for (uint32_t block = 0; block < manifest_->blocks.size(); ++block) {
     const SlotId slot = SlotOf(ns.id, model::RouteKey(manifest_->blocks[block].route));
     // Looked at again, even what was done: a server that was out of the view for a while starts
@@ -157,6 +158,7 @@ ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   states_[block] = State::kDone;
   ++done_;
   done_bytes_ += bytes;
+  retry_pause_ = kRetryFirst;
   return std::move(outcome.pin);
 }
 
@@ -174,8 +176,13 @@ void ModelPull::Fail(const Task& task, const Status& why) {
   news_ = true;
 }
 
-void ModelPull::Retry() {
-  if (!running_ && !homeless_since_) error_ = OkStatus();
+void ModelPull::Retry(TimePoint now) {
+  if (running_ || homeless_since_ || error_.ok()) return retry_at_.reset();
+  if (!retry_at_) retry_at_ = now + retry_pause_;
+  if (now < *retry_at_) return;
+  retry_at_.reset();
+  retry_pause_ = std::min(2 * retry_pause_, kRetryMost);
+  error_ = OkStatus();
 }
 
 void ModelPull::FillReport(v1::ReportPullRequest* report) {

@@ -30,6 +30,8 @@ namespace ems::server {
 class ModelPull final {
  public:
   static constexpr Duration kNamespacePatience = std::chrono::seconds(5);
+  static constexpr Duration kRetryFirst = std::chrono::seconds(10);
+  static constexpr Duration kRetryMost = std::chrono::minutes(2);
 
   // A block to bring in.
   struct Task {
@@ -86,9 +88,11 @@ class ModelPull final {
   ObjectPin Done(const Task& task, Outcome outcome);
   // The block is not here now: the view has changed, or is about to. It is to be done again.
   void GiveBack(const Task& task);
-  // It cannot be had: ends the job. What is pinned is tried again after Retry.
+  // It cannot be had: ends the job.
   void Fail(const Task& task, const Status& why);
-  void Retry();
+  // Called now and then. What is pinned is tried again kRetryFirst after it has failed, then after
+  // twice as long, up to kRetryMost: each try may read blocks that there is no room for.
+  void Retry(TimePoint now);
   const Status& error() const { return error_; }
 
   // Nothing is left to do under `view()`.
@@ -127,6 +131,8 @@ class ModelPull final {
   std::vector<uint32_t> learned_;       // blocks whose digest is news
   bool news_ = false;
   Status error_;
+  std::optional<TimePoint> retry_at_;
+  Duration retry_pause_ = kRetryFirst;
 };
 
 }  // namespace ems::server

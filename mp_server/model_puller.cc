@@ -37,7 +37,6 @@ constexpr size_t kSourcesMax = 64;  // that nobody reads from
 constexpr Duration kCallPatience = std::chrono::seconds(2);
 constexpr Duration kReportEvery = std::chrono::seconds(1);
 constexpr Duration kReportSoon = std::chrono::milliseconds(20);  // gathers what comes together
-constexpr Duration kRetryPinned = std::chrono::seconds(10);
 constexpr size_t kBufferBytesKept = 16 * kMiB;
 
 // Whoever reaches the controller names sources: not every folder of this machine is meant.
@@ -105,6 +104,7 @@ struct ModelPuller::Impl {
   Result<BlockPuller::Pulled> Run(const ModelPull::Task& task, std::vector<std::byte>* buffer);
   void Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled);
   Result<std::shared_ptr<model::WeightSource>> SourceOf(const model::ManifestSource& source);
+  void ForgetSource(const model::ManifestSource& source);
   void DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone);
 
   const Options options;
@@ -114,7 +114,6 @@ struct ModelPuller::Impl {
   BlockPuller puller;
   uint64_t list_number = 0;  // the watch thread's
   bool reported_silence = false;
-  TimePoint retried{};
   Guarded<State> state;
   std::condition_variable work, reports;
   using SourceKey = std::tuple<std::string, std::string, uint64_t>;
@@ -122,8 +121,8 @@ struct ModelPuller::Impl {
     return {source.url, source.credentials, source.bytes_per_s_max};
   }
   struct OpenedSource {
-    std::shared_ptr<model::WeightSource> source;
-    std::shared_ptr<StopFlag> stop;  // ends its reads
+    std::shared_ptr<model::WeightSource> source;  // null: forgotten
+    std::shared_ptr<StopFlag> stop;               // ends its reads
   };
   Guarded<std::map<SourceKey, OpenedSource>> sources;
   std::vector<Thread> threads;
@@ -311,15 +310,15 @@ void ModelPuller::Impl::FollowView() {
       if (pull->view() != installed && pull->view() != ViewVersion()) moved.push_back(id);
     }
   }
-  for (const uint32_t id : moved) (void)LearnDigests(id, 0);  // else the controller compares them
+  for (const uint32_t id : moved) {
+    if (!LearnDigests(id, 0)) break;  // no controller: it compares them later
+  }
   const TimePoint now = Clock::System().Now();
-  const bool retry = now - retried > kRetryPinned;
-  if (retry) retried = now;
   std::vector<ObjectPin> dropped;
   {
     auto locked = state.Lock();
     for (const auto& [id, pull] : locked->pulls) {
-      if (retry) pull->Retry();
+      pull->Retry(now);
       const NamespaceInfo* ns = namespaces->Find(pull->manifest()->name_space);
       if (ns != nullptr && pull->view() == installed && pull->name_space() == ns->ref) continue;
       // One that was deleted and made again is another one, and empty.
@@ -444,6 +443,7 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
     counters.failed_pulls.Add();
     EMS_LOG(kWarn, "mp_server", "block {} of {} {}: {}", task.block, task.manifest->model,
             task.manifest->version, Message(pulled.status()));
+    ForgetSource(task.manifest->source);
   }
   ObjectPin unused;
   bool later = false;
@@ -472,10 +472,12 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
 Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
     const model::ManifestSource& wanted) {
   const SourceKey key = KeyOf(wanted);
+  auto flag = std::make_shared<StopFlag>();
   {
     auto locked = sources.Lock();
     const auto it = locked->find(key);
-    if (it != locked->end()) return it->second.source;
+    if (it != locked->end() && it->second.source != nullptr) return it->second.source;
+    if (it != locked->end()) flag = it->second.stop;
   }
   EMS_ASSIGN_OR_RETURN(const model::SourceUrl url, model::ParseSourceUrl(wanted.url));
   if (url.kind == model::SourceUrl::Kind::kFile)
@@ -484,18 +486,30 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
   spec.url = wanted.url;
   spec.bytes_per_s_max = wanted.bytes_per_s_max;
   spec.connections_max = options.pulls_max;
-  spec.stop = std::make_shared<StopFlag>();
+  spec.stop = flag;
   if (!wanted.credentials.empty()) {
     EMS_ASSIGN_OR_RETURN(spec.credentials,
                          model::ReadCredentials(options.credentials_file, wanted.credentials));
   }
   EMS_ASSIGN_OR_RETURN(std::shared_ptr<model::WeightSource> made, model::OpenSource(spec));
   auto locked = sources.Lock();
-  if (stop.IsSet()) return Error(StatusCode::kCancelled, "stopping");
+  // Also a flag of one that was dropped meanwhile: a source with it would never read.
+  if (stop.IsSet() || flag->IsSet()) return Error(StatusCode::kCancelled, "stopping");
   // A worker that reads holds it, too.
   if (locked->size() >= kSourcesMax)
-    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() == 1; });
-  return locked->emplace(key, OpenedSource{std::move(made), spec.stop}).first->second.source;
+    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() <= 1; });
+  OpenedSource& opened = (*locked)[key];
+  if (opened.source == nullptr) opened = {std::move(made), flag};
+  return opened.source;
+}
+
+// After a failure it is opened anew: with the keys that are in the file by then, and the folder
+// that is mounted there by then. Reads that are under way go on, and end with the same flag.
+void ModelPuller::Impl::ForgetSource(const model::ManifestSource& source) {
+  std::shared_ptr<model::WeightSource> last;  // ends after the lock
+  auto locked = sources.Lock();
+  const auto it = locked->find(KeyOf(source));
+  if (it != locked->end()) last = std::move(it->second.source);
 }
 
 // Reads of versions that are not wanted any more end now, not when a source that stalls gives up.

@@ -116,6 +116,26 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(self.name)
         self.cluster.load(self.name, self.files)
 
+    def test_keys_that_are_replaced_while_a_version_is_pinned(self):
+        """What has failed is tried with the keys that are in the file by then."""
+        def servers_have(token):
+            with open(self.cluster.credentials, 'a', encoding='ascii') as file:
+                file.write(f'[late]\nbearer_token = {token}\n')
+        with open(self.cluster.credentials, encoding='ascii') as file:
+            before = file.read()
+        mine = os.path.join(self.cluster.folder, 'mine')
+        with open(os.open(mine, os.O_CREAT | os.O_WRONLY, 0o600), 'w', encoding='ascii') as file:
+            file.write('[late]\nbearer_token = t0ken\n')
+        servers_have('of-yesterday')
+        self.cluster.add(self.name, self.http(self.nginx_port, 'token'), '--credentials-file', mine, '--credentials', 'late')
+        self.assertEqual(self.cluster.emsctl('model', 'pin', self.name).code, 0)
+        wait_until(lambda: 'HTTP 401' in self.cluster.log('server-0') + self.cluster.log('server-1'), 'refused reads')
+        with open(self.cluster.credentials, 'w', encoding='ascii') as file:
+            file.write(before)
+        servers_have('t0ken')
+        wait_until(lambda: self.cluster.check(self.name)['dram_bytes'] == total(self.files), 'all of it', 60)
+        self.assertEqual(self.cluster.emsctl('model', 'unpin', self.name).code, 0)
+
     def test_a_file_that_is_gone(self):
         self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB')
         os.remove(os.path.join(self.www, self.place, 'tokenizer.json'))

@@ -162,6 +162,7 @@ class FaultTest(unittest.TestCase):
         self.proxy.hold_after(total(FILES) // 2)
         loaders = self.loaders()
         self.proxy.wait_until_held()
+        wait_until(lambda: all(os.listdir(folder) for folder, _ in loaders), 'loads that have begun, all of them')
         self.assertEqual(self.cluster.emsctl('model', 'rm', 'm@v1').code, 0)
         self.proxy.let_go()
         for folder, call in loaders:

@@ -263,10 +263,13 @@ TEST(ModelPullTest, WithoutItsNamespaceNothingIsGivenOutAndItFailsInTheEnd) {
   EXPECT_EQ(pull.error().code(), StatusCode::kNotFound);
   EXPECT_EQ(Report(&pull).error_code(), static_cast<uint32_t>(StatusCode::kNotFound));
   pull.Follow(Status(1, false));
-  pull.Retry();
+  const TimePoint later = begin + 3 * ModelPull::kNamespacePatience;
+  pull.Retry(later);
+  pull.Retry(later + ModelPull::kRetryFirst);
   EXPECT_FALSE(pull.error().ok()) << "nothing to try while it is not there";
   pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
-  pull.Retry();
+  pull.Retry(later);
+  pull.Retry(later + ModelPull::kRetryFirst);
   EXPECT_TRUE(pull.error().ok());
 }
 
@@ -283,8 +286,33 @@ TEST(ModelPullTest, WithoutAJobAndAPinThereIsNothingToDo) {
   EXPECT_EQ(pull.Next()->block, task.block);
   pull.Fail(task, Error(StatusCode::kUnavailable, "source down"));
   EXPECT_FALSE(pull.Next());
-  pull.Retry();
-  EXPECT_TRUE(pull.Next()) << "what is pinned is tried again";
+}
+
+TEST(ModelPullTest, WhatIsPinnedIsTriedAgainEverMoreSeldomUntilItWorks) {
+  ModelPull pull(7, Sample());
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Follow(Status(0, false, true));
+  TimePoint now{};
+  const auto fail_and_wait = [&](Duration pause) {
+    const auto task = pull.Next();
+    ASSERT_TRUE(task);
+    pull.Fail(*task, Error(StatusCode::kResourceExhausted, "no room"));
+    pull.Retry(now);
+    pull.Retry(now += pause - Duration(1));
+    EXPECT_FALSE(pull.Next());
+    pull.Retry(now += Duration(1));
+  };
+  fail_and_wait(ModelPull::kRetryFirst);
+  fail_and_wait(2 * ModelPull::kRetryFirst);
+  for (int i = 0; i < 3; ++i)
+    fail_and_wait(std::min((4 << i) * ModelPull::kRetryFirst, ModelPull::kRetryMost));
+  fail_and_wait(ModelPull::kRetryMost);
+  const auto task = *pull.Next();
+  pull.Follow(Status(0, false, false));
+  pull.Done(task, FromSource(task.block));
+  pull.Follow(Status(0, false, true));
+  fail_and_wait(ModelPull::kRetryFirst);
+  EXPECT_TRUE(pull.Next());
 }
 
 }  // namespace
