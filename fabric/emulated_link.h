@@ -7,6 +7,9 @@
 // (common/sleep.h) paces real copies. A moment that was slept too long is not lost: the next piece
 // is ready when the last one was due, not when its thread woke up.
 //
+// It emulates, it does not protect: a cap that leaves bandwidth to others lets bursts through
+// (ems_model/source/bandwidth_cap.h), a link never does.
+//
 // Invariant: pieces pass one after the other, in the order of asking; so transfers that ask for
 // pieces of equal size by turns share the bandwidth equally.
 #include <atomic>

@@ -166,6 +166,7 @@ void NpuStream::Run() {
     auto status = work.event->status_.Lock();
     *status = std::exchange(failure, OkStatus());
     status.Unlock();
+    work.event->done_.store(true, std::memory_order_release);
     work.event->happened_.Set();
   }
 }

@@ -8,6 +8,7 @@
 // take as long as memcpy does, or as the emulated link that a copy is given says
 // (emulated_link.h), or as `bytes_per_s` does.
 // Bound: hbm_bytes of memory, taken when it is touched first; kQueuedMax works a stream.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -37,7 +38,8 @@ struct HbmAddress {
 // thread-safe.
 class NpuEvent final {
  public:
-  bool done() { return happened_.IsSet(); }
+  // Cost: one load: may be looked at again and again.
+  bool done() const { return done_.load(std::memory_order_acquire); }
   // False: the time was over first.
   bool Wait(Duration timeout) { return happened_.WaitFor(timeout); }
   // Once it has happened: the first error of a kernel since the event before it on its stream.
@@ -46,6 +48,7 @@ class NpuEvent final {
  private:
   friend class NpuStream;
   StopFlag happened_;
+  std::atomic<bool> done_{false};  // follows happened_ without its lock
   Guarded<Status> status_;
 };
 using NpuEventPtr = std::shared_ptr<NpuEvent>;

@@ -116,7 +116,7 @@ struct RingReceiver::Impl {
   void Cancel(const Chunk& cancel, State* now, std::vector<Job>* jobs);
   void Drop(uint32_t message, RingAck ack, State* now);
   bool Take(const Job& job);
-  void Finish(const TicketPtr& ticket, Status status, State* now);
+  void Finish(TicketPtr ticket, Status status, State* now);
   void Fail(State* now);
   RingAck Account(const Job& job, bool sound, State* now);
   void Do(const std::vector<Job>& jobs);
@@ -253,7 +253,8 @@ void RingReceiver::Impl::Drop(uint32_t message, RingAck ack, State* now) {
 }
 
 // Under the lock: the receive is over, but for threads that still copy.
-void RingReceiver::Impl::Finish(const TicketPtr& ticket, Status status, State* now) {
+// A copy of the pointer: what it was copied from may be what is erased.
+void RingReceiver::Impl::Finish(TicketPtr ticket, Status status, State* now) {
   if (ticket->over) return;
   ticket->over = true;
   ticket->status = std::move(status);

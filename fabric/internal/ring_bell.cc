@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <thread>
 
 namespace ems::fabric::internal {
 namespace {
@@ -67,6 +68,8 @@ void RingBell::Lead(const Deadline& deadline, uint64_t count, uint64_t news) {
       __builtin_ia32_pause();
 #endif
     }
+    // The peer may be waiting for this very core.
+    std::this_thread::yield();
   } while (Clock::System().Now() < spin_until);
   auto state = state_.Lock();
   state->leader_sleeps = true;
