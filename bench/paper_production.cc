@@ -79,13 +79,14 @@ PaperSection XdsProduction(const pdc::CostConstants& c) {
                 .name = "TPOT, simulated",
                 .unit = "ms",
                 .paper = 34.8,
-                .ours = point.tpot_ms},
+                .ours = point.tpot_ms,
+                .kind = RowKind::kFit},  // the batch was chosen for it
                {.id = "xds_production_ttft",
                 .name = "TTFT, simulated",
                 .unit = "ms",
                 .paper = 900,
                 .ours = point.ttft_ms,
-                .known_percent = 60,
+                .known_percent = 25,
                 .why = "depends on the hit rate, which XDS does not give"}}};
 }
 
