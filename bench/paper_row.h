@@ -14,7 +14,7 @@ enum class RowKind {
 struct PaperRow {
   std::string id;    // of its gate and in JSON: "fig23_ub_vs_vpc"
   std::string name;  // for people
-  std::string unit;  // may be empty
+  std::string unit{};  // may be empty
   double paper = 0;
   double ours = 0;
   RowKind kind = RowKind::kPrediction;
@@ -32,7 +32,7 @@ struct PaperRow {
 struct PaperSection {
   std::string title;
   std::string note{};  // may be empty
-  std::vector<PaperRow> rows;
+  std::vector<PaperRow> rows{};
 };
 
 const char* RowKindName(RowKind kind);  // "input", "fit", "prediction"
