@@ -12,8 +12,8 @@ enum class RowKind {
 };
 
 struct PaperRow {
-  std::string id;    // of its gate and in JSON: "fig23_ub_vs_vpc"
-  std::string name;  // for people
+  std::string id;      // of its gate and in JSON: "fig23_ub_vs_vpc"
+  std::string name;    // for people
   std::string unit{};  // may be empty
   double paper = 0;
   double ours = 0;
