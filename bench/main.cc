@@ -7,6 +7,7 @@
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/model_command.h"
+#include "bench/paper_command.h"
 #include "bench/report.h"
 #include "bench/ssd_command.h"
 #include "bench/store_command.h"
@@ -40,6 +41,8 @@ int main(int argc, char** argv) {
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
+      "  ems-bench paper --gate                    # the papers' figures by a cost model, no "
+      "cluster\n"
       "  ems-bench trace --help                    # every flag of a command\n\n"
       "SEE ALSO\n"
       "  emsctl, mp-controller, mp-server");
@@ -51,6 +54,7 @@ int main(int argc, char** argv) {
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);
+  ems::bench::AddPaperCommand(&app, &run);
   ems::bench::AddSsdCommand(&app, &run);
   try {
     app.parse(argc, argv);
