@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "bench/context_command.h"
+#include "bench/engine_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/model_command.h"
@@ -35,6 +36,8 @@ int main(int argc, char** argv) {
       "  ems-bench model --gate                    # instances that load models, beside a slow "
       "source\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
+      "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
+      "cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
       "  ems-bench trace --help                    # every flag of a command\n\n"
@@ -44,6 +47,7 @@ int main(int argc, char** argv) {
   ems::bench::AddStoreCommand(&app, &run);
   ems::bench::AddTraceCommand(&app, &run);
   ems::bench::AddContextCommand(&app, &run);
+  ems::bench::AddEngineCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);

@@ -1,0 +1,22 @@
+// Compiled for AVX2 and FMA; nothing here runs unless the processor has them.
+#include <immintrin.h>
+
+#include "pdc/engine/internal/kernel_loops.h"
+#include "pdc/engine/internal/kernel_tables.h"
+
+namespace ems::pdc::internal {
+namespace {
+
+struct Avx2 {
+  EMS_VECTORS(8);
+  static constexpr int kRowsMax = 6;  // × 2 vectors of columns: 12 of 16 registers
+  static constexpr int kColumnsOfTwo = 4;
+  static constexpr int kColumnsOfFour = 2;
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+};
+
+}  // namespace
+
+const Kernels kAvx2Kernels = Loops<Avx2>::Table("avx2");
+
+}  // namespace ems::pdc::internal
