@@ -117,7 +117,8 @@ class Engine final {
   // Errors: kInvalidArgument  no tokens, unknown tokens, positions beyond positions_max, a sequence
   //   twice or of an arena that does not fit the model    kResourceExhausted  no KV blocks
   //   kFailedPrecondition  a block to be written is shared
-  // (nothing has been computed), and between steps of rows_max tokens
+  // (nothing has been computed, though blocks may have been reserved), and between steps of
+  // rows_max tokens
   //   kCancelled  `stop` is set    kDeadlineExceeded
   // (the sequences' tokens() say what has been computed; calls may go on from there).
   Result<ForwardOutput> Forward(std::span<const ForwardItem> items,

@@ -26,10 +26,12 @@ TokenId Sampler::Pick(std::span<const float> logits, uint64_t position) {
   if (options_.temperature <= 0) return best;
   const double scale = 1.0 / static_cast<double>(options_.temperature);
   const double top = static_cast<double>(logits[best]);
+  if (!std::isfinite(top)) return best;  // broken KV; there is nothing to weigh
   candidates_.clear();
   double sum = 0;
   for (TokenId token = 0; token < logits.size(); ++token) {
     const double weight = std::exp((static_cast<double>(logits[token]) - top) * scale);
+    if (!(weight > 0)) continue;  // nor is a NaN a candidate
     candidates_.push_back({weight, token});
     sum += weight;
   }

@@ -343,10 +343,10 @@ struct Loops {
   }
 
   static constexpr Kernels Table(const char* name) {
-    return {name,   Multiply, Attend,    Tree0, RmsNorm,       SiluMultiply,
-            ExpAll, Add,      AddScaled, Widen, TransposeTile, Peak};
+    return {name,   Multiply, Attend,    SumOfState, RmsNorm,       SiluMultiply,
+            ExpAll, Add,      AddScaled, Widen,      TransposeTile, Peak};
   }
-  static float Tree0(const float* state) { return Tree(state + 1); }
+  static float SumOfState(const float* state) { return Tree(state + 1); }
 };
 
 }  // namespace ems::pdc::internal

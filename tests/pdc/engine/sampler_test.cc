@@ -56,6 +56,16 @@ TEST(SamplerTest, SeedAndPositionDecide) {
   EXPECT_NE(forward, others);
 }
 
+TEST(SamplerTest, LogitsThatAreNoNumbersAreNoCandidates) {
+  const float nan = std::nanf(""), inf = HUGE_VALF;
+  Sampler sampler({.temperature = 1, .top_p = 0.9F, .seed = 2});
+  for (uint64_t position = 0; position < 50; ++position) {
+    EXPECT_EQ(sampler.Pick(std::vector<float>{1, nan, -inf, nan}, position), 0U);
+    EXPECT_LT(sampler.Pick(std::vector<float>{nan, nan, nan}, position), 3U);
+    EXPECT_EQ(sampler.Pick(std::vector<float>{0, inf, 3}, position), 1U);
+  }
+}
+
 TEST(SamplerTest, OptionsAreChecked) {
   EXPECT_TRUE(Sampler::Check({.temperature = 2, .top_p = 0.5F}).ok());
   for (const SamplerOptions& bad :
