@@ -184,13 +184,20 @@ void Attention::LoadTile(const KvSequence& sequence, uint32_t layer, size_t firs
       kernels.widen(reinterpret_cast<const uint16_t*>(from), size, to);
     }
   };
-  for (size_t i = 0; i < count; ++i) {
+  // Rows of a block follow each other, and so do those of the tile unless its panels are padded.
+  const bool dense = output_stride_ == latent;
+  for (size_t i = 0; i < count;) {
     const BlockId block = sequence.blocks()[(first + i) / arena.block_tokens()];
     const size_t row = (first + i) % arena.block_tokens();
-    read(arena.latents(layer, block) + row * latent * arena.element_bytes(), latent,
-         tile->rows.data() + i * output_stride_);
-    read(arena.ropes(layer, block) + row * rope * arena.element_bytes(), rope,
+    const size_t some = std::min(count - i, arena.block_tokens() - row);
+    const std::byte* const latents =
+        arena.latents(layer, block) + row * latent * arena.element_bytes();
+    for (size_t done = 0; done < some; done += dense ? some : 1)
+      read(latents + done * latent * arena.element_bytes(), dense ? some * latent : latent,
+           tile->rows.data() + (i + done) * output_stride_);
+    read(arena.ropes(layer, block) + row * rope * arena.element_bytes(), some * rope,
          tile->ropes.data() + i * rope);
+    i += some;
   }
   std::memset(tile->rows.data() + count * output_stride_, 0,
               (kKeyTile - count) * output_stride_ * sizeof(float));

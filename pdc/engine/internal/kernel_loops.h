@@ -5,6 +5,7 @@
 // everything that is instantiated here belongs to a type S of that file's unnamed namespace: no
 // code for one processor can be taken for another. S has
 //   EMS_VECTORS(kLanes)    Fma(a, b, c): a * b + c, rounded once    kRowsMax: rows of a tile
+//   ZipLow(a, b), ZipHigh(a, b): {a0, b0, a1, b1, …}, its first and its second half
 //   kColumnsOfTwo, kColumnsOfFour: vectors of columns of a tile with 2, with 3 or 4 rows
 #include <cstddef>
 #include <cstdint>
@@ -263,8 +264,31 @@ struct Loops {
     for (; i < n; ++i) y[i] = FromBf16(from[i]);
   }
 
+  // A square of registers: each round is a perfect shuffle, and as many as a lane's number has bits
+  // swap rows with columns.
+  static void TransposeSquare(const float* rows, size_t stride, float* columns) {
+    F square[kLanes], shuffled[kLanes];
+    EMS_UNROLL
+    for (size_t i = 0; i < kLanes; ++i) square[i] = Load(rows + i * stride);
+    for (size_t round = 1; round < kLanes; round *= 2) {
+      EMS_UNROLL
+      for (size_t i = 0; i < kLanes / 2; ++i) {
+        shuffled[2 * i] = S::ZipLow(square[i], square[i + kLanes / 2]);
+        shuffled[2 * i + 1] = S::ZipHigh(square[i], square[i + kLanes / 2]);
+      }
+      EMS_UNROLL
+      for (size_t i = 0; i < kLanes; ++i) square[i] = shuffled[i];
+    }
+    EMS_UNROLL
+    for (size_t i = 0; i < kLanes; ++i) Store(square[i], columns + i * kKeyTile);
+  }
+
   static void TransposeTile(const float* rows, size_t stride, size_t dim, float* columns) {
-    for (size_t d = 0; d < dim; ++d)
+    size_t done = 0;
+    for (; done + kLanes <= dim; done += kLanes)
+      for (size_t j = 0; j < kKeyTile; j += kLanes)
+        TransposeSquare(rows + j * stride + done, stride, columns + done * kKeyTile + j);
+    for (size_t d = done; d < dim; ++d)
       for (size_t j = 0; j < kKeyTile; ++j) columns[d * kKeyTile + j] = rows[j * stride + d];
   }
 

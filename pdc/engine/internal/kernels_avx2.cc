@@ -13,6 +13,12 @@ struct Avx2 {
   static constexpr int kColumnsOfTwo = 4;
   static constexpr int kColumnsOfFour = 2;
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F ZipLow(F a, F b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+  }
+  static F ZipHigh(F a, F b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+  }
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ struct Portable {
     for (size_t i = 0; i < kLanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return result;
   }
+  static F ZipLow(F a, F b) { return F{a[0], b[0], a[1], b[1]}; }
+  static F ZipHigh(F a, F b) { return F{a[2], b[2], a[3], b[3]}; }
 };
 
 }  // namespace
