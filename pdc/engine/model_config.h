@@ -53,7 +53,7 @@ struct ModelConfig {
 // Errors: kInvalidArgument  names the field, its value and what it may be
 Status CheckConfig(const ModelConfig& config);
 
-// "tiny" (some 0.2 M parameters, for tests), "small" (5 M), "base" (28 M), "large" (105 M).
+// "tiny" (some 0.2 M parameters, for tests), "small" (6 M), "base" (30 M), "large" (110 M).
 // Errors: kNotFound  says which there are
 Result<ModelConfig> PresetConfig(std::string_view name);
 std::vector<std::string_view> PresetNames();
