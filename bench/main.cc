@@ -4,6 +4,7 @@
 
 #include "bench/context_command.h"
 #include "bench/fabric_command.h"
+#include "bench/engine_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/model_command.h"
@@ -39,6 +40,8 @@ int main(int argc, char** argv) {
       "  ems-bench fabric --gate                   # emulated links beside their model, no "
       "cluster\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
+      "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
+      "cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
       "  ems-bench paper --gate                    # the papers' figures by a cost model, no "
@@ -51,6 +54,7 @@ int main(int argc, char** argv) {
   ems::bench::AddTraceCommand(&app, &run);
   ems::bench::AddContextCommand(&app, &run);
   ems::bench::AddFabricCommand(&app, &run);
+  ems::bench::AddEngineCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);
