@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "bench/context_command.h"
-#include "bench/fabric_command.h"
 #include "bench/engine_command.h"
+#include "bench/fabric_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/model_command.h"
