@@ -121,43 +121,64 @@ void CopyStreaming(MutableBytes, const std::byte*, PieceHasher*) {}
 
 enum class Way : uint8_t { kCached, kStreaming };
 
-// Which of two ways is the faster one: they run against each other, one right after the other so
-// that both see the same neighbours on the machine, and the one that has lately won more often is
-// taken. Threading: thread-safe; of rounds that threads play at the same time some are lost.
+// Which of two ways is the faster one: they run against each other, one right after the other in
+// the same copy so that both see the same neighbours on the machine, and the one that has lately
+// won more often is taken. Threading: thread-safe.
 class FasterWay final {
  public:
-  struct Turn {
-    Way way = Way::kCached;
-    bool measured = false;
-  };
-  Turn Next() {
-    const uint32_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
-    const uint32_t at = turn < kFirstTurns ? turn % 2 : turn % kRoundEvery;
-    if (at < 2) return {at == 0 ? Way::kCached : Way::kStreaming, true};
-    return {lead_.load(std::memory_order_relaxed) > 0 ? Way::kStreaming : Way::kCached, false};
+  Way leader() const {
+    return lead_.load(std::memory_order_relaxed) > 0 ? Way::kStreaming : Way::kCached;
   }
-  void Note(Way way, uint64_t bytes, Duration took) {
-    const uint64_t ns_per_mib = static_cast<uint64_t>(took.count()) * kMiB / bytes;
-    if (way == Way::kCached) return cached_.store(ns_per_mib, std::memory_order_relaxed);
-    const uint64_t cached = cached_.exchange(0, std::memory_order_relaxed);
-    if (cached == 0) return;
-    const int lead = lead_.load(std::memory_order_relaxed) + (ns_per_mib < cached ? 1 : -1);
+  // How much of the next `bytes` may go by the leader before the next match; 0: it is due.
+  uint64_t UntilMatch(uint64_t bytes) const {
+    const uint64_t until = next_match_.load(std::memory_order_relaxed);
+    const uint64_t copied = copied_.load(std::memory_order_relaxed);
+    return until <= copied ? 0 : std::min(bytes, until - copied);
+  }
+  void Copied(uint64_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+  // Which way goes first in the match that begins now.
+  Way BeginMatch() {
+    const uint32_t number = matches_.fetch_add(1, std::memory_order_relaxed);
+    next_match_.store(copied_.load(std::memory_order_relaxed) +
+                          (number < kFirstMatches ? kFirstEvery : kMatchEvery),
+                      std::memory_order_relaxed);
+    return number % 2 == 0 ? Way::kCached : Way::kStreaming;
+  }
+  void EndMatch(Way winner) {
+    const int lead = lead_.load(std::memory_order_relaxed) + (winner == Way::kStreaming ? 1 : -1);
     lead_.store(std::clamp(lead, -kLeadMax, kLeadMax), std::memory_order_relaxed);
   }
 
  private:
-  static constexpr uint32_t kFirstTurns = 16;
-  static constexpr uint32_t kRoundEvery = 64;
+  static constexpr uint32_t kFirstMatches = 16;
+  static constexpr uint64_t kFirstEvery = 2 * kMiB;
+  static constexpr uint64_t kMatchEvery = 32 * kMiB;
   static constexpr int kLeadMax = 8;
-  std::atomic<uint32_t> turns_{0};
-  std::atomic<uint64_t> cached_{0};  // of the round being played; 0: none
-  std::atomic<int> lead_{0};         // rounds that streaming is ahead
+  std::atomic<uint64_t> copied_{0}, next_match_{0};
+  std::atomic<uint32_t> matches_{0};
+  std::atomic<int> lead_{0};  // matches that streaming is ahead
 };
 
 void CopyBy(Way way, MutableBytes into, const std::byte* from, PieceHasher* hasher) {
   if (way == Way::kStreaming) return CopyStreaming(into, from, hasher);
   if (hasher != nullptr) return CopyCachedAndHash(into, from, hasher);
   CopyCached(into.data(), from, into.size());
+}
+
+constexpr uint64_t kMatchBytes = kMiB / 2;  // of either way, at most
+
+// Copies a part of `into` by both ways, one half each, and notes which one was faster. Returns how
+// long that part is.
+uint64_t PlayMatch(FasterWay* ways, MutableBytes into, const std::byte* from, PieceHasher* hasher) {
+  const uint64_t half = std::min(kMatchBytes, into.size() / 2 / kPieceBytes * kPieceBytes);
+  const Way first = ways->BeginMatch();
+  const Way second = first == Way::kCached ? Way::kStreaming : Way::kCached;
+  const TimePoint start = Clock::System().Now();
+  CopyBy(first, into.first(half), from, hasher);
+  const TimePoint middle = Clock::System().Now();
+  CopyBy(second, into.subspan(half, half), from + half, hasher);
+  ways->EndMatch(middle - start < Clock::System().Now() - middle ? first : second);
+  return 2 * half;
 }
 
 }  // namespace
@@ -167,11 +188,20 @@ void CopyValue(MutableBytes into, const std::byte* from, PieceHasher* hasher) {
   if (!kCanStream || into.size() < kLargeCopyBytes) return CopyBy(Way::kCached, into, from, hasher);
   static FasterWay plain, hashed;
   FasterWay& ways = hasher == nullptr ? plain : hashed;
-  const FasterWay::Turn turn = ways.Next();
-  if (!turn.measured) return CopyBy(turn.way, into, from, hasher);
-  const TimePoint start = Clock::System().Now();
-  CopyBy(turn.way, into, from, hasher);
-  ways.Note(turn.way, into.size(), Clock::System().Now() - start);
+  while (!into.empty()) {
+    uint64_t part = ways.UntilMatch(into.size());
+    if (part == 0 && into.size() >= kLargeCopyBytes) {
+      part = PlayMatch(&ways, into, from, hasher);
+    } else {
+      // A rest that is too short for a match, or for its own part, goes with what is before it.
+      if (part == 0 || into.size() - part < kLargeCopyBytes) part = into.size();
+      part = part == into.size() ? part : RoundUp(part, kPieceBytes);
+      CopyBy(ways.leader(), into.first(part), from, hasher);
+    }
+    ways.Copied(part);
+    into = into.subspan(part);
+    from += part;
+  }
 }
 
 }  // namespace ems
