@@ -156,8 +156,8 @@ void HttpExchange::OnGone(std::function<void()> callback) {
   {
     auto state = state_.Lock();
     if (state->phase != Phase::kGone) {
-      state->on_gone = std::move(callback);
-      return;
+      if (state->connection != nullptr) state->on_gone.swap(callback);
+      return;  // the lock ends before the callback that was there
     }
   }
   callback();
@@ -167,7 +167,7 @@ void HttpExchange::OnDeadline(TimePoint at, std::function<void()> callback) {
   auto state = state_.Lock();
   if (state->connection == nullptr) return;
   state->deadline = at;
-  state->on_deadline = std::move(callback);
+  state->on_deadline.swap(callback);
 }
 
 struct HttpServer::Impl {

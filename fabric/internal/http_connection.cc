@@ -71,19 +71,19 @@ void HttpConnection::Close() {
   socket_.close(ignored);
   const std::shared_ptr<HttpExchange> exchange = std::exchange(exchange_, nullptr);
   if (exchange == nullptr) return;
-  std::function<void()> tell;
-  {
-    auto state = exchange->state_.Lock();
-    state->connection = nullptr;
-    state->on_deadline = nullptr;
-    tell = std::exchange(state->on_gone, nullptr);
-    // An answer that had ended and was not sent yet is nobody's concern any more.
-    if (state->phase == HttpExchange::Phase::kEnded) tell = nullptr;
-    state->phase = HttpExchange::Phase::kGone;
-  }
+  // Callbacks end after the lock: what they hold may have something to say to the exchange.
+  std::function<void()> tell, unused;
+  auto state = exchange->state_.Lock();
+  state->connection = nullptr;
+  unused = std::exchange(state->on_deadline, nullptr);
+  tell = std::exchange(state->on_gone, nullptr);
+  // An answer that had ended and was not sent yet is nobody's concern any more.
+  const bool ended = state->phase == HttpExchange::Phase::kEnded;
+  state->phase = HttpExchange::Phase::kGone;
+  state.Unlock();
   shared_->metrics.gone.Add();
   shared_->in_hand.fetch_sub(1, std::memory_order_release);
-  if (tell) tell();
+  if (tell && !ended) tell();
 }
 
 void HttpConnection::PostWake() {
@@ -231,12 +231,14 @@ void HttpConnection::OnSent(size_t bytes) {
 
 void HttpConnection::EndAnswer() {
   {
-    auto state = exchange_->state_.Lock();
+    const std::shared_ptr<HttpExchange> exchange = std::exchange(exchange_, nullptr);
+    std::function<void()> on_gone, on_deadline;
+    auto state = exchange->state_.Lock();
     state->connection = nullptr;
-    state->on_gone = nullptr;
-    state->on_deadline = nullptr;
+    on_gone = std::exchange(state->on_gone, nullptr);
+    on_deadline = std::exchange(state->on_deadline, nullptr);
+    state.Unlock();
   }
-  exchange_ = nullptr;
   answer_ended_ = false;
   shared_->in_hand.fetch_sub(1, std::memory_order_release);
   if (close_after_ || shared_->stopping.load(std::memory_order_acquire)) return Linger();
