@@ -57,7 +57,7 @@ enum class FinishReason {
 // What happens to one generation. At most one OnPrompt, before the first OnTokens; at last exactly
 // one of OnFinish and OnError, also after Cancel.
 // Threading: one call at a time, from any thread of the generator's; within Start, too. The calls
-// do not block and may call Cancel.
+// do not block and may call Cancel, so the generator holds no lock meanwhile.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;

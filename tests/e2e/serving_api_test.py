@@ -173,6 +173,12 @@ class ServingApiTest(unittest.TestCase):
                                   check=False, env={**os.environ, 'no_proxy': '*'})
             self.assertEqual(done.returncode, 0, f'{script}\n{done.stdout}{done.stderr}')
             self.assertNotIn('"error"', done.stdout, script)
+        program, = re.findall(r'```js\n(.*?)```', text, flags=re.S)
+        program = program.replace('http://127.0.0.1:8000', self.server.origin).replace('MODEL', 'repeat')
+        # Packages are looked for from the working directory on.
+        done = subprocess.run(['node', '--input-type=module', '-e', program], capture_output=True, text=True, timeout=30,
+                              check=False, cwd=os.path.join(HERE, '..'))
+        self.assertRegex(done.stdout, r'^You said: Tell me of the sea\. \d+\n$', done.stderr)
         tables = re.findall(r'\| `(ems_pdc_\w+)`', text)
         self.assertGreater(len(tables), 15)
         shown = curl(self.server.origin + '/metrics').stdout
