@@ -44,7 +44,7 @@ void CompletionJob::Run(Generator* generator, GenerateRequest request) {
   }
   auto handle = handle_.Lock();
   const bool cancelled = handle->cancelled;
-  handle->generation = *started;
+  if (!handle->released) handle->generation = *started;
   handle.Unlock();
   if (cancelled) (*started)->Cancel();
 }
@@ -168,6 +168,13 @@ void CompletionJob::Release() {
   if (std::exchange(released_, true)) return;
   plan_.metrics->OnReleased(running_);
   plan_.on_release();
+  // The generation may hold the last other reference to this.
+  const std::shared_ptr<CompletionJob> self = weak_from_this().lock();
+  std::shared_ptr<Generation> generation;
+  auto handle = handle_.Lock();
+  handle->released = true;
+  handle->generation.swap(generation);
+  handle.Unlock();
 }
 
 }  // namespace ems::pdc

@@ -49,6 +49,7 @@ class CompletionJob final : public GenerationSink,
   struct Handle {
     std::shared_ptr<Generation> generation;
     bool cancelled = false;
+    bool released = false;  // its last word was said: a generation that keeps its sink goes
   };
 
   void Cancel(Cause cause);

@@ -72,7 +72,8 @@ class GenerationSink {
   virtual void OnError(const Status& why) = 0;
 };
 
-// A handle of one that is under way; may go before or after its end. Threading: thread-safe.
+// A handle of one that is under way. The API drops it within the last event: the generator keeps
+// its own reference as long as it calls the sink. Threading: thread-safe.
 class Generation {
  public:
   virtual ~Generation() = default;

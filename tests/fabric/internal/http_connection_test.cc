@@ -1,11 +1,10 @@
 // What must hold of one connection: each step has its time, what is sent ahead is bounded, and a
 // side that is closed after the question does not cost the answer.
-#include "fabric/internal/http_connection.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/thread_pool.h"
+#include "fabric/http_server.h"
 #include "tests/support/wire_peer.h"
 
 namespace ems::fabric {
