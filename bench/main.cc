@@ -3,9 +3,12 @@
 #include <functional>
 
 #include "bench/context_command.h"
+#include "bench/engine_command.h"
+#include "bench/fabric_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
 #include "bench/model_command.h"
+#include "bench/paper_command.h"
 #include "bench/report.h"
 #include "bench/ssd_command.h"
 #include "bench/store_command.h"
@@ -34,9 +37,15 @@ int main(int argc, char** argv) {
       "  ems-bench context --gate                  # made-up workloads, paged KV beside memcpy\n"
       "  ems-bench model --gate                    # instances that load models, beside a slow "
       "source\n"
+      "  ems-bench fabric --gate                   # emulated links beside their model, no "
+      "cluster\n"
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
+      "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
+      "cluster\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
+      "  ems-bench paper --gate                    # the papers' figures by a cost model, no "
+      "cluster\n"
       "  ems-bench trace --help                    # every flag of a command\n\n"
       "SEE ALSO\n"
       "  emsctl, mp-controller, mp-server");
@@ -44,9 +53,12 @@ int main(int argc, char** argv) {
   ems::bench::AddStoreCommand(&app, &run);
   ems::bench::AddTraceCommand(&app, &run);
   ems::bench::AddContextCommand(&app, &run);
+  ems::bench::AddFabricCommand(&app, &run);
+  ems::bench::AddEngineCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);
+  ems::bench::AddPaperCommand(&app, &run);
   ems::bench::AddSsdCommand(&app, &run);
   try {
     app.parse(argc, argv);

@@ -213,9 +213,10 @@ bool PacedSource::SendFile(int fd, int file, uint64_t offset, uint64_t bytes) {
     const uint64_t part = std::min(bytes, kPieceBytes);
     if (stop_.WaitFor(cap_.Reserve(part))) return false;
     const ssize_t got = ::pread(file, piece.data(), part, static_cast<off_t>(offset));
-    if (got <= 0 || !SendAll(fd, std::string_view(piece.data(), static_cast<size_t>(got))))
-      return false;
+    if (got <= 0) return false;
+    // Before they are on their way: whoever has received everything finds all of it counted.
     bytes_sent_.fetch_add(static_cast<uint64_t>(got), std::memory_order_relaxed);
+    if (!SendAll(fd, std::string_view(piece.data(), static_cast<size_t>(got)))) return false;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<uint64_t>(got);
   }

@@ -36,7 +36,7 @@ class PacedSource final {
 
   // "http://127.0.0.1:PORT/", for what lies in the folder itself.
   std::string url() const;
-  // Of bodies, since the start.
+  // Of bodies, since the start; a piece counts before it is sent.
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:

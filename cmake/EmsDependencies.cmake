@@ -30,6 +30,8 @@ target_compile_definitions(ems_asio INTERFACE
 target_link_libraries(ems_asio INTERFACE Threads::Threads)
 
 find_path(EMS_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+# A peer in ems-bench, headers alone.
+find_path(EMS_EIGEN_INCLUDE Eigen/Core PATH_SUFFIXES eigen3 REQUIRED)
 
 if(EMS_BUILD_TESTS)
   find_package(GTest REQUIRED)

@@ -81,12 +81,20 @@ FileTarget::~FileTarget() = default;
 
 Status FileTarget::Begin(std::span<const LoadFile> files) {
   files_.clear();
+  if (options_.folder.empty())
+    return Error(StatusCode::kInvalidArgument, "no folder is named to load into");
+  // A version may have a file that is called as another one's part, say one of a download that has
+  // broken off: each name is used once. All files count, so that loads of some agree on the names.
+  std::set<std::string, std::less<>> names;
+  for (const LoadFile& file : files) names.emplace(file.path);
   for (const LoadFile& wanted : files) {
+    std::string part = fmt::format("{}.part", wanted.path);
+    while (!names.insert(part).second) part += ".part";
     const bool chosen = !options_.choose || options_.choose(wanted.path);
     File& file = *files_.emplace_back(std::make_unique<File>(chosen));
     if (!chosen) continue;
     file.path = fmt::format("{}/{}", options_.folder, wanted.path);
-    file.part = file.path + ".part";
+    file.part = fmt::format("{}/{}", options_.folder, part);
     file.size = wanted.bytes;
     file.left = wanted.bytes;
     if (Status opened = Open(&file); !opened.ok()) {

@@ -3,7 +3,7 @@
 //
 // Invariant: under its own name a file is whole and on disk, or as it was before the load: bytes go
 // to PATH.part, which is renamed when all of them are there and synced, and removed when the load
-// fails.
+// fails. (PATH.part.part, if the version has a file PATH.part, and so on.)
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -27,9 +27,9 @@ class FileTarget final : public LoadTarget {
   FileTarget(const FileTarget&) = delete;
   FileTarget& operator=(const FileTarget&) = delete;
 
-  // Errors: kResourceExhausted  no space, memory or descriptors    kUnavailable  another load
-  // writes the same file    kPermissionDenied    kInternal  other errors of the file system, with
-  // their text
+  // Errors: kInvalidArgument  no folder    kResourceExhausted  no space, memory or descriptors
+  // kUnavailable  another load writes the same file    kPermissionDenied    kInternal  other errors
+  // of the file system, with their text
   Status Begin(std::span<const LoadFile> files) override;
   uint64_t Wants(uint32_t file, uint64_t offset, uint64_t bytes) override;
   Status Place(uint32_t file, uint64_t offset, uint64_t bytes,

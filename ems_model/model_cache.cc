@@ -149,7 +149,7 @@ struct ModelCache::Impl {
   static const Status& StatusOf(const Result<T>& result) {
     return result.status();
   }
-  // Asks again, for start_timeout, while the controller is being restarted.
+  // Asks again, for start_timeout, while the controller is being restarted, or has too much to do.
   template <typename Question>
   std::invoke_result_t<Question> Patiently(Deadline deadline, const Question& question) const {
     const Deadline until(std::min(deadline.at(), Deadline::After(options.start_timeout).at()));
@@ -157,7 +157,10 @@ struct ModelCache::Impl {
     StopFlag pause;
     while (true) {
       auto answer = question();
-      if (StatusOf(answer).code() != StatusCode::kUnavailable || until.Passed()) return answer;
+      const StatusCode code = StatusOf(answer).code();
+      const bool passes =
+          code == StatusCode::kUnavailable || code == StatusCode::kResourceExhausted;
+      if (!passes || until.Passed()) return answer;
       pause.WaitFor(std::min(backoff.Next(), until.Remaining()));
     }
   }

@@ -34,9 +34,12 @@ constexpr size_t kProbesMax = 64;
 // or have no keys says nothing about this process.
 bool IsOfSource(const Status& status) { return status.code() == StatusCode::kFailedPrecondition; }
 
+// A controller that has too much to do, too: if everybody read the source instead, that would be
+// worse.
 bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
+         status.code() == StatusCode::kDeadlineExceeded ||
+         status.code() == StatusCode::kResourceExhausted;
 }
 
 // The first bytes of files with a format, for their headers.

@@ -3,26 +3,42 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "common/check.h"
+#include "common/copy.h"
+#include "common/sleep.h"
 
 namespace ems::fabric {
 namespace {
 
 constexpr uint64_t kAlignment = 512;
-// A paced copy is made and waited for in such pieces.
-constexpr uint64_t kPieceBytes = 1 * kMiB;
 
 uint64_t Aligned(uint64_t bytes) {
   return (std::max<uint64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+Status CheckRemote(const RemoteMemory& memory, uint64_t offset, uint64_t bytes) {
+  if (offset <= memory.size_bytes() && bytes <= memory.size_bytes() - offset) return OkStatus();
+  return Error(StatusCode::kOutOfRange, "{}+{} of {} bytes of a peer's memory", offset, bytes,
+               memory.size_bytes());
+}
+
 }  // namespace
 
-NpuStream::NpuStream(NpuDevice* device) : device_(device) {
+Status NpuEvent::status() {
+  auto status = status_.Lock();
+  return *status;
+}
+
+NpuStream::NpuStream(NpuDevice* device, const EmulatedPath* path)
+    : device_(device), default_path_(path) {
+  if (path == nullptr && device->options_.bytes_per_s > 0) {
+    own_link_ = std::make_unique<EmulatedLink>(device->options_.bytes_per_s);
+    own_path_ = EmulatedPath({own_link_.get()}, Duration::zero());
+    default_path_ = &own_path_;
+  }
   engine_ = Thread("npu-sdma", [this] { Run(); });
 }
 
@@ -35,64 +51,123 @@ NpuStream::~NpuStream() {
   engine_.Join();
 }
 
-void NpuStream::Push(Copy copy) {
+void NpuStream::Push(Work work) {
+  if (work.path == nullptr) work.path = default_path_;
+  work.queued_at = Clock::System().Now();
   auto state = state_.Lock();
   state.Wait(room_, [](const State& now) { return now.queued.size() < kQueuedMax; });
-  state->queued.push_back(std::move(copy));
+  state->queued.push_back(std::move(work));
   state.Unlock();
   wakeup_.notify_one();
 }
 
-Status NpuStream::CopyIn(HbmAddress to, ConstBytes from) {
+Status NpuStream::CopyIn(HbmAddress to, ConstBytes from, const EmulatedPath* path) {
   EMS_RETURN_IF_ERROR(device_->Check(to, from.size()));
-  Push({.to = device_->hbm_ + to.offset, .from = from.data(), .bytes = from.size(), .event = {}});
+  Push({.to = device_->hbm_ + to.offset, .from = from.data(), .bytes = from.size(), .path = path});
   return OkStatus();
 }
 
-Status NpuStream::CopyOut(MutableBytes to, HbmAddress from) {
+Status NpuStream::CopyOut(MutableBytes to, HbmAddress from, const EmulatedPath* path) {
   EMS_RETURN_IF_ERROR(device_->Check(from, to.size()));
-  Push({.to = to.data(), .from = device_->hbm_ + from.offset, .bytes = to.size(), .event = {}});
+  Push({.to = to.data(), .from = device_->hbm_ + from.offset, .bytes = to.size(), .path = path});
   return OkStatus();
 }
+
+Status NpuStream::CopyIn(HbmAddress to, const RemoteMemory& from, uint64_t offset, uint64_t bytes,
+                         const EmulatedPath* path) {
+  EMS_RETURN_IF_ERROR(device_->Check(to, bytes));
+  EMS_RETURN_IF_ERROR(CheckRemote(from, offset, bytes));
+  std::byte* const into = device_->hbm_ + to.offset;
+  Push({.bytes = bytes,
+        .part =
+            [into, memory = &from, offset](uint64_t at, uint64_t part) {
+              memory->Read(offset + at, {into + at, part});
+            },
+        .path = path});
+  return OkStatus();
+}
+
+Status NpuStream::CopyOut(WritableMemory* to, uint64_t offset, HbmAddress from, uint64_t bytes,
+                          const EmulatedPath* path) {
+  EMS_RETURN_IF_ERROR(device_->Check(from, bytes));
+  EMS_RETURN_IF_ERROR(CheckRemote(*to, offset, bytes));
+  const std::byte* const source = device_->hbm_ + from.offset;
+  Push({.bytes = bytes,
+        .part =
+            [source, to, offset](uint64_t at, uint64_t part) {
+              to->Write(offset + at, {source + at, part});
+            },
+        .path = path});
+  return OkStatus();
+}
+
+Status NpuStream::CopyAcross(NpuDevice* to_device, HbmAddress to, HbmAddress from, uint64_t bytes,
+                             const EmulatedPath* path) {
+  EMS_RETURN_IF_ERROR(to_device->Check(to, bytes));
+  EMS_RETURN_IF_ERROR(device_->Check(from, bytes));
+  Push({.to = to_device->hbm_ + to.offset,
+        .from = device_->hbm_ + from.offset,
+        .bytes = bytes,
+        .path = path});
+  return OkStatus();
+}
+
+void NpuStream::Launch(std::function<Status()> kernel) { Push({.kernel = std::move(kernel)}); }
 
 NpuEventPtr NpuStream::Record() {
   auto event = std::make_shared<NpuEvent>();
-  Push({.to = nullptr, .from = nullptr, .bytes = 0, .event = event});
+  Push({.event = event});
   return event;
 }
 
+void NpuStream::Copy(const Work& work, Timing* timing) {
+  const auto copy = [&work](uint64_t at, uint64_t bytes) {
+    if (work.part) return work.part(at, bytes);
+    CopyValue({work.to + at, bytes}, work.from + at, nullptr);
+  };
+  if (work.path == nullptr) return copy(0, work.bytes);
+  // An engine that does nothing but follow the links would have begun then.
+  EmulatedTransfer transfer(work.path, std::max(timing->due, work.queued_at));
+  for (uint64_t at = 0; at < work.bytes;) {
+    const uint64_t part = std::min(work.path->piece_bytes(), work.bytes - at);
+    const TimePoint due = transfer.Add(part);
+    copy(at, part);
+    SleepUntil(due);
+    at += part;
+  }
+  timing->due = transfer.due();
+  timing->arrival = std::max(timing->arrival, transfer.arrival());
+}
+
 void NpuStream::Run() {
-  const uint64_t rate = device_->options_.bytes_per_s;
-  StopFlag never;
-  TimePoint free_at{};  // when the engine could have done what it was given
+  Timing timing;
+  Status failure;
   while (true) {
-    Copy copy;
+    Work work;
     {
       auto state = state_.Lock();
       state.Wait(wakeup_, [](const State& now) { return now.stopping || !now.queued.empty(); });
       if (state->queued.empty()) return;
-      copy = std::move(state->queued.front());
+      work = std::move(state->queued.front());
       state->queued.pop_front();
     }
     room_.notify_one();
-    if (copy.event != nullptr) {
-      copy.event->happened_.Set();
+    if (work.event == nullptr && !work.kernel) {
+      Copy(work, &timing);
       continue;
     }
-    if (rate == 0) {
-      std::memcpy(copy.to, copy.from, copy.bytes);
+    SleepUntil(timing.arrival);
+    if (work.kernel) {
+      Status status = work.kernel();
+      if (failure.ok()) failure = std::move(status);
+      timing.due = Clock::System().Now();
       continue;
     }
-    for (uint64_t at = 0; at < copy.bytes; at += kPieceBytes) {
-      const uint64_t part = std::min(kPieceBytes, copy.bytes - at);
-      const TimePoint now = Clock::System().Now();
-      std::memcpy(copy.to + at, copy.from + at, part);
-      free_at = std::max(free_at, now) +
-                std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(part) * 1e9 /
-                                                              static_cast<double>(rate)));
-      const Duration early = free_at - Clock::System().Now();
-      if (early > Duration::zero()) never.WaitFor(early);
-    }
+    auto status = work.event->status_.Lock();
+    *status = std::exchange(failure, OkStatus());
+    status.Unlock();
+    work.event->done_.store(true, std::memory_order_release);
+    work.event->happened_.Set();
   }
 }
 
@@ -122,6 +197,11 @@ Status NpuDevice::Check(HbmAddress address, uint64_t bytes) const {
     return OkStatus();
   return Error(StatusCode::kOutOfRange, "{}+{} of {} bytes of HBM", address.offset, bytes,
                options_.hbm_bytes);
+}
+
+Result<MutableBytes> NpuDevice::KernelView(HbmAddress address, uint64_t bytes) {
+  EMS_RETURN_IF_ERROR(Check(address, bytes));
+  return MutableBytes(hbm_ + address.offset, bytes);
 }
 
 // First fit: the pieces are few and large.

@@ -2,10 +2,13 @@
 // An emulated NPU: memory of its own (HBM) that the host reaches only through SDMA, streams of
 // copies, events.
 //
-// There is no NPU here. HBM is anonymous memory of this process that nobody gets a pointer to; an
-// SDMA queue is a thread that copies. Both behave as the interface promises, in order within a
-// stream and in none between streams, and take as long as memcpy does, or as `bytes_per_s` says.
-// Bound: hbm_bytes of memory, taken when it is touched first; kQueuedMax copies a stream.
+// EMULATED: there is no NPU here. HBM is anonymous memory of this process that nobody gets a
+// pointer to but kernels, functions that run on a stream; an SDMA queue is a thread that copies.
+// Both behave as the interface promises, in order within a stream and in none between streams, and
+// take as long as memcpy does, or as the emulated link that a copy is given says
+// (emulated_link.h), or as `bytes_per_s` does.
+// Bound: hbm_bytes of memory, taken when it is touched first; kQueuedMax works a stream.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,6 +22,8 @@
 #include "common/guarded.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
+#include "fabric/emulated_link.h"
+#include "fabric/transport.h"
 
 namespace ems::fabric {
 
@@ -33,25 +38,38 @@ struct HbmAddress {
 // thread-safe.
 class NpuEvent final {
  public:
-  bool done() { return happened_.IsSet(); }
+  // Cost: one load: may be looked at again and again.
+  bool done() const { return done_.load(std::memory_order_acquire); }
   // False: the time was over first.
   bool Wait(Duration timeout) { return happened_.WaitFor(timeout); }
+  // Once it has happened: the first error of a kernel since the event before it on its stream.
+  Status status();
 
  private:
   friend class NpuStream;
   StopFlag happened_;
+  std::atomic<bool> done_{false};  // follows happened_ without its lock
+  Guarded<Status> status_;
 };
 using NpuEventPtr = std::shared_ptr<NpuEvent>;
 
 class NpuDevice;
 
-// A queue of copies, in order, on an SDMA engine of the device. Ends what is queued when it goes.
+// A queue of works, in order, on an SDMA engine of the device: copies and kernels. Ends what is
+// queued when it goes.
+//
+// A copy may be given a path: then it takes what the path says. The copies of a stream follow each
+// other over the path without a gap; each has arrived the path's latency after it has left. Events
+// and kernels wait for that. A stream that lags behind (its thread was not woken in time) catches
+// up.
 // Threading: thread-safe.
 class NpuStream final {
  public:
   static constexpr size_t kQueuedMax = 4096;
 
-  explicit NpuStream(NpuDevice* device);
+  // `path`: of copies that are given none. It must outlive the stream, as each copy's own path
+  // must.
+  explicit NpuStream(NpuDevice* device, const EmulatedPath* path = nullptr);
   ~NpuStream();
   NpuStream(const NpuStream&) = delete;
   NpuStream& operator=(const NpuStream&) = delete;
@@ -59,28 +77,59 @@ class NpuStream final {
   // Copies between registered memory and HBM. The host's memory must stay until an event recorded
   // later has happened. Waits for room in the queue.
   // Errors: kOutOfRange  not inside of HBM
-  Status CopyIn(HbmAddress to, ConstBytes from);
-  Status CopyOut(MutableBytes to, HbmAddress from);
+  Status CopyIn(HbmAddress to, ConstBytes from, const EmulatedPath* path = nullptr);
+  Status CopyOut(MutableBytes to, HbmAddress from, const EmulatedPath* path = nullptr);
+  // The same with memory that another process granted (transport.h); it must outlive the copy.
+  // Errors: kOutOfRange  also: not inside of that memory
+  Status CopyIn(HbmAddress to, const RemoteMemory& from, uint64_t offset, uint64_t bytes,
+                const EmulatedPath* path = nullptr);
+  Status CopyOut(WritableMemory* to, uint64_t offset, HbmAddress from, uint64_t bytes,
+                 const EmulatedPath* path = nullptr);
+  // To the HBM of another device of this process, which must outlive the copy, or within this one.
+  // The ranges must not overlap. Errors: kOutOfRange  not inside of the HBM of either
+  Status CopyAcross(NpuDevice* to_device, HbmAddress to, HbmAddress from, uint64_t bytes,
+                    const EmulatedPath* path = nullptr);
+  // Runs on the stream's thread once what was queued before has arrived; it may use what
+  // NpuDevice::KernelView gives. Its error shows in the next event. It must not wait for this
+  // stream.
+  void Launch(std::function<Status()> kernel);
   // Happens once everything queued before is done.
   NpuEventPtr Record();
   // Waits for all that is queued. False: the time was over first.
   bool Synchronize(Duration timeout) { return Record()->Wait(timeout); }
 
+  NpuDevice* device() const { return device_; }
+
  private:
-  struct Copy {
+  // Copies `bytes` from `at` on.
+  using CopyPart = std::function<void(uint64_t at, uint64_t bytes)>;
+  struct Work {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     uint64_t bytes = 0;
-    NpuEventPtr event;  // instead of a copy
+    CopyPart part{};  // instead of to and from
+    const EmulatedPath* path = nullptr;
+    std::function<Status()> kernel{};  // instead of a copy
+    NpuEventPtr event{};               // instead of a copy
+    TimePoint queued_at{};
   };
   struct State {
-    std::deque<Copy> queued;
+    std::deque<Work> queued;
     bool stopping = false;
   };
-  void Push(Copy copy);
+  // Of the stream's thread: in the time of the emulated links.
+  struct Timing {
+    TimePoint due{};      // when the copies so far have left
+    TimePoint arrival{};  // and have arrived
+  };
+  void Push(Work work);
   void Run();
+  static void Copy(const Work& work, Timing* timing);
 
   NpuDevice* const device_;
+  std::unique_ptr<EmulatedLink> own_link_;  // of Options::bytes_per_s
+  EmulatedPath own_path_;
+  const EmulatedPath* default_path_ = nullptr;
   Guarded<State> state_;
   std::condition_variable wakeup_, room_;
   Thread engine_;
@@ -104,6 +153,10 @@ class NpuDevice final {
   // Of what Allocate gave; nothing of it may be under way on a stream.
   void Free(HbmAddress address);
   uint64_t free_bytes();
+
+  // HBM as a kernel that runs on the device sees it (NpuStream::Launch); not for host code, which
+  // hardware would not let near it. Errors: kOutOfRange
+  Result<MutableBytes> KernelView(HbmAddress address, uint64_t bytes);
 
  private:
   friend class NpuStream;

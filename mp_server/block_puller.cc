@@ -84,7 +84,9 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const
                                               std::vector<std::byte>* buffer) {
   Pulled pulled;
   const model::ManifestBlock& block = task.manifest->blocks[task.block];
-  if (ownership_->CheckRead(task.slot, ViewVersion()) != Verdict::kYes) {
+  // What cannot be kept is not read: whoever has given the task gives it again, and again.
+  if (ownership_->CheckRead(task.slot, ViewVersion()) != Verdict::kYes ||
+      !store_->dram().Knows(task.ns)) {
     pulled.ours = false;
     return pulled;
   }
@@ -93,6 +95,12 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const
     EMS_ASSIGN_OR_RETURN(const bool found,
                          Find(task, model::BlockKey(*task.digest), &pulled.outcome));
     if (found) return pulled;
+  }
+  // Nor what could not be stored now: a server without a lease may be so for hours.
+  const Verdict write = ownership_->CheckWrite(task.slot, ViewVersion());
+  if (write != Verdict::kYes && write != Verdict::kHold) {
+    pulled.ours = false;
+    return pulled;
   }
   const model::ManifestFile& file = task.manifest->files[block.file];
   EMS_ASSIGN_OR_RETURN(const auto source, open());

@@ -23,7 +23,7 @@ namespace ems::server {
 class BlockPuller final {
  public:
   struct Pulled {
-    bool ours = true;  // false: the slot is not this server's any more, or not yet
+    bool ours = true;  // false: slot or namespace are not this server's any more, or not yet
     ModelPull::Outcome outcome;
   };
 

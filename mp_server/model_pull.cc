@@ -63,17 +63,28 @@ std::vector<ObjectPin> ModelPull::Follow(const v1::ModelStatus& status) {
 }
 
 void ModelPull::Learn(uint32_t block, const model::BlockDigest& digest) {
-  if (block < digests_.size()) digests_[block] = digest;
+  if (block >= digests_.size()) return;
+  const bool other = digests_[block] && *digests_[block] != digest;
+  digests_[block] = digest;
+  if (!other || states_[block] != State::kDone) return;
+  states_[block] = State::kTodo;
+  const auto at = std::ranges::lower_bound(owned_, block);
+  if (at == owned_.end() || *at != block) return;
+  next_ = std::min(next_, static_cast<size_t>(at - owned_.begin()));
+  --done_;
+  done_bytes_ -= manifest_->blocks[block].bytes;
 }
 
 std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
                                            const std::bitset<kSlotCount>& owned) {
+  std::vector<ObjectPin> lost;
+  if (ns != ns_) lost = TakeAll(&pins_);  // of a namespace that is gone
   view_ = view;
   ns_ = ns;
+  homeless_since_.reset();
   owned_.clear();
   next_ = done_ = 0;
   done_bytes_ = 0;
-  std::vector<ObjectPin> lost;
   for (uint32_t block = 0; block < manifest_->blocks.size(); ++block) {
     const SlotId slot = SlotOf(ns.id, model::RouteKey(manifest_->blocks[block].route));
     // Looked at again, even what was done: a server that was out of the view for a while starts
@@ -90,6 +101,22 @@ std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
   }
   news_ = true;
   return lost;
+}
+
+std::vector<ObjectPin> ModelPull::WithoutNamespace(TimePoint now) {
+  if (!homeless_since_) homeless_since_ = now;
+  view_ = ViewVersion();
+  ns_ = {};
+  owned_.clear();
+  next_ = done_ = 0;
+  done_bytes_ = 0;
+  if (error_.ok() && now - *homeless_since_ >= kNamespacePatience) {
+    error_ = Error(StatusCode::kNotFound,
+                   "there is no namespace {} for its blocks: emsctl namespace create {} makes it",
+                   manifest_->name_space, manifest_->name_space);
+    news_ = true;
+  }
+  return TakeAll(&pins_);
 }
 
 std::optional<ModelPull::Task> ModelPull::Next() {
@@ -122,7 +149,8 @@ ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   if (outcome.shared) shared_bytes_ += bytes;
   // A worker of a pull that was given up and begun anew meanwhile.
   if (states_[block] != State::kBusy) return std::move(outcome.pin);
-  if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin)) {
+  if (!std::ranges::binary_search(owned_, block) || (pinned_ && !outcome.pin) ||
+      outcome.digest != *digests_[block]) {
     GiveBack(task);
     return std::move(outcome.pin);
   }
@@ -130,6 +158,7 @@ ObjectPin ModelPull::Done(const Task& task, Outcome outcome) {
   states_[block] = State::kDone;
   ++done_;
   done_bytes_ += bytes;
+  retry_pause_ = kRetryFirst;
   return std::move(outcome.pin);
 }
 
@@ -147,8 +176,13 @@ void ModelPull::Fail(const Task& task, const Status& why) {
   news_ = true;
 }
 
-void ModelPull::Retry() {
-  if (!running_) error_ = OkStatus();
+void ModelPull::Retry(TimePoint now) {
+  if (running_ || homeless_since_ || error_.ok()) return retry_at_.reset();
+  if (!retry_at_) retry_at_ = now + retry_pause_;
+  if (now < *retry_at_) return;
+  retry_at_.reset();
+  retry_pause_ = std::min(2 * retry_pause_, kRetryMost);
+  error_ = OkStatus();
 }
 
 void ModelPull::FillReport(v1::ReportPullRequest* report) {

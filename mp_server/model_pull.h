@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
 #include "ems_model/format/manifest.h"
@@ -28,6 +29,10 @@ namespace ems::server {
 // Threading: caller locks.
 class ModelPull final {
  public:
+  static constexpr Duration kNamespacePatience = std::chrono::seconds(5);
+  static constexpr Duration kRetryFirst = std::chrono::seconds(10);
+  static constexpr Duration kRetryMost = std::chrono::minutes(2);
+
   // A block to bring in.
   struct Task {
     uint32_t model_id = 0;
@@ -53,6 +58,7 @@ class ModelPull final {
 
   // Who is asked for its bytes: host and port; empty: this machine's folders.
   const std::string& origin() const { return origin_; }
+  uint64_t job() const { return job_; }
   bool running() const { return running_; }
   bool pinned() const { return pinned_; }
   uint32_t priority() const { return priority_; }
@@ -61,12 +67,18 @@ class ModelPull final {
   // What the controller's list says. A new job begins anew. The pins that are over, if it is not
   // pinned any more, are for the caller to drop, without a lock.
   std::vector<ObjectPin> Follow(const v1::ModelStatus& status);
-  // A digest that the controller knows.
+  // A digest that the controller knows. It counts, whatever was read here: other bytes are read
+  // anew.
   void Learn(uint32_t block, const model::BlockDigest& digest);
   // Which blocks are this server's under `view`. Returns pins of blocks that are not any more.
   std::vector<ObjectPin> SetOwned(ViewVersion view, NamespaceRef ns,
                                   const std::bitset<kSlotCount>& owned);
   ViewVersion view() const { return view_; }
+  NamespaceRef name_space() const { return ns_; }
+  // Its namespace is not there. Nothing is given out until SetOwned; it is an error once that has
+  // gone on for kNamespacePatience: a new one is heard of within less. Returns all pins, as there
+  // is nothing left that they could keep.
+  std::vector<ObjectPin> WithoutNamespace(TimePoint now);
 
   // The next block for a worker, in the order of the manifest; nothing: none is left, or the job
   // has failed.
@@ -76,9 +88,11 @@ class ModelPull final {
   ObjectPin Done(const Task& task, Outcome outcome);
   // The block is not here now: the view has changed, or is about to. It is to be done again.
   void GiveBack(const Task& task);
-  // It cannot be had: ends the job. What is pinned is tried again after Retry.
+  // It cannot be had: ends the job.
   void Fail(const Task& task, const Status& why);
-  void Retry();
+  // Called now and then. What is pinned is tried again kRetryFirst after it has failed, then after
+  // twice as long, up to kRetryMost: each try may read blocks that there is no room for.
+  void Retry(TimePoint now);
   const Status& error() const { return error_; }
 
   // Nothing is left to do under `view()`.
@@ -105,6 +119,7 @@ class ModelPull final {
   uint32_t priority_ = 0;
   ViewVersion view_;
   NamespaceRef ns_;
+  std::optional<TimePoint> homeless_since_;                 // without its namespace
   std::vector<State> states_;                               // by block
   std::vector<std::optional<model::BlockDigest>> digests_;  // by block
   std::vector<uint32_t> owned_;                             // blocks of this server, in order
@@ -116,6 +131,8 @@ class ModelPull final {
   std::vector<uint32_t> learned_;       // blocks whose digest is news
   bool news_ = false;
   Status error_;
+  std::optional<TimePoint> retry_at_;
+  Duration retry_pause_ = kRetryFirst;
 };
 
 }  // namespace ems::server

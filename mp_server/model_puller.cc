@@ -37,7 +37,6 @@ constexpr size_t kSourcesMax = 64;  // that nobody reads from
 constexpr Duration kCallPatience = std::chrono::seconds(2);
 constexpr Duration kReportEvery = std::chrono::seconds(1);
 constexpr Duration kReportSoon = std::chrono::milliseconds(20);  // gathers what comes together
-constexpr Duration kRetryPinned = std::chrono::seconds(10);
 constexpr size_t kBufferBytesKept = 16 * kMiB;
 
 // Whoever reaches the controller names sources: not every folder of this machine is meant.
@@ -105,6 +104,7 @@ struct ModelPuller::Impl {
   Result<BlockPuller::Pulled> Run(const ModelPull::Task& task, std::vector<std::byte>* buffer);
   void Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled);
   Result<std::shared_ptr<model::WeightSource>> SourceOf(const model::ManifestSource& source);
+  void ForgetSource(const model::ManifestSource& source);
   void DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone);
 
   const Options options;
@@ -114,7 +114,6 @@ struct ModelPuller::Impl {
   BlockPuller puller;
   uint64_t list_number = 0;  // the watch thread's
   bool reported_silence = false;
-  TimePoint retried{};
   Guarded<State> state;
   std::condition_variable work, reports;
   using SourceKey = std::tuple<std::string, std::string, uint64_t>;
@@ -122,8 +121,8 @@ struct ModelPuller::Impl {
     return {source.url, source.credentials, source.bytes_per_s_max};
   }
   struct OpenedSource {
-    std::shared_ptr<model::WeightSource> source;
-    std::shared_ptr<StopFlag> stop;  // ends its reads
+    std::shared_ptr<model::WeightSource> source;  // null: forgotten
+    std::shared_ptr<StopFlag> stop;               // ends its reads
   };
   Guarded<std::map<SourceKey, OpenedSource>> sources;
   std::vector<Thread> threads;
@@ -194,8 +193,15 @@ bool ModelPuller::Impl::Look(Duration wait) {
   bool all = true;
   for (const v1::ModelStatus& one : list.models()) {
     const bool wanted = one.pinned() || one.job().state() == v1::PULL_RUNNING;
-    bool known = false;
+    bool known = false, begins = false;
     if (wanted) there.insert(one.ref().id());
+    {
+      auto locked = state.Lock();
+      const auto pull = locked->pulls.find(one.ref().id());
+      begins = pull != locked->pulls.end() && wanted && pull->second->job() != one.job().number();
+    }
+    // What other servers have read since it was looked at.
+    if (begins && !LearnDigests(one.ref().id(), 0)) all = false;
     {
       auto locked = state.Lock();
       const auto pull = locked->pulls.find(one.ref().id());
@@ -285,7 +291,8 @@ bool ModelPuller::Impl::LearnDigests(uint32_t id, uint32_t since) {
   }
 }
 
-// Which blocks are this server's, as soon as it has installed another view.
+// Which blocks are this server's, as soon as it has installed another view, or the namespace is
+// another one.
 void ModelPuller::Impl::FollowView() {
   const ViewCache::View view = options.views->view();
   const ViewVersion installed = options.ownership->version();
@@ -295,18 +302,28 @@ void ModelPuller::Impl::FollowView() {
   for (uint16_t slot = 0; slot < kSlotCount; ++slot)
     owned[slot] = view->OwnerId(SlotId(slot)) == self;
   const ViewCache::Namespaces namespaces = options.views->namespaces();
+  // Blocks that come from another server are read as they were there.
+  std::vector<uint32_t> moved;
+  {
+    auto locked = state.Lock();
+    for (const auto& [id, pull] : locked->pulls) {
+      if (pull->view() != installed && pull->view() != ViewVersion()) moved.push_back(id);
+    }
+  }
+  for (const uint32_t id : moved) {
+    if (!LearnDigests(id, 0)) break;  // no controller: it compares them later
+  }
   const TimePoint now = Clock::System().Now();
-  const bool retry = now - retried > kRetryPinned;
-  if (retry) retried = now;
   std::vector<ObjectPin> dropped;
   {
     auto locked = state.Lock();
     for (const auto& [id, pull] : locked->pulls) {
-      if (retry) pull->Retry();
-      if (pull->view() == installed) continue;
+      pull->Retry(now);
       const NamespaceInfo* ns = namespaces->Find(pull->manifest()->name_space);
-      if (ns == nullptr) continue;  // its news is on the way
-      std::vector<ObjectPin> lost = pull->SetOwned(installed, ns->ref, owned);
+      if (ns != nullptr && pull->view() == installed && pull->name_space() == ns->ref) continue;
+      // One that was deleted and made again is another one, and empty.
+      std::vector<ObjectPin> lost =
+          ns != nullptr ? pull->SetOwned(installed, ns->ref, owned) : pull->WithoutNamespace(now);
       std::ranges::move(lost, std::back_inserter(dropped));
     }
     locked->report_due = true;
@@ -359,6 +376,8 @@ void ModelPuller::Impl::Report(uint32_t id) {
     v1::ReportPullReply reply;
     const Status told = models.ReportPull(report, &reply, Deadline::After(kCallPatience));
     if (told.ok()) continue;
+    // Other bytes than another server has read: those count. It would be refused again.
+    if (told.code() == StatusCode::kFailedPrecondition && LearnDigests(id, 0)) continue;
     auto locked = state.Lock();
     const auto pull = locked->pulls.find(id);
     if (pull == locked->pulls.end()) return;
@@ -424,6 +443,7 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
     counters.failed_pulls.Add();
     EMS_LOG(kWarn, "mp_server", "block {} of {} {}: {}", task.block, task.manifest->model,
             task.manifest->version, Message(pulled.status()));
+    ForgetSource(task.manifest->source);
   }
   ObjectPin unused;
   bool later = false;
@@ -452,10 +472,12 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
 Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
     const model::ManifestSource& wanted) {
   const SourceKey key = KeyOf(wanted);
+  auto flag = std::make_shared<StopFlag>();
   {
     auto locked = sources.Lock();
     const auto it = locked->find(key);
-    if (it != locked->end()) return it->second.source;
+    if (it != locked->end() && it->second.source != nullptr) return it->second.source;
+    if (it != locked->end()) flag = it->second.stop;
   }
   EMS_ASSIGN_OR_RETURN(const model::SourceUrl url, model::ParseSourceUrl(wanted.url));
   if (url.kind == model::SourceUrl::Kind::kFile)
@@ -464,18 +486,30 @@ Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
   spec.url = wanted.url;
   spec.bytes_per_s_max = wanted.bytes_per_s_max;
   spec.connections_max = options.pulls_max;
-  spec.stop = std::make_shared<StopFlag>();
+  spec.stop = flag;
   if (!wanted.credentials.empty()) {
     EMS_ASSIGN_OR_RETURN(spec.credentials,
                          model::ReadCredentials(options.credentials_file, wanted.credentials));
   }
   EMS_ASSIGN_OR_RETURN(std::shared_ptr<model::WeightSource> made, model::OpenSource(spec));
   auto locked = sources.Lock();
-  if (stop.IsSet()) return Error(StatusCode::kCancelled, "stopping");
+  // Also a flag of one that was dropped meanwhile: a source with it would never read.
+  if (stop.IsSet() || flag->IsSet()) return Error(StatusCode::kCancelled, "stopping");
   // A worker that reads holds it, too.
   if (locked->size() >= kSourcesMax)
-    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() == 1; });
-  return locked->emplace(key, OpenedSource{std::move(made), spec.stop}).first->second.source;
+    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() <= 1; });
+  OpenedSource& opened = (*locked)[key];
+  if (opened.source == nullptr) opened = {std::move(made), flag};
+  return opened.source;
+}
+
+// After a failure it is opened anew: with the keys that are in the file by then, and the folder
+// that is mounted there by then. Reads that are under way go on, and end with the same flag.
+void ModelPuller::Impl::ForgetSource(const model::ManifestSource& source) {
+  std::shared_ptr<model::WeightSource> last;  // ends after the lock
+  auto locked = sources.Lock();
+  const auto it = locked->find(KeyOf(source));
+  if (it != locked->end()) last = std::move(it->second.source);
 }
 
 // Reads of versions that are not wanted any more end now, not when a source that stalls gives up.

@@ -59,15 +59,22 @@ note_failure() {
 run() {
   local step=$1 what=$2 start=$SECONDS
   shift 2
-  local log=$LOGS/$step-${what//[^a-z0-9]/_}.log
-  if "$@" >"$log" 2>&1 </dev/null; then
+  "$@" >"$(log_of "$step" "$what")" 2>&1 </dev/null
+  report "$step" "$what" "$start" $?
+}
+
+log_of() { echo "$LOGS/$1-${2//[^a-z0-9]/_}.log"; }  # log_of STEP WHAT
+
+report() {  # report STEP WHAT STARTED EXIT_CODE
+  local step=$1 what=$2 seconds=$((SECONDS - $3))
+  if (($4 == 0)); then
     passed=$((passed + 1))
-    printf '%-10s %-44s ok      %4d s\n' "$step" "$what" $((SECONDS - start))
+    printf '%-10s %-44s ok      %4d s\n' "$step" "$what" "$seconds"
     return 0
   fi
   note_failure "$step: $what"
-  printf '%-10s %-44s FAILED  %4d s\n' "$step" "$what" $((SECONDS - start))
-  tail -n 40 "$log" | sed 's/^/    /'
+  printf '%-10s %-44s FAILED  %4d s\n' "$step" "$what" "$seconds"
+  tail -n 40 "$(log_of "$step" "$what")" | sed 's/^/    /'
   return 1
 }
 
@@ -101,8 +108,12 @@ run_ctest() {
   return $((bad > 0))
 }
 
-tests_with_label() {  # the targets of the tests of PRESET that carry LABEL
-  ctest --test-dir "build/$1" -N -L "$2" | sed -nE 's/^ *Test +#[0-9]+: (.*)$/\1/p' | tr / _
+# targets_of PRESET FLAGS…: the targets of the tests that ctest runs with these flags; scripts have none.
+targets_of() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" -N "$@" | sed -nE 's/^ *Test +#[0-9]+: (.*)$/\1/p' | tr / _ |
+    grep -xF -f <(ninja -C "build/$preset" -t targets all | sed 's/: .*//')
 }
 
 cpp_files() { git ls-files -- '*.h' '*.cc'; }
@@ -144,25 +155,45 @@ step_test() {
   fi
 }
 
-step_asan() { build asan asan && run_ctest asan asan -L 'unit|integration|fault' -LE e2e; }
-
-step_tsan() {
-  run tsan 'configure tsan' cmake --preset tsan || return
-  local targets
-  mapfile -t targets < <(tests_with_label tsan concurrent)
-  run tsan 'build tsan' ninja -C build/tsan "${targets[@]}" && run_ctest tsan tsan -L concurrent
+# build_and_test STEP PRESET TARGETS FLAGS…: the tests that ctest runs with these flags, their targets and TARGETS.
+build_and_test() {
+  local step=$1 preset=$2 targets=($3)
+  shift 3
+  run "$step" "configure $preset" cmake --preset "$preset" -DEMS_BUILD_TESTS=ON || return
+  mapfile -t -O "${#targets[@]}" targets < <(targets_of "$preset" "$@")
+  run "$step" "build $preset" ninja -C "build/$preset" "${targets[@]}" && run_ctest "$step" "$preset" "$@"
 }
+
+# Without what looks at files and names alone; emsctl is what tests in Python call.
+step_asan() { build_and_test asan asan emsctl -L 'unit|integration|fault' -LE e2e -E '^house/|/abi_test$'; }
+
+step_tsan() { build_and_test tsan tsan '' -L concurrent; }
 
 step_fuzz() {
   local source name targets=()
   for source in tests/fuzz/*_fuzzer.cc; do targets+=("$(basename "$source" .cc)"); done
   build fuzz fuzz "${targets[@]}" || return
-  for name in "${targets[@]}"; do
-    local found=build/fuzz/found/$name corpus=()
+  fuzz() {  # fuzz NAME
+    local found=build/fuzz/found/$1 corpus=()
     mkdir -p "$found"
-    [[ -d tests/fuzz/corpus/${name%_fuzzer} ]] && corpus=("tests/fuzz/corpus/${name%_fuzzer}")
-    run fuzz "$name for $FUZZ_SECONDS s" "build/fuzz/bin/$name" -max_total_time="$FUZZ_SECONDS" -timeout=10 \
-      -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$found-" "$found" "${corpus[@]}"
+    [[ -d tests/fuzz/corpus/${1%_fuzzer} ]] && corpus=("tests/fuzz/corpus/${1%_fuzzer}")
+    "build/fuzz/bin/$1" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+      -artifact_prefix="$found-" "$found" "${corpus[@]}"
+  }
+  local i what start
+  for ((i = 0; i < ${#targets[@]}; i += JOBS)); do  # each has a core for itself, and all take the same time
+    local -A running=()
+    start=$SECONDS
+    for name in "${targets[@]:i:JOBS}"; do
+      what="$name for $FUZZ_SECONDS s"
+      fuzz "$name" >"$(log_of fuzz "$what")" 2>&1 </dev/null &
+      running[$what]=$!
+    done
+    for name in "${targets[@]:i:JOBS}"; do
+      what="$name for $FUZZ_SECONDS s"
+      wait "${running[$what]}"
+      report fuzz "$what" "$start" $?
+    done
   done
 }
 

@@ -95,6 +95,13 @@ NO_TEST = {
     'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',
     'bench/model_bench.cc': 'processes and a cluster; tests/bench/model_command_test.cc runs it',
     'bench/model_instance.cc': 'the processes of ems-bench model; tests/bench/model_command_test.cc runs them',
+    'pdc/engine/internal/attention.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc computes it another way',
+    'pdc/engine/internal/feed_forward.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc computes it another way',
+    'pdc/engine/internal/kernels_avx2.cc': 'one of the tables that tests/pdc/engine/internal/kernels_test.cc compares',
+    'pdc/engine/internal/kernels_avx512.cc': 'one of the tables that tests/pdc/engine/internal/kernels_test.cc compares',
+    'pdc/engine/internal/kernels_portable.cc': 'one of the tables that tests/pdc/engine/internal/kernels_test.cc compares',
+    'pdc/engine/internal/packed_model.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc reads the same weights',
+    'pdc/engine/internal/transformer.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc computes it another way',
     'mp_server/model_puller.cc': 'threads around ModelPull and BlockPuller; tests/e2e/model_prefetch_test.cc drives it in daemons',
     'mp_server/server.cc': 'ties the parts; the tests of tests/e2e and tests/fault drive it as a daemon',
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ems_model/format/tensor_table.h"
 #include "proto/model.pb.h"
 
 namespace ems::model {
@@ -17,6 +18,13 @@ constexpr size_t kUrlBytesMax = 2048;
 bool IsNameCharacter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '_' || c == '-';
+}
+
+// UTF-8, as Protobuf wants it, without control characters: a terminal obeys them, and a line of a
+// log ends with some.
+bool IsPlain(std::string_view text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  return IsUtf8(text) && std::ranges::none_of(text, is_control);
 }
 
 Status CheckName(std::string_view what, std::string_view name, bool slashes) {
@@ -46,14 +54,16 @@ Status CheckFile(const ManifestFile& file, size_t index) {
     climbs = climbs || step.empty() || step == "." || step == "..";
     at = end + 1;
   }
-  if (climbs || path.size() > kPathBytesMax || path.find('\0') != std::string_view::npos) {
+  if (climbs || path.size() > kPathBytesMax || !IsPlain(path)) {
     return Error(StatusCode::kInvalidArgument,
-                 "file {}: \"{}\" is no path below a source of at most {} bytes", index,
-                 Printable(path.substr(0, kPathBytesMax)), kPathBytesMax);
+                 "file {}: \"{}\" is no path below a source, of at most {} bytes of UTF-8 without "
+                 "control characters",
+                 index, Printable(path.substr(0, kPathBytesMax)), kPathBytesMax);
   }
-  if (file.tag.size() > kTagBytesMax) {
-    return Error(StatusCode::kInvalidArgument, "file {}: a tag of {} bytes: {} at most", file.path,
-                 file.tag.size(), kTagBytesMax);
+  if (file.tag.size() > kTagBytesMax || !IsPlain(file.tag)) {
+    return Error(StatusCode::kInvalidArgument,
+                 "file {}: a tag of {} bytes: {} at most, of UTF-8 without control characters",
+                 file.path, file.tag.size(), kTagBytesMax);
   }
   if (file.bytes > uint64_t{1} << 50) {
     return Error(StatusCode::kInvalidArgument, "file {}: {} bytes are more than 1 PiB", file.path,
@@ -105,9 +115,12 @@ Status CheckManifest(const Manifest& manifest) {
   EMS_RETURN_IF_ERROR(CheckModelName(manifest.model));
   EMS_RETURN_IF_ERROR(CheckVersionName(manifest.version));
   EMS_RETURN_IF_ERROR(CheckName("namespace", manifest.name_space, false));
-  if (manifest.source.url.empty() || manifest.source.url.size() > kUrlBytesMax) {
-    return Error(StatusCode::kInvalidArgument, "a source's URL has 1 to {} bytes, this one {}",
-                 kUrlBytesMax, manifest.source.url.size());
+  const std::string& url = manifest.source.url;
+  if (url.empty() || url.size() > kUrlBytesMax || !IsPlain(url)) {
+    return Error(
+        StatusCode::kInvalidArgument,
+        "a source's URL has 1 to {} bytes of UTF-8 without control characters; this one has {}",
+        kUrlBytesMax, url.size());
   }
   if (!manifest.source.credentials.empty())
     EMS_RETURN_IF_ERROR(CheckName("credentials", manifest.source.credentials, false));

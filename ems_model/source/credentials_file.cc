@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace ems::model {
 namespace {
@@ -33,6 +35,21 @@ std::string* FieldOf(std::string_view key, SourceCredentials* credentials) {
   if (key == "aws_session_token") return &credentials->session_token;
   if (key == "bearer_token") return &credentials->bearer_token;
   return nullptr;
+}
+
+// "a, B:9000" → "a", "b:9000".
+std::vector<std::string> HostsOf(std::string_view text) {
+  std::vector<std::string> hosts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    std::string host(Trim(text.substr(0, end)));
+    for (char& c : host) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    hosts.push_back(std::move(host));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return hosts;
 }
 
 Result<std::string> ReadWhole(int file, const std::string& path) {
@@ -103,8 +120,13 @@ Result<SourceCredentials> ParseCredentials(std::string_view text, const std::str
     }
     if (!here) continue;
     // Other keys (region, …) belong to other tools.
-    std::string* field = FieldOf(Trim(line.substr(0, equals)), &credentials);
-    if (field != nullptr) *field = Trim(line.substr(equals + 1));
+    const std::string_view key = Trim(line.substr(0, equals));
+    const std::string_view value = Trim(line.substr(equals + 1));
+    if (key == "hosts") credentials.hosts = HostsOf(value);
+    if (key == "hosts" && value.empty()) {
+      return Error(StatusCode::kInvalidArgument, "{}:{}: hosts names none", path, number);
+    }
+    if (std::string* field = FieldOf(key, &credentials); field != nullptr) *field = value;
   }
   if (!found) {
     return Error(StatusCode::kNotFound, "credentials file {} has no section [{}]", path, name);

@@ -6,6 +6,8 @@
 //   aws_secret_access_key = …
 //   aws_session_token = …        only of temporary keys
 //   bearer_token = …             for http and https
+//   hosts = …                    which they are for: host or host:port, with commas between; else
+//                                whoever may name a source may have them used for any
 //
 // Lines that start with # or ; are comments. Bound: 1 MiB.
 #include <string>

@@ -1,5 +1,6 @@
 #include "ems_model/source/weight_source.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ Status CheckSecret(std::string_view name, std::string_view secret) {
   return OkStatus();
 }
 
-Status CheckCredentials(const SourceCredentials& credentials, SourceUrl::Kind kind) {
+Status CheckCredentials(const SourceCredentials& credentials, const SourceUrl& url) {
+  const SourceUrl::Kind kind = url.kind;
   EMS_RETURN_IF_ERROR(CheckSecret("access key", credentials.access_key));
   EMS_RETURN_IF_ERROR(CheckSecret("secret key", credentials.secret_key));
   EMS_RETURN_IF_ERROR(CheckSecret("session token", credentials.session_token));
@@ -38,11 +40,16 @@ Status CheckCredentials(const SourceCredentials& credentials, SourceUrl::Kind ki
   if (!credentials.bearer_token.empty() && kind != SourceUrl::Kind::kHttp) {
     return Bad("only http sources take a bearer token");
   }
-  return OkStatus();
+  const std::string& host = url.http.authority;
+  if (credentials.hosts.empty() ||
+      std::ranges::find(credentials.hosts, host) != credentials.hosts.end())
+    return OkStatus();
+  return Error(StatusCode::kPermissionDenied, "the credentials are for {}, not for '{}'",
+               fmt::join(credentials.hosts, ", "), host);
 }
 
-Status CheckSpec(const SourceSpec& spec, SourceUrl::Kind kind) {
-  EMS_RETURN_IF_ERROR(CheckCredentials(spec.credentials, kind));
+Status CheckSpec(const SourceSpec& spec, const SourceUrl& url) {
+  EMS_RETURN_IF_ERROR(CheckCredentials(spec.credentials, url));
   if (spec.files.size() > kSourceFilesMax) return Bad("the spec names too many files");
   for (const std::string& path : spec.files) EMS_RETURN_IF_ERROR(CheckFilePath(path));
   if (spec.connections_max == 0 || spec.connections_max > 1024) {
@@ -80,7 +87,7 @@ Status CheckRead(const SourceFile& file, uint64_t offset, uint64_t bytes) {
 
 Result<std::unique_ptr<WeightSource>> OpenSource(const SourceSpec& spec) {
   EMS_ASSIGN_OR_RETURN(SourceUrl url, ParseSourceUrl(spec.url));
-  EMS_RETURN_IF_ERROR(CheckSpec(spec, url.kind));
+  EMS_RETURN_IF_ERROR(CheckSpec(spec, url));
   switch (url.kind) {
     case SourceUrl::Kind::kFile:
       return FileSource::Open(spec, url.folder);

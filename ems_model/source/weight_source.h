@@ -65,6 +65,8 @@ struct SourceCredentials {
   std::string secret_key = {};
   std::string session_token = {};  // s3, if the keys are temporary ones
   std::string bearer_token = {};   // http(s): sent as "Authorization: Bearer …"
+  // host or host:port of the URLs that they are for (of s3: of the endpoint). Empty: any.
+  std::vector<std::string> hosts = {};
 };
 
 struct SourceSpec {

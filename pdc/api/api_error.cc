@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 constexpr const char* kRetryAfterSeconds = "1";
@@ -68,4 +68,4 @@ fabric::HttpReply ErrorReply(const ApiError& error) {
   return reply;
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

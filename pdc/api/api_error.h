@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "fabric/http_server.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 struct ApiError {
   int status = 400;
@@ -28,4 +28,4 @@ std::string ErrorJson(const ApiError& error);
 // The whole answer; 429 and 503 say when to come again.
 fabric::HttpReply ErrorReply(const ApiError& error);
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

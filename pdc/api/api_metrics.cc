@@ -1,6 +1,6 @@
 #include "pdc/api/api_metrics.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -135,4 +135,4 @@ void ApiMetrics::OnAnswer(const std::string& path, int status) const {
       .Add();
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

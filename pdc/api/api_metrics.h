@@ -12,7 +12,7 @@
 #include "pdc/api/completion_reply.h"
 #include "pdc/api/generate.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 // When what happened to one generation; the epoch: not yet.
 struct GenerationTimes {
@@ -66,4 +66,4 @@ class ApiMetrics final {
   fabric::HttpMetrics http_;
 };
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

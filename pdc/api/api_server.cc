@@ -18,7 +18,7 @@
 #include "pdc/api/completion_reply.h"
 #include "pdc/api/completion_request.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using fabric::HttpExchange;
@@ -346,4 +346,4 @@ const std::string& ApiServer::address() const { return impl_->server->address();
 
 void ApiServer::Stop(Duration patience) { impl_->server->Stop(patience); }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

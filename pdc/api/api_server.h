@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "pdc/api/generate.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 // What exceeds a limit is refused with an error that names it.
 struct ApiOptions {
@@ -47,4 +47,4 @@ class ApiServer final {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -1,6 +1,6 @@
 #include "pdc/api/chat_template.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 std::string ChatPrompt(const std::vector<ChatMessage>& messages) {
   std::string prompt;
@@ -17,4 +17,4 @@ std::string ChatPrompt(const std::vector<ChatMessage>& messages) {
   return prompt;
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

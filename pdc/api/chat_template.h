@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 struct ChatMessage {
   std::string role;     // system, developer, user or assistant
@@ -23,4 +23,4 @@ inline constexpr char kEndOfTurnByte = '\xFF';
 
 std::string ChatPrompt(const std::vector<ChatMessage>& messages);
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

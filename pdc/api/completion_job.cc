@@ -4,7 +4,7 @@
 
 #include "common/logging.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 // How long a cancelled generation may take to say its last word until its client is answered
@@ -177,4 +177,4 @@ void CompletionJob::Release() {
   handle.Unlock();
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -14,7 +14,7 @@
 #include "pdc/api/generate.h"
 #include "pdc/api/text_filter.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 // Threading: the generator's calls come one at a time; deadlines and departures from the
 // connection's thread only cancel.
@@ -73,4 +73,4 @@ class CompletionJob final : public GenerationSink,
   Guarded<Handle> handle_;
 };
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -90,4 +90,4 @@ std::string CompletionReply::Closing(std::string_view text, FinishReason reason,
   return events + StreamEvent(Dump(last));
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -8,7 +8,7 @@
 #include "pdc/api/completion_request.h"
 #include "pdc/api/generate.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 struct TokenUsage {
   PromptUsage prompt;
@@ -55,4 +55,4 @@ class CompletionReply final {
   bool include_usage_;
 };
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -7,7 +7,7 @@
 
 #include "pdc/api/chat_template.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using Json = nlohmann::json;
@@ -307,4 +307,4 @@ std::variant<CompletionRequest, ApiError> ParseCompletionRequest(CompletionKind 
   return request;
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -11,7 +11,7 @@
 #include "pdc/api/api_error.h"
 #include "pdc/api/generate.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 inline constexpr size_t kStopsMax = 4;
 inline constexpr size_t kStopBytesMax = 256;
@@ -42,4 +42,4 @@ struct CompletionRequest {
 std::variant<CompletionRequest, ApiError> ParseCompletionRequest(CompletionKind kind,
                                                                  std::string_view body);
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

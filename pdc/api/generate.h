@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 struct ModelInfo {
   std::string name;
@@ -99,4 +99,4 @@ class Generator {
                                                     std::shared_ptr<GenerationSink> sink) = 0;
 };
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -99,4 +99,4 @@ std::string TextFilter::Characters(std::string_view bytes, bool end) {
   return text;
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

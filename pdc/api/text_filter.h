@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 // Bound: holds back less than the longest stop string, and 3 bytes.
 // Threading: one thread (holder).
@@ -38,4 +38,4 @@ class TextFilter final {
 // 0 when more bytes may complete it.
 size_t CharacterBytes(std::string_view bytes, size_t* bad);
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

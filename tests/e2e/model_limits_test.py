@@ -3,6 +3,7 @@
 larger than the pool, pins, many clients at once, jobs that are cancelled, versions that are removed, odd names, many
 blocks."""
 import os
+import signal
 import sys
 import tempfile
 import unittest
@@ -89,6 +90,46 @@ class LimitsTest(unittest.TestCase):
         spaces = [space for i in range(2) for space in self.cluster.emsctl('server-stats', f'server-{i}').json['namespaces']]
         self.assertLess(self.cluster.check('pinned@v1')['dram_bytes'], total(files), spaces)
 
+    def test_a_namespace_that_is_deleted_and_made_again(self):
+        self.begin()
+        files = {'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 11))}
+        self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB', '--into', 'mine')
+        self.proxy.reset()
+        self.proxy.hold_after(total(files) // 2)
+        job = self.cluster.call('model', 'prefetch', 'm@v1', '--wait', '--within', 50)
+        self.proxy.wait_until_held()
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'mine').code, 0)
+        self.proxy.let_go()
+        answer = job.wait()
+        self.assertEqual(answer.code, 1, answer)
+        self.assertIn('there is no namespace mine', answer.err)
+        self.assertLessEqual(self.proxy.body_bytes, 1.1 * total(files), 'what cannot be stored is not read')
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'mine').code, 0)
+        self.cluster.prefetch('m@v1')
+        self.assertEqual(self.cluster.load('m@v1', files)['source_bytes'], 0)
+
+    def test_a_load_that_is_interrupted_leaves_nothing_half(self):
+        self.begin()
+        files = {'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 12)), 'config.json': b'{}'}
+        self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB')
+        for how in (signal.SIGINT, signal.SIGTERM):
+            self.proxy.reset()
+            self.proxy.hold_after(total(files) // 2)
+            folder = tempfile.mkdtemp(dir=self.cluster.folder)
+            load = self.cluster.call('model', 'load', 'm@v1', folder)
+            self.proxy.wait_until_held()
+            self.assertIn('model.safetensors.part', os.listdir(folder))
+            load.process.send_signal(how)
+            answer = load.wait(20)
+            self.assertEqual(answer.code, 1, answer)
+            self.assertIn('stopped', answer.err)
+            self.assertLessEqual(set(os.listdir(folder)), {'config.json'}, 'whole files alone')
+            self.assertEqual(self.cluster.emsctl('model', 'cancel', 'm@v1').code, 0)
+            self.proxy.let_go()
+            self.cluster.emsctl('model', 'rm', 'm@v1')
+            files['model.safetensors'] = safetensors(tensors_of(40, 256 * KiB, 13))  # none of it is there
+            self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB')
+
     def test_eight_clients_at_once(self):
         self.begin()
         files = {'config.json': b'{}', 'model.safetensors': safetensors(tensors_of(40, 256 * KiB, 10))}
@@ -123,6 +164,16 @@ class LimitsTest(unittest.TestCase):
             self.assertEqual(answer.code, 2, (name, answer))
             self.assertIn('are allowed', answer.err)
         self.assertEqual(len(self.cluster.emsctl('model', 'ls', '--json').json), 2)
+
+    def test_the_same_files_with_other_keys_are_not_taken_silently(self):
+        self.begin()
+        url = self.publish('m', {'config.json': b'{}'})
+        for _ in range(2):
+            self.cluster.add('m@v1', url, '--credentials', 'of-yesterday')
+        for more in (('--credentials', 'right'), (), ('--credentials', 'of-yesterday', '--rate', '1MiB')):
+            answer = self.cluster.emsctl('model', 'add', 'm@v1', url, *more)
+            self.assertEqual(answer.code, 1, answer)
+            self.assertIn('credentials "of-yesterday"', answer.err)
 
     def test_many_small_files(self):
         self.begin()

@@ -2,15 +2,17 @@
 """Model caching end to end over real sources, an nginx and an object store that checks signatures, and what is left
 of it when they fail: success, or an error that names the source; never a wrong byte."""
 import os
+import re
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 from model_testing import (  # noqa: E402
-    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
+    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, difference, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
     total, wait_until, write_files)
 
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'MODEL_CACHING.md')
 FILES = {
     'config.json': b'{"hidden_size": 64}',
     'model.safetensors': safetensors(tensors_of(12, 300 * KiB + 7, 1)),
@@ -114,6 +116,26 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(self.name)
         self.cluster.load(self.name, self.files)
 
+    def test_keys_that_are_replaced_while_a_version_is_pinned(self):
+        """What has failed is tried with the keys that are in the file by then."""
+        def servers_have(token):
+            with open(self.cluster.credentials, 'a', encoding='ascii') as file:
+                file.write(f'[late]\nbearer_token = {token}\n')
+        with open(self.cluster.credentials, encoding='ascii') as file:
+            before = file.read()
+        mine = os.path.join(self.cluster.folder, 'mine')
+        with open(os.open(mine, os.O_CREAT | os.O_WRONLY, 0o600), 'w', encoding='ascii') as file:
+            file.write('[late]\nbearer_token = t0ken\n')
+        servers_have('of-yesterday')
+        self.cluster.add(self.name, self.http(self.nginx_port, 'token'), '--credentials-file', mine, '--credentials', 'late')
+        self.assertEqual(self.cluster.emsctl('model', 'pin', self.name).code, 0)
+        wait_until(lambda: 'HTTP 401' in self.cluster.log('server-0') + self.cluster.log('server-1'), 'refused reads')
+        with open(self.cluster.credentials, 'w', encoding='ascii') as file:
+            file.write(before)
+        servers_have('t0ken')
+        wait_until(lambda: self.cluster.check(self.name)['dram_bytes'] == total(self.files), 'all of it', 60)
+        self.assertEqual(self.cluster.emsctl('model', 'unpin', self.name).code, 0)
+
     def test_a_file_that_is_gone(self):
         self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB')
         os.remove(os.path.join(self.www, self.place, 'tokenizer.json'))
@@ -208,6 +230,26 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(self.name)
         proxy.reset()
         self.cluster.load(self.name, self.files)
+
+    def test_the_commands_of_the_page_for_operators(self):
+        for path, data in self.files.items():
+            s3_put(self.s3_port, f'qwen-7b/{path}', data)
+        weights = os.path.join(self.folder, 'weights')
+        here = {'s3://models/qwen-7b': self.s3_url(self.s3_port, 'qwen-7b'), 'team': 'right', '/mnt/weights': weights}
+        with open(PAGE, encoding='utf-8') as page:
+            rows = [line.split('|')[1] for line in page if line.startswith('| `emsctl model ')]
+        commands = [command.split() for row in rows for command in re.findall('`emsctl ([^`]*)`', row)]
+        self.assertGreaterEqual(len(commands), 9)
+        for command in commands:
+            answer = self.cluster.emsctl(*[here.get(word, word) for word in command], env=S3_KEYS)
+            if command[1] == 'rm':
+                self.expect_failed(answer, 'pinned')
+            else:
+                self.assertEqual(answer.code, 0, (command, answer))
+        self.assertEqual(difference(weights, self.files), [])
+        self.assertEqual(self.cluster.emsctl('model', 'unpin', 'qwen/7b@v1').code, 0)
+        self.assertEqual(self.cluster.emsctl('model', 'rm', 'qwen/7b@v1').code, 0)
+        self.assertNotIn('qwen', self.cluster.emsctl('model', 'ls').out)
 
 
 if __name__ == '__main__':

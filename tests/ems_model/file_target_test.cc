@@ -103,6 +103,29 @@ TEST_F(FileTargetTest, OnlyChosenFilesAreMade) {
   EXPECT_FALSE(fs::exists(folder() + "/empty"));
 }
 
+// As a source has them where a download has broken off: one's part was renamed to the other.
+TEST_F(FileTargetTest, FilesThatAreCalledAsPartsOfOthersGetTheirOwnBytes) {
+  const std::vector<LoadFile> files = {{.path = "w", .bytes = 3, .table = nullptr},
+                                       {.path = "w.part", .bytes = 3, .table = nullptr},
+                                       {.path = "w.part.part", .bytes = 3, .table = nullptr}};
+  for (const std::vector<uint32_t>& order : {std::vector<uint32_t>{0, 1, 2}, {2, 1, 0}}) {
+    FileTarget target({.folder = folder()});
+    ASSERT_EQ(target.Begin(files), OkStatus());
+    for (const uint32_t file : order) Fill(&target, file, 0, 3, static_cast<char>('a' + file));
+    ASSERT_EQ(target.End(OkStatus()), OkStatus());
+    EXPECT_EQ(ReadFile(folder() + "/w"), "aaa");
+    EXPECT_EQ(ReadFile(folder() + "/w.part"), "bbb");
+    EXPECT_EQ(ReadFile(folder() + "/w.part.part"), "ccc");
+    const fs::directory_iterator left(folder());
+    EXPECT_EQ(std::distance(begin(left), end(left)), 3);
+  }
+}
+
+TEST_F(FileTargetTest, AnEmptyNameIsNotTheRootOfTheMachine) {
+  FileTarget target({.folder = ""});
+  EXPECT_EQ(target.Begin(files_).code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(FileTargetTest, AFolderThatCannotBeIsAnError) {
   testing::WriteFiles(dir_.path(), {{"out", "a file"}});
   FileTarget target({.folder = folder()});

@@ -303,7 +303,7 @@ TEST_F(ModelCacheTest, TheControllerMayRestartInMidLoad) {
 }
 
 TEST_F(ModelCacheTest, ASourceThatChangesIsNeverDelivered) {
-  ASSERT_NO_FATAL_FAILURE(Start(2));
+  ASSERT_NO_FATAL_FAILURE(Start(2, {}, {"--set", "damping_ms=0"}));
   ModelFiles files = TwoShards();
   Add(v1_, files);
   ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));
@@ -400,7 +400,8 @@ TEST_F(ModelCacheTest, PinsCancelsAndRemoves) {
 }
 
 TEST_F(ModelCacheTest, BlocksOnTheSsdAreSeenAndLoaded) {
-  ASSERT_NO_FATAL_FAILURE(Start(1, {"--set", "ssd.capacity_bytes=512MiB"}));
+  ASSERT_NO_FATAL_FAILURE(
+      Start(1, {"--set", "ssd.capacity_bytes=512MiB"}, {"--set", "damping_ms=0"}));
   const ModelFiles files = TwoShards();
   const ModelInfo added = Add(v1_, files);
   ASSERT_NO_FATAL_FAILURE(Prefetch(v1_));

@@ -192,6 +192,20 @@ TEST(ModelLoaderTest, WithoutAControllerTheSourceIsRead) {
   EXPECT_THAT(ToString(stats->detour), HasSubstr("no controller"));
 }
 
+TEST(ModelLoaderTest, AControllerWithTooMuchToDoIsAskedAgain) {
+  FakeModel model(SmallModel());
+  model.BringAll();
+  int refused = 0;
+  model.catalog.silent = [&] {
+    return ++refused > 3 ? OkStatus() : Error(StatusCode::kResourceExhausted, "too many calls");
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(model.opened, 0) << "not the moment to read the source";
+}
+
 TEST(ModelLoaderTest, ASlowSourceIsWaitedForWhileServersAnswer) {
   FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
   model.catalog.on_digests = [&](FakeCatalog* catalog) {

@@ -3,9 +3,15 @@
 #include "fabric/npu_device.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
+
+#include "fabric/emulated_link.h"
+#include "fabric/shm_segment.h"
+#include "fabric/shm_transport.h"
 
 namespace ems::fabric {
 namespace {
@@ -108,6 +114,99 @@ TEST(NpuDeviceTest, PiecesDoNotOverlapAndComeBackWhole) {
   for (const auto& [offset, bytes] : taken) device->Free({offset});
   EXPECT_EQ(device->free_bytes(), kMiB);
   EXPECT_TRUE(device->Allocate(kMiB).ok()) << "in one piece again";
+}
+
+TEST(NpuDeviceTest, MemoryOfOtherProcessesIsReachedWithinItsBounds) {
+  const auto device = Device(kMiB);
+  NpuStream stream(device.get());
+  ShmTransport shm;
+  const auto owner = shm.Allocate(64 * kKiB);
+  ASSERT_TRUE(owner.ok());
+  const std::string in = Text(10'000, 5);
+  std::copy_n(AsBytes(in).data(), in.size(), (*owner)->bytes().data() + 4096);
+  const auto remote = shm.Reach(*(*owner)->Grant());
+  ASSERT_TRUE(remote.ok());
+  ASSERT_TRUE(stream.CopyIn({0}, **remote, 4096, in.size()).ok());
+  std::string out(in.size(), '\0');
+  ASSERT_TRUE(stream.CopyOut(std::as_writable_bytes(std::span(out)), {0}).ok());
+  ASSERT_TRUE(stream.Synchronize(seconds(20)));
+  EXPECT_EQ(out, in);
+  EXPECT_EQ(stream.CopyIn({0}, **remote, 64 * kKiB - 1, 2).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(stream.CopyIn({0}, **remote, ~uint64_t{0}, 2).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(stream.CopyIn({kMiB - 1}, **remote, 0, 2).code(), StatusCode::kOutOfRange);
+}
+
+TEST(NpuDeviceTest, CopiesGoToMemoryThatAPeerGrantedAndToOtherDevices) {
+  const auto device = Device(kMiB), second = Device(kMiB);
+  NpuStream stream(device.get());
+  auto page = ShmSegment::CreatePages(8192, true);
+  ASSERT_TRUE(page.ok());
+  ShmTransport shm;
+  const auto granted = shm.ReachToWrite({Fd(::dup(page->fd())), 8192});
+  ASSERT_TRUE(granted.ok()) << granted.status();
+  const std::string in = Text(5000, 6);
+  ASSERT_TRUE(stream.CopyIn({512}, AsBytes(in)).ok());
+  ASSERT_TRUE(stream.CopyAcross(second.get(), {1024}, {512}, in.size()).ok());
+  ASSERT_TRUE(stream.CopyOut(granted->get(), 3000, {512}, in.size()).ok());
+  ASSERT_TRUE(stream.Synchronize(seconds(20)));
+  EXPECT_EQ(AsText(page->bytes().subspan(3000, in.size())), in);
+  EXPECT_EQ(AsText(*second->KernelView({1024}, in.size())), in);
+  EXPECT_EQ(stream.CopyOut(granted->get(), 3193, {512}, in.size()).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(stream.CopyAcross(second.get(), {kMiB}, {0}, 1).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(second->KernelView({kMiB}, 1).status().code(), StatusCode::kOutOfRange);
+}
+
+TEST(NpuDeviceTest, KernelsSeeWhatWasCopiedAndTheirErrorsShowInTheNextEvent) {
+  const auto device = Device(kMiB);
+  NpuStream stream(device.get());
+  const std::string in = Text(1000, 7);
+  ASSERT_TRUE(stream.CopyIn({0}, AsBytes(in)).ok());
+  std::string seen;
+  stream.Launch([&] {
+    seen = AsText(*device->KernelView({0}, 1000));
+    return Error(StatusCode::kInternal, "first");
+  });
+  stream.Launch([] { return Error(StatusCode::kInternal, "second"); });
+  const NpuEventPtr failed = stream.Record(), fine = stream.Record();
+  ASSERT_TRUE(fine->Wait(seconds(20)));
+  EXPECT_EQ(seen, in);
+  EXPECT_EQ(Message(failed->status()), "first");
+  EXPECT_TRUE(fine->status().ok()) << fine->status();
+}
+
+TEST(NpuDeviceTest, APathIsKeptToByBandwidthAndLatency) {
+  EmulatedLink link(20'000'000);
+  const EmulatedPath path({&link}, std::chrono::milliseconds(30));
+  const auto device = Device(4 * kMiB);
+  NpuStream stream(device.get());
+  const std::string in = Text(500'000, 8);
+  const TimePoint begin = Clock::System().Now();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(stream.CopyIn({0}, AsBytes(in), &path).ok());
+  ASSERT_TRUE(stream.Synchronize(seconds(20)));
+  EXPECT_GE(Clock::System().Now() - begin, std::chrono::milliseconds(130));
+  EXPECT_EQ(link.bytes_carried(), 2'000'000U);
+  const TimePoint again = Clock::System().Now();
+  ASSERT_TRUE(stream.CopyIn({0}, AsBytes(in)).ok());  // its stream has none: not paced
+  ASSERT_TRUE(stream.Synchronize(seconds(20)));
+  EXPECT_EQ(link.bytes_carried(), 2'000'000U);
+  EXPECT_GE(Clock::System().Now(), again);
+}
+
+TEST(NpuDeviceTest, StreamsShareALink) {
+  EmulatedLink link(20'000'000);
+  const EmulatedPath path({&link}, Duration::zero());
+  const auto device = Device(4 * kMiB);
+  const std::string in = Text(500'000, 9);
+  const TimePoint begin = Clock::System().Now();
+  {
+    NpuStream first(device.get(), &path), second(device.get(), &path);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(first.CopyIn({0}, AsBytes(in)).ok());
+      ASSERT_TRUE(second.CopyIn({kMiB}, AsBytes(in)).ok());
+    }
+  }
+  EXPECT_GE(Clock::System().Now() - begin, std::chrono::milliseconds(100));
+  EXPECT_EQ(link.bytes_carried(), 2'000'000U);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace ems::testing {
 namespace {
 
 TEST(FdLimitTest, AServerWith256DescriptorsSurvives400Connections) {
-  Result<std::unique_ptr<Cluster>> started =
-      Cluster::Start({.servers = 1, .controller_flags = {}, .server_flags = {}});
+  Result<std::unique_ptr<Cluster>> started = Cluster::Start(
+      {.servers = 1, .controller_flags = {"--set", "damping_ms=0"}, .server_flags = {}});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
   Daemon::Options options = cluster.server(0).options();

@@ -70,6 +70,17 @@ class FaultTest(unittest.TestCase):
             self.cluster.start('server-1')
         self.in_the_middle(fault)
 
+    def test_a_pinned_version_outlives_a_damaged_read_of_what_a_dead_server_had(self):
+        self.begin(servers=2)
+        self.assertEqual(self.cluster.emsctl('model', 'pin', 'm@v1').code, 0)
+        self.cluster.prefetch('m@v1')
+        self.proxy.reset()
+        self.proxy.fault = lambda path, number: ('flip', 100) if number < 2 else None
+        self.cluster.kill('server-1')
+        wait_until(lambda: self.cluster.check('m@v1').get('dram_bytes') == total(FILES), 'all of it, as it was read before')
+        self.assertGreater(len(self.proxy.gets), 2)
+        self.assertEqual(self.cluster.load('m@v1', FILES)['source_bytes'], 0)
+
     def test_a_server_is_stopped_and_goes_on(self):
         self.begin()
 
@@ -151,6 +162,7 @@ class FaultTest(unittest.TestCase):
         self.proxy.hold_after(total(FILES) // 2)
         loaders = self.loaders()
         self.proxy.wait_until_held()
+        wait_until(lambda: all(os.listdir(folder) for folder, _ in loaders), 'loads that have begun, all of them')
         self.assertEqual(self.cluster.emsctl('model', 'rm', 'm@v1').code, 0)
         self.proxy.let_go()
         for folder, call in loaders:

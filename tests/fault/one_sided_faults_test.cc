@@ -109,7 +109,7 @@ TEST_F(OneSidedFaultsTest, WithoutTheTokenReadsTakeTheSocket) {
 }
 
 TEST_F(OneSidedFaultsTest, AServerThatStopsSharingLeavesViewsAndServesTheSocket) {
-  Begin(1, {"--set", "dram.bytes=64MiB"});
+  Begin(1, {"--set", "dram.bytes=64MiB"}, {"--set", "damping_ms=0"});
   const std::string value = MakeValue("default", "key", 1, 100'000);
   ASSERT_TRUE(client_->Put("key", std::string_view(value)).ok());
   Result<ObjectView> view = client_->GetView("key");

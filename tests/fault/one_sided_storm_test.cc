@@ -2,7 +2,7 @@
 // read it without the server: no wrong byte and no fault, whether readers run, stand still or are
 // killed; and when they are gone nothing is left of them.
 //
-// EMS_STORM_SECONDS (30 by default) is how long each storm blows; for more than 90 run the binary
+// EMS_STORM_SECONDS (15 by default) is how long each storm blows; for more than 90 run the binary
 // itself, without ctest's time limit.
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -15,7 +15,8 @@ constexpr Duration kTakeOverMax = std::chrono::seconds(7);
 constexpr Duration kReplayMax = std::chrono::seconds(90);
 
 TEST(ReplayKillTest, ReplayGoesOnWithoutAWrongByteOrALateCall) {
-  auto cluster = Cluster::Start({.controller_flags = {}, .server_flags = {}});
+  auto cluster =
+      Cluster::Start({.controller_flags = {"--set", "heartbeat_ms=1000"}, .server_flags = {}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const std::string path = (*cluster)->folder() + "/trace.json";
   // The trace's own times, 60 times as fast: about a quarter of a minute.

@@ -16,8 +16,9 @@ constexpr Duration kSlack = std::chrono::milliseconds(500);  // scheduling on a 
 constexpr Duration kTakeOverMax = std::chrono::seconds(7);
 
 std::unique_ptr<Cluster> StartCluster() {
+  // The heartbeats that users have: it is their take-over that is measured here.
   Result<std::unique_ptr<Cluster>> cluster =
-      Cluster::Start({.controller_flags = {}, .server_flags = {}});
+      Cluster::Start({.controller_flags = {"--set", "heartbeat_ms=1000"}, .server_flags = {}});
   EXPECT_TRUE(cluster.ok()) << cluster.status();
   return cluster.ok() ? std::move(*cluster) : nullptr;
 }

@@ -55,7 +55,8 @@ TEST(ServerStopTest, ControllerStopsOnSigtermToo) {
 
 TEST(ServerStopTest, AServerThatSleptBeyondItsLeaseServesNothingOldWhenItWakes) {
   Result<std::unique_ptr<Cluster>> started =
-      Cluster::Start({.controller_flags = {"--set", "lease_ms=1000", "--set", "heartbeat_ms=100"},
+      Cluster::Start({.controller_flags = {"--set", "lease_ms=1000", "--set", "heartbeat_ms=100",
+                                           "--set", "damping_ms=0"},
                       .server_flags = {}});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;

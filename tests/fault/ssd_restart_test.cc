@@ -21,7 +21,8 @@ class SsdRestartTest : public ::testing::Test {
  protected:
   void StartCluster(std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--set", "ssd.capacity_bytes=512MiB", "--set", "dram.bytes=64MiB"});
-    auto started = Cluster::Start({.servers = 1, .controller_flags = {}, .server_flags = flags});
+    auto started = Cluster::Start(
+        {.servers = 1, .controller_flags = {"--set", "damping_ms=0"}, .server_flags = flags});
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);
     Connect();

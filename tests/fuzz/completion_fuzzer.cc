@@ -11,7 +11,7 @@
 #include "pdc/api/completion_request.h"
 #include "pdc/api/text_filter.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 void CheckUtf8(std::string_view text) {
@@ -69,10 +69,10 @@ void CheckFilter(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ems::pdc;  // NOLINT(google-build-using-namespace)
+  using namespace ems::pdc::api;  // NOLINT(google-build-using-namespace)
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   CheckBody(CompletionKind::kText, bytes);
   CheckBody(CompletionKind::kChat, bytes);

@@ -30,6 +30,7 @@ struct OneSidedTest : ::testing::Test {
   static void SetUpTestSuite() {
     Cluster::Options options;
     options.servers = 1;
+    options.controller_flags = {"--set", "damping_ms=0"};  // one test starts the server again
     auto started = Cluster::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     cluster = *std::move(started);

@@ -4,11 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "common/sha256.h"
+#include "tests/support/small_tier.h"
 
 namespace ems::server {
 namespace {
@@ -17,7 +15,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr NamespaceRef kNs{NamespaceId(1), 3};
 constexpr uint64_t kBytes = 300'000;
 
 // One file of kBytes bytes.
@@ -42,11 +39,9 @@ class OneFile final : public model::WeightSource {
   int reads = 0;
 };
 
-class BlockPullerTest : public ::testing::Test {
+class BlockPullerTest : public SmallTierTest {
  protected:
-  BlockPullerTest()
-      : folder_(fmt::format("{}ems_block_{}_{}", ::testing::TempDir(), ::getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  BlockPullerTest() : SmallTierTest("block") {
     auto manifest = std::make_shared<model::Manifest>();
     manifest->model = "m";
     manifest->files = {{"w", kBytes, "t"}};
@@ -55,38 +50,10 @@ class BlockPullerTest : public ::testing::Test {
     task_.ns = kNs;
     task_.slot = SlotId(5);
     task_.job = 1;
-    SegmentPool::Options pool;
-    pool.bytes = 16 * kMiB;
-    pool.segment_bytes = 2 * kMiB;
-    pool.huge_pages = HugePages::kOff;
-    pool_ = std::make_unique<SegmentPool>(pool);
-    EXPECT_TRUE(pool_->WaitReady(pool.bytes, Deadline::After(seconds(20))).ok());
-    dram_ = std::make_unique<ObjectStore>(
-        ObjectStore::Options{.pool = pool_.get(), .another_tier = true});
-    ssd::TierOptions tier;
-    tier.folder = folder_;
-    tier.capacity_bytes = 64 * kMiB;
-    tier.region_bytes = 8 * kMiB;
-    tier.dirty_bytes_max = 8 * kMiB;
-    tier_ = ssd::SsdTier::Open(tier);
-    store_ = std::make_unique<TieredStore>(dram_.get(), tier_.get());
-    NamespaceTable table;
-    table.version = 1;
-    NamespaceInfo info;
-    info.ref = kNs;
-    info.name = "models";
-    table.by_id[kNs.id] = info;
-    store_->SetNamespaces(table, 1.0);
     puller_.emplace(store_.get(), &ownership_, &stop_);
     ownership_.SetSelf(NodeId(1));
     Own(1);
     ownership_.RenewLease(Clock::System().Now() + seconds(100));
-  }
-  ~BlockPullerTest() override {
-    tier_.reset();
-    store_.reset();
-    dram_.reset();
-    std::filesystem::remove_all(folder_);
   }
   // All slots belong to `owner` in the next view.
   void Own(uint32_t owner) {
@@ -115,12 +82,7 @@ class BlockPullerTest : public ::testing::Test {
     return pin ? std::string(AsText(pin.value())) : std::string();
   }
 
-  const std::string folder_;
   ModelPull::Task task_;
-  std::unique_ptr<SegmentPool> pool_;
-  std::unique_ptr<ObjectStore> dram_;
-  std::unique_ptr<ssd::SsdTier> tier_;
-  std::unique_ptr<TieredStore> store_;
   Ownership ownership_{&Clock::System()};
   uint64_t epoch_ = 0;
   StopFlag stop_;
@@ -194,11 +156,21 @@ TEST_F(BlockPullerTest, ABlockOfAnotherServerIsNotRead) {
   EXPECT_EQ(source_.reads, 0);
 }
 
-TEST_F(BlockPullerTest, WithoutALeaseNothingIsStored) {
+TEST_F(BlockPullerTest, ABlockOfANamespaceThatIsGoneIsNotRead) {
+  store_->SetNamespaces({.version = 2, .by_id = {}}, 1.0);
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(source_.reads, 0);
+}
+
+// Its worker comes again soon, for as long as the controller is away: it read the source each time.
+TEST_F(BlockPullerTest, WithoutALeaseNothingIsReadOrStored) {
   ownership_.Revoke();
   const auto pulled = Pull();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_FALSE(pulled->ours);
+  EXPECT_EQ(source_.reads, 0);
   EXPECT_EQ(Stored(), "");
 }
 

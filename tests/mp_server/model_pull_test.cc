@@ -131,6 +131,34 @@ TEST(ModelPullTest, KnownDigestsGoAlongAndAreNoNews) {
   EXPECT_EQ(Report(&pull).blocks_size(), 0);
 }
 
+// Bytes that were damaged on the way here, and read well elsewhere.
+TEST(ModelPullTest, WhatTheControllerKnowsCountsAndOtherBytesAreReadAnew) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto tasks = TakeAll(&pull);
+  const auto& busy = tasks[3];
+  for (const auto& task : tasks) {
+    if (task.block != busy.block) pull.Done(task, FromSource(task.block));
+  }
+  pull.Learn(tasks[0].block, Digest(100));
+  pull.Learn(busy.block, Digest(101));
+  pull.Learn(tasks[5].block, Digest(tasks[5].block));
+  pull.Done(busy, FromSource(busy.block));
+  EXPECT_FALSE(pull.finished());
+  const auto again = TakeAll(&pull);
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[0].digest, Digest(100));
+  EXPECT_EQ(again[1].digest, Digest(101));
+  for (const auto& task : again) {
+    ModelPull::Outcome right = FromSource(task.block);
+    right.digest = *task.digest;
+    pull.Done(task, std::move(right));
+  }
+  EXPECT_TRUE(pull.finished());
+  EXPECT_EQ(Report(&pull).bytes_done(), uint64_t{10} * kBlocks);
+}
+
 TEST(ModelPullTest, AnotherViewIsLookedAtAnewWhatIsUnderWayOnce) {
   ModelPull pull(7, Sample());
   pull.Follow(Status(1, true));
@@ -210,6 +238,41 @@ TEST(ModelPullTest, AFailureStopsTheJobAndTheNextOneBeginsAnew) {
   EXPECT_TRUE(pull.error().ok());
 }
 
+// It was deleted, say. The job ends with the reason, unless it is made again soon enough.
+TEST(ModelPullTest, WithoutItsNamespaceNothingIsGivenOutAndItFailsInTheEnd) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  const auto busy = *pull.Next();
+  const auto done = *pull.Next();
+  pull.Done(done, FromSource(done.block));
+  const TimePoint begin{};
+  pull.WithoutNamespace(begin);
+  pull.GiveBack(busy);
+  EXPECT_FALSE(pull.Next());
+  EXPECT_FALSE(pull.finished());
+  EXPECT_TRUE(pull.error().ok()) << "the news of a new one may be on the way";
+  constexpr NamespaceRef kAnother{NamespaceId(4), 1};
+  pull.SetOwned(ViewVersion(1, 1), kAnother, std::bitset<kSlotCount>().set());
+  const auto tasks = TakeAll(&pull);
+  ASSERT_FALSE(tasks.empty()) << "the new one is empty, so all of it again";
+  EXPECT_EQ(tasks[0].ns, kAnother);
+  pull.WithoutNamespace(begin + ModelPull::kNamespacePatience);
+  EXPECT_TRUE(pull.error().ok()) << "the time begins anew";
+  pull.WithoutNamespace(begin + 2 * ModelPull::kNamespacePatience);
+  EXPECT_EQ(pull.error().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Report(&pull).error_code(), static_cast<uint32_t>(StatusCode::kNotFound));
+  pull.Follow(Status(1, false));
+  const TimePoint later = begin + 3 * ModelPull::kNamespacePatience;
+  pull.Retry(later);
+  pull.Retry(later + ModelPull::kRetryFirst);
+  EXPECT_FALSE(pull.error().ok()) << "nothing to try while it is not there";
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Retry(later);
+  pull.Retry(later + ModelPull::kRetryFirst);
+  EXPECT_TRUE(pull.error().ok());
+}
+
 TEST(ModelPullTest, WithoutAJobAndAPinThereIsNothingToDo) {
   ModelPull pull(7, Sample());
   pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
@@ -223,8 +286,33 @@ TEST(ModelPullTest, WithoutAJobAndAPinThereIsNothingToDo) {
   EXPECT_EQ(pull.Next()->block, task.block);
   pull.Fail(task, Error(StatusCode::kUnavailable, "source down"));
   EXPECT_FALSE(pull.Next());
-  pull.Retry();
-  EXPECT_TRUE(pull.Next()) << "what is pinned is tried again";
+}
+
+TEST(ModelPullTest, WhatIsPinnedIsTriedAgainEverMoreSeldomUntilItWorks) {
+  ModelPull pull(7, Sample());
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(false));
+  pull.Follow(Status(0, false, true));
+  TimePoint now{};
+  const auto fail_and_wait = [&](Duration pause) {
+    const auto task = pull.Next();
+    ASSERT_TRUE(task);
+    pull.Fail(*task, Error(StatusCode::kResourceExhausted, "no room"));
+    pull.Retry(now);
+    pull.Retry(now += pause - Duration(1));
+    EXPECT_FALSE(pull.Next());
+    pull.Retry(now += Duration(1));
+  };
+  fail_and_wait(ModelPull::kRetryFirst);
+  fail_and_wait(2 * ModelPull::kRetryFirst);
+  for (int i = 0; i < 3; ++i)
+    fail_and_wait(std::min((4 << i) * ModelPull::kRetryFirst, ModelPull::kRetryMost));
+  fail_and_wait(ModelPull::kRetryMost);
+  const auto task = *pull.Next();
+  pull.Follow(Status(0, false, false));
+  pull.Done(task, FromSource(task.block));
+  pull.Follow(Status(0, false, true));
+  fail_and_wait(ModelPull::kRetryFirst);
+  EXPECT_TRUE(pull.Next());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "common/object_key.h"
 #include "common/thread_pool.h"
 #include "tests/support/self_verifying.h"
+#include "tests/support/small_tier.h"
 
 namespace ems::server {
 namespace {
@@ -20,56 +21,18 @@ namespace {
 using std::chrono::seconds;
 using testing::MakeValue;
 
-constexpr NamespaceRef kNs{NamespaceId(1), 3};
 constexpr SlotId kSlot(11);
 
-class TieredStoreTest : public ::testing::Test {
+class TieredStoreTest : public SmallTierTest {
  protected:
-  TieredStoreTest()
-      : folder_(fmt::format("{}ems_tiered_{}_{}", ::testing::TempDir(), ::getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  TieredStoreTest() : SmallTierTest("tiered") {
     owned_.set();
-    Open();
-  }
-  ~TieredStoreTest() override {
-    Close();
-    std::filesystem::remove_all(folder_);
-  }
-  void Open() {
-    SegmentPool::Options pool;
-    pool.bytes = 16 * kMiB;
-    pool.segment_bytes = 2 * kMiB;
-    pool.huge_pages = HugePages::kOff;
-    pool_ = std::make_unique<SegmentPool>(pool);
-    ASSERT_TRUE(pool_->WaitReady(pool.bytes, Deadline::After(seconds(20))).ok());
-    dram_ = std::make_unique<ObjectStore>(
-        ObjectStore::Options{.pool = pool_.get(), .another_tier = true});
-    ssd::TierOptions tier;
-    tier.folder = folder_;
-    tier.capacity_bytes = 64 * kMiB;
-    tier.region_bytes = 8 * kMiB;
-    tier.dirty_bytes_max = 8 * kMiB;
-    tier_ = ssd::SsdTier::Open(tier);
-    ASSERT_EQ(tier_->state(), ssd::TierState::kOk) << tier_->stats().reason;
-    store_ = std::make_unique<TieredStore>(dram_.get(), tier_.get());
-    NamespaceTable table;
-    table.version = 1;
-    NamespaceInfo info;
-    info.ref = kNs;
-    info.name = "kv";
-    table.by_id[kNs.id] = info;
-    store_->SetNamespaces(table, 1.0);
     store_->SetOwnedSlots({1, 1}, owned_);
-  }
-  void Close() {
-    tier_.reset();
-    store_.reset();
-    dram_.reset();
-    pool_.reset();
   }
   void Restart() {
     Close();
     Open();
+    store_->SetOwnedSlots({1, 1}, owned_);
   }
   static bool Await(const ssd::TicketPtr& ticket) {
     if (ticket == nullptr) return true;
@@ -121,12 +84,7 @@ class TieredStoreTest : public ::testing::Test {
     EXPECT_EQ(tier_->stats().writer.dirty_bytes, 0u);
   }
 
-  const std::string folder_;
   std::bitset<kSlotCount> owned_;
-  std::unique_ptr<SegmentPool> pool_;
-  std::unique_ptr<ObjectStore> dram_;
-  std::unique_ptr<ssd::SsdTier> tier_;
-  std::unique_ptr<TieredStore> store_;
 };
 
 TEST_F(TieredStoreTest, WhatDramHasNoRoomForComesBackFromTheSsd) {

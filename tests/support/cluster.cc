@@ -37,9 +37,10 @@ Daemon::Options Cluster::ControllerOptions(const Options& options) const {
                          .name = "controller",
                          .flags = {},
                          .fd_limit = {}};
-  daemon.flags = {"--set", "data_dir=" + folder_ + "/controller",
-                  "--set", "listen=127.0.0.1:0",
-                  "--set", "http_listen=127.0.0.1:0"};
+  daemon.flags = {"--set", "data_dir=" + folder_ + "/controller", "--set", "listen=127.0.0.1:0",
+                  "--set", "http_listen=127.0.0.1:0",
+                  // A server hears with a heartbeat that it is in the view.
+                  "--set", "heartbeat_ms=200"};
   daemon.flags.insert(daemon.flags.end(), options.controller_flags.begin(),
                       options.controller_flags.end());
   return daemon;

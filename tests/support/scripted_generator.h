@@ -15,19 +15,19 @@
 namespace ems::testing {
 
 // One generation as its generator sees it. Threading: thread-safe; `sink` is the test's to call.
-class ScriptedGeneration final : public pdc::Generation {
+class ScriptedGeneration final : public pdc::api::Generation {
  public:
-  ScriptedGeneration(pdc::GenerateRequest asked, std::shared_ptr<pdc::GenerationSink> to)
+  ScriptedGeneration(pdc::api::GenerateRequest asked, std::shared_ptr<pdc::api::GenerationSink> to)
       : request(std::move(asked)), sink(std::move(to)) {}
   void Cancel() override { cancelled.Set(); }
 
-  const pdc::GenerateRequest request;
-  std::shared_ptr<pdc::GenerationSink> sink;
+  const pdc::api::GenerateRequest request;
+  std::shared_ptr<pdc::api::GenerationSink> sink;
   StopFlag cancelled;
 };
 
 // Threading: thread-safe.
-class ScriptedGenerator final : public pdc::Generator {
+class ScriptedGenerator final : public pdc::api::Generator {
  public:
   explicit ScriptedGenerator(uint64_t context_tokens_max = 1000)
       : models_{{.name = "scripted",
@@ -36,16 +36,16 @@ class ScriptedGenerator final : public pdc::Generator {
                  .created_s = 1'700'000'000},
                 {.name = "org/other", .context_tokens_max = 10, .vocabulary = 256}} {}
 
-  const std::vector<pdc::ModelInfo>& models() const override { return models_; }
-  uint64_t CountTokens(const pdc::ModelInfo&, std::string_view text) const override {
+  const std::vector<pdc::api::ModelInfo>& models() const override { return models_; }
+  uint64_t CountTokens(const pdc::api::ModelInfo&, std::string_view text) const override {
     return text.size();
   }
   Status Ready() const override {
     auto state = state_.Lock();
     return state->ready;
   }
-  Result<std::shared_ptr<pdc::Generation>> Start(
-      pdc::GenerateRequest request, std::shared_ptr<pdc::GenerationSink> sink) override {
+  Result<std::shared_ptr<pdc::api::Generation>> Start(
+      pdc::api::GenerateRequest request, std::shared_ptr<pdc::api::GenerationSink> sink) override {
     auto generation = std::make_shared<ScriptedGeneration>(std::move(request), std::move(sink));
     std::function<void(ScriptedGeneration*)> at_once;
     {
@@ -56,7 +56,7 @@ class ScriptedGenerator final : public pdc::Generator {
     }
     changed_.notify_all();
     if (at_once) at_once(generation.get());
-    return std::shared_ptr<pdc::Generation>(generation);
+    return std::shared_ptr<pdc::api::Generation>(generation);
   }
 
   // The next one that was started; null when none comes in 10 s.
@@ -92,7 +92,7 @@ class ScriptedGenerator final : public pdc::Generator {
     std::function<void(ScriptedGeneration*)> at_once;
     std::deque<std::shared_ptr<ScriptedGeneration>> started;
   };
-  const std::vector<pdc::ModelInfo> models_;
+  const std::vector<pdc::api::ModelInfo> models_;
   mutable Guarded<State> state_;
   std::condition_variable changed_;
 };

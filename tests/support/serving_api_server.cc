@@ -28,7 +28,7 @@
 #include "pdc/api/api_server.h"
 #include "pdc/api/chat_template.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 // Says all at once, within Start. Threading: thread-safe.
@@ -159,6 +159,6 @@ int Run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api
 
-int main(int argc, char** argv) { return ems::pdc::Run(argc, argv); }
+int main(int argc, char** argv) { return ems::pdc::api::Run(argc, argv); }

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -84,6 +86,19 @@ class Advance final {
   TimePoint next_;
   terminal::ProgressBar bar_;
 };
+
+// Ctrl-C and SIGTERM end a load, so that what is half written goes; the second one ends emsctl at
+// once. A signal handler reaches nothing but globals.
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted.store(true, std::memory_order_relaxed); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  (void)::sigaction(SIGINT, &action, nullptr);
+  (void)::sigaction(SIGTERM, &action, nullptr);
+}
 
 // Keys for reads of this process: from the file, else from the environment.
 Result<model::SourceCredentials> Credentials(const Flags& flags) {
@@ -183,6 +198,18 @@ int RunAdd(const Context& context, const Flags& flags) {
                                   .bytes_per_s_max = *rate};
   const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
   if (!added.ok()) return Failed("add", flags, added.status());
+  // The same files again are what is there, unchanged; but not what was asked for here.
+  const model::ManifestSource& there = added->source;
+  if (there.url != url || there.credentials != flags.credentials ||
+      there.bytes_per_s_max != *rate || added->name_space != flags.name_space) {
+    return Failed(
+        "add", flags,
+        Error(StatusCode::kAlreadyExists,
+              "it is there already, with the same files, from {} with credentials \"{}\", "
+              "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to "
+              "change that",
+              there.url, there.credentials, there.bytes_per_s_max, added->name_space));
+  }
   return Show(context, *added,
               fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
                           FormatBytes(added->bytes), added->files, added->blocks));
@@ -269,12 +296,17 @@ int RunLoad(const Context& context, const Flags& flags) {
   }();
   const Result<model::LoadStats> stats = [&] {
     Advance advance("loading", info->bytes);
+    CatchInterrupts();
     model::LoadOptions options;
     options.threads = flags.threads;
     options.priority = flags.priority;
     options.fallback_to_source = !flags.no_source;
     options.verify_digests = flags.verify;
-    options.on_progress = [&](const model::LoadProgress& p) { advance.Update(p.bytes_done); };
+    options.stop = std::make_shared<StopFlag>();
+    options.on_progress = [&](const model::LoadProgress& p) {
+      if (interrupted.load(std::memory_order_relaxed)) options.stop->Set();
+      advance.Update(p.bytes_done);
+    };
     return (*cache)->Load(info->name, target.get(), options, flags.within());
   }();
   if (!stats.ok()) return Failed("load", flags, stats.status());

@@ -23,7 +23,8 @@ constexpr std::string_view kText =
     "\n"
     "; another\n"
     "[ team ]\n"
-    "bearer_token =  T \n";
+    "bearer_token =  T \n"
+    "hosts = Models.example,\tb.example:9000 \n";
 
 TEST(CredentialsFileTest, FindsSectionsByName) {
   const auto first = ParseCredentials(kText, "f", "default");
@@ -31,7 +32,10 @@ TEST(CredentialsFileTest, FindsSectionsByName) {
   EXPECT_EQ(first->access_key, "A");
   EXPECT_EQ(first->secret_key, "S=cret");
   EXPECT_EQ(first->bearer_token, "");
+  EXPECT_TRUE(first->hosts.empty());
   EXPECT_EQ(ParseCredentials(kText, "f", "team")->bearer_token, "T");
+  EXPECT_EQ(ParseCredentials(kText, "f", "team")->hosts,
+            (std::vector<std::string>{"models.example", "b.example:9000"}));
 }
 
 TEST(CredentialsFileTest, ErrorsNameTheLineAndNoSecret) {
@@ -40,6 +44,7 @@ TEST(CredentialsFileTest, ErrorsNameTheLineAndNoSecret) {
       {"[team]\nhidden\n", StatusCode::kInvalidArgument},
       {"[team]\naws_access_key_id = hidden\n", StatusCode::kInvalidArgument},
       {"[team]\n[team]\nbearer_token = hidden\n", StatusCode::kInvalidArgument},
+      {"[team]\nbearer_token = hidden\nhosts =\n", StatusCode::kInvalidArgument},
   };
   for (const auto& [text, code] : cases) {
     const auto got = ParseCredentials(text, "file.ini", "team");

@@ -30,9 +30,12 @@ def random_bytes(count, seed):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives out: no connection of other tests takes it before the one it is meant for."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32768)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(('127.0.0.1', port))
+            return port
 
 
 def wait_for_port(port, process, seconds=20):

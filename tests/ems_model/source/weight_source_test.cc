@@ -33,6 +33,31 @@ TEST(WeightSourceTest, CredentialsHaveToFitTheSource) {
   EXPECT_EQ(CodeOf(spec), StatusCode::kInvalidArgument);
 }
 
+// Whoever names a source must not be the one who chooses where a server's keys go.
+TEST(WeightSourceTest, CredentialsGoToTheHostsThatTheyAreForAlone) {
+  SourceSpec spec;
+  spec.credentials.bearer_token = "secret";
+  spec.credentials.hosts = {"models.example", "b.example:9000"};
+  for (const std::string_view url :
+       {"https://models.example/x/", "http://Models.Example:80/", "http://b.example:9000/m"}) {
+    spec.url = url;
+    EXPECT_TRUE(OpenSource(spec).ok()) << url;
+  }
+  for (const std::string_view url : {"https://evil.example/x/", "http://models.example:8080/",
+                                     "http://models.example.evil/", "http://b.example/"}) {
+    spec.url = url;
+    const Status refused = OpenSource(spec).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << url;
+    EXPECT_EQ(std::string(Message(refused)).find("secret"), std::string::npos);
+  }
+  spec.credentials.bearer_token.clear();
+  spec.credentials.access_key = spec.credentials.secret_key = "k";
+  spec.url = "s3://bucket/p?endpoint=http://b.example:9000";
+  EXPECT_TRUE(OpenSource(spec).ok());
+  spec.url = "s3://bucket/p?endpoint=http://evil.example";
+  EXPECT_EQ(OpenSource(spec).status().code(), StatusCode::kPermissionDenied);
+}
+
 TEST(WeightSourceTest, ASecretThatWouldEndAHeaderIsRefusedAndNotRepeated) {
   SourceSpec spec{.url = "http://h/m"};
   spec.credentials.bearer_token = "hunter2\r\nX: y";

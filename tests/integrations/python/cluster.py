@@ -80,12 +80,16 @@ class Daemon:
 
 
 class Cluster:
-    """Use it with `with`. Servers are numbered from 0."""
+    """Use it with `with`. Servers are numbered from 0.
 
-    def __init__(self, servers=2, dram='256MiB', server_flags=()):
+    Heartbeats are of 200 ms unless `controller_flags` say otherwise: a server hears with one that it is in the view.
+    'damping_ms=0' where servers are started again and it does not matter that they are out of the view for 5 s before.
+    """
+
+    def __init__(self, servers=2, dram='256MiB', server_flags=(), controller_flags=()):
         self.folder = tempfile.mkdtemp(prefix='ems-py-')
         self.controller = Daemon(self.folder, 'controller', 'mp-controller', [
-            f'data_dir={self.folder}/controller', 'http_listen=127.0.0.1:0'])
+            f'data_dir={self.folder}/controller', 'http_listen=127.0.0.1:0', 'heartbeat_ms=200', *controller_flags])
         self.servers = []
         self._count, self._dram = servers, dram
         self._server_flags = list(server_flags)  # '{folder}' in them is the cluster's own

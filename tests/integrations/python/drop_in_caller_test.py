@@ -141,7 +141,7 @@ class SecondGenerationTest(unittest.TestCase):
     def test_a_pool_that_comes_later_is_found_by_the_health_thread(self):
         self.assertFalse(Ems.check_health())
         self.assertIsNone(Ems.get_cc())
-        with Cluster(servers=1) as cluster:
+        with Cluster(servers=1, controller_flags=['damping_ms=0']) as cluster:
             self.use(cluster)
             address = cluster.controller.address
             cluster.kill_servers()

@@ -22,7 +22,7 @@ TIMEOUT = 80  # ms; less than all of it takes
 
 class DeadlineTest(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(servers=3, dram='640MiB').__enter__()
+        self.cluster = Cluster(servers=3, dram='640MiB', controller_flags=['damping_ms=0']).__enter__()
         self.addCleanup(self.cluster.stop)
         os.environ['EMS_CONTROLLER'] = self.cluster.address
         self.addCleanup(os.environ.pop, 'EMS_CONTROLLER', None)

@@ -22,7 +22,7 @@ def pattern(name, layer):
 
 class FaultTest(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(servers=3).__enter__()
+        self.cluster = Cluster(servers=3, controller_flags=['damping_ms=0']).__enter__()
         self.addCleanup(self.cluster.stop)
         os.environ['EMS_CONTROLLER'] = self.cluster.address
         self.addCleanup(os.environ.pop, 'EMS_CONTROLLER', None)

@@ -17,7 +17,8 @@ SLOW = 512 << 10  # bytes a second and server, so that a load takes longer than 
 
 class ModelsFaultTest(unittest.TestCase):
     def setUp(self):
-        self.cluster = self.enterContext(Cluster(servers=2, server_flags=['models.file_root={folder}']))
+        self.cluster = self.enterContext(Cluster(servers=2, server_flags=['models.file_root={folder}'],
+                                                controller_flags=['lease_ms=2000']))
         self.cache = self.enterContext(ems.ModelCache(self.cluster.address))
         write(self.folder('source'), {'model.safetensors': safetensors(TENSORS)})
 
@@ -51,14 +52,14 @@ class ModelsFaultTest(unittest.TestCase):
 
     def test_all_servers_killed_in_mid_load_is_said_without_the_source_and_in_time(self):
         self.add()
-        load = self.cache.load_tensors('py/m', fallback_to_source=False, timeout=8)
+        load = self.cache.load_tensors('py/m', fallback_to_source=False, timeout=5)
         begin, seen = time.monotonic(), {}
         with self.assertRaises((ems.errors.DeadlineExceeded, ems.errors.Unavailable)):
             for name, tensor in load:
                 if not seen:
                     self.cluster.kill_servers()
                 seen[name] = tensor.tobytes()
-        self.assertLess(time.monotonic() - begin, 8 + 5)
+        self.assertLess(time.monotonic() - begin, 5 + 5)
         for name, content in seen.items():
             self.assertEqual(content, TENSORS[name][2])
         with self.assertRaises((ems.errors.DeadlineExceeded, ems.errors.Unavailable)):

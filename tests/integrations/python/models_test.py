@@ -286,6 +286,7 @@ class ProgramTest(unittest.TestCase):
         program = '''
 import signal, sys, threading, time
 import ems
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 cache = ems.ModelCache(sys.argv[1])
 def interrupted(call):
     begun = threading.Event()

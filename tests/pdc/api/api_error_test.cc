@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 TEST(ApiErrorTest, EachCodeHasItsStatus) {
@@ -50,4 +50,4 @@ TEST(ApiErrorTest, WhoShouldComeAgainIsToldWhen) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -10,7 +10,7 @@
 #include "tests/support/http_client.h"
 #include "tests/support/scripted_generator.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 
 struct ApiHarness {
   explicit ApiHarness(ApiOptions options = {}) {
@@ -68,4 +68,4 @@ inline std::vector<nlohmann::json> EventsOf(const std::string& body) {
   return events;
 }
 
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using std::chrono::microseconds;
@@ -71,4 +71,4 @@ TEST(ApiMetricsTest, WhatWasGivenUpHasNoLatency) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -6,7 +6,7 @@
 
 #include "tests/pdc/api/api_harness.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using nlohmann::json;
@@ -206,4 +206,4 @@ TEST(ApiServerTest, BadAddressesAreErrors) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 TEST(ChatTemplateTest, IsWhatItsHeaderSays) {
@@ -33,4 +33,4 @@ TEST(ChatTemplateTest, ConversationsThatDifferGivePromptsThatDiffer) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -7,7 +7,7 @@
 
 #include "tests/pdc/api/api_harness.h"
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using nlohmann::json;
@@ -216,4 +216,4 @@ TEST(CompletionJobTest, AGenerationThatIsDroppedIsAnError) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 using nlohmann::json;
@@ -87,4 +87,4 @@ TEST(CompletionReplyTest, NamesOfReasons) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace ems::pdc {
+namespace ems::pdc::api {
 namespace {
 
 struct Filtered {
@@ -106,4 +106,4 @@ TEST(TextFilterTest, RandomTextsEndAtTheFirstStopString) {
 }
 
 }  // namespace
-}  // namespace ems::pdc
+}  // namespace ems::pdc::api

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "integrations/c/internal/kv_registration.h"
+#include "tests/integrations/c/internal/two_layers.h"
 
 namespace ems::capi {
 namespace {
@@ -24,22 +25,8 @@ class KvCallTest : public ::testing::Test {
   static constexpr size_t kTokens = 128;  // of a block of the context
 
   void SetUp() override {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      tensors_[i] = {.data = memory_.data() + i * kBytes,
-                     .bytes = kBytes,
-                     .layer = static_cast<uint32_t>(i / 2),
-                     .dtype = EMS_KV_FLOAT16,
-                     .order = EMS_KV_TOKENS_FIRST,
-                     .block_tokens = 16,
-                     .blocks = 16,
-                     .heads = 1,
-                     .head_size = 2,
-                     .block_stride = 0,
-                     .token_stride = 0,
-                     .head_stride = 0};
-    }
     auto hasher = context::BlockHasher::Make(context::KeyDomain());
-    auto layout = ToKvLayout(tensors_.data(), tensors_.size());
+    auto layout = ToKvLayout(kv_.tensors.data(), kv_.tensors.size());
     ASSERT_TRUE(hasher.ok() && layout.ok()) << layout.status();
     core_ = std::make_shared<KvCore>(
         std::make_shared<ContextCore>(nullptr, context::ContextCacheOptions{}, *hasher, "x"),
@@ -50,9 +37,7 @@ class KvCallTest : public ::testing::Test {
     return KvCall::Make(core_, kind, arguments).status();
   }
 
-  static constexpr size_t kBytes = size_t{16} * 16 * 4;
-  std::array<char, 4 * kBytes> memory_{};
-  std::array<ems_kv_tensor, 4> tensors_{};  // two layers of K and V
+  TwoLayers kv_;
   std::shared_ptr<KvCore> core_;
   const std::string keys_ = std::string(64, 'k');
   std::array<int64_t, 2 * kTokens> slots_{};

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "tests/integrations/c/internal/two_layers.h"
+
 namespace ems::capi {
 namespace {
 
@@ -18,25 +20,9 @@ void ExpectInvalid(const Status& status, const std::string& text) {
 
 class KvRegistrationTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      tensors_[i] = {.data = memory_.data() + i * kBytes,
-                     .bytes = kBytes,
-                     .layer = static_cast<uint32_t>(i / 2),
-                     .dtype = EMS_KV_FLOAT16,
-                     .order = EMS_KV_TOKENS_FIRST,
-                     .block_tokens = 16,
-                     .blocks = 16,
-                     .heads = 1,
-                     .head_size = 2,
-                     .block_stride = 0,
-                     .token_stride = 0,
-                     .head_stride = 0};
-    }
-  }
-  static constexpr size_t kBytes = size_t{16} * 16 * 4;
-  std::array<char, 4 * kBytes> memory_{};
-  std::array<ems_kv_tensor, 4> tensors_{};  // two layers of K and V
+  static constexpr size_t kBytes = TwoLayers::kBytes;
+  TwoLayers kv_;
+  std::array<ems_kv_tensor, 4>& tensors_ = kv_.tensors;
 };
 
 TEST_F(KvRegistrationTest, TensorsBecomeLayersInTheirOrder) {

@@ -1,0 +1,63 @@
+#pragma once
+// Waiting for the peer of a ring: a word in shared memory that the peer counts up, an eventfd for
+// when nobody looks at it, and the socket whose end says that the peer is gone.
+//
+// Who waits first looks at the word for a while (Options::spin), then sleeps. One thread of a side
+// does so, the others wait for it: a bell has one leader at a time. Ringing costs a system call
+// only when the other side has said that it sleeps.
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/status.h"
+
+namespace ems::fabric::internal {
+
+// Threading: thread-safe.
+class RingBell final {
+ public:
+  // One direction. The words lie in shared memory; all must outlive the bell.
+  struct Wire {
+    std::atomic<uint64_t>* count = nullptr;
+    std::atomic<uint32_t>* asleep = nullptr;
+    int event_fd = -1;
+  };
+  // For the other side's bell: what was stored before is seen by who hears it.
+  static void Ring(const Wire& wire);
+
+  // `socket`: a stream to the peer on which nothing more is said. Both stay the caller's.
+  RingBell(const Wire& wire, int socket, Duration spin)
+      : wire_(wire), socket_(socket), spin_(spin) {}
+  RingBell(const RingBell&) = delete;
+  RingBell& operator=(const RingBell&) = delete;
+
+  // Calls `poll` until it says true: at once, and each time there is news. From several threads at
+  // a time, and never under a lock of the bell. A last time when the wait fails.
+  // Errors: kDeadlineExceeded    kUnavailable  the peer is gone
+  Status Wait(const Deadline& deadline, const std::function<bool()>& poll);
+  // News of this side: whoever waits polls again.
+  void Nudge();
+  bool peer_is_gone() const { return gone_.load(std::memory_order_acquire); }
+
+ private:
+  struct State {
+    bool has_leader = false;
+    bool leader_sleeps = false;  // in poll(2)
+  };
+  bool Heard(uint64_t count, uint64_t news) const;
+  void Lead(const Deadline& deadline, uint64_t count, uint64_t news);
+  void Sleep(const Deadline& deadline);
+
+  const Wire wire_;
+  const int socket_;
+  const Duration spin_;
+  std::atomic<uint64_t> news_{0};  // of this side; with state_'s lock held
+  std::atomic<bool> gone_{false};
+  Guarded<State> state_;
+  std::condition_variable wakeup_;
+};
+
+}  // namespace ems::fabric::internal

@@ -1,0 +1,375 @@
+#include "fabric/ring_sender.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/copy.h"
+#include "common/guarded.h"
+#include "common/hash.h"
+#include "common/sleep.h"
+#include "fabric/fd_message.h"
+#include "fabric/internal/ring_bell.h"
+#include "fabric/shm_transport.h"
+
+namespace ems::fabric {
+namespace {
+
+using internal::RingBell;
+
+// Of a message of which nothing has been taken yet.
+constexpr uint32_t kUnmatchedChunksMax = 2;
+constexpr size_t kCancelsMax = kRingSlotsMax;
+
+// One message that is being sent, and what became of its chunks. Under the sender's lock.
+struct Outgoing {
+  uint64_t event_id = 0;
+  uint32_t number = 0;
+  uint32_t chunks_out = 0;    // without an ack yet
+  uint32_t chunks_taken = 0;  // with one
+  uint32_t published = 0;
+  RingAck verdict = RingAck::kTaken;
+};
+
+Status VerdictStatus(RingAck verdict, uint64_t event_id) {
+  switch (verdict) {
+    case RingAck::kTaken:
+      return OkStatus();
+    case RingAck::kGivenUp:
+      return Error(StatusCode::kDeadlineExceeded, "the receiver gave event {} up", event_id);
+    case RingAck::kTooLarge:
+      return Error(StatusCode::kOutOfRange, "the receiver's buffer for event {} is smaller",
+                   event_id);
+    case RingAck::kCorrupt:
+      return Error(StatusCode::kDataLoss, "the receiver found event {} corrupt", event_id);
+  }
+  return Error(StatusCode::kDataLoss, "event {}: no such ack", event_id);
+}
+
+bool IsEventFd(int fd) {
+  std::array<char, 64> target{};
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = ::readlink(path.c_str(), target.data(), target.size());
+  return length > 0 &&
+         std::string_view(target.data(), static_cast<size_t>(length)) == "anon_inode:[eventfd]";
+}
+
+Status CheckHello(const RingHello& hello, const std::vector<Fd>& fds) {
+  const auto wrong = [](std::string_view what) {
+    return Error(StatusCode::kDataLoss, "the offer of a ring makes no sense: {}", what);
+  };
+  if (hello.magic != RingHello::kMagic) return wrong("another protocol");
+  if (!RingLayout::IsValid(hello.slots, hello.slot_bytes) || hello.checksums > 1)
+    return wrong("its sizes");
+  if (RingLayout(hello.slots, hello.slot_bytes).memory_bytes() != hello.memory_bytes)
+    return wrong("the size of its memory");
+  if (fds.size() != 4) return wrong("its descriptors");
+  for (size_t i = 1; i < fds.size(); ++i)
+    if (!IsEventFd(fds[i].get())) return wrong("a descriptor that is no eventfd");
+  return OkStatus();
+}
+
+Status ReceiveHello(int socket, const Deadline& deadline, RingHello* hello, std::vector<Fd>* fds) {
+  MessageReceiver receiver;
+  while (true) {
+    const auto outcome = receiver.Receive(socket, std::as_writable_bytes(std::span(hello, 1)), fds);
+    if (outcome == MessageReceiver::Outcome::kMessage) return CheckHello(*hello, *fds);
+    if (outcome == MessageReceiver::Outcome::kEnded)
+      return Error(StatusCode::kUnavailable, "the receiver went before it offered a ring");
+    if (deadline.Passed()) return Error(StatusCode::kDeadlineExceeded, "no ring was offered");
+    pollfd fd{socket, POLLIN, 0};
+    (void)::poll(&fd, 1, deadline.RemainingMs());
+  }
+}
+
+}  // namespace
+
+struct RingSender::Impl {
+  // Of each slot, and of the field of cancels behind them.
+  struct Slot {
+    uint64_t tail = 0;      // of the chunk in it, or the last one
+    uint64_t ack_seen = 0;  // the ack before it
+    bool taken = false;
+    std::shared_ptr<Outgoing> message;
+  };
+  struct State {
+    std::vector<Slot> slots;
+    uint32_t slots_taken = 0;
+    uint32_t messages = 0;
+    uint64_t tails = 0;
+    std::set<uint64_t> events;
+    std::deque<std::pair<uint64_t, uint32_t>> cancels;  // event, message; still to be told
+    uint64_t probes = 0;
+    bool probing = false;
+    bool broken = false;
+  };
+
+  Impl(const RingHello& hello, std::unique_ptr<SharedPage> mapped, std::vector<Fd> event_fds,
+       Fd connection, Duration spin)
+      : layout(hello.slots, hello.slot_bytes),
+        checksums(hello.checksums == 1),
+        memory(std::move(mapped)),
+        base(memory->writable_address()),
+        fds(std::move(event_fds)),
+        socket(std::move(connection)),
+        bell({&page()->ack_bell, &page()->sender_asleep, fds[2].get()}, socket.get(), spin) {
+    auto now = state.Lock();
+    now->slots.resize(layout.slots() + size_t{1});
+  }
+
+  RingPage* page() const { return RingLayout::Page(base); }
+  void RingReceiversBell() const {
+    RingBell::Ring({&page()->data_bell, &page()->receiver_asleep, fds[1].get()});
+  }
+  void CollectAcks(State* now);
+  void TellCancels(State* now);
+  std::optional<uint32_t> Claim(const std::shared_ptr<Outgoing>& message);
+  void Release(uint32_t slot);
+  void Publish(uint32_t slot, const Outgoing& message, uint32_t chunk_id, ConstBytes chunk);
+  Status SendChunks(const std::shared_ptr<Outgoing>& message, ConstBytes bytes,
+                    const Deadline& deadline, const EmulatedPath* path);
+  Status WaitForAcks(const std::shared_ptr<Outgoing>& message, const Deadline& deadline);
+  void End(const std::shared_ptr<Outgoing>& message, bool given_up);
+
+  const RingLayout layout;
+  const bool checksums;
+  const std::unique_ptr<SharedPage> memory;
+  std::byte* const base;
+  const std::vector<Fd> fds;  // memory, data, acks, probes
+  const Fd socket;
+  RingBell bell;
+  Guarded<State> state;
+};
+
+// Under the lock: frees slots whose ack has come.
+void RingSender::Impl::CollectAcks(State* now) {
+  for (uint32_t i = 0; i <= layout.slots(); ++i) {
+    Slot& slot = now->slots[i];
+    if (!slot.taken) continue;
+    const uint64_t word = layout.Ack(base, i)->load(std::memory_order_acquire);
+    if (word == slot.ack_seen) continue;
+    const uint64_t verdict = word & 0xff;
+    if (word >> 8 != slot.tail || verdict > static_cast<uint64_t>(RingAck::kCorrupt)) {
+      now->broken = true;
+      return;
+    }
+    slot.ack_seen = word;
+    slot.taken = false;
+    if (i == layout.slots()) continue;
+    --now->slots_taken;
+    Outgoing& message = *slot.message;
+    --message.chunks_out;
+    ++message.chunks_taken;
+    if (message.verdict == RingAck::kTaken) message.verdict = static_cast<RingAck>(verdict);
+    slot.message.reset();
+  }
+}
+
+// Under the lock: what was given up is told in a field of its own, one after the other.
+void RingSender::Impl::TellCancels(State* now) {
+  Slot& slot = now->slots[layout.slots()];
+  if (now->cancels.empty() || slot.taken || now->broken) return;
+  const auto [event_id, number] = now->cancels.front();
+  now->cancels.pop_front();
+  slot.taken = true;
+  slot.tail = ++now->tails;
+  RingField* field = layout.Field(base, layout.slots());
+  field->event_id.store(event_id, std::memory_order_relaxed);
+  field->message.store(number, std::memory_order_relaxed);
+  field->chunk_id.store(kRingCancel, std::memory_order_relaxed);
+  field->chunk_bytes.store(0, std::memory_order_relaxed);
+  field->tail.store(slot.tail, std::memory_order_release);
+  RingReceiversBell();
+}
+
+// A slot for the next chunk of `message`, or nothing for now.
+std::optional<uint32_t> RingSender::Impl::Claim(const std::shared_ptr<Outgoing>& message) {
+  auto now = state.Lock();
+  CollectAcks(&*now);
+  TellCancels(&*now);
+  if (now->broken || now->slots_taken == layout.slots()) return std::nullopt;
+  if (message->chunks_taken == 0 && message->chunks_out >= kUnmatchedChunksMax) return std::nullopt;
+  for (uint32_t i = 0; i < layout.slots(); ++i) {
+    Slot& slot = now->slots[i];
+    if (slot.taken) continue;
+    slot.taken = true;
+    slot.tail = ++now->tails;
+    slot.message = message;
+    ++now->slots_taken;
+    ++message->chunks_out;
+    return i;
+  }
+  return std::nullopt;
+}
+
+// What was claimed is not used after all.
+void RingSender::Impl::Release(uint32_t slot) {
+  auto now = state.Lock();
+  now->slots[slot].taken = false;
+  --now->slots_taken;
+  --now->slots[slot].message->chunks_out;
+  now->slots[slot].message.reset();
+}
+
+// The chunk's bytes are in its slot: now its field, the tail last.
+void RingSender::Impl::Publish(uint32_t slot, const Outgoing& message, uint32_t chunk_id,
+                               ConstBytes chunk) {
+  auto now = state.Lock();
+  const uint64_t tail = now->slots[slot].tail;
+  now.Unlock();
+  RingField* field = layout.Field(base, slot);
+  field->event_id.store(message.event_id, std::memory_order_relaxed);
+  field->chunk_id.store(chunk_id, std::memory_order_relaxed);
+  field->chunk_bytes.store(static_cast<uint32_t>(chunk.size()), std::memory_order_relaxed);
+  field->message.store(message.number, std::memory_order_relaxed);
+  field->checksum.store(checksums ? static_cast<uint32_t>(Hash64(chunk)) : 0,
+                        std::memory_order_relaxed);
+  field->tail.store(tail, std::memory_order_release);
+  RingReceiversBell();
+}
+
+Status RingSender::Impl::SendChunks(const std::shared_ptr<Outgoing>& message, ConstBytes bytes,
+                                    const Deadline& deadline, const EmulatedPath* path) {
+  const uint64_t chunks =
+      std::max<uint64_t>(1, (bytes.size() + layout.slot_bytes() - 1) / layout.slot_bytes());
+  if (chunks > kRingChunkMask)
+    return Error(StatusCode::kOutOfRange, "{} bytes in chunks of {}", bytes.size(),
+                 layout.slot_bytes());
+  static const EmulatedPath kNoPath;
+  EmulatedTransfer transfer(path == nullptr ? &kNoPath : path, Clock::System().Now());
+  for (uint64_t i = 0; i < chunks; ++i) {
+    std::optional<uint32_t> slot;
+    Status waited = bell.Wait(deadline, [&] {
+      slot = Claim(message);
+      if (slot) return true;
+      auto now = state.Lock();
+      return now->broken || message->verdict != RingAck::kTaken;
+    });
+    EMS_RETURN_IF_ERROR(waited);
+    if (!slot) return OkStatus();  // what is wrong shows in the acks
+    const ConstBytes chunk =
+        bytes.subspan(i * layout.slot_bytes(),
+                      std::min(layout.slot_bytes(), bytes.size() - i * layout.slot_bytes()));
+    if (path != nullptr) transfer.Add(chunk.size());
+    CopyValue({layout.Slot(base, *slot), chunk.size()}, chunk.data(), nullptr);
+    if (path != nullptr) SleepUntil(std::min(transfer.arrival(), deadline.at()));
+    if (path != nullptr && transfer.arrival() > deadline.at()) {
+      Release(*slot);
+      return Error(StatusCode::kDeadlineExceeded, "event {} is on a slow path", message->event_id);
+    }
+    Publish(*slot, *message,
+            static_cast<uint32_t>(i) | (i + 1 == chunks ? kRingLastChunk : uint32_t{0}), chunk);
+    ++message->published;  // this thread's alone
+  }
+  return OkStatus();
+}
+
+Status RingSender::Impl::WaitForAcks(const std::shared_ptr<Outgoing>& message,
+                                     const Deadline& deadline) {
+  RingAck verdict = RingAck::kTaken;
+  bool broken = false;
+  const Status waited = bell.Wait(deadline, [&] {
+    auto now = state.Lock();
+    CollectAcks(&*now);
+    TellCancels(&*now);
+    verdict = message->verdict;
+    broken = now->broken;
+    return broken || verdict != RingAck::kTaken || message->chunks_out == 0;
+  });
+  if (broken) return Error(StatusCode::kDataLoss, "the receiver's acks make no sense");
+  EMS_RETURN_IF_ERROR(waited);
+  return VerdictStatus(verdict, message->event_id);
+}
+
+void RingSender::Impl::End(const std::shared_ptr<Outgoing>& message, bool given_up) {
+  auto now = state.Lock();
+  now->events.erase(message->event_id);
+  // A receiver that was told of part of it must not wait for the rest.
+  if (!given_up || message->published == 0 || now->cancels.size() >= kCancelsMax) return;
+  now->cancels.emplace_back(message->event_id, message->number);
+  CollectAcks(&*now);
+  TellCancels(&*now);
+}
+
+RingSender::RingSender(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RingSender::~RingSender() = default;
+
+uint32_t RingSender::slots() const { return impl_->layout.slots(); }
+uint64_t RingSender::slot_bytes() const { return impl_->layout.slot_bytes(); }
+
+Result<std::unique_ptr<RingSender>> RingSender::Accept(Fd socket, Duration timeout, Duration spin) {
+  RingHello hello;
+  std::vector<Fd> fds;
+  EMS_RETURN_IF_ERROR(ReceiveHello(socket.get(), Deadline::After(timeout), &hello, &fds));
+  for (size_t i = 1; i < fds.size(); ++i) (void)::fcntl(fds[i].get(), F_SETFL, O_NONBLOCK);
+  auto memory = SharedPage::Map(fds[0], hello.memory_bytes);
+  if (!memory.ok() && memory.status().code() == StatusCode::kInvalidArgument)
+    return Error(StatusCode::kDataLoss, "the offer of a ring: {}", Message(memory.status()));
+  if (!memory.ok()) return memory.status();
+  return std::unique_ptr<RingSender>(new RingSender(  // NOLINT: the constructor is private
+      std::make_unique<Impl>(hello, *std::move(memory), std::move(fds), std::move(socket), spin)));
+}
+
+Status RingSender::Send(uint64_t event_id, ConstBytes message, Duration timeout,
+                        const EmulatedPath* path) {
+  const Deadline deadline = Deadline::After(timeout);
+  auto outgoing = std::make_shared<Outgoing>();
+  outgoing->event_id = event_id;
+  {
+    auto now = impl_->state.Lock();
+    if (now->broken) return Error(StatusCode::kDataLoss, "the receiver's acks made no sense");
+    if (!now->events.insert(event_id).second)
+      return Error(StatusCode::kAlreadyExists, "event {} is being sent", event_id);
+    outgoing->number = ++now->messages;
+  }
+  Status status = impl_->SendChunks(outgoing, message, deadline, path);
+  if (status.ok()) status = impl_->WaitForAcks(outgoing, deadline);
+  impl_->End(outgoing, !status.ok());
+  return status;
+}
+
+Status RingSender::SendAsync(NpuStream* stream, uint64_t event_id, HbmAddress from, uint64_t bytes,
+                             Duration timeout, const EmulatedPath* path) {
+  EMS_ASSIGN_OR_RETURN(const MutableBytes view, stream->device()->KernelView(from, bytes));
+  stream->Launch(
+      [this, event_id, view, timeout, path] { return Send(event_id, view, timeout, path); });
+  return OkStatus();
+}
+
+Result<RingProbeAnswer> RingSender::Probe(Duration timeout) {
+  const TimePoint begin = Clock::System().Now();
+  Impl& impl = *impl_;
+  uint64_t number = 0;
+  {
+    auto now = impl.state.Lock();
+    if (now->probing) return Error(StatusCode::kAlreadyExists, "a probe is under way");
+    now->probing = true;
+    number = ++now->probes;
+  }
+  const MutableBytes payload = impl.layout.Probe(impl.base);
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(number * 31 + i);
+  impl.page()->probe_checksum.store(Hash64(payload, number), std::memory_order_relaxed);
+  impl.page()->probe.store(number, std::memory_order_release);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(impl.fds[3].get(), &one, sizeof(one));
+  const Status waited = impl.bell.Wait(Deadline::After(timeout), [&] {
+    return impl.page()->probe_ack.load(std::memory_order_acquire) == number;
+  });
+  auto now = impl.state.Lock();
+  now->probing = false;
+  impl.CollectAcks(&*now);
+  EMS_RETURN_IF_ERROR(waited);
+  return RingProbeAnswer{Clock::System().Now() - begin, now->slots_taken, impl.layout.slots()};
+}
+
+}  // namespace ems::fabric

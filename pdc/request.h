@@ -1,0 +1,15 @@
+#pragma once
+// What the schedulers know of a request: sizes, never tokens.
+#include <cstdint>
+
+namespace ems::pdc {
+
+struct Request {
+  uint64_t id = 0;             // unique among the requests under way
+  uint64_t input_tokens = 0;   // at least 1
+  uint64_t cached_tokens = 0;  // leading tokens whose KV comes from the pool; below input_tokens
+  uint64_t output_tokens = 0;  // expected; 0: not known
+  uint64_t new_tokens() const { return input_tokens - cached_tokens; }
+};
+
+}  // namespace ems::pdc

@@ -1,0 +1,76 @@
+// What must hold: the fabric bench needs no cluster, measures messages and every plane, writes what
+// it measured, and refuses settings that make no sense.
+#include "bench/fabric_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace ems::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int code = -1;
+  std::string text, errors;
+};
+
+Outcome RunCommand(std::vector<std::string> arguments) {
+  CLI::App app;
+  app.require_subcommand(1);
+  std::function<int()> run;
+  AddFabricCommand(&app, &run);
+  arguments.insert(arguments.begin(), "fabric");
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  app.parse(arguments);
+  Outcome outcome;
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  outcome.code = run();
+  outcome.text = ::testing::internal::GetCapturedStdout();
+  outcome.errors = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(FabricCommandTest, QuickRunMeasuresRingsAndPlanes) {
+  const std::string path = ::testing::TempDir() + "/fabric.json";
+  const Outcome outcome = RunCommand({"--quick", "--scale", "50", "--checksums", "--json", path});
+  ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["ring"].size(), 5U);
+  for (const auto& row : json["ring"]) {
+    EXPECT_GT(row["messages"], 0);
+    EXPECT_GT(row["send_p50_us"], 0);
+    EXPECT_GT(row["bandwidth_vs_memcpy"], 0);
+  }
+  EXPECT_GT(json["probe"]["p50_us"], 0);
+  EXPECT_EQ(json["pace"].size(), 13U);
+  for (const auto& row : json["pace"]) {
+    EXPECT_THAT(outcome.text, HasSubstr(row["transfer"].get<std::string>()));
+    EXPECT_GE(row["latency_of_model"], 0.99) << "never faster than the model";
+    EXPECT_LE(row["bandwidth_of_model"], 1.01);
+  }
+}
+
+TEST(FabricCommandTest, RefusesSettingsThatMakeNoSense) {
+  for (const auto& flags : std::vector<std::vector<std::string>>{
+           {"--scale", "0"}, {"--slots", "0"}, {"--slot-bytes", "100"}, {"--slot-bytes", "much"}}) {
+    const Outcome outcome = RunCommand(flags);
+    EXPECT_EQ(outcome.code, kExitUsage) << flags.back();
+    EXPECT_THAT(outcome.errors, HasSubstr("ems-bench fabric: "));
+  }
+}
+
+}  // namespace
+}  // namespace ems::bench

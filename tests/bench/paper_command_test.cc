@@ -1,0 +1,127 @@
+// What must hold: every row is within its tolerance, or is known not to be, and then at most as far
+// off as is written down; rows have names of their own; the gates can fail.
+#include "bench/paper_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+
+namespace ems::bench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  bool parsed = false;
+  int code = -1;
+  std::string text;
+};
+
+Outcome RunCommand(std::vector<std::string> arguments) {
+  CLI::App app;
+  app.require_subcommand(1);
+  std::function<int()> run;
+  AddPaperCommand(&app, &run);
+  arguments.insert(arguments.begin(), "paper");
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  Outcome outcome;
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError&) {
+    return outcome;
+  }
+  outcome.parsed = true;
+  ::testing::internal::CaptureStdout();
+  outcome.code = run();
+  outcome.text = ::testing::internal::GetCapturedStdout();
+  return outcome;
+}
+
+TEST(PaperCommandTest, GatesPassAndEverythingIsWritten) {
+  const std::string folder = ::testing::TempDir();
+  const Outcome outcome =
+      RunCommand({"--gate", "--json", folder + "/paper.json", "--plot", folder + "/paper.svg"});
+  ASSERT_EQ(outcome.code, kExitOk) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("gate fig23_ub_vs_vpc_percent_off"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("NOT within")));
+  std::ifstream file(folder + "/paper.json");
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_GT(json["rows"].size(), 80U);
+  EXPECT_EQ(json["passed"], true);
+  std::ifstream svg(folder + "/paper.svg");
+  std::stringstream text;
+  text << svg.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("Fig. 23b"));
+}
+
+TEST(PaperCommandTest, EveryRowHasANameOfItsOwnAndAKind) {
+  std::set<std::string> ids;
+  size_t rows = 0, fits = 0, predictions = 0;
+  for (const PaperSection& section : AllPaperSections({})) {
+    for (const PaperRow& row : section.rows) {
+      ids.insert(row.id);
+      ++rows;
+      fits += row.kind == RowKind::kFit ? 1 : 0;
+      predictions += row.kind == RowKind::kPrediction ? 1 : 0;
+      EXPECT_GT(row.known_percent > 0 ? row.known_percent : 1e9, row.tolerance_percent) << row.id;
+    }
+  }
+  EXPECT_EQ(ids.size(), rows);
+  EXPECT_GT(predictions, 2 * fits);
+}
+
+// A model without one of its effects has to be caught.
+TEST(PaperCommandTest, RowsNoticeAnotherMachine) {
+  const auto off = [](const pdc::CostConstants& constants) {
+    size_t count = 0;
+    for (const PaperSection& section : AllPaperSections(constants))
+      for (const PaperRow& row : section.rows)
+        count += row.within_tolerance() || row.known_percent > 0 ? 0 : 1;
+    return count;
+  };
+  EXPECT_EQ(off({}), 0U);
+  pdc::CostConstants constants;
+  constants.hardware.hbm_gb_per_s /= 2;
+  EXPECT_GT(off(constants), 5U);
+  constants = {};
+  constants.hardware.npu_npu_write.gb_per_s *= 3;
+  EXPECT_GT(off(constants), 0U);
+  constants = {};
+  constants.fitted.decode_barrier_factor = 1;
+  EXPECT_GT(off(constants), 3U);
+  constants = {};
+  constants.hardware.vpc_node.gb_per_s *= 2;
+  EXPECT_GT(off(constants), 0U);
+}
+
+TEST(PaperCommandTest, ATraceThatIsNotThereIsAnError) {
+  EXPECT_EQ(RunCommand({"--trace", ::testing::TempDir() + "/none.jsonl"}).code, kExitFailed);
+}
+
+TEST(PaperCommandTest, ServesATrace) {
+  const std::string path = ::testing::TempDir() + "/tiny.jsonl";
+  std::ofstream(path)
+      << R"({"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2]})"
+      << "\n"
+      << R"({"timestamp": 9000, "input_length": 1500, "output_length": 5, "hash_ids": [1, 2, 3]})"
+      << "\n";
+  const Outcome outcome = RunCommand({"--trace", path, "--repeat", "2"});
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("EMS over UB"));
+  EXPECT_FALSE(RunCommand({"--repeat", "0"}).parsed);
+}
+
+}  // namespace
+}  // namespace ems::bench

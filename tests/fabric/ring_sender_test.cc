@@ -1,0 +1,189 @@
+// What must hold: an offer is checked before it is used; data comes before its field; acks say what
+// became of a message, and such as no receiver writes end the ring; every wait ends.
+#include "fabric/ring_sender.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/hash.h"
+#include "common/thread_pool.h"
+#include "tests/support/raw_ring.h"
+
+namespace ems::fabric {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::RawRingReceiver;
+
+constexpr uint64_t kSlot = 4096;
+constexpr Duration kLong = seconds(20);
+
+// A sender, and the other end of its ring in the test's hands.
+struct Rig {
+  std::unique_ptr<RawRingReceiver> receiver;
+  std::unique_ptr<RingSender> sender;
+};
+
+Rig MakeRig(uint32_t slots = 4) {
+  auto sockets = MakeSocketPair();
+  auto receiver = std::make_unique<RawRingReceiver>(std::move(sockets->one), slots, kSlot);
+  receiver->Offer(receiver->Hello());
+  auto sender = RingSender::Accept(std::move(sockets->other), kLong);
+  EXPECT_TRUE(sender.ok()) << sender.status();
+  return {std::move(receiver), *std::move(sender)};
+}
+
+TEST(RingSenderTest, OffersThatMakeNoSenseAreRefused) {
+  const auto refused = [](auto change) {
+    auto sockets = MakeSocketPair();
+    RawRingReceiver receiver(std::move(sockets->one), 4, kSlot);
+    RingHello hello = receiver.Hello();
+    change(&hello);
+    receiver.Offer(hello);
+    return RingSender::Accept(std::move(sockets->other), kLong).status().code() ==
+           StatusCode::kDataLoss;
+  };
+  EXPECT_TRUE(refused([](RingHello* h) { h->magic ^= 1; }));
+  EXPECT_TRUE(refused([](RingHello* h) { h->slots = 0; }));
+  EXPECT_TRUE(refused([](RingHello* h) { h->slots = ~0U; }));
+  EXPECT_TRUE(refused([](RingHello* h) { h->slot_bytes = 100; }));
+  EXPECT_TRUE(refused([](RingHello* h) { h->checksums = 2; }));
+  EXPECT_TRUE(refused([](RingHello* h) { h->memory_bytes += kSlot; }));
+  EXPECT_TRUE(refused([](RingHello* h) {  // consistent, but the file is smaller
+    h->slots = 8;
+    h->memory_bytes = RingLayout(8, kSlot).memory_bytes();
+  }));
+  EXPECT_FALSE(refused([](RingHello*) {}));
+}
+
+TEST(RingSenderTest, DescriptorsOfAnOfferAreChecked) {
+  auto sockets = MakeSocketPair();
+  RawRingReceiver receiver(std::move(sockets->one), 4, kSlot);
+  // A descriptor that could block whoever writes to it.
+  receiver.Offer(receiver.Hello(), std::array{receiver.memory_fd(), receiver.event_fd(),
+                                              receiver.memory_fd(), receiver.event_fd()});
+  EXPECT_EQ(RingSender::Accept(std::move(sockets->other), kLong).status().code(),
+            StatusCode::kDataLoss);
+  sockets = MakeSocketPair();
+  RawRingReceiver second(std::move(sockets->one), 4, kSlot);
+  second.Offer(second.Hello(), std::array{second.memory_fd(), second.event_fd()});
+  EXPECT_EQ(RingSender::Accept(std::move(sockets->other), kLong).status().code(),
+            StatusCode::kDataLoss);
+}
+
+TEST(RingSenderTest, WaitsForAnOfferNoLongerThanToldAndNotForADeadPeer) {
+  auto sockets = MakeSocketPair();
+  EXPECT_EQ(RingSender::Accept(std::move(sockets->other), milliseconds(5)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  sockets = MakeSocketPair();
+  sockets->one.Close();
+  EXPECT_EQ(RingSender::Accept(std::move(sockets->other), kLong).status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(RingSenderTest, TheFieldSaysWhatIsInTheSlot) {
+  Rig rig = MakeRig();
+  Status status;
+  Thread thread("send", [&] { status = rig.sender->Send(42, AsBytes("payload"), kLong); });
+  rig.receiver->AwaitTail(0);
+  const RingField* field = rig.receiver->layout().Field(rig.receiver->base(), 0);
+  EXPECT_EQ(field->event_id, 42U);
+  EXPECT_EQ(field->chunk_id, kRingLastChunk);
+  EXPECT_EQ(field->chunk_bytes, 7U);
+  EXPECT_EQ(AsText({rig.receiver->layout().Slot(rig.receiver->base(), 0), 7}), "payload");
+  rig.receiver->StoreAck(0, RingAckWord(field->tail, RingAck::kTaken));
+  thread.Join();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(RingSenderTest, AcksSayWhatBecameOfAMessage) {
+  Rig rig = MakeRig(1);
+  uint64_t tail = 0;
+  for (const auto& [ack, code] : {std::pair(RingAck::kGivenUp, StatusCode::kDeadlineExceeded),
+                                  std::pair(RingAck::kTooLarge, StatusCode::kOutOfRange),
+                                  std::pair(RingAck::kCorrupt, StatusCode::kDataLoss),
+                                  std::pair(RingAck::kTaken, StatusCode::kOk)}) {
+    Status status;
+    Thread thread("send", [&] { status = rig.sender->Send(1, AsBytes("x"), kLong); });
+    const Deadline deadline = Deadline::After(kLong);
+    while (rig.receiver->Tail(0) == tail && !deadline.Passed()) std::this_thread::yield();
+    tail = rig.receiver->Tail(0);
+    rig.receiver->StoreAck(0, RingAckWord(tail, ack));
+    thread.Join();
+    EXPECT_EQ(status.code(), code) << status;
+    // What was given up is told; the ring goes on once the receiver has heard it.
+    const uint64_t cancel = rig.receiver->Tail(1);
+    if (cancel != 0) rig.receiver->StoreAck(1, RingAckWord(cancel, RingAck::kTaken));
+    tail = rig.receiver->Tail(0);
+  }
+}
+
+TEST(RingSenderTest, AcksThatNoReceiverWritesEndTheRing) {
+  for (const uint64_t wrong : {uint64_t{0x7700}, ~uint64_t{0}, RingAckWord(1, RingAck{9})}) {
+    SCOPED_TRACE(wrong);
+    Rig rig = MakeRig();
+    Status status;
+    Thread thread("send", [&] { status = rig.sender->Send(1, AsBytes("x"), kLong); });
+    rig.receiver->AwaitTail(0);
+    rig.receiver->StoreAck(0, wrong);
+    thread.Join();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status;
+    EXPECT_EQ(rig.sender->Send(2, AsBytes("x"), kLong).code(), StatusCode::kDataLoss);
+  }
+}
+
+TEST(RingSenderTest, AMessageThatNobodyTakesLeavesTheRingToOthers) {
+  Rig rig = MakeRig(4);
+  const std::string large(10 * kSlot, 'x');
+  EXPECT_EQ(rig.sender->Send(1, AsBytes(large), milliseconds(20)).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(rig.receiver->slots_filled(), 2U);
+  EXPECT_EQ(rig.receiver->layout().Field(rig.receiver->base(), 4)->chunk_id, kRingCancel);
+  EXPECT_EQ(rig.sender->Send(2, AsBytes(large), milliseconds(20)).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(rig.receiver->slots_filled(), 4U);
+  EXPECT_EQ(rig.sender->Send(3, AsBytes("x"), milliseconds(5)).code(),
+            StatusCode::kDeadlineExceeded)
+      << "no slot is free";
+}
+
+TEST(RingSenderTest, AnEventIdIsSentOnceAtATime) {
+  Rig rig = MakeRig();
+  Status status;
+  Thread thread("send", [&] { status = rig.sender->Send(1, AsBytes("x"), kLong); });
+  rig.receiver->AwaitTail(0);
+  EXPECT_EQ(rig.sender->Send(1, AsBytes("y"), kLong).code(), StatusCode::kAlreadyExists);
+  rig.receiver->StoreAck(0, RingAckWord(rig.receiver->Tail(0), RingAck::kTaken));
+  thread.Join();
+  EXPECT_TRUE(status.ok());
+}
+
+TEST(RingSenderTest, APeerThatGoesEndsAllWaits) {
+  Rig rig = MakeRig();
+  Status small, large;
+  const std::string text(20 * kSlot, 'x');
+  Thread first("send", [&] { small = rig.sender->Send(1, AsBytes("x"), kLong); });
+  Thread second("send", [&] { large = rig.sender->Send(2, AsBytes(text), kLong); });
+  rig.receiver->AwaitTail(2);
+  rig.receiver->HangUp();
+  first.Join();
+  second.Join();
+  EXPECT_EQ(small.code(), StatusCode::kUnavailable) << small;
+  EXPECT_EQ(large.code(), StatusCode::kUnavailable) << large;
+}
+
+TEST(RingSenderTest, AProbeThatNobodyAnswersTellsADeadLink) {
+  Rig rig = MakeRig();
+  EXPECT_EQ(rig.sender->Probe(milliseconds(5)).status().code(), StatusCode::kDeadlineExceeded);
+  const RingPage* page = rig.receiver->page();
+  EXPECT_EQ(page->probe, 1U);
+  EXPECT_EQ(page->probe_checksum,
+            Hash64(rig.receiver->layout().Probe(rig.receiver->base()), page->probe));
+  rig.receiver->HangUp();
+  EXPECT_EQ(rig.sender->Probe(kLong).status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace ems::fabric
