@@ -20,6 +20,9 @@ find_path(EMS_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(ems_asio INTERFACE)
 target_include_directories(ems_asio SYSTEM INTERFACE "${EMS_ASIO_INCLUDE}")
 target_compile_definitions(ems_asio INTERFACE ASIO_NO_DEPRECATED)
+# Asio asks what libstdc++ has (threads, aligned memory) before it includes any of it: whether a standard header came
+# first must not differ between files, or their parts of Asio do not fit together.
+target_compile_options(ems_asio INTERFACE "SHELL:-include cstddef")
 # g++ spells concepts' "awaitable" support itself; clang 14 has to be told.
 target_compile_definitions(ems_asio INTERFACE
   $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT=1>

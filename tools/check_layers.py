@@ -23,6 +23,7 @@ LEVELS = {
     'mp_controller/view': 3, 'mp_server/ssd': 3, 'ems_model/source': 3, 'ems_model/format': 3,
     'mp_controller': 4, 'mp_server': 4, 'mp_sdk': 4,
     'ems_context': 5, 'ems_model': 5,
+    'pdc/api': 5,
     'pdc': 6, 'integrations': 6,
 }
 FREE = ('tests', 'bench', 'tools', 'examples')  # may include anything

@@ -1,0 +1,45 @@
+#pragma once
+// The bodies of /v1/completions and /v1/chat/completions, read and checked. Bytes of strangers: any
+// of them give a request that keeps its promises, or an error that names the field.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "pdc/api/api_error.h"
+#include "pdc/api/generate.h"
+
+namespace ems::pdc::api {
+
+inline constexpr size_t kStopsMax = 4;
+inline constexpr size_t kStopBytesMax = 256;
+inline constexpr size_t kNameBytesMax = 512;  // of user, cache_salt
+
+enum class CompletionKind { kText, kChat };
+
+struct CompletionRequest {
+  CompletionKind kind = CompletionKind::kText;
+  std::string model = {};
+  // One of the two is filled; a conversation has become a prompt already.
+  std::string prompt = {};
+  std::vector<uint32_t> prompt_tokens = {};
+  std::optional<uint64_t> tokens_max = {};  // none: whatever the server's default is
+  SamplingOptions sampling = {};
+  std::vector<std::string> stop =
+      {};  // 4 at most, none empty; a chat's end of turn is not among them
+  bool stream = false;
+  bool include_usage = false;  // of a stream
+  bool ignore_eos = false;
+  std::string user = {};
+  std::string cache_salt = {};
+};
+
+// Fields that we do not know are ignored; fields that ask for something that we do not do are
+// errors unless they hold what we do anyway (n = 1, logprobs = null). Cost: O(bytes); memory up to
+// 16 times the body.
+std::variant<CompletionRequest, ApiError> ParseCompletionRequest(CompletionKind kind,
+                                                                 std::string_view body);
+
+}  // namespace ems::pdc::api
