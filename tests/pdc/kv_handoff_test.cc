@@ -60,27 +60,26 @@ TEST_F(KvHandoffTest, DecodeGoesOnAsIfItHadComputedThePrompt) {
 }
 
 TEST_F(KvHandoffTest, ManyAtOnceFindTheirSequences) {
-  constexpr int kCount = 8;
+  constexpr size_t kCount = 8;
   std::vector<KvSequence> computed, received;
   std::vector<std::unique_ptr<KvArrival>> arrivals;
   std::vector<Status> sent(kCount);
-  for (int i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kCount; ++i) {
     computed.emplace_back(prefill_.arena.get());
     received.emplace_back(decode_.arena.get());
-    prefill_.Compute(&computed.back(), RandomTokens(30 + static_cast<size_t>(i), 50 + i),
-                     LogitsOf::kNone);
+    prefill_.Compute(&computed.back(), RandomTokens(30 + i, 50 + i), LogitsOf::kNone);
   }
-  for (int i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kCount; ++i) {
     auto arrival =
         KvArrival::Post(ring_.receiver.get(), 100 + i, &received[i], computed[i].tokens());
     ASSERT_TRUE(arrival.ok()) << arrival.status();
     arrivals.push_back(*std::move(arrival));
   }
   std::vector<Thread> threads;
-  for (int i = kCount - 1; i >= 0; --i) threads.push_back(Send(100 + i, &computed[i], &sent[i]));
+  for (size_t i = kCount; i-- > 0;) threads.push_back(Send(100 + i, &computed[i], &sent[i]));
   for (auto& arrival : arrivals) EXPECT_EQ(arrival->Wait(Soon()), OkStatus());
   threads.clear();
-  for (int i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kCount; ++i) {
     EXPECT_EQ(sent[i], OkStatus());
     EXPECT_EQ(decode_.KvBytes(received[i]), prefill_.KvBytes(computed[i])) << i;
   }

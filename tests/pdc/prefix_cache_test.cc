@@ -68,7 +68,7 @@ TEST(PrefixCacheTest, WhatOneWorkerSavesAnotherLoads) {
 TEST(PrefixCacheTest, TheLastTokenIsComputedEvenWhenAllBlocksAreThere) {
   FakeBlockStore store;
   Worker one(&store);
-  const std::vector<TokenId> prompt = RandomTokens(4 * kPage, 2);
+  const std::vector<TokenId> prompt = RandomTokens(size_t{4} * kPage, 2);
   const std::vector<float> wanted = one.Serve(prompt);
   EXPECT_EQ(one.cache->stats().saved_blocks, 4U);
   EXPECT_TRUE(SameBits(one.Serve(prompt), wanted));
@@ -97,7 +97,7 @@ TEST(PrefixCacheTest, AHoleInThePrefixIsComputedFromThereOn) {
   Worker one(&store);
   const std::vector<TokenId> prompt = RandomTokens(90, 4);
   const std::vector<float> wanted = one.Serve(prompt);
-  const std::vector<TokenId> start(prompt.begin(), prompt.begin() + 2 * kPage);
+  const std::vector<TokenId> start(prompt.begin(), prompt.begin() + ptrdiff_t{2} * kPage);
   // The keys of the first two blocks are those of a prompt that ends there.
   FakeBlockStore first_two;
   Worker two(&first_two);
