@@ -74,8 +74,10 @@ Result<Rates> ReportArithmetic(const EngineBenchSettings& settings, bool gate, b
                                Report* report) {
   const auto time = std::chrono::milliseconds(quick ? 20 : 400);
   const pdc::ModelConfig& config = settings.config;
-  const pdc::ProductShape shape = {
-      .rows = 240, .k = config.hidden, .columns = 2 * config.dense_dim, .weights = config.weights};
+  const pdc::ProductShape shape = {.rows = 240,
+                                   .k = config.hidden,
+                                   .columns = size_t{2} * config.dense_dim,
+                                   .weights = config.weights};
   const double eigen = EigenProductRate(shape.rows, shape.k, shape.columns, time);
   Table table({{"kernels", terminal::Align::kLeft},
                {"peak GFLOP/s"},

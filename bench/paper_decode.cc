@@ -9,7 +9,6 @@ namespace ems::bench {
 namespace {
 
 using pdc::CostConstants;
-using pdc::DecodeBatch;
 using pdc::DecodeCost;
 using pdc::DecodeIteration;
 using pdc::Microbatching;

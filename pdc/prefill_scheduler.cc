@@ -51,7 +51,7 @@ std::vector<PrefillScheduler::Waiting> PrefillScheduler::TakeWindow() {
     if (!window.empty() && (new_tokens > groups * options_.new_tokens_max ||
                             context_tokens > groups * options_.context_tokens_max))
       break;
-    window.push_back(std::move(queue_.front()));
+    window.push_back(queue_.front());
     queue_.pop_front();
   }
   return window;
@@ -76,10 +76,10 @@ std::vector<std::vector<Request>> PrefillScheduler::NextStep() {
   });
   std::vector<Group> groups(step.size());
   std::vector<Waiting> left;
-  for (Waiting& waiting : window) {
+  for (const Waiting& waiting : window) {
     Group* const group = GroupFor(waiting, &groups);
     if (group == nullptr) {
-      left.push_back(std::move(waiting));
+      left.push_back(waiting);
       continue;
     }
     group->cost += waiting.cost;
@@ -90,7 +90,7 @@ std::vector<std::vector<Request>> PrefillScheduler::NextStep() {
   }
   std::sort(left.begin(), left.end(),
             [](const Waiting& a, const Waiting& b) { return a.order > b.order; });
-  for (Waiting& waiting : left) queue_.push_front(std::move(waiting));
+  for (const Waiting& waiting : left) queue_.push_front(waiting);
   for (size_t i = 0; i < groups.size(); ++i) step[i] = std::move(groups[i].requests);
   return step;
 }

@@ -1,12 +1,14 @@
 #include "pdc/engine/weight_maker.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <system_error>
 
 #include "common/bytes.h"
 #include "common/hash.h"
@@ -133,7 +135,8 @@ Status WriteWeights(const ModelConfig& config, const std::string& path) {
   out.close();
   if (!out || std::rename(beside.c_str(), path.c_str()) != 0) {
     std::remove(beside.c_str());
-    return Error(StatusCode::kInternal, "{} cannot be written: {}", path, std::strerror(errno));
+    return Error(StatusCode::kInternal, "{} cannot be written: {}", path,
+                 std::generic_category().message(errno));
   }
   return OkStatus();
 }
