@@ -5,40 +5,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/report.h"
+#include "tests/bench/run_command.h"
 
 namespace ems::bench {
 namespace {
 
 using ::testing::HasSubstr;
 
-struct Outcome {
-  int code = -1;
-  std::string text, errors;
-};
-
 Outcome RunCommand(std::vector<std::string> arguments) {
-  CLI::App app;
-  app.require_subcommand(1);
-  std::function<int()> run;
-  AddFabricCommand(&app, &run);
   arguments.insert(arguments.begin(), "fabric");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  app.parse(arguments);
-  Outcome outcome;
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  outcome.code = run();
-  outcome.text = ::testing::internal::GetCapturedStdout();
-  outcome.errors = ::testing::internal::GetCapturedStderr();
-  return outcome;
+  return RunBench(AddFabricCommand, std::move(arguments));
 }
 
 TEST(FabricCommandTest, QuickRunMeasuresRingsAndPlanes) {

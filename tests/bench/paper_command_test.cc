@@ -5,16 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/report.h"
+#include "tests/bench/run_command.h"
 
 namespace ems::bench {
 namespace {
@@ -22,30 +22,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Outcome {
-  bool parsed = false;
-  int code = -1;
-  std::string text;
-};
-
 Outcome RunCommand(std::vector<std::string> arguments) {
-  CLI::App app;
-  app.require_subcommand(1);
-  std::function<int()> run;
-  AddPaperCommand(&app, &run);
   arguments.insert(arguments.begin(), "paper");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  Outcome outcome;
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError&) {
-    return outcome;
-  }
-  outcome.parsed = true;
-  ::testing::internal::CaptureStdout();
-  outcome.code = run();
-  outcome.text = ::testing::internal::GetCapturedStdout();
-  return outcome;
+  return RunBench(AddPaperCommand, std::move(arguments));
 }
 
 TEST(PaperCommandTest, GatesPassAndEverythingIsWritten) {

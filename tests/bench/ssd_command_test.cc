@@ -5,15 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/report.h"
+#include "tests/bench/run_command.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
 
 namespace ems::bench {
@@ -21,33 +21,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Parses and, when that went well, runs.
-struct Outcome {
-  bool parsed = false;
-  int code = -1;
-  std::string text, errors;
-};
-
 Outcome RunCommand(std::vector<std::string> arguments) {
-  CLI::App app;
-  app.require_subcommand(1);
-  std::function<int()> run;
-  AddSsdCommand(&app, &run);
   arguments.insert(arguments.begin(), "ssd");
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  Outcome outcome;
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError&) {
-    return outcome;
-  }
-  outcome.parsed = true;
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  outcome.code = run();
-  outcome.text = ::testing::internal::GetCapturedStdout();
-  outcome.errors = ::testing::internal::GetCapturedStderr();
-  return outcome;
+  return RunBench(AddSsdCommand, std::move(arguments));
 }
 
 TEST(SsdCommandTest, QuickRunMeasuresEveryLane) {

@@ -2,39 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/report.h"
+#include "tests/bench/run_command.h"
 
 namespace ems::bench {
 namespace {
 
-// Parses and, when that went well, runs.
-struct Outcome {
-  bool parsed = false;
-  int code = -1;
-  std::string errors;
-};
-
 Outcome RunCommand(std::vector<std::string> arguments) {
-  CLI::App app;
-  app.require_subcommand(1);
-  std::function<int()> run;
-  AddTraceCommand(&app, &run);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  Outcome outcome;
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError&) {
-    return outcome;
-  }
-  outcome.parsed = true;
-  ::testing::internal::CaptureStderr();
-  outcome.code = run();
-  outcome.errors = ::testing::internal::GetCapturedStderr();
-  return outcome;
+  return RunBench(AddTraceCommand, std::move(arguments));
 }
 
 TEST(TraceCommandTest, RefusesFlagsThatMakeNoSense) {
