@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/event_cost.h"
 #include "bench/interrupt.h"
 #include "bench/memory_bench.h"
 #include "bench/report.h"
@@ -31,6 +32,8 @@ constexpr uint64_t kLayerBlock = 147'456;
 constexpr uint64_t kWholeBlock = 8'994'816;
 constexpr uint64_t kSegmentMin = 2 * kMiB;
 constexpr char kTenants[] = "tenants";
+constexpr char kEvents[] = "events";
+constexpr double kEventsRatioMax = 1.25;
 
 std::vector<MemoryScenario> AllScenarios() {
   const MemorySizes small = {4 * kKiB, 256 * kKiB};
@@ -57,6 +60,7 @@ struct Plan {
   Flags flags;
   std::vector<MemoryScenario> scenarios;
   bool tenants = false;
+  bool events = false;
 };
 
 Result<Plan> MakePlan(Flags flags) {
@@ -87,6 +91,7 @@ Result<Plan> MakePlan(Flags flags) {
   for (MemoryScenario& scenario : AllScenarios())
     if (wanted(scenario.name)) plan.scenarios.push_back(std::move(scenario));
   plan.tenants = wanted(kTenants);
+  plan.events = wanted(kEvents);
   plan.flags = std::move(flags);
   return plan;
 }
@@ -187,6 +192,18 @@ void ReportTenants(const TenantsResult& r, bool gate, Report* report) {
                  kHalfMsMax);
 }
 
+void ReportEvents(const EventCost& cost, bool gate, Report* report) {
+  report->Print(fmt::format(
+      "events: Reserve and Publish without a value, events on {:.2f} us, off {:.2f} us, on / off "
+      "{:.2f} over {} rounds; {} published, {} lost; {} Puts refused\n\n",
+      cost.on_us, cost.off_us, cost.ratio, cost.rounds, cost.events, cost.lost, cost.refused));
+  report->json()["events"] = {{"on_us", cost.on_us},    {"off_us", cost.off_us},
+                              {"ratio", cost.ratio},    {"rounds", cost.rounds},
+                              {"events", cost.events},  {"lost", cost.lost},
+                              {"refused", cost.refused}};
+  if (gate) report->Gate("put_events_on_vs_off", cost.ratio, GateOp::kAtMost, kEventsRatioMax);
+}
+
 Status MeasureAndReport(const Plan& plan, Report* report) {
   const MemorySettings& settings = plan.flags.settings;
   report->Print(fmt::format(
@@ -218,6 +235,10 @@ Status MeasureAndReport(const Plan& plan, Report* report) {
   if (plan.tenants) {
     EMS_ASSIGN_OR_RETURN(const TenantsResult tenants, bench.RunTenants(kLayerBlock));
     ReportTenants(tenants, plan.flags.gate, report);
+  }
+  if (plan.events) {
+    EMS_ASSIGN_OR_RETURN(const EventCost cost, MeasureEventCost(settings, kLayerBlock));
+    ReportEvents(cost, plan.flags.gate, report);
   }
   for (size_t i = 0; i < results.size(); ++i)
     JudgeResult(results[i], plan.scenarios[i], plan.flags.gate, report);
@@ -262,6 +283,7 @@ void AddMemoryCommand(CLI::App* app, std::function<int()>* run) {
   std::vector<std::string> names;
   for (const MemoryScenario& scenario : AllScenarios()) names.push_back(scenario.name);
   names.emplace_back(kTenants);
+  names.emplace_back(kEvents);
   memory->add_option("--only", flags->only, "Scenarios to run")
       ->delimiter(',')
       ->check(CLI::IsMember(names));

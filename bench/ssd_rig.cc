@@ -171,6 +171,7 @@ Result<std::unique_ptr<BenchTier>> BenchTier::Open(const std::string& folder,
   options.folder = folder;
   options.capacity_bytes = size.capacity_bytes;
   options.region_bytes = size.region_bytes;
+  options.lineage = 1;  // or nothing outlives a restart
   const TimePoint begun = Now();
   std::unique_ptr<BenchTier> tier(new BenchTier(ssd::SsdTier::Open(options)));
   tier->open_seconds_ = std::chrono::duration<double>(Now() - begun).count();
@@ -178,7 +179,7 @@ Result<std::unique_ptr<BenchTier>> BenchTier::Open(const std::string& folder,
     return Error(StatusCode::kUnavailable, "the tier in {} is {}: {}", folder,
                  ssd::TierStateName(tier->tier_->state()), tier->tier_->reason());
   tier->tier_->SetNamespaces({{kNs, 0, 0, false}});
-  tier->tier_->SetOwnedSlots(kView, std::bitset<kSlotCount>().set());
+  tier->tier_->SetOwnedSlots({kView, std::bitset<kSlotCount>().set()});
   return tier;
 }
 

@@ -20,7 +20,7 @@ cluster_field() {
 
 # True while PID is one of our daemons; a zombie or a stranger with a used-again number is not.
 cluster_is_running() {
-  [[ $(readlink "/proc/$1/exe" 2>/dev/null) == */mp-* ]]
+  [[ $(cat "/proc/$1/comm" 2>/dev/null) == mp-* && $(readlink "/proc/$1/exe" 2>/dev/null) ]]
 }
 
 # cluster_spawn DIR NAME PROGRAM FLAGS…: starts a daemon in a session of its own; log, pid and ready file are DIR/NAME.*.
@@ -120,7 +120,11 @@ cluster_main() {
   case "${1:-}" in
     -h | --help) echo "$usage" ;;
     start)
-      [[ -n ${2:-} && ! -e $2 ]] || { echo "cluster: DIR is missing, or there already" >&2; return 2; }
+      [[ -n ${2:-} && ! -e $2 ]] || { echo "cluster: start needs a DIR that does not exist yet" >&2; return 2; }
+      [[ ${3:-3} =~ ^[1-9][0-9]?$ && $# -le 3 ]] || {
+        echo "cluster: start DIR N: N is a number of servers, 1 to 99, not '${*:3}'" >&2
+        return 2
+      }
       local dir
       dir=$(realpath -m "$2")
       if ! cluster_start "$dir" "${3:-3}"; then
@@ -128,6 +132,7 @@ cluster_main() {
         return 1
       fi
       cluster_status "$dir"
+      echo "to use it: export EMS_CONTROLLER=$(cluster_controller "$dir") PATH=$CLUSTER_BIN:\$PATH"
       ;;
     stop | status)
       [[ -s ${2:-}/controller.pid ]] || { echo "cluster: no cluster in '${2:-}'" >&2; return 2; }

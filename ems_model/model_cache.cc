@@ -140,6 +140,8 @@ struct ModelCache::Impl {
     spec.credentials = options.source_credentials;
     spec.files = std::move(files);
     spec.bytes_per_s_max = source.bytes_per_s_max;
+    if (source.first_read != FirstRead::kOnce && spec.bytes_per_s_max > 1)
+      spec.bytes_per_s_max /= 2;  // by two of them
     spec.ca_file = options.source_ca_file;
     spec.stop = std::move(stop);
     return OpenSource(spec);
@@ -251,18 +253,31 @@ Result<ModelInfo> ModelCache::Add(const ModelName& name, const std::string& url,
                                   const AddOptions& options, Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckModelName(name.model));
   EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
-  EMS_ASSIGN_OR_RETURN(
-      const std::unique_ptr<WeightSource> source,
-      impl_->Open({.url = url, .credentials = {}, .bytes_per_s_max = 0}, options.files));
-  EMS_ASSIGN_OR_RETURN(
-      const Manifest manifest,
-      MakeManifest(source.get(), url, name, impl_->options.name_space, options, deadline));
+  // Nothing is connected by opening them.
+  const ManifestSource from{.url = url, .credentials = {}, .bytes_per_s_max = 0};
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source,
+                       impl_->Open(from, options.files));
+  EMS_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> second,
+                       impl_->Open(from, options.files));
+  EMS_ASSIGN_OR_RETURN(Manifest manifest,
+                       MakeManifest(source.get(), url, name, impl_->options.name_space, options,
+                                    deadline, second.get()));
   EMS_RETURN_IF_ERROR(impl_->MakeNamespace(deadline));
   v1::ModelManifest proto;
   ToProto(manifest, &proto);
   v1::ModelStatus status;
-  EMS_RETURN_IF_ERROR(impl_->models.Add(proto, &status, deadline));
-  return FromProto(status);
+  EMS_RETURN_IF_ERROR(
+      impl_->models.Add(proto, &status, deadline, options.verify == SourceVerify::kNever));
+  ModelInfo added = FromProto(status);
+  ManifestSource wanted = std::exchange(manifest.source, added.source);
+  wanted.first_read = added.source.first_read;
+  AddedAgain again{.elsewhere = wanted != added.source || manifest.name_space != added.name_space};
+  if (status.has_first_read_before())
+    again.before = static_cast<FirstRead>(status.first_read_before());
+  const AddRemark remark = RemarkOf(manifest, options.verify, again);
+  const auto& tell = remark.warning ? options.on_warning : options.on_note;
+  if (!remark.text.empty() && tell) tell(remark.text);
+  return added;
 }
 
 Result<std::vector<ModelInfo>> ModelCache::List(Deadline deadline) {
@@ -307,6 +322,8 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
   CheckResult result;
   EMS_ASSIGN_OR_RETURN(result.info, Get(name, deadline));
   EMS_ASSIGN_OR_RETURN(const Manifest manifest, impl_->ManifestOf(result.info.id, deadline));
+  if (manifest.source.first_read == FirstRead::kOnce)
+    result.unprotected_files = UnprotectedFiles(manifest);
   EMS_ASSIGN_OR_RETURN(const auto digests,
                        impl_->AllDigests(result.info.id, manifest.blocks.size(), deadline));
   EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Client> pool,
@@ -455,8 +472,8 @@ struct OpenModel::Impl {
                 .pool = &pool,
                 .catalog = &catalog,
                 .open_source =
-                    [this, cache, stop = options.stop] {
-                      return cache->Open(manifest.source, {}, stop);
+                    [this, cache](std::shared_ptr<StopFlag> stop) {
+                      return cache->Open(manifest.source, {}, std::move(stop));
                     }},
                options) {}
 

@@ -54,6 +54,8 @@ struct CheckResult {
   uint64_t shared_bytes = 0, shared_blocks = 0;
   // Their servers did not answer in time.
   uint64_t unreachable_bytes = 0, unreachable_blocks = 0;
+  // Whose first read nothing protects but TCP's sum: it was added with SourceVerify::kNever.
+  uint64_t unprotected_files = 0;
 };
 
 struct PrefetchProgress {
@@ -94,8 +96,10 @@ class ModelCache final {
   ModelCache& operator=(const ModelCache&) = delete;
 
   // Makes a version of the files that `url` lists now (see source/source_url.h). The same files
-  // again: what is there, unchanged. `name` needs a version. Nothing is read but headers.
-  // Errors: kAlreadyExists  that version has other files    those of MakeManifest and OpenSource
+  // again: what is there, unchanged; AddOptions::verify counts while nobody has used, prefetched or
+  // pinned it since it was added. `name` needs a version. Nothing is read but headers.
+  // Errors: kAlreadyExists  that version has other files, or is to be verified always and may have
+  //   been read once    those of MakeManifest and OpenSource
   Result<ModelInfo> Add(const ModelName& name, const std::string& url, const AddOptions& options,
                         Deadline deadline);
   // In the order in which they were added.

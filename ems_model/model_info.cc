@@ -55,6 +55,7 @@ JobInfo FromProto(const v1::PullJob& job) {
   info.source_bytes = job.source_bytes();
   info.promoted_bytes = job.promoted_bytes();
   info.shared_bytes = job.shared_bytes();
+  info.checked_bytes = job.checked_bytes();
   info.elapsed = std::chrono::milliseconds(job.elapsed_ms());
   return info;
 }
@@ -64,9 +65,7 @@ ModelInfo FromProto(const v1::ModelStatus& status) {
   info.id = status.ref().id();
   info.name = {.model = status.ref().model(), .version = status.ref().version()};
   info.name_space = status.name_space();
-  info.source = {.url = status.source().url(),
-                 .credentials = status.source().credentials(),
-                 .bytes_per_s_max = status.source().bytes_per_s_max()};
+  info.source = FromProto(status.source());
   info.bytes = status.bytes();
   info.files = status.files();
   info.blocks = status.blocks();

@@ -36,7 +36,10 @@ struct JobInfo {
   uint64_t source_bytes = 0;    // of them, read from the source
   uint64_t promoted_bytes = 0;  // read from SSDs
   uint64_t shared_bytes =
-      0;                // read from the source and there already, as a block of another version
+      0;  // read from the source and there already, as a block of another version
+  // Of files with a sum: those that it has been computed of. A file can be loaded from the pool
+  // when that is all of it.
+  uint64_t checked_bytes = 0;
   Duration elapsed{0};  // since the job began, to its end
 };
 

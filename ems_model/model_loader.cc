@@ -1,6 +1,7 @@
 #include "ems_model/model_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "common/check.h"
@@ -9,6 +10,7 @@
 #include "common/thread_pool.h"
 #include "ems_model/internal/block_queue.h"
 #include "ems_model/internal/block_reader.h"
+#include "ems_model/internal/file_survey.h"
 #include "ems_model/manifest_maker.h"
 
 namespace ems::model {
@@ -92,17 +94,18 @@ struct ModelLoader::Run {
         catalog(loader_in->parts_.catalog),
         deadline(deadline_in),
         bytes(bytes_in),
-        queue(*loader_in->parts_.manifest, wanted),
+        queue(*loader_in->parts_.manifest, wanted, loader_in->stop_sources_),
         reader({.manifest = loader_in->parts_.manifest,
                 .pool = loader_in->parts_.pool,
                 .digests = loader_in->digests_,
                 .target = target,
                 .queue = &queue,
-                .source = [this] { return Source(); }},
+                .source = [this](uint32_t lane) { return Source(lane); },
+                .survey = loader_in->survey_.get()},
                options, deadline_in) {}
 
   Status Go();
-  Result<WeightSource*> Source();
+  Result<WeightSource*> Source(uint32_t lane);
   // Asks for all digests that are new; waits for one for `wait` at most.
   void Poll(Duration wait);
   void Learn(const DigestNews& news);
@@ -122,15 +125,18 @@ struct ModelLoader::Run {
   const uint64_t bytes;
   BlockQueue queue;
   BlockReader reader;
-  Guarded<Result<WeightSource*>> source{std::in_place, nullptr};
+  using Lanes = std::array<Result<WeightSource*>, 2>;
+  // One lock for both: whoever opens sources is asked by one thread at a time.
+  Guarded<Lanes> sources{std::in_place, Lanes{nullptr, nullptr}};
 
   JobInfo job;           // as last heard of
   uint64_t ended = 0;    // number of the job whose end has been heard of
   uint64_t joined = 0;   // number of the job that this load waits for
   uint64_t jobs = 0;     // begun or joined
   uint64_t counted = 0;  // number of the last one that has ended
-  // What those that have ended have read from the source. When it is half of the version and blocks
-  // are missing again, it does not fit: one more job would read as much, and lose it as well.
+  // What those that have ended have read from the source, about; what is read twice counts once.
+  // When it is half of the version and blocks are missing again, it does not fit: one more job
+  // would read as much, and lose it as well.
   uint64_t brought = 0;
   TimePoint next_start{};  // not before
   Duration job_pause = kNewsWait / 2;
@@ -145,18 +151,20 @@ struct ModelLoader::Run {
   uint64_t arrivals = 0, job_bytes = 0;
 };
 
-Result<WeightSource*> ModelLoader::Run::Source() {
-  auto opened = source.Lock();  // nothing is connected by opening one
-  if (!opened->ok() || **opened != nullptr) return *opened;
-  if (loader->source_ == nullptr) {
-    auto made = loader->parts_.open_source();
+Result<WeightSource*> ModelLoader::Run::Source(uint32_t lane) {
+  auto lanes = sources.Lock();  // nothing is connected by opening one
+  Result<WeightSource*>& opened = (*lanes)[lane];
+  if (!opened.ok() || *opened != nullptr) return opened;
+  std::unique_ptr<WeightSource>& source = loader->sources_[lane];
+  if (source == nullptr) {
+    auto made = loader->parts_.open_source(loader->stop_sources_);
     if (made.ok())
-      loader->source_ = *std::move(made);
+      source = *std::move(made);
     else
-      *opened = made.status();
+      opened = made.status();
   }
-  if (opened->ok()) *opened = loader->source_.get();
-  return *opened;
+  if (opened.ok()) opened = source.get();
+  return opened;
 }
 
 void ModelLoader::Run::Learn(const DigestNews& news) {
@@ -234,7 +242,8 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
     case JobState::kNone:
       if (job.number > counted) {
         counted = job.number;
-        brought += job.source_bytes;
+        const bool once = loader->parts_.manifest->source.first_read == FirstRead::kOnce;
+        brought += once ? job.source_bytes : job.source_bytes / 2;
       }
       // What came in before its end is there now; the rest takes another job.
       if (job.number > ended) {
@@ -262,10 +271,11 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
 
 void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   const TimePoint now = Clock::System().Now();
-  if (state.arrivals != arrivals || (job.bytes_done != job_bytes && jobs <= kJobsThatCount))
+  const uint64_t progress = job.bytes_done + job.checked_bytes;
+  if (state.arrivals != arrivals || (progress != job_bytes && jobs <= kJobsThatCount))
     last_news = now;
   arrivals = state.arrivals;
-  job_bytes = job.bytes_done;
+  job_bytes = progress;
   if (state.waiting() == 0 || now - last_news < options.pool_patience) return;
   if (!options.fallback_to_source) return;  // the deadline decides
   Status why = !state.trouble.ok() ? state.trouble : silence;
@@ -350,7 +360,10 @@ Status ModelLoader::Run::Go() {
 }
 
 ModelLoader::ModelLoader(Parts parts, LoadOptions options)
-    : parts_(std::move(parts)), options_(std::move(options)) {
+    : parts_(std::move(parts)),
+      options_(std::move(options)),
+      stop_sources_(std::make_shared<StopFlag>()),
+      survey_(std::make_unique<internal::FileSurvey>(parts_.manifest)) {
   digests_.resize(parts_.manifest->blocks.size());
   known_.resize(parts_.manifest->blocks.size());
   tables_.resize(parts_.manifest->files.size());
@@ -369,6 +382,7 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
     bytes += of_block;
     wanted.push_back(i);
   }
+  survey_->Begin();
   Run run(this, target, wanted, bytes, deadline);
   const Status status = run.Go();
   const BlockReader::Counts& counts = run.reader.counts();
@@ -381,6 +395,10 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
   stats->jobs += run.jobs;
   stats->waiting += run.queue.idle();
   if (!run.detour.ok()) stats->detour = run.detour;
+  if (status.ok()) return status;
+  // A read that stalled has been stopped, and its source with it: the next load opens another.
+  for (std::unique_ptr<WeightSource>& source : sources_) source.reset();
+  stop_sources_ = std::make_shared<StopFlag>();
   return status;
 }
 

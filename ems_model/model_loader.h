@@ -22,6 +22,9 @@
 namespace ems {
 class StopFlag;
 }
+namespace ems::model::internal {
+class FileSurvey;
+}
 
 namespace ems::model {
 
@@ -44,8 +47,8 @@ struct LoadOptions {
   uint32_t priority = 0;  // of jobs that the load begins
   // Called every 100 ms or so on the thread that loads. May be empty.
   std::function<void(const LoadProgress&)> on_progress{};
-  // Once set, the load ends with kCancelled, as soon as the reads that are under way are over. May
-  // be null.
+  // Once set, the load ends with kCancelled, within a second or so: reads of the source that are
+  // under way are ended, those of the pool have seconds at most. May be null.
   std::shared_ptr<StopFlag> stop{};
 };
 
@@ -99,8 +102,10 @@ class ModelLoader final {
     const Manifest* manifest;
     BlockPool* pool;
     LoadCatalog* catalog;
-    // Opens the source for reads of this load's own; asked once, when first needed.
-    std::function<Result<std::unique_ptr<WeightSource>>()> open_source;
+    // Opens the source for reads of this load's own; asked when first needed, twice where blocks
+    // are read twice: these share no connection. `stop`, of its spec, is set when the load fails.
+    std::function<Result<std::unique_ptr<WeightSource>>(std::shared_ptr<StopFlag> stop)>
+        open_source;
   };
   // Everything in `parts` must outlive this.
   ModelLoader(Parts parts, LoadOptions options);
@@ -128,7 +133,9 @@ class ModelLoader final {
   std::vector<bool> has_table_;
   bool tables_read_ = false;
   uint32_t since_ = 0;
-  std::unique_ptr<WeightSource> source_;
+  std::shared_ptr<StopFlag> stop_sources_;  // theirs; set: they read nothing any more
+  std::unique_ptr<WeightSource> sources_[2];
+  std::unique_ptr<internal::FileSurvey> survey_;
 };
 
 }  // namespace ems::model

@@ -1,10 +1,12 @@
 #include "mp_controller/cluster_state.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "common/bytes.h"
 #include "common/logging.h"
+#include "common/random_id.h"
 #include "mp_controller/request_check.h"
 #include "mp_controller/view/namespace_codec.h"
 #include "mp_controller/view_builder.h"
@@ -47,6 +49,7 @@ void Fill(const MemberStatus& member, v1::NodeStatus* out) {
   out->set_heartbeat_age_ms(Ms(member.heartbeat_age));
   out->set_term(member.installed.term());
   out->set_epoch(member.installed.epoch());
+  out->set_ahead(member.ahead);
 }
 
 uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
@@ -71,7 +74,7 @@ Status ClusterState::Start(const std::string& default_namespace) {
   }
   const bool first_start = stored.term == 0;
   term_ = stored.term + 1;
-  epoch_ = stored.epoch;
+  epoch_ = known_epoch_ = stored.epoch;
   next_node_id_ = stored.next_node_id;
   for (const StoredNode& node : stored.nodes) membership_.RestoreNode(node.id, node.name);
   namespaces_ = NamespaceRegistry(std::move(stored.namespaces), stored.namespaces_version,
@@ -89,6 +92,7 @@ Status ClusterState::Start(const std::string& default_namespace) {
   EMS_LOG(kInfo, "mp_controller", "started term={} nodes_known={} namespaces={}", term_,
           stored.nodes.size(), namespaces_.size());
   if (stored.view == nullptr) return PublishView({}, SlotTable(), false);
+  stored_view_ = stored.view;
   membership_.RestoreView(*stored.view, parts_.clock->Now());
   return PublishView(stored.view->nodes(), stored.view->slots(), stored.view->frozen());
 }
@@ -101,11 +105,15 @@ Status ClusterState::Counted(const Status& store_status) const {
 Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen) {
   // An epoch that was tried is never tried again, even if the store refused it.
   const ViewVersion version(term_, ++epoch_);
+  const DhtView* const last = view_ != nullptr ? view_.get() : stored_view_.get();
+  SlotHistory history =
+      SlotHistory::After(history_ends_ ? nullptr : last, nodes, slots, version.epoch(), RandomId());
   EMS_ASSIGN_OR_RETURN(ViewCache::View next,
-                       DhtView::Make(version, std::move(nodes), slots, frozen));
+                       DhtView::Make(version, std::move(nodes), slots, frozen, std::move(history)));
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(*next)));
   const uint32_t moved = view_ == nullptr ? 0 : CountMoved(view_->slots(), next->slots());
   view_ = next;
+  history_ends_ = false;
   parts_.publisher->Publish(next);
   parts_.metrics->views_published.Add();
   parts_.metrics->slots_moved.Add(moved);
@@ -189,6 +197,48 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_term(view_->version().term());
   reply->set_epoch(view_->version().epoch());
   reply->set_admitted(admitted);
+  if (!Knows(event.installed)) OnUnknownView(event.id, event.installed);
+  return OkStatus();
+}
+
+// What an earlier term published is in the store that this one began with.
+bool ClusterState::Knows(ViewVersion installed) const {
+  if (installed.term() == term_) return installed <= view_->version();
+  return installed.term() < term_ && installed.epoch() <= known_epoch_;
+}
+
+void ClusterState::OnUnknownView(NodeId id, ViewVersion installed) {
+  const bool first = membership_.MarkAhead(id);
+  if (first) {
+    EMS_LOG(kError, "mp_controller",
+            "server {} has installed view {}.{}, but the last one here is {}.{}: was an older copy "
+            "of this controller's data_dir put back, or is it new? Nothing that servers store is "
+            "kept. Stop all servers, empty their data_dirs and start them again",
+            id.value(), installed.term(), installed.epoch(), view_->version().term(),
+            view_->version().epoch());
+  }
+  if (began_anew_ && installed < view_->version()) return;
+  if (const Status begun = BeginAnewBeyond(installed); !begun.ok() && first) {
+    EMS_LOG(kError, "mp_controller", "no view beyond {}.{} can be published: {}", installed.term(),
+            installed.epoch(), ToString(begun));
+  }
+}
+
+Status ClusterState::BeginAnewBeyond(ViewVersion installed) {
+  // One more between: the next view is what a server without a history would go on with.
+  const uint64_t term = std::max(term_, installed.term()) + 1;
+  const uint64_t epoch = std::max(epoch_, installed.epoch()) + 1;
+  if (term >= ViewVersion::kTermMax || epoch >= ViewVersion::kEpochMax)
+    return Error(StatusCode::kResourceExhausted, "term {} or epoch {} is the last one", term,
+                 epoch);
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutTerm(term)));
+  known_epoch_ = epoch_;
+  term_ = term;
+  epoch_ = epoch;
+  history_ends_ = true;
+  parts_.metrics->term.Set(static_cast<double>(term_));
+  EMS_RETURN_IF_ERROR(PublishView(view_->nodes(), view_->slots(), view_->frozen()));
+  began_anew_ = true;
   return OkStatus();
 }
 

@@ -2,6 +2,10 @@
 // What the controller knows and decides: membership, slots, namespaces. Each change is durable
 // before it is published.
 //
+// A server that has a view which this store knows nothing of shows that the store is an older copy,
+// or a new one, and that others may have owned slots meanwhile: then views go on beyond that one,
+// with a history of their own, so that no server keeps anything from before.
+//
 // Invariant: views are published in (term, epoch) order and no (term, epoch) twice; an answer is
 // given only after its change is in the store. Bound: those of Membership, NamespaceRegistry and
 // ControllerStore.
@@ -77,9 +81,13 @@ class ClusterState final {
   Status AddNode(const std::string& name);
   // Makes `change` durable, takes it over and publishes the table.
   Status Commit(const NamespaceChange& change);
-  // Makes the next view durable and publishes it.
+  // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
   Status PublishProposal(const Proposal& proposal);
+  // Whether this store can have made that view.
+  bool Knows(ViewVersion installed) const;
+  void OnUnknownView(NodeId id, ViewVersion installed);
+  Status BeginAnewBeyond(ViewVersion installed);
   void LogFreeze(const Proposal& proposal) const;
   Status Counted(const Status& store_status) const;
 
@@ -88,10 +96,14 @@ class ClusterState final {
   Membership membership_;
   NamespaceRegistry namespaces_;
   ViewCache::View view_;
+  ViewCache::View stored_view_;  // the one before the first of this start
   uint64_t term_ = 0;
   uint64_t epoch_ = 0;  // highest ever tried
   uint32_t next_node_id_ = 1;
   bool publish_failing_ = false;
+  uint64_t known_epoch_ = 0;   // highest that an earlier term can have
+  bool history_ends_ = false;  // with the next view
+  bool began_anew_ = false;
 };
 
 }  // namespace ems::controller

@@ -11,6 +11,7 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "common/fail_point.h"
 #include "common/logging.h"
 #include "common/rocksdb_options.h"
 
@@ -130,6 +131,7 @@ Status DurableRows::Impl::WriteError(const rocksdb::Status& status) const {
 }
 
 Status DurableRows::Impl::Write(rocksdb::WriteBatch* batch) {
+  EMS_RETURN_IF_ERROR(FailPointError("rows.write"));
   if (undo) EMS_RETURN_IF_ERROR(Mend());
   // Before the write: later the disk may refuse to be read, too.
   rocksdb::WriteBatch back;

@@ -1,7 +1,5 @@
 // mp-controller: reads the configuration, runs one Controller until a signal. Exit codes 0 / 1
 // failed / 2 usage.
-#include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "common/config.h"
+#include "common/daemon.h"
 #include "common/logging.h"
 #include "mp_controller/controller.h"
 #include "proto/config.pb.h"
@@ -89,23 +88,12 @@ int ParseArguments(int argc, char** argv, Arguments* arguments, bool* serve) {
   return kExitOk;
 }
 
-// The file appears whole or not at all: written beside it, then renamed.
-Status WriteReadyFile(const std::string& path, const std::string& line) {
-  const std::string draft = fmt::format("{}.{}", path, ::getpid());
-  std::FILE* file = std::fopen(draft.c_str(), "we");
-  const bool written = file != nullptr && std::fputs(line.c_str(), file) >= 0;
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (written && closed && std::rename(draft.c_str(), path.c_str()) == 0) return OkStatus();
-  ::unlink(draft.c_str());
-  return Error(StatusCode::kUnavailable, "ready file {} cannot be written", path);
-}
-
 int Fail(int code, const Status& status) {
   std::fputs(fmt::format("mp-controller: {}\n", Message(status)).c_str(), stderr);
   return code;
 }
 
-int Serve(const Arguments& arguments, const sigset_t& signals) {
+int Serve(const Arguments& arguments, const StopSignals& signals) {
   config::ControllerConfig config;
   Status status = config::Load(arguments.config, arguments.overrides, &config);
   if (!status.ok()) return Fail(kExitUsage, status);
@@ -127,12 +115,12 @@ int Serve(const Arguments& arguments, const sigset_t& signals) {
   if (!arguments.ready_file.empty()) {
     status =
         WriteReadyFile(arguments.ready_file,
-                       fmt::format("{{\"pid\":{}, \"address\":\"{}\", \"http\":\"{}\"}}\n",
+                       fmt::format("{{\"pid\":{}, \"address\":\"{}\", \"http\":\"{}\"}}",
                                    ::getpid(), controller.address(), controller.http_address()));
     if (!status.ok()) return Fail(kExitFailed, status);
   }
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (signal == 0) signal = signals.Wait(std::chrono::hours(1));
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
   controller.Stop();
   if (!arguments.ready_file.empty()) ::unlink(arguments.ready_file.c_str());
@@ -144,13 +132,8 @@ int Main(int argc, char** argv) {
   bool serve = true;
   const int code = ParseArguments(argc, argv, &arguments, &serve);
   if (!serve) return code;
-  // Before any thread is made, so that all of them leave these signals to sigwait.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
+  // Before any thread is made, so that all of them leave these signals to it.
+  const StopSignals signals;
   return Serve(arguments, signals);
 }
 

@@ -64,13 +64,28 @@ Result<NodeId> Membership::Register(NodeInfo info, TimePoint now) {
     superseded.push_back(member.info.boot_id);
     member.usage = {};
     member.installed = {};
+    member.ahead = false;
   }
   info.id = *id;
   member.info = std::move(info);
-  member.state = NodeState::kLive;
-  member.heard = true;
-  member.last_heard = now;
+  HearOf(&member, now);
   return *id;
+}
+
+void Membership::HearOf(Member* member, TimePoint now) {
+  // Once a freeze, so that one that comes and goes does not keep the view frozen.
+  const bool was_gone = !member->alive() || !member->heard;
+  if (frozen_ && was_gone && member->shown.has_value()) returned_.emplace(member->info.id, now);
+  member->state = NodeState::kLive;
+  member->heard = true;
+  member->last_heard = now;
+}
+
+// After a power cut servers come back one after the other. Whose slots are given away the moment
+// that most are back comes back to nothing.
+bool Membership::OthersMayFollow(TimePoint now) const {
+  return std::any_of(returned_.begin(), returned_.end(),
+                     [&](const auto& one) { return now - one.second <= options_.lease; });
 }
 
 Result<Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) {
@@ -95,12 +110,15 @@ Result<Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) {
 Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, ViewVersion installed,
                                    const NodeUsage& usage, TimePoint now) {
   EMS_ASSIGN_OR_RETURN(Member * member, Find(id, boot_id));
-  member->state = NodeState::kLive;
-  member->heard = true;
-  member->last_heard = now;
+  HearOf(member, now);
   member->installed = installed;
   member->usage = usage;
   return member->shown.has_value() && member->shown->boot_id == boot_id;
+}
+
+bool Membership::MarkAhead(NodeId id) {
+  const auto it = members_.find(id);
+  return it != members_.end() && !std::exchange(it->second.ahead, true);
 }
 
 Status Membership::Leave(NodeId id, uint64_t boot_id, TimePoint now) {
@@ -230,7 +248,9 @@ std::optional<Proposal> Membership::Propose(TimePoint now) {
   if (!LossesAreDue(now)) return std::nullopt;
   Proposal proposal;
   CountMissing(&proposal);
-  proposal.frozen = !loss_accepted_ && proposal.missing * 2 > proposal.members;
+  const bool most = proposal.missing * 2 > proposal.members;
+  const bool waiting = frozen_ && proposal.missing > 0 && OthersMayFollow(now);
+  proposal.frozen = !loss_accepted_ && (most || waiting);
   proposal.nodes = NextNodes(!proposal.frozen, !proposal.frozen, now);
   if (proposal.nodes == ShownNodes() && proposal.frozen == frozen_) {
     changed_at_.reset();
@@ -265,6 +285,7 @@ void Membership::Commit(const Proposal& proposal, TimePoint now) {
   if (loss_accepted_) lost_.clear();
   loss_accepted_ = false;
   frozen_ = proposal.frozen;
+  if (!frozen_) returned_.clear();
   changed_at_.reset();
 }
 
@@ -276,6 +297,7 @@ std::vector<MemberStatus> Membership::List(TimePoint now) const {
     status.state = member.state == NodeState::kUnknown ? NodeState::kDown : member.state;
     status.usage = member.usage;
     status.installed = member.installed;
+    status.ahead = member.ahead;
     if (member.last_heard != TimePoint{}) status.heartbeat_age = now - member.last_heard;
   }
   return list;

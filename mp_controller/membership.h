@@ -5,7 +5,8 @@
 // Events change what is known about nodes; Propose says which nodes the next view should show;
 // Commit tells that this view has been published. Invariant: a node is removed from the view only
 // after its lease ended or it left in order, and never while more than half of the members are gone
-// (the view is frozen then). Bound: kKnownNodesMax nodes, 8 superseded boot ids each.
+// (the view is frozen then, until they are back, or until most are and no further one has come for
+// a lease). Bound: kKnownNodesMax nodes, 8 superseded boot ids each.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,6 +38,7 @@ struct MemberStatus {
   NodeState state = NodeState::kUnknown;
   NodeUsage usage;
   ViewVersion installed;
+  bool ahead = false;
   Duration heartbeat_age{};
 };
 
@@ -74,6 +76,9 @@ class Membership final {
   // Errors: kNotFound  register again    kAborted  another process has registered under this name
   Result<bool> Heartbeat(NodeId id, uint64_t boot_id, ViewVersion installed, const NodeUsage& usage,
                          TimePoint now);
+  // Remembers, until the next life of the node, that it has a view which nobody here has made; true
+  // the first time.
+  bool MarkAhead(NodeId id);
   // Errors: as Heartbeat
   Status Leave(NodeId id, uint64_t boot_id, TimePoint now);
   // Forgets a node that is down. Errors: kNotFound  no such name    kFailedPrecondition  alive, or
@@ -108,10 +113,13 @@ class Membership final {
     std::vector<uint64_t> superseded;
     NodeUsage usage;
     ViewVersion installed;
+    bool ahead = false;
     bool alive() const { return state == NodeState::kLive; }
   };
 
   Result<Member*> Find(NodeId id, uint64_t boot_id);
+  void HearOf(Member* member, TimePoint now);
+  bool OthersMayFollow(TimePoint now) const;
   void EndLeases(TimePoint now);
   void ForgetOldLosses(TimePoint now);
   void CountMissing(Proposal* proposal) const;
@@ -127,6 +135,7 @@ class Membership final {
   std::map<std::string, NodeId> ids_;
   std::map<NodeId, TimePoint> lost_;  // removed from the view because their lease ended, and when
   bool frozen_ = false;
+  std::map<NodeId, TimePoint> returned_;  // of those that were gone: when each came back first
   bool loss_accepted_ = false;
   std::optional<TimePoint> changed_at_;  // since when the proposal differs from the view
   std::optional<TimePoint> last_propose_;

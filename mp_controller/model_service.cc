@@ -51,6 +51,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
   EMS_MODELS_METHOD(UseModel, ModelRef, ModelStatus)
   EMS_MODELS_METHOD(RemoveModel, ModelRef, RemoveModelReply)
   EMS_MODELS_METHOD(ReportPull, ReportPullRequest, ReportPullReply)
+  EMS_MODELS_METHOD(ReportCheck, ReportCheckRequest, FileCheck)
 #undef EMS_MODELS_METHOD
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
@@ -62,6 +63,12 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
                                        const v1::GetDigestsRequest* request,
                                        v1::GetDigestsReply* reply) override {
     return RunOrWait(context, request, reply, &ModelState::GetDigests);
+  }
+
+  grpc::ServerUnaryReactor* FollowChecks(grpc::CallbackServerContext* context,
+                                         const v1::FollowChecksRequest* request,
+                                         v1::FollowChecksReply* reply) override {
+    return RunOrWait(context, request, reply, &ModelState::FollowChecks);
   }
 
   void Post(grpc::ServerUnaryReactor* reactor, std::function<void()>&& task) {

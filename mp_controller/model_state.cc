@@ -1,78 +1,65 @@
 #include "mp_controller/model_state.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/logging.h"
+#include "mp_controller/file_checks.h"
+#include "mp_controller/model_rows.h"
 #include "proto/model.pb.h"
 
 namespace ems::controller {
 namespace {
 
 using model::BlockDigest;
+using model::FirstRead;
 using model::Manifest;
 
-constexpr std::string_view kNextIdKey = "meta/next_model_id";
-constexpr std::string_view kModelPrefix = "model/";          // id → pin and job
-constexpr std::string_view kManifestPrefix = "manifest/";    // id → manifest
-constexpr std::string_view kDigestPrefix = "model_digest/";  // id/first → blocks, digests
-constexpr size_t kDigestRowBytes = sizeof(uint32_t) + sizeof(BlockDigest);
 constexpr uint32_t kDigestsMax = 16'384;  // in a report or a reply
 constexpr size_t kPartsMax = 10'000;
-
-std::string Key(std::string_view prefix, uint32_t id) {
-  return fmt::format("{}{:08x}", prefix, id);
-}
-
-std::string DigestKey(uint32_t id, size_t first) {
-  return fmt::format("{}{:08x}/{:08x}", kDigestPrefix, id, first);
-}
-
-Result<uint32_t> ParseHex(std::string_view text) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return value;
-  return Error(StatusCode::kDataLoss, "\"{}\" is no number", Printable(text));
-}
 
 uint64_t Ms(Duration duration) {
   return static_cast<uint64_t>(std::max<int64_t>(
       0, std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()));
 }
 
+Status IsThere(const Manifest& asked, std::string_view how) {
+  return Error(StatusCode::kAlreadyExists,
+               "version {} of {} is there {}: add another version, or remove that one",
+               asked.version, asked.model, how);
+}
+
+// That both are of the same bytes, with the same sums, in the same blocks.
+Status CheckSame(const Manifest& there, const Manifest& asked) {
+  if (there.files != asked.files) {
+    std::vector<model::ManifestFile> files = asked.files;
+    for (size_t i = 0; i < std::min(files.size(), there.files.size()); ++i)
+      files[i].sum = there.files[i].sum;
+    if (files != there.files) return IsThere(asked, "with other files");
+    return IsThere(asked, "with other sums of the same files, as with or without --ignore-etags");
+  }
+  if (there.blocks == asked.blocks) return OkStatus();
+  return IsThere(asked, fmt::format("with the same files, cut into other blocks, of {} at most",
+                                    FormatBytes(there.block_bytes)));
+}
+
 }  // namespace
-
-struct ModelState::Job {
-  // What one server says.
-  struct Part {
-    uint64_t view = 0;  // packed
-    bool finished = false;
-    uint64_t blocks_done = 0, bytes_done = 0;
-    uint64_t source_bytes = 0, promoted_bytes = 0, shared_bytes = 0;
-  };
-  uint64_t number = 0;
-  int state = v1::PULL_NONE;
-  uint32_t priority = 0;
-  Status why;
-  TimePoint began{}, ended{};
-  std::map<uint64_t, Part> parts;  // by boot id: a server that was restarted counts anew
-
-  bool running() const { return state == v1::PULL_RUNNING; }
-};
 
 struct ModelState::Model {
   uint32_t id = 0;
   Manifest manifest;
   bool pinned = false;
+  bool untouched = false;  // since it was added, by this controller: nobody has read its source
   // In the order in which they became known, and by block.
   std::vector<uint32_t> known;
   std::vector<std::optional<BlockDigest>> digests;
   std::vector<size_t> digest_rows;  // how many were known when each of them was written
-  Job job;
+  PullJob job;
   TimePoint added{}, used{};
+  std::optional<FileChecks> checks;
 
   // A known digest that differs is refused. True when it is new.
   Result<bool> Learn(uint32_t block, const BlockDigest& digest) {
@@ -101,18 +88,21 @@ ModelState::~ModelState() = default;
 Status ModelState::Start() {
   // Never one that an earlier controller has given to a list.
   number_ = static_cast<uint64_t>(parts_.clock->Now().time_since_epoch().count()) + 1;
+  started_ = check_number_ = number_;
   EMS_RETURN_IF_ERROR(parts_.rows->ForEach(
       [this](std::string_view key, std::string_view value) { return TakeRow(key, value); }));
   for (const auto& [id, model] : models_) {
     if (model->manifest.files.empty())
       return parts_.rows->Damaged(fmt::format("model {} has no manifest", id));
     blocks_ += model->manifest.blocks.size();
+    model->checks.emplace(id, model->manifest, started_);
+    for (const uint32_t block : model->known)
+      model->checks->Known(model->manifest.blocks[block].file, check_number_);
   }
   if (!models_.empty()) EMS_LOG(kInfo, "mp_controller", "models versions={}", models_.size());
   return OkStatus();
 }
 
-// In the order of keys: a version's manifest, then its row, then its digests.
 Status ModelState::TakeRow(std::string_view key, std::string_view value) {
   const auto at = [this](uint32_t id) -> Model& {
     auto& model = models_[id];
@@ -128,40 +118,28 @@ Status ModelState::TakeRow(std::string_view key, std::string_view value) {
     return Error(StatusCode::kDataLoss, "record {} cannot be read", Printable(key));
   };
   if (key == kNextIdKey) {
-    EMS_ASSIGN_OR_RETURN(next_id_, ParseHex(value));
+    EMS_ASSIGN_OR_RETURN(next_id_, ParseModelId(value));
   } else if (key.starts_with(kManifestPrefix)) {
-    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseHex(key.substr(kManifestPrefix.size())));
+    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseModelId(key.substr(kManifestPrefix.size())));
     v1::ModelManifest proto;
     EMS_RETURN_IF_ERROR(parse(&proto));
     EMS_ASSIGN_OR_RETURN(at(id).manifest, model::FromProto(proto));
     at(id).digests.resize(at(id).manifest.blocks.size());
   } else if (key.starts_with(kModelPrefix)) {
-    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseHex(key.substr(kModelPrefix.size())));
+    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseModelId(key.substr(kModelPrefix.size())));
     v1::ModelStatus row;
     EMS_RETURN_IF_ERROR(parse(&row));
     Model& model = at(id);
     model.pinned = row.pinned();
-    model.job.number = row.job().number();
-    model.job.state = row.job().state();
-    model.job.priority = row.job().priority();
-    if (row.job().error_code() != 0) {
-      model.job.why = Status(static_cast<StatusCode>(row.job().error_code()), row.job().error());
-    }
+    model.job.Restore(row.job());
     model.job.began = model.job.ended = parts_.clock->Now();
   } else if (key.starts_with(kDigestPrefix)) {
-    key.remove_prefix(kDigestPrefix.size());
-    EMS_ASSIGN_OR_RETURN(const uint32_t id, ParseHex(key.substr(0, 8)));
-    // A key that is too short has no number here, which ParseHex says.
-    EMS_ASSIGN_OR_RETURN(const uint32_t first,
-                         ParseHex(key.substr(std::min<size_t>(9, key.size()))));
-    at(id).digest_rows.push_back(first);
-    for (; value.size() >= kDigestRowBytes; value.remove_prefix(kDigestRowBytes)) {
-      uint32_t block = 0;
-      BlockDigest digest;
-      std::memcpy(&block, value.data(), sizeof(block));
-      std::memcpy(digest.data(), value.data() + sizeof(block), digest.size());
-      EMS_RETURN_IF_ERROR(at(id).Learn(block, digest).status());
-    }
+    EMS_ASSIGN_OR_RETURN(const DigestRowName name,
+                         ParseDigestRowName(key.substr(kDigestPrefix.size())));
+    at(name.id).digest_rows.push_back(name.first);
+    return ForEachDigest(value, [&](uint32_t block, const BlockDigest& digest) {
+      return at(name.id).Learn(block, digest).status();
+    });
   }
   return OkStatus();
 }
@@ -186,6 +164,13 @@ Result<ModelState::Model*> ModelState::Find(const v1::ModelRef& ref) {
   return Error(StatusCode::kNotFound, "no version {} of model {}", ref.version(), ref.model());
 }
 
+// For what may lead to a read of its source, now or later.
+Result<ModelState::Model*> ModelState::Touch(const v1::ModelRef& ref) {
+  EMS_ASSIGN_OR_RETURN(Model * model, Find(ref));
+  model->untouched = false;
+  return model;
+}
+
 ModelState::Model* ModelState::Newest(const std::string& name) {
   Model* newest = nullptr;
   for (const auto& [id, model] : models_) {
@@ -195,33 +180,9 @@ ModelState::Model* ModelState::Newest(const std::string& name) {
 }
 
 void ModelState::FillJob(const Model& model, v1::PullJob* out) const {
-  const Job& job = model.job;
-  out->set_number(job.number);
-  out->set_state(static_cast<v1::PullState>(job.state));
-  out->set_priority(job.priority);
-  if (!job.why.ok()) {
-    out->set_error_code(static_cast<uint32_t>(job.why.code()));
-    out->set_error(std::string(Message(job.why)));
-  }
-  const auto view = parts_.publisher->view();
-  uint64_t blocks = 0, bytes = 0, source = 0, promoted = 0, shared = 0;
-  for (const auto& [boot, part] : job.parts) {
-    const uint64_t boot_id = boot;  // clang 14 captures no bindings
-    source += part.source_bytes;
-    promoted += part.promoted_bytes;
-    shared += part.shared_bytes;
-    // What a server that is gone had done is to be done again.
-    const auto is_there = [&](const NodeInfo& node) { return node.boot_id == boot_id; };
-    if (view != nullptr && job.running() && std::ranges::none_of(view->nodes(), is_there)) continue;
-    blocks += part.blocks_done;
-    bytes += part.bytes_done;
-  }
-  out->set_blocks_done(std::min<uint64_t>(blocks, model.manifest.blocks.size()));
-  out->set_bytes_done(std::min(bytes, model.manifest.bytes()));
-  out->set_source_bytes(source);
-  out->set_promoted_bytes(promoted);
-  out->set_shared_bytes(shared);
-  out->set_elapsed_ms(Ms((job.running() ? parts_.clock->Now() : job.ended) - job.began));
+  model.job.Fill(parts_.publisher->view().get(), parts_.clock->Now(), model.manifest.blocks.size(),
+                 model.manifest.bytes(), out);
+  out->set_checked_bytes(model.checks->checked_bytes());
 }
 
 void ModelState::Fill(const Model& model, v1::ModelStatus* out) const {
@@ -231,9 +192,7 @@ void ModelState::Fill(const Model& model, v1::ModelStatus* out) const {
   out->mutable_ref()->set_model(manifest.model);
   out->mutable_ref()->set_version(manifest.version);
   out->set_name_space(manifest.name_space);
-  out->mutable_source()->set_url(manifest.source.url);
-  out->mutable_source()->set_credentials(manifest.source.credentials);
-  out->mutable_source()->set_bytes_per_s_max(manifest.source.bytes_per_s_max);
+  model::ToProto(manifest.source, out->mutable_source());
   out->set_bytes(manifest.bytes());
   out->set_files(static_cast<uint32_t>(manifest.files.size()));
   out->set_blocks(static_cast<uint32_t>(manifest.blocks.size()));
@@ -244,33 +203,51 @@ void ModelState::Fill(const Model& model, v1::ModelStatus* out) const {
   FillJob(model, out->mutable_job());
 }
 
-Status ModelState::Save(const Model& model, const Job& job, bool pinned) {
+Status ModelState::Save(const Model& model, const PullJob& job, bool pinned) {
   v1::ModelStatus row;
   row.set_pinned(pinned);
-  row.mutable_job()->set_number(job.number);
-  row.mutable_job()->set_state(static_cast<v1::PullState>(job.state));
-  row.mutable_job()->set_priority(job.priority);
-  if (!job.why.ok()) {
-    row.mutable_job()->set_error_code(static_cast<uint32_t>(job.why.code()));
-    row.mutable_job()->set_error(std::string(Message(job.why)));
-  }
+  job.Save(row.mutable_job());
   return parts_.rows->Write(
-      {.put = {{Key(kModelPrefix, model.id), row.SerializeAsString()}}, .drop = {}});
+      {.put = {{ModelKey(kModelPrefix, model.id), row.SerializeAsString()}}, .drop = {}});
+}
+
+// A version that is there stays as it is, but for how it is first read. That may be changed as long
+// as nobody can have read anything, by who asks for the same in all else (what protects one source
+// need not protect the other, and who is refused for its rate has changed nothing); and it is
+// lowered only by who asks for that by name: a default takes away no protection.
+Status ModelState::AddAgain(Model* model, const Manifest& asked, bool may_lower,
+                            v1::ModelStatus* reply) {
+  const Manifest& there = model->manifest;
+  EMS_RETURN_IF_ERROR(CheckSame(there, asked));
+  const FirstRead was = there.source.first_read, is = asked.source.first_read;
+  if (is == was || (is < was && !may_lower)) return OkStatus();
+  Manifest changed = there;
+  changed.source.first_read = is;
+  const bool same = changed.source == asked.source && there.name_space == asked.name_space;
+  if (same && model->untouched) {
+    v1::ModelManifest row;
+    model::ToProto(changed, &row);
+    EMS_RETURN_IF_ERROR(parts_.rows->Write(
+        {.put = {{ModelKey(kManifestPrefix, model->id), row.SerializeAsString()}}, .drop = {}}));
+    model->manifest.source.first_read = is;
+    reply->set_first_read_before(static_cast<v1::FirstRead>(was));
+    Changed();
+  } else if (was == FirstRead::kOnce && is == FirstRead::kTwice) {
+    return IsThere(asked, model->untouched
+                              ? "unverified, with another URL, credentials, rate or namespace"
+                              : "unverified, and may have been read");
+  }
+  return OkStatus();
 }
 
 Status ModelState::AddModel(const v1::AddModelRequest& request, v1::ModelStatus* reply) {
   EMS_ASSIGN_OR_RETURN(Manifest manifest, model::FromProto(request.manifest()));
   for (const auto& [id, known] : models_) {
-    const Manifest& there = known->manifest;
-    if (there.model != manifest.model || there.version != manifest.version) continue;
-    if (there.files == manifest.files && there.blocks == manifest.blocks) {
-      Fill(*known, reply);
-      return OkStatus();
-    }
-    return Error(StatusCode::kAlreadyExists,
-                 "version {} of {} is there with other files: add these as another version, or "
-                 "remove that one",
-                 manifest.version, manifest.model);
+    if (known->manifest.model != manifest.model || known->manifest.version != manifest.version)
+      continue;
+    EMS_RETURN_IF_ERROR(AddAgain(known.get(), manifest, request.may_lower_first_read(), reply));
+    Fill(*known, reply);
+    return OkStatus();
   }
   if (models_.size() >= kModelsMax || blocks_ + manifest.blocks.size() > kModelBlocksMax) {
     return Error(StatusCode::kResourceExhausted,
@@ -282,11 +259,13 @@ Status ModelState::AddModel(const v1::AddModelRequest& request, v1::ModelStatus*
   model->id = next_id_;
   model->digests.resize(manifest.blocks.size());
   model->manifest = std::move(manifest);
+  model->checks.emplace(model->id, model->manifest, started_);
   model->added = model->used = parts_.clock->Now();
+  model->untouched = true;
   v1::ModelStatus row;
   EMS_RETURN_IF_ERROR(parts_.rows->Write(
-      {.put = {{Key(kManifestPrefix, model->id), request.manifest().SerializeAsString()},
-               {Key(kModelPrefix, model->id), row.SerializeAsString()},
+      {.put = {{ModelKey(kManifestPrefix, model->id), request.manifest().SerializeAsString()},
+               {ModelKey(kModelPrefix, model->id), row.SerializeAsString()},
                {std::string(kNextIdKey), fmt::format("{:x}", next_id_ + 1)}},
        .drop = {}}));
   ++next_id_;
@@ -317,8 +296,8 @@ Status ModelState::Prefetch(const v1::PrefetchRequest& request, v1::ModelStatus*
     return Error(StatusCode::kInvalidArgument, "priority {}: 0 to {} are allowed",
                  request.priority(), kPullPriorityMax);
   }
-  EMS_ASSIGN_OR_RETURN(Model * model, Find(request.ref()));
-  Job job;
+  EMS_ASSIGN_OR_RETURN(Model * model, Touch(request.ref()));
+  PullJob job;
   if (model->job.running()) {
     job = model->job;
     job.priority = std::max(job.priority, request.priority());
@@ -327,6 +306,7 @@ Status ModelState::Prefetch(const v1::PrefetchRequest& request, v1::ModelStatus*
     job.state = v1::PULL_RUNNING;
     job.priority = request.priority();
     job.began = parts_.clock->Now();
+    check_number_ += model->checks->Again(check_number_ + 1) ? 1 : 0;
   }
   if (job.number != model->job.number || job.priority != model->job.priority) {
     EMS_RETURN_IF_ERROR(Save(*model, job, model->pinned));
@@ -341,7 +321,7 @@ Status ModelState::Prefetch(const v1::PrefetchRequest& request, v1::ModelStatus*
 }
 
 Status ModelState::EndJob(Model* model, int state, const Status& why) {
-  Job job = model->job;
+  PullJob job = model->job;
   job.state = state;
   job.why = why;
   job.ended = parts_.clock->Now();
@@ -372,7 +352,7 @@ Status ModelState::CancelPrefetch(const v1::ModelRef& request, v1::ModelStatus* 
 }
 
 Status ModelState::PinModel(const v1::PinModelRequest& request, v1::ModelStatus* reply) {
-  EMS_ASSIGN_OR_RETURN(Model * model, Find(request.ref()));
+  EMS_ASSIGN_OR_RETURN(Model * model, Touch(request.ref()));
   if (model->pinned != request.pinned()) {
     EMS_RETURN_IF_ERROR(Save(*model, model->job, request.pinned()));
     model->pinned = request.pinned();
@@ -384,7 +364,7 @@ Status ModelState::PinModel(const v1::PinModelRequest& request, v1::ModelStatus*
 }
 
 Status ModelState::UseModel(const v1::ModelRef& request, v1::ModelStatus* reply) {
-  EMS_ASSIGN_OR_RETURN(Model * model, Find(request));
+  EMS_ASSIGN_OR_RETURN(Model * model, Touch(request));
   model->used = parts_.clock->Now();
   Fill(*model, reply);
   return OkStatus();
@@ -392,7 +372,7 @@ Status ModelState::UseModel(const v1::ModelRef& request, v1::ModelStatus* reply)
 
 Status ModelState::Drop(Model* model, std::string_view why) {
   RowChange change;
-  change.drop = {Key(kModelPrefix, model->id), Key(kManifestPrefix, model->id)};
+  change.drop = {ModelKey(kModelPrefix, model->id), ModelKey(kManifestPrefix, model->id)};
   for (const size_t first : model->digest_rows) change.drop.push_back(DigestKey(model->id, first));
   EMS_RETURN_IF_ERROR(parts_.rows->Write(change));
   EMS_LOG(kInfo, "mp_controller", "model removed model={} version={} id={} reason=\"{}\"",
@@ -428,11 +408,12 @@ Status ModelState::TakeDigests(Model* model, const v1::ReportPullRequest& reques
     const uint32_t block = request.blocks(static_cast<int>(i));
     BlockDigest digest;
     std::memcpy(digest.data(), request.digests().data() + i * sizeof(digest), sizeof(digest));
+    if (block < model->digests.size() && model->checks->Pending(model->manifest.blocks[block].file))
+      continue;
     const Result<bool> learned = model->Learn(block, digest);
     refused = learned.status();
     if (!learned.ok() || !*learned) continue;
-    row.append(reinterpret_cast<const char*>(&block), sizeof(block));
-    row.append(AsText(digest));
+    AppendDigest(block, digest, &row);
   }
   if (row.empty()) return refused;
   const Status written =
@@ -448,14 +429,73 @@ Status ModelState::TakeDigests(Model* model, const v1::ReportPullRequest& reques
   return written;
 }
 
+// Its digests, for everybody from now on; all at once, in rows as TakeDigests writes them.
+Status ModelState::TakeCheckedFile(Model* model, uint32_t file) {
+  const std::vector<BlockDigest>& digests = model->checks->digests(file);
+  const uint32_t first_block = model->checks->first_block(file);
+  RowChange change;
+  std::vector<size_t> rows;
+  for (size_t at = 0; at < digests.size(); at += kDigestsMax) {
+    std::string row;
+    for (size_t i = at; i < std::min<size_t>(at + kDigestsMax, digests.size()); ++i) {
+      AppendDigest(static_cast<uint32_t>(first_block + i), digests[i], &row);
+    }
+    rows.push_back(model->known.size() + at);
+    change.put.emplace_back(DigestKey(model->id, rows.back()), std::move(row));
+  }
+  EMS_RETURN_IF_ERROR(parts_.rows->Write(change));
+  model->digest_rows.insert(model->digest_rows.end(), rows.begin(), rows.end());
+  for (size_t i = 0; i < digests.size(); ++i)
+    (void)model->Learn(static_cast<uint32_t>(first_block + i), digests[i]);  // none is known yet
+  model->checks->Known(file, check_number_);
+  EMS_LOG(kInfo, "mp_controller", "checked model={} version={} file={}", model->manifest.model,
+          model->manifest.version, model->manifest.files[file].path);
+  return OkStatus();
+}
+
+Status ModelState::ReportCheck(const v1::ReportCheckRequest& request, v1::FileCheck* reply) {
+  const auto it = models_.find(request.model_id());
+  if (it == models_.end()) return Error(StatusCode::kNotFound, "the version has been removed");
+  Model* const model = it->second.get();
+  EMS_ASSIGN_OR_RETURN(const FileChecks::Step step,
+                       model->checks->Take(request, ++check_number_, parts_.clock->Now()));
+  if (step.finished) EMS_RETURN_IF_ERROR(TakeCheckedFile(model, step.file));
+  JudgeJob(model);
+  return model->checks->Fill(request.file(), reply);
+}
+
+Status ModelState::FollowChecks(const v1::FollowChecksRequest& request,
+                                v1::FollowChecksReply* reply, bool* news) {
+  *news = false;
+  // A larger one is of a clock that has begun anew since.
+  const uint64_t since = request.since() > check_number_ ? 0 : request.since();
+  const bool digests = since == 0 && request.models_size() == 1;  // a bounded answer
+  reply->set_number(check_number_);
+  std::vector<uint32_t> ids(request.models().begin(), request.models().end());
+  std::sort(ids.begin(), ids.end());
+  uint64_t room = FileChecks::kReplyBytesMax;
+  for (const uint32_t id : ids) {
+    const auto it = models_.find(id);
+    if (id < request.from_model() || it == models_.end()) continue;
+    const uint32_t from = id == request.from_model() ? request.from_file() : 0;
+    *news = it->second->checks->Fill(since, from, digests, &room, reply) || *news;
+    if (reply->next_model() != 0) break;
+  }
+  *news = *news || request.from_model() != 0;  // whoever has begun does not wait
+  return OkStatus();
+}
+
+void ModelState::JudgeJob(Model* model) {
+  if (!model->job.running()) return;
+  const Status damaged = model->checks->damaged();
+  if (!damaged.ok())
+    (void)EndJob(model, v1::PULL_FAILED, damaged);
+  else if (EveryoneFinished(*model))
+    (void)EndJob(model, v1::PULL_DONE, OkStatus());
+}
+
 bool ModelState::EveryoneFinished(const Model& model) const {
-  const auto view = parts_.publisher->view();
-  if (view == nullptr || view->nodes().empty() || view->frozen()) return false;
-  return std::ranges::all_of(view->nodes(), [&](const NodeInfo& node) {
-    const auto part = model.job.parts.find(node.boot_id);
-    return part != model.job.parts.end() && part->second.finished &&
-           part->second.view == view->version().packed();
-  });
+  return model.checks->all_checked() && model.job.FinishedBy(parts_.publisher->view().get());
 }
 
 Status ModelState::ReportPull(const v1::ReportPullRequest& request, v1::ReportPullReply* reply) {
@@ -469,14 +509,7 @@ Status ModelState::ReportPull(const v1::ReportPullRequest& request, v1::ReportPu
   if (!model->job.running() || model->job.number != request.job()) return learned;
   if (model->job.parts.size() >= kPartsMax && !model->job.parts.contains(request.boot_id()))
     return Error(StatusCode::kResourceExhausted, "{} servers have worked for this job", kPartsMax);
-  Job::Part& part = model->job.parts[request.boot_id()];
-  part = {.view = ViewVersion(request.term(), request.epoch()).packed(),
-          .finished = request.finished(),
-          .blocks_done = request.blocks_done(),
-          .bytes_done = request.bytes_done(),
-          .source_bytes = request.source_bytes(),
-          .promoted_bytes = request.promoted_bytes(),
-          .shared_bytes = request.shared_bytes()};
+  model->job.Take(request);
   Status failed = learned;
   if (failed.ok() && request.error_code() != 0) {
     failed = Status(static_cast<StatusCode>(std::min(request.error_code(), 16U)),
@@ -492,8 +525,9 @@ void ModelState::Tick() {
   const TimePoint now = parts_.clock->Now();
   std::vector<Model*> stale;
   for (const auto& [id, model] : models_) {
-    if (model->job.running() && EveryoneFinished(*model))
-      (void)EndJob(model.get(), v1::PULL_DONE, OkStatus());  // else the next tick tries again
+    JudgeJob(model.get());
+    if (model->pinned && !model->job.running())
+      check_number_ += model->checks->Retry(check_number_ + 1, now) ? 1 : 0;
     const bool unused = unused_max_ > Duration::zero() && now - model->used > unused_max_;
     if (unused && !model->pinned && !model->job.running() &&
         Newest(model->manifest.model) != model.get())

@@ -2,7 +2,8 @@
 // Which versions of which models there are, what they are made of, and how far the servers are with
 // bringing them into the pool.
 //
-// A version's blocks get their digests as they are read from the source for the first time. A job
+// A version's blocks get their digests as they are read from the source for the first time; those
+// of a file with a sum once that has been found to be right (file_checks.h), all at once. A job
 // (Prefetch) is over when every server of the view of the moment has said that it has nothing left
 // to do under that view; so a job outlives the death of a server and the restart of the controller.
 // Invariant: versions, pins, jobs and digests are durable before they are answered or counted; an
@@ -17,10 +18,14 @@
 #include "common/status.h"
 #include "ems_model/format/manifest.h"
 #include "mp_controller/durable_rows.h"
+#include "mp_controller/pull_job.h"
 #include "mp_controller/view_publisher.h"
 
 namespace ems::v1 {
 class AddModelRequest;
+class FileCheck;
+class FollowChecksReply;
+class FollowChecksRequest;
 class GetDigestsReply;
 class GetDigestsRequest;
 class ListModelsReply;
@@ -32,6 +37,7 @@ class PinModelRequest;
 class PrefetchRequest;
 class PullJob;
 class RemoveModelReply;
+class ReportCheckRequest;
 class ReportPullReply;
 class ReportPullRequest;
 }  // namespace ems::v1
@@ -57,12 +63,14 @@ class ModelState final {
 
   // Loads what is stored; jobs go on. Errors: kDataLoss
   Status Start();
-  // Ends jobs that a change of the view has finished, and lets versions go that are out of use.
+  // Ends jobs that a change of the view has finished, or whose end the disk has refused, and lets
+  // versions go that are out of use.
   void Tick();
 
   // Errors of all that name a version: kNotFound, kInvalidArgument; of all that change something:
   // kUnavailable  the disk refuses.
-  // Errors: kInvalidArgument    kAlreadyExists  that version has other files    kResourceExhausted
+  // Errors: kInvalidArgument    kAlreadyExists  that version has other files, or all of it is to be
+  // read twice and some may have been read once    kResourceExhausted
   Status AddModel(const v1::AddModelRequest& request, v1::ModelStatus* reply);
   Status GetModel(const v1::ModelRef& request, v1::ModelStatus* reply);
   Status GetManifest(const v1::ModelRef& request, v1::ModelManifest* reply);
@@ -74,24 +82,34 @@ class ModelState final {
   Status RemoveModel(const v1::ModelRef& request, v1::RemoveModelReply* reply);
   // Errors: kFailedPrecondition  a digest that is not the one known: the source has changed
   Status ReportPull(const v1::ReportPullRequest& request, v1::ReportPullReply* reply);
+  // A server has gone on with the sum of a file. Ends the job if the file is damaged for good.
+  // Errors: kNotFound  no such version, or the file has no sum
+  Status ReportCheck(const v1::ReportCheckRequest& request, v1::FileCheck* reply);
 
   // `*news` is false when there is nothing that the caller does not have yet.
   Status ListModels(const v1::ListModelsRequest& request, v1::ListModelsReply* reply, bool* news);
   Status GetDigests(const v1::GetDigestsRequest& request, v1::GetDigestsReply* reply, bool* news);
+  Status FollowChecks(const v1::FollowChecksRequest& request, v1::FollowChecksReply* reply,
+                      bool* news);
 
  private:
   struct Model;
-  struct Job;
 
   Status TakeRow(std::string_view key, std::string_view value);
   Result<Model*> Find(const v1::ModelRef& ref);
+  Result<Model*> Touch(const v1::ModelRef& ref);
+  Status AddAgain(Model* model, const model::Manifest& asked, bool may_lower,
+                  v1::ModelStatus* reply);
   Model* Newest(const std::string& model);
   void Fill(const Model& model, v1::ModelStatus* out) const;
   void FillJob(const Model& model, v1::PullJob* out) const;
   // The row that says what a version's pin and job are.
-  Status Save(const Model& model, const Job& job, bool pinned);
+  Status Save(const Model& model, const PullJob& job, bool pinned);
   Status EndJob(Model* model, int state, const Status& why);
+  // Ends its job if that is over. What the disk refuses is tried again by the next tick.
+  void JudgeJob(Model* model);
   Status TakeDigests(Model* model, const v1::ReportPullRequest& request);
+  Status TakeCheckedFile(Model* model, uint32_t file);
   bool EveryoneFinished(const Model& model) const;
   Status Drop(Model* model, std::string_view why);
   void Changed() { ++number_; }
@@ -102,6 +120,8 @@ class ModelState final {
   uint32_t next_id_ = 1;
   uint64_t blocks_ = 0;  // of all versions
   uint64_t number_ = 1;  // of the list
+  uint64_t started_ = 1;
+  uint64_t check_number_ = 1;  // of the list of changes of all FileChecks
 };
 
 }  // namespace ems::controller

@@ -74,7 +74,8 @@ Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request) {
                   .unix_path = node.unix_path(),
                   .host_id = node.host_id(),
                   .http_address = node.http_address(),
-                  .capacity_bytes = node.capacity_bytes()};
+                  .capacity_bytes = node.capacity_bytes(),
+                  .lineage = node.lineage()};
 }
 
 Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {

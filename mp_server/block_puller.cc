@@ -1,5 +1,6 @@
 #include "mp_server/block_puller.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/checksum.h"
@@ -9,25 +10,27 @@
 namespace ems::server {
 namespace {
 
-constexpr Duration kReadPatience = std::chrono::minutes(5);  // the source has timeouts of its own
+// Of one read. One that does not get ahead is ended by its source's own timeouts, long before.
+constexpr Duration kReadPatience = std::chrono::minutes(5);
 constexpr Duration kRoomPatience = std::chrono::seconds(10);
 constexpr Duration kFetchPatience = std::chrono::seconds(10);
+constexpr uint32_t kReadsMax = 6;  // of a block that does not come the same twice
 constexpr Duration kLookAgain = std::chrono::milliseconds(5);
 
 }  // namespace
 
-Result<bool> BlockPuller::Find(const ModelPull::Task& task, const std::string& key,
+Result<bool> BlockPuller::Find(NamespaceRef ns, const std::string& key, uint64_t bytes,
                                ModelPull::Outcome* outcome) {
   const Deadline deadline = Deadline::After(kFetchPatience);
   while (!deadline.Passed()) {
-    if (ObjectPin pin = store_->dram().Get(task.ns, key, true)) {
+    if (ObjectPin pin = store_->dram().Get(ns, key, true)) {
+      if (pin.value().size() != bytes) return false;
       outcome->pin = std::move(pin);
       return true;
     }
-    if (!store_->OnSsd(task.ns, key)) return false;
+    if (!store_->OnSsd(ns, key)) return false;
     const auto landed = std::make_shared<StopFlag>();
-    const TieredStore::Started started =
-        store_->StartFetch(task.ns, key, [landed] { landed->Set(); });
+    const TieredStore::Started started = store_->StartFetch(ns, key, [landed] { landed->Set(); });
     if (started.fetch == nullptr) {
       if (!started.busy) return false;
       if (stop_->WaitFor(kLookAgain)) break;
@@ -64,8 +67,9 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
       CopyValue(reservation.value(), bytes.data(), &hasher);
       bool stored = false;
       ssd::TicketPtr ticket;
+      // The key is the digest of these bytes: if another value has it, that one is wrong.
       const Status published = store_->Publish(
-          std::move(reservation), hasher.Finish(), false, false, [] {}, &stored, &ticket);
+          std::move(reservation), hasher.Finish(), true, false, [] {}, &stored, &ticket);
       // Slot or namespace were lost meanwhile.
       if (published.code() == StatusCode::kFailedPrecondition) return false;
       EMS_RETURN_IF_ERROR(published);
@@ -80,6 +84,77 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
   }
 }
 
+// What is waited for in turn, all of it on one lane, twice over.
+Duration BlockPuller::ReadPatience(uint64_t block_bytes, uint64_t bytes_per_s_max) const {
+  if (bytes_per_s_max == 0) return kReadPatience;
+  const double seconds =
+      4.0 * readers_max_ * static_cast<double>(block_bytes) / static_cast<double>(bytes_per_s_max);
+  const double most = std::chrono::duration<double>(Deadline::kMost).count();
+  return std::max(kReadPatience, std::chrono::duration_cast<Duration>(
+                                     std::chrono::duration<double>(std::min(seconds, most))));
+}
+
+Status BlockPuller::Read(const ModelPull::Task& task, const OpenSource& open, MutableBytes bytes,
+                         ModelPull::Outcome* outcome) {
+  const model::ManifestBlock& block = task.manifest->blocks[task.block];
+  const model::ManifestFile& file = task.manifest->files[block.file];
+  const model::FirstRead first_read = task.manifest->source.first_read;
+  const Duration patience = ReadPatience(block.bytes, task.manifest->source.bytes_per_s_max);
+  // A tag that nobody takes for a sum proves nothing: comparing it would read all files again.
+  const model::SourceFile wanted{.path = file.path,
+                                 .bytes = file.bytes,
+                                 .tag = file.tag,
+                                 .md5_tag = file.sum.starts_with("md5:")};
+  Sha256 sha256;
+  bool compared = false;
+  uint32_t reads = 0;
+  const auto read = [&]() -> Status {
+    // Workers do not all begin on one lane: it has half of the rate. What is read once has but one.
+    const bool one_lane = first_read == model::FirstRead::kOnce;
+    EMS_ASSIGN_OR_RETURN(const auto source, open(one_lane ? 0 : (task.block + reads) % 2));
+    ++reads;
+    EMS_ASSIGN_OR_RETURN(
+        compared, source->ReadCompared(wanted, block.offset, bytes, Deadline::After(patience)));
+    outcome->source_bytes += block.bytes;
+    outcome->digest = sha256.Digest(bytes);
+    return OkStatus();
+  };
+  const auto damaged = [&] {
+    return Error(
+        StatusCode::kDataLoss,
+        "damaged at the source or on the way: bytes {}+{} of {} differ between reads, {} times one "
+        "after the other",
+        block.offset, block.bytes, file.path, kReadsMax);
+  };
+  EMS_RETURN_IF_ERROR(read());
+  if (task.digest && task.certain) {
+    // Other bytes than those read before may have been damaged on the way. The source has others
+    // if the same ones come again.
+    while (*task.digest != outcome->digest) {
+      if (reads == kReadsMax) return damaged();
+      const model::BlockDigest before = outcome->digest;
+      EMS_RETURN_IF_ERROR(read());
+      if (before != outcome->digest) continue;
+      return Error(StatusCode::kFailedPrecondition,
+                   "the source has changed: bytes {}+{} of {} are not those read before; add it as "
+                   "another version",
+                   block.offset, block.bytes, file.path);
+    }
+    return OkStatus();
+  }
+  const bool in_any_case = first_read == model::FirstRead::kTwice;
+  // The sum of a file is compared later, before anybody is given it.
+  if (first_read == model::FirstRead::kOnce || (!in_any_case && !file.sum.empty()))
+    return OkStatus();
+  while (reads < kReadsMax) {
+    if (compared && !in_any_case) return OkStatus();
+    const model::BlockDigest before = outcome->digest;
+    EMS_RETURN_IF_ERROR(read());
+    if (before == outcome->digest) return OkStatus();
+  }
+  return damaged();
+}
+
 Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const OpenSource& open,
                                               std::vector<std::byte>* buffer) {
   Pulled pulled;
@@ -92,8 +167,8 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const
   }
   if (task.digest) {
     pulled.outcome.digest = *task.digest;
-    EMS_ASSIGN_OR_RETURN(const bool found,
-                         Find(task, model::BlockKey(*task.digest), &pulled.outcome));
+    EMS_ASSIGN_OR_RETURN(const bool found, Find(task.ns, model::BlockKey(*task.digest), block.bytes,
+                                                &pulled.outcome));
     if (found) return pulled;
   }
   // Nor what could not be stored now: a server without a lease may be so for hours.
@@ -102,26 +177,9 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const
     pulled.ours = false;
     return pulled;
   }
-  const model::ManifestFile& file = task.manifest->files[block.file];
-  EMS_ASSIGN_OR_RETURN(const auto source, open());
   if (buffer->size() < block.bytes) buffer->resize(block.bytes);
   const MutableBytes bytes = MutableBytes(*buffer).first(block.bytes);
-  const Deadline deadline = Deadline::After(kReadPatience);
-  Sha256 sha256;
-  // Bytes that are not those read before are read twice: they may have been damaged on the way.
-  for (int tries = 0; tries < 2; ++tries) {
-    EMS_RETURN_IF_ERROR(source->Read({.path = file.path, .bytes = file.bytes, .tag = file.tag},
-                                     block.offset, bytes, deadline));
-    pulled.outcome.source_bytes += block.bytes;
-    pulled.outcome.digest = sha256.Digest(bytes);
-    if (!task.digest || *task.digest == pulled.outcome.digest) break;
-  }
-  if (task.digest && *task.digest != pulled.outcome.digest) {
-    return Error(StatusCode::kFailedPrecondition,
-                 "the source has changed: bytes {}+{} of {} are not those read before; add it as "
-                 "another version",
-                 block.offset, block.bytes, file.path);
-  }
+  EMS_RETURN_IF_ERROR(Read(task, open, bytes, &pulled.outcome));
   const std::string key = model::BlockKey(pulled.outcome.digest);
   EMS_ASSIGN_OR_RETURN(pulled.ours, Store(task, key, bytes, &pulled.outcome));
   if (pulled.ours && task.pin) pulled.outcome.pin = store_->dram().Get(task.ns, key, true);

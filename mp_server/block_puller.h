@@ -1,8 +1,9 @@
 #pragma once
 // Brings one block of a model into DRAM: from this server's own SSD, or from the model's source.
 //
-// A block is read from the source at most once for each call, checked against its digest, and
-// becomes visible only whole. Bound: one block's bytes, in the caller's buffer.
+// A block is read from the source at most once for each call, unless it is damaged or the version's
+// source is to be read twice; it is checked against its digest, and becomes visible only whole.
+// Bound: one block's bytes, in the caller's buffer.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "ems_model/source/weight_source.h"
@@ -27,29 +29,40 @@ class BlockPuller final {
     ModelPull::Outcome outcome;
   };
 
-  using OpenSource = std::function<Result<std::shared_ptr<model::WeightSource>>()>;
+  // `lane` 0 or 1: two that share no connection.
+  using OpenSource = std::function<Result<std::shared_ptr<model::WeightSource>>(uint32_t lane)>;
 
-  // All must outlive it. `stop` ends waits.
-  BlockPuller(TieredStore* store, const Ownership* ownership, StopFlag* stop)
-      : store_(store), ownership_(ownership), stop_(stop) {}
+  // All must outlive it. `stop` ends waits. `readers_max`: so many read from a source at a time.
+  BlockPuller(TieredStore* store, const Ownership* ownership, StopFlag* stop, uint32_t readers_max)
+      : store_(store), ownership_(ownership), stop_(stop), readers_max_(readers_max) {}
 
   // `open` and `buffer`, which grows to the block's size, are used only if the bytes are not here
   // yet. Errors: those of `open` and of the source    kFailedPrecondition  the source has changed
+  // kDataLoss  it never gave the same bytes twice, where it is to be read twice, or never those
+  // read before nor the same others twice
   // kResourceExhausted  no room within 10 s: quota, or a pool full of what is pinned or in use
   // kCancelled  stopping
   Result<Pulled> Pull(const ModelPull::Task& task, const OpenSource& open,
                       std::vector<std::byte>* buffer);
+  // A block of so many `bytes`, from DRAM or SSD, into `outcome->pin`; false: it is in neither, or
+  // something else is there in its name. Errors: kCancelled  stopping
+  Result<bool> Find(NamespaceRef ns, const std::string& key, uint64_t bytes,
+                    ModelPull::Outcome* outcome);
 
  private:
-  // From DRAM or SSD; false: it is in neither.
-  Result<bool> Find(const ModelPull::Task& task, const std::string& key,
-                    ModelPull::Outcome* outcome);
+  // Sets digest and source_bytes of the outcome.
+  Status Read(const ModelPull::Task& task, const OpenSource& open, MutableBytes bytes,
+              ModelPull::Outcome* outcome);
+  // How long one read of a block may take from a source that gives so much a second, 0: no limit.
+  // They share that, so the last one waits for all others.
+  Duration ReadPatience(uint64_t block_bytes, uint64_t bytes_per_s_max) const;
   Result<bool> Store(const ModelPull::Task& task, const std::string& key, ConstBytes bytes,
                      ModelPull::Outcome* outcome);
 
   TieredStore* const store_;
   const Ownership* const ownership_;
   StopFlag* const stop_;
+  const uint32_t readers_max_;
 };
 
 }  // namespace ems::server

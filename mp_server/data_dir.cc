@@ -10,15 +10,19 @@
 
 #include "common/hash.h"
 #include "common/logging.h"
+#include "common/random_id.h"
 
 namespace ems::server {
 namespace {
 
-// {packed view, its checksum}: 16 bytes.
-using ViewRecord = std::array<uint64_t, 2>;
+constexpr std::string_view kViewFile = "view";
+constexpr std::string_view kLineageFile = "lineage";
 
-uint64_t RecordSum(uint64_t packed) {
-  return Hash64(std::as_bytes(std::span(&packed, 1)), 0x766965770a);
+// {number, its checksum}: 16 bytes.
+using NumberRecord = std::array<uint64_t, 2>;
+
+uint64_t RecordSum(uint64_t number) {
+  return Hash64(std::as_bytes(std::span(&number, 1)), 0x766965770a);
 }
 
 Status Errno(std::string_view what, const std::string& path) {
@@ -41,26 +45,27 @@ Result<DataDir> DataDir::Open(const std::string& path) {
         path);
   }
   DataDir dir(path, std::move(lock));
-  dir.ReadHighestView();
+  dir.highest_view_ = ViewVersion::FromPacked(dir.ReadRecord(kViewFile).value_or(0));
+  dir.lineage_ = dir.ReadRecord(kLineageFile).value_or(0);
   return dir;
 }
 
-void DataDir::ReadHighestView() {
-  const std::string path = path_ + "/view";
+std::optional<uint64_t> DataDir::ReadRecord(std::string_view name) const {
+  const std::string path = fmt::format("{}/{}", path_, name);
   const fabric::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return;
-  ViewRecord record{};
+  if (!file.valid()) return std::nullopt;
+  NumberRecord record{};
   if (::read(file.get(), &record, sizeof(record)) == sizeof(record) &&
       record[1] == RecordSum(record[0])) {
-    highest_view_ = ViewVersion::FromPacked(record[0]);
-    return;
+    return record[0];
   }
-  EMS_LOG(kWarn, "mp_server", "view file damaged, starting without it path={}", path);
+  EMS_LOG(kWarn, "mp_server", "{} file damaged, starting without it path={}", name, path);
+  return std::nullopt;
 }
 
-Status DataDir::SetHighestView(ViewVersion version) {
-  const ViewRecord record = {version.packed(), RecordSum(version.packed())};
-  const std::string path = path_ + "/view";
+Status DataDir::WriteRecord(std::string_view name, uint64_t number) const {
+  const NumberRecord record = {number, RecordSum(number)};
+  const std::string path = fmt::format("{}/{}", path_, name);
   const std::string next = path + ".next";
   {
     const fabric::Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -70,10 +75,36 @@ Status DataDir::SetHighestView(ViewVersion version) {
     if (::fdatasync(file.get()) != 0) return Errno("cannot sync", next);
   }
   if (::rename(next.c_str(), path.c_str()) != 0) return Errno("cannot rename", next);
+  return SyncFolder();
+}
+
+Status DataDir::SyncFolder() const {
   const fabric::Fd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid() || ::fsync(folder.get()) != 0) return Errno("cannot sync", path_);
+  return OkStatus();
+}
+
+Status DataDir::SetHighestView(ViewVersion version) {
+  EMS_RETURN_IF_ERROR(WriteRecord(kViewFile, version.packed()));
   highest_view_ = version;
   return OkStatus();
+}
+
+Status DataDir::BeginLineage() {
+  const uint64_t lineage = RandomId();
+  const Status written = WriteRecord(kLineageFile, lineage);
+  // A disk without room may still forget: then nothing that is stored outlives the next restart.
+  if (!written.ok()) return EndLineage();
+  lineage_ = lineage;
+  return OkStatus();
+}
+
+Status DataDir::EndLineage() {
+  lineage_ = 0;
+  const std::string path = fmt::format("{}/{}", path_, kLineageFile);
+  if (::unlink(path.c_str()) != 0)
+    return errno == ENOENT ? OkStatus() : Errno("cannot remove", path);
+  return SyncFolder();
 }
 
 }  // namespace ems::server

@@ -76,6 +76,7 @@ Status Heartbeat::Register() {
   node->set_host_id(self.host_id);
   node->set_capacity_bytes(self.capacity_bytes);
   node->set_http_address(self.http_address);
+  node->set_lineage(self.lineage);
   v1::RegisterReply reply;
   EMS_RETURN_IF_ERROR(
       options_.controller->Register(request, &reply, Deadline::After(kRegisterDeadline)));
@@ -106,6 +107,7 @@ Status Heartbeat::Beat() {
   if (std::exchange(admitted_, reply.admitted()) && !reply.admitted()) options_.on_expelled();
   const ViewVersion newest(reply.term(), reply.epoch());
   if (newest > installed) options_.on_behind(newest);
+  if (newest < installed) options_.on_older(newest);
   return OkStatus();
 }
 

@@ -27,6 +27,7 @@ class Heartbeat final {
     std::function<void(bool ok)> on_beat;        // for metrics
     std::function<void()> on_registered;         // the id is known from now on
     std::function<void(ViewVersion)> on_behind;  // the controller has this newer view
+    std::function<void(ViewVersion)> on_older;   // the controller has only this older view
     std::function<void()> on_expelled;           // was in the view and is no longer
     std::function<void()> on_replaced;           // another process has taken this server's name
   };

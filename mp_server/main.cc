@@ -1,12 +1,12 @@
 // mp-server: one node of the pool.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/config.h"
+#include "common/daemon.h"
 #include "common/logging.h"
 #include "mp_server/server.h"
 #include "proto/config.pb.h"
@@ -50,34 +50,8 @@ struct Arguments {
   bool check_config = false;
 };
 
-// Written beside and renamed, so that a reader sees all of it or nothing.
-bool WriteReadyFile(const std::string& path, const nlohmann::json& json) {
-  const std::string next = path + ".next";
-  std::ofstream(next) << json.dump() << "\n";
-  std::error_code error;
-  std::filesystem::rename(next, path, error);
-  if (error)
-    EMS_LOG(kError, "mp_server", "cannot write ready file path={} {}", path, error.message());
-  return !error;
-}
-
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  return signals;
-}
-
-bool StopAsked(const sigset_t& signals, int wait_ms) {
-  const timespec wait{.tv_sec = wait_ms / 1000, .tv_nsec = int64_t{wait_ms % 1000} * 1'000'000};
-  return sigtimedwait(&signals, nullptr, &wait) > 0;
-}
-
 int Run(const Arguments& arguments, const ems::config::ServerConfig& config) {
-  const sigset_t signals = BlockStopSignals();
+  const ems::StopSignals signals;
   EMS_LOG(kInfo, "mp_server", "starting version={} {}", EMS_VERSION, ems::config::OneLine(config));
   auto server = ems::server::Server::Start(config);
   if (!server.ok()) {
@@ -85,14 +59,19 @@ int Run(const Arguments& arguments, const ems::config::ServerConfig& config) {
     return server.status().code() == ems::StatusCode::kInvalidArgument ? kUsage : kFailed;
   }
   bool announced = arguments.ready_file.empty();
-  while (!StopAsked(signals, announced ? 1000 : 10)) {
+  while (signals.Wait(std::chrono::milliseconds(announced ? 1000 : 10)) == 0) {
     if (announced || !(*server)->Ready().ok()) continue;
-    announced = WriteReadyFile(arguments.ready_file, {{"pid", ::getpid()},
-                                                      {"name", config.name()},
-                                                      {"address", (*server)->data_address()},
-                                                      {"unix", (*server)->unix_path()},
-                                                      {"http", (*server)->http_address()}});
-    if (!announced) return kFailed;
+    const nlohmann::json ready = {{"pid", ::getpid()},
+                                  {"name", config.name()},
+                                  {"address", (*server)->data_address()},
+                                  {"unix", (*server)->unix_path()},
+                                  {"http", (*server)->http_address()}};
+    const ems::Status written = ems::WriteReadyFile(arguments.ready_file, ready.dump());
+    if (!written.ok()) {
+      std::fprintf(stderr, "mp-server: %s\n", ems::ToString(written).c_str());
+      return kFailed;
+    }
+    announced = true;
   }
   EMS_LOG(kInfo, "mp_server", "stopping");
   (*server)->Stop(kStopPatience);

@@ -6,10 +6,9 @@
 #include <bitset>
 #include <condition_variable>
 #include <cstring>
-#include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,12 +16,14 @@
 #include "common/logging.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
-#include "ems_model/source/credentials_file.h"
-#include "ems_model/source/source_url.h"
 #include "mp_controller/view/models_client.h"
 #include "mp_controller/view/slot_table.h"
 #include "mp_server/block_puller.h"
+#include "mp_server/file_checker.h"
+#include "mp_server/model_metrics.h"
 #include "mp_server/model_pull.h"
+#include "mp_server/model_sources.h"
+#include "mp_server/pull_schedule.h"
 #include "proto/model.pb.h"
 
 namespace ems::server {
@@ -33,54 +34,28 @@ constexpr Duration kListWait = std::chrono::seconds(10);
 constexpr Duration kListWaitPinned = std::chrono::seconds(1);
 constexpr Duration kListWaitWorking = std::chrono::milliseconds(100);
 constexpr Duration kIdle = std::chrono::seconds(60);
-constexpr size_t kSourcesMax = 64;  // that nobody reads from
 constexpr Duration kCallPatience = std::chrono::seconds(2);
 constexpr Duration kReportEvery = std::chrono::seconds(1);
 constexpr Duration kReportSoon = std::chrono::milliseconds(20);  // gathers what comes together
+constexpr Duration kChecksWait = std::chrono::milliseconds(500);
+constexpr Duration kChecksPause = std::chrono::milliseconds(5);  // gathers what comes together
+constexpr Duration kChecksRetry = std::chrono::milliseconds(200);
 constexpr size_t kBufferBytesKept = 16 * kMiB;
 
-// Whoever reaches the controller names sources: not every folder of this machine is meant.
-Status CheckFolder(const std::string& root, const std::string& folder) {
-  if (root.empty()) {
-    return Error(StatusCode::kPermissionDenied,
-                 "{}: this server reads no folders of its machine; set models.file_root to one "
-                 "that it may read",
-                 folder);
-  }
-  std::error_code error;
-  const auto real = std::filesystem::weakly_canonical(folder, error);
-  const auto real_root = std::filesystem::weakly_canonical(root, error);
-  const auto [end, at] =
-      std::mismatch(real_root.begin(), real_root.end(), real.begin(), real.end());
-  if (!error && end == real_root.end()) return OkStatus();
-  return Error(StatusCode::kPermissionDenied, "{}: not below models.file_root, which is {}", folder,
-               root);
+uint64_t BytesOf(const ModelPull::CheckTask& task, uint32_t blocks) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < blocks; ++i) bytes += task.manifest->blocks[task.first + i].bytes;
+  return bytes;
 }
-
-// More than one origin may have: a source that does not answer holds its readers for minutes, and
-// others are to go on meanwhile.
-uint32_t WorkersOf(uint32_t pulls_max) { return pulls_max + (pulls_max + 3) / 4; }
-
-struct Counters {
-  explicit Counters(MetricsRegistry* registry)
-      : source_bytes(registry->AddCounter("ems_server_model_source_bytes_total",
-                                          "Bytes of models read from their sources")),
-        promoted_bytes(registry->AddCounter("ems_server_model_promoted_bytes_total",
-                                            "Bytes of models brought back from the SSD")),
-        shared_bytes(registry->AddCounter(
-            "ems_server_model_shared_bytes_total",
-            "Bytes read from a source that were here already, as a block of another version")),
-        failed_pulls(registry->AddCounter("ems_server_model_failed_pulls_total",
-                                          "Blocks of models that could not be brought in")) {}
-  Counter source_bytes, promoted_bytes, shared_bytes, failed_pulls;
-};
 
 }  // namespace
 
 struct ModelPuller::Impl {
   struct State {
-    std::map<uint32_t, std::unique_ptr<ModelPull>> pulls;  // by model
-    std::map<std::string, uint32_t> busy;  // workers by origin, those of pulls that are gone, too
+    explicit State(uint32_t pulls_max) : schedule(pulls_max) {}
+    PullSchedule::Pulls pulls;
+    PullSchedule schedule;
+    FoundBlocks found;  // of versions without a pull
     bool stopping = false;
     bool report_due = false;
   };
@@ -92,7 +67,13 @@ struct ModelPuller::Impl {
   // One look at the controller's list; false: it did not answer.
   bool Look(Duration wait);
   bool Begin(const v1::ModelStatus& status);
-  bool LearnDigests(uint32_t id, uint32_t since);
+  // All digests that the controller knows of a version, but for the first `*since`, in some calls
+  // of `take`; then `*since` is how many there are. False: it did not answer.
+  bool EachDigest(uint32_t id, uint32_t* since,
+                  const std::function<void(uint32_t, const model::BlockDigest&)>& take);
+  // `anew`: all of them, else those that are new.
+  bool LearnDigests(uint32_t id, bool anew = true);
+  void RemoveDamaged(NamespaceRef ns, std::vector<model::BlockDigest> damaged);
   void FollowView();
   Duration ListWait();
 
@@ -100,31 +81,27 @@ struct ModelPuller::Impl {
   void Report(uint32_t id);
 
   void WorkLoop();
-  std::optional<ModelPull::Task> NextTask(State* state);
   Result<BlockPuller::Pulled> Run(const ModelPull::Task& task, std::vector<std::byte>* buffer);
   void Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled);
-  Result<std::shared_ptr<model::WeightSource>> SourceOf(const model::ManifestSource& source);
-  void ForgetSource(const model::ManifestSource& source);
   void DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone);
 
+  void CheckLoop();
+  // How far the files of these versions are, since a number of an earlier answer, which it sets.
+  bool FollowChecks(const std::vector<uint32_t>& ids, uint64_t* since, Duration wait);
+  void TakeChecks(const v1::FileCheck& check);
+  void RunCheck(const ModelPull::CheckTask& task);
+
   const Options options;
-  Counters counters;
+  ModelMetrics counters;
   ModelsClient models;
   StopFlag stop;
   BlockPuller puller;
+  FileChecker checker;
+  ModelSources sources;
   uint64_t list_number = 0;  // the watch thread's
   bool reported_silence = false;
-  Guarded<State> state;
-  std::condition_variable work, reports;
-  using SourceKey = std::tuple<std::string, std::string, uint64_t>;
-  static SourceKey KeyOf(const model::ManifestSource& source) {
-    return {source.url, source.credentials, source.bytes_per_s_max};
-  }
-  struct OpenedSource {
-    std::shared_ptr<model::WeightSource> source;  // null: forgotten
-    std::shared_ptr<StopFlag> stop;               // ends its reads
-  };
-  Guarded<std::map<SourceKey, OpenedSource>> sources;
+  Guarded<State> state{std::in_place, options.pulls_max};
+  std::condition_variable work, reports, checks;
   std::vector<Thread> threads;
 };
 
@@ -132,26 +109,29 @@ ModelPuller::Impl::Impl(const Options& options_in)
     : options(options_in),
       counters(options.metrics),
       models(options.controller),
-      puller(options.store, options.ownership, &stop) {
+      puller(options.store, options.ownership, &stop, PullSchedule(options.pulls_max).workers()),
+      checker(&puller),
+      sources({.connections_max = options.pulls_max,
+               .credentials_file = options.credentials_file,
+               .file_root = options.file_root}) {
   threads.emplace_back("ems-model-watch", [this] { WatchLoop(); });
   threads.emplace_back("ems-model-tell", [this] { ReportLoop(); });
-  for (uint32_t i = 0; i < WorkersOf(options.pulls_max); ++i)
+  threads.emplace_back("ems-model-check", [this] { CheckLoop(); });
+  for (uint32_t i = 0; i < PullSchedule(options.pulls_max).workers(); ++i)
     threads.emplace_back(fmt::format("ems-pull-{}", i), [this] { WorkLoop(); });
 }
 
 ModelPuller::Impl::~Impl() {
   stop.Set();
   models.Close();
-  {
-    auto locked = sources.Lock();
-    for (const auto& [key, opened] : *locked) opened.stop->Set();
-  }
+  sources.Close();
   {
     auto locked = state.Lock();
     locked->stopping = true;
   }
   work.notify_all();
   reports.notify_all();
+  checks.notify_all();
   threads.clear();
 }
 
@@ -188,12 +168,13 @@ bool ModelPuller::Impl::Look(Duration wait) {
   }
   reported_silence = false;
   if (list.number() == list_number) return true;
-  std::set<uint32_t> there;
+  std::set<uint32_t> unfinished, there;
   std::vector<ObjectPin> dropped;
   bool all = true;
   for (const v1::ModelStatus& one : list.models()) {
     const bool wanted = one.pinned() || one.job().state() == v1::PULL_RUNNING;
     bool known = false, begins = false;
+    if (one.job().state() != v1::PULL_DONE) unfinished.insert(one.ref().id());
     if (wanted) there.insert(one.ref().id());
     {
       auto locked = state.Lock();
@@ -201,7 +182,7 @@ bool ModelPuller::Impl::Look(Duration wait) {
       begins = pull != locked->pulls.end() && wanted && pull->second->job() != one.job().number();
     }
     // What other servers have read since it was looked at.
-    if (begins && !LearnDigests(one.ref().id(), 0)) all = false;
+    if (begins && !LearnDigests(one.ref().id())) all = false;
     {
       auto locked = state.Lock();
       const auto pull = locked->pulls.find(one.ref().id());
@@ -221,13 +202,20 @@ bool ModelPuller::Impl::Look(Duration wait) {
         ++it;
         continue;
       }
+      locked->found.Keep(it->first, it->second->Found());
       gone.push_back(std::move(it->second));
       it = locked->pulls.erase(it);
     }
+    locked->found.Retain(unfinished);
   }
   DropSources(gone);
   // What was read for a job that has ended is not to be read again for the next one.
   for (const auto& pull : gone) {
+    uint32_t since = 0;
+    if (pull->has_suspects() &&
+        EachDigest(pull->id(), &since,
+                   [&](uint32_t block, const auto& digest) { pull->Learn(block, digest); }))
+      RemoveDamaged(pull->name_space(), pull->TakeDamaged());
     for (bool told = true; told && pull->has_news() && !stop.IsSet();) {
       v1::ReportPullRequest report;
       report.set_node_id(options.ownership->self().value());
@@ -257,37 +245,84 @@ bool ModelPuller::Impl::Begin(const v1::ModelStatus& status) {
   }
   auto pull = std::make_unique<ModelPull>(
       ref.id(), std::make_shared<const model::Manifest>(*std::move(manifest)));
-  (void)pull->Follow(status);
+  const bool has_sums = pull->checks();
   {
     auto locked = state.Lock();
+    pull->Recall(locked->found.Take(ref.id()));
+    (void)pull->Follow(status);  // it holds no pins yet
     locked->pulls[ref.id()] = std::move(pull);
   }
-  if (LearnDigests(ref.id(), 0)) return true;
+  uint64_t since = 0;
+  if (LearnDigests(ref.id()) && (!has_sums || FollowChecks({ref.id()}, &since, Duration(0)))) {
+    checks.notify_all();
+    return true;
+  }
   auto locked = state.Lock();
-  locked->pulls.erase(ref.id());
+  const auto begun = locked->pulls.find(ref.id());
+  locked->found.Keep(ref.id(), begun->second->Found());
+  locked->pulls.erase(begun);
   return false;
 }
 
-bool ModelPuller::Impl::LearnDigests(uint32_t id, uint32_t since) {
+bool ModelPuller::Impl::EachDigest(
+    uint32_t id, uint32_t* since,
+    const std::function<void(uint32_t, const model::BlockDigest&)>& take) {
   v1::GetDigestsRequest request;
   request.mutable_ref()->set_id(id);
   while (true) {
-    request.set_since(since);
+    request.set_since(*since);
     v1::GetDigestsReply reply;
     const Status got = models.GetDigests(request, &reply, Deadline::After(kCallPatience));
     if (got.code() == StatusCode::kNotFound) return true;
     const auto count = static_cast<size_t>(reply.blocks_size());
     if (!got.ok() || reply.digests().size() != count * sizeof(model::BlockDigest)) return false;
-    auto locked = state.Lock();
-    const auto pull = locked->pulls.find(id);
-    if (pull == locked->pulls.end()) return true;
     for (size_t i = 0; i < count; ++i) {
       model::BlockDigest digest;
       std::memcpy(digest.data(), reply.digests().data() + i * digest.size(), digest.size());
-      pull->second->Learn(reply.blocks(static_cast<int>(i)), digest);
+      take(reply.blocks(static_cast<int>(i)), digest);
     }
-    since += static_cast<uint32_t>(count);
-    if (count == 0 || since >= reply.known()) return true;
+    *since += static_cast<uint32_t>(count);
+    if (count == 0 || *since >= reply.known()) return true;
+  }
+}
+
+bool ModelPuller::Impl::LearnDigests(uint32_t id, bool anew) {
+  std::vector<std::pair<uint32_t, model::BlockDigest>> digests;
+  ModelPull::Learned learned;
+  if (!anew) {
+    auto locked = state.Lock();
+    const auto pull = locked->pulls.find(id);
+    if (pull == locked->pulls.end()) return true;
+    learned = pull->second->learned_so_far();
+  }
+  const bool all = EachDigest(id, &learned.count, [&](uint32_t block, const auto& digest) {
+    digests.emplace_back(block, digest);
+  });
+  std::vector<model::BlockDigest> damaged;
+  NamespaceRef ns;
+  {
+    auto locked = state.Lock();
+    const auto pull = locked->pulls.find(id);
+    if (pull == locked->pulls.end()) return all;
+    for (const auto& [block, digest] : digests) pull->second->Learn(block, digest);
+    if (all) pull->second->LearnedUpTo(learned);
+    damaged = pull->second->TakeDamaged();
+    ns = pull->second->name_space();
+  }
+  RemoveDamaged(ns, std::move(damaged));
+  return all;
+}
+
+// Nobody has been told of these blocks. What another version that is at work has, too, stays.
+void ModelPuller::Impl::RemoveDamaged(NamespaceRef ns, std::vector<model::BlockDigest> damaged) {
+  if (damaged.empty()) return;
+  {
+    auto locked = state.Lock();
+    for (const auto& [id, pull] : locked->pulls) pull->Spare(&damaged);
+  }
+  for (const model::BlockDigest& digest : damaged) {
+    counters.damaged_blocks.Add();
+    (void)options.store->Remove(ns, model::BlockKey(digest), [] {});
   }
 }
 
@@ -311,7 +346,7 @@ void ModelPuller::Impl::FollowView() {
     }
   }
   for (const uint32_t id : moved) {
-    if (!LearnDigests(id, 0)) break;  // no controller: it compares them later
+    if (!LearnDigests(id)) break;  // no controller: it compares them later
   }
   const TimePoint now = Clock::System().Now();
   std::vector<ObjectPin> dropped;
@@ -377,7 +412,7 @@ void ModelPuller::Impl::Report(uint32_t id) {
     const Status told = models.ReportPull(report, &reply, Deadline::After(kCallPatience));
     if (told.ok()) continue;
     // Other bytes than another server has read: those count. It would be refused again.
-    if (told.code() == StatusCode::kFailedPrecondition && LearnDigests(id, 0)) continue;
+    if (told.code() == StatusCode::kFailedPrecondition && LearnDigests(id)) continue;
     auto locked = state.Lock();
     const auto pull = locked->pulls.find(id);
     if (pull == locked->pulls.end()) return;
@@ -388,41 +423,27 @@ void ModelPuller::Impl::Report(uint32_t id) {
 
 // --- Workers.
 
-// Of the version with the highest priority; of those, the one that has been known longest. An
-// origin has pulls_max workers at most.
-std::optional<ModelPull::Task> ModelPuller::Impl::NextTask(State* locked) {
-  std::vector<ModelPull*> order;
-  for (const auto& [id, pull] : locked->pulls) order.push_back(pull.get());
-  std::ranges::stable_sort(order, std::greater<>{},
-                           [](const ModelPull* p) { return p->priority(); });
-  for (ModelPull* pull : order) {
-    const auto busy = locked->busy.find(pull->origin());
-    if (busy != locked->busy.end() && busy->second >= options.pulls_max) continue;
-    auto task = pull->Next();
-    if (!task) continue;
-    ++locked->busy[pull->origin()];
-    return task;
-  }
-  return std::nullopt;
-}
-
 void ModelPuller::Impl::WorkLoop() {
   std::vector<std::byte> buffer;
   while (true) {
-    std::optional<ModelPull::Task> task;
+    PullSchedule::Work next;
     {
       auto locked = state.Lock();
       locked.WaitFor(work, buffer.empty() ? kIdle : kReportEvery, [&](State& s) {
-        if (!s.stopping) task = NextTask(&s);
-        return s.stopping || task.has_value();
+        if (!s.stopping) next = s.schedule.Next(s.pulls);
+        return s.stopping || next;
       });
       if (locked->stopping) return;
     }
-    if (!task) {
+    if (next.check) {
+      RunCheck(*next.check);
+      continue;
+    }
+    if (!next.pull) {
       buffer = {};  // nothing to do: its memory is of use elsewhere
       continue;
     }
-    Take(*task, Run(*task, &buffer));
+    Take(*next.pull, Run(*next.pull, &buffer));
     if (buffer.size() > kBufferBytesKept) buffer = {};
   }
 }
@@ -430,7 +451,8 @@ void ModelPuller::Impl::WorkLoop() {
 Result<BlockPuller::Pulled> ModelPuller::Impl::Run(const ModelPull::Task& task,
                                                    std::vector<std::byte>* buffer) {
   return puller.Pull(
-      task, [this, &task] { return SourceOf(task.manifest->source); }, buffer);
+      task, [this, &task](uint32_t lane) { return sources.Open(task.manifest->source, lane); },
+      buffer);
 }
 
 void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled) {
@@ -443,14 +465,13 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
     counters.failed_pulls.Add();
     EMS_LOG(kWarn, "mp_server", "block {} of {} {}: {}", task.block, task.manifest->model,
             task.manifest->version, Message(pulled.status()));
-    ForgetSource(task.manifest->source);
+    sources.Forget(task.manifest->source);
   }
   ObjectPin unused;
   bool later = false;
   {
     auto locked = state.Lock();
-    const auto busy = locked->busy.find(task.origin);
-    if (--busy->second == 0) locked->busy.erase(busy);
+    locked->schedule.PullEnded(task.origin);
     const auto pull = locked->pulls.find(task.model_id);
     if (pull == locked->pulls.end()) return;
     if (pulled.status().code() == StatusCode::kCancelled) {
@@ -466,67 +487,109 @@ void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pu
     locked->report_due = true;
   }
   reports.notify_one();
+  work.notify_one();                     // it may be its turn to be checked
   if (later) stop.WaitFor(kReportSoon);  // a view is on its way: not in a tight loop
 }
 
-Result<std::shared_ptr<model::WeightSource>> ModelPuller::Impl::SourceOf(
-    const model::ManifestSource& wanted) {
-  const SourceKey key = KeyOf(wanted);
-  auto flag = std::make_shared<StopFlag>();
-  {
-    auto locked = sources.Lock();
-    const auto it = locked->find(key);
-    if (it != locked->end() && it->second.source != nullptr) return it->second.source;
-    if (it != locked->end()) flag = it->second.stop;
-  }
-  EMS_ASSIGN_OR_RETURN(const model::SourceUrl url, model::ParseSourceUrl(wanted.url));
-  if (url.kind == model::SourceUrl::Kind::kFile)
-    EMS_RETURN_IF_ERROR(CheckFolder(options.file_root, url.folder));
-  model::SourceSpec spec;
-  spec.url = wanted.url;
-  spec.bytes_per_s_max = wanted.bytes_per_s_max;
-  spec.connections_max = options.pulls_max;
-  spec.stop = flag;
-  if (!wanted.credentials.empty()) {
-    EMS_ASSIGN_OR_RETURN(spec.credentials,
-                         model::ReadCredentials(options.credentials_file, wanted.credentials));
-  }
-  EMS_ASSIGN_OR_RETURN(std::shared_ptr<model::WeightSource> made, model::OpenSource(spec));
-  auto locked = sources.Lock();
-  // Also a flag of one that was dropped meanwhile: a source with it would never read.
-  if (stop.IsSet() || flag->IsSet()) return Error(StatusCode::kCancelled, "stopping");
-  // A worker that reads holds it, too.
-  if (locked->size() >= kSourcesMax)
-    std::erase_if(*locked, [](const auto& one) { return one.second.source.use_count() <= 1; });
-  OpenedSource& opened = (*locked)[key];
-  if (opened.source == nullptr) opened = {std::move(made), flag};
-  return opened.source;
-}
-
-// After a failure it is opened anew: with the keys that are in the file by then, and the folder
-// that is mounted there by then. Reads that are under way go on, and end with the same flag.
-void ModelPuller::Impl::ForgetSource(const model::ManifestSource& source) {
-  std::shared_ptr<model::WeightSource> last;  // ends after the lock
-  auto locked = sources.Lock();
-  const auto it = locked->find(KeyOf(source));
-  if (it != locked->end()) last = std::move(it->second.source);
-}
-
-// Reads of versions that are not wanted any more end now, not when a source that stalls gives up.
+// Reads of versions that are not wanted any more end now.
 void ModelPuller::Impl::DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone) {
-  std::set<SourceKey> unused;
-  for (const auto& pull : gone) unused.insert(KeyOf(pull->manifest()->source));
+  std::vector<model::ManifestSource> of_gone, wanted;
+  for (const auto& pull : gone) of_gone.push_back(pull->manifest()->source);
   {
     auto locked = state.Lock();
-    for (const auto& [id, pull] : locked->pulls) unused.erase(KeyOf(pull->manifest()->source));
+    for (const auto& [id, pull] : locked->pulls) wanted.push_back(pull->manifest()->source);
   }
-  auto locked = sources.Lock();
-  for (const SourceKey& key : unused) {
-    const auto it = locked->find(key);
-    if (it == locked->end()) continue;
-    it->second.stop->Set();
-    locked->erase(it);
+  sources.Drop(of_gone, wanted);
+}
+
+// --- Sums of files.
+
+void ModelPuller::Impl::CheckLoop() {
+  std::vector<uint32_t> followed;
+  uint64_t since = 0;
+  while (true) {
+    std::vector<uint32_t> ids;
+    {
+      auto locked = state.Lock();
+      locked.WaitFor(checks, kIdle, [&](const State& s) {
+        ids.clear();
+        for (const auto& [id, pull] : s.pulls) {
+          if (pull->checks()) ids.push_back(id);
+        }
+        return s.stopping || !ids.empty();
+      });
+      if (locked->stopping) return;
+    }
+    if (ids.empty()) continue;
+    if (ids != std::exchange(followed, ids)) since = 0;
+    const bool answered = FollowChecks(ids, &since, kChecksWait);
+    if (stop.WaitFor(answered ? kChecksPause : kChecksRetry)) return;
   }
+}
+
+bool ModelPuller::Impl::FollowChecks(const std::vector<uint32_t>& ids, uint64_t* since,
+                                     Duration wait) {
+  v1::FollowChecksRequest request;
+  request.set_since(*since);
+  request.set_wait_ms(
+      static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
+  for (const uint32_t id : ids) request.add_models(id);
+  v1::FollowChecksReply reply;
+  if (!models.FollowChecks(request, &reply, Deadline::After(wait + kCallPatience)).ok())
+    return false;
+  *since = reply.number();
+  for (const v1::FileCheck& check : reply.files()) TakeChecks(check);
+  return true;
+}
+
+void ModelPuller::Impl::TakeChecks(const v1::FileCheck& check) {
+  std::vector<ObjectPin> lost;
+  bool checked = false;
+  {
+    auto locked = state.Lock();
+    const auto pull = locked->pulls.find(check.model_id());
+    if (pull == locked->pulls.end()) return;
+    checked = pull->second->FollowCheck(check, &lost);
+    locked->report_due = true;
+  }
+  // Not when the last file is checked: until they are learned, what is read again of these blocks
+  // counts as it comes. Without the controller they are learned with the next file, view, or job.
+  if (checked) (void)LearnDigests(check.model_id(), /*anew=*/false);
+  work.notify_all();
+  reports.notify_one();
+}
+
+void ModelPuller::Impl::RunCheck(const ModelPull::CheckTask& task) {
+  const Result<FileChecker::Added> added = checker.Add(task);
+  v1::FileCheck reply;
+  Status told = added.status();
+  if (added.ok() && added->blocks > 0) {
+    counters.checked_bytes.Add(static_cast<double>(BytesOf(task, added->blocks)));
+    v1::ReportCheckRequest report;
+    report.set_model_id(task.model_id);
+    report.set_file(task.file);
+    report.set_started(task.started);
+    report.set_round(task.round);
+    report.set_first(task.first);
+    report.set_state(added->state);
+    for (uint32_t i = 0; i < added->blocks; ++i)
+      report.mutable_digests()->append(AsText(task.digests[i]));
+    told = models.ReportCheck(report, &reply, Deadline::After(kCallPatience));
+    if (told.ok()) TakeChecks(reply);
+  }
+  if (!told.ok() && stop.WaitFor(kChecksRetry)) return;  // the same again, not in a tight loop
+  {
+    auto locked = state.Lock();
+    locked->schedule.CheckEnded();
+    const auto pull = locked->pulls.find(task.model_id);
+    if (pull != locked->pulls.end() && told.code() == StatusCode::kUnimplemented)
+      pull->second->FailCheck(task, told);
+    else if (pull != locked->pulls.end())
+      pull->second->CheckEnded(task, added.ok() ? added->missing : std::nullopt);
+    locked->report_due = true;
+  }
+  work.notify_all();
+  reports.notify_one();
 }
 
 ModelPuller::ModelPuller(const Options& options) : impl_(std::make_unique<Impl>(options)) {}

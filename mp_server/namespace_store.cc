@@ -54,7 +54,7 @@ void OwnedSlots::Set(const std::bitset<kSlotCount>& owned) {
 NamespaceStore::NamespaceStore(Options options)
     : options_(WithDefaults(std::move(options))),
       generation_(FirstGeneration()),
-      index_(options_.clock, options_.policy) {}
+      index_(options_.clock, options_.policy, options_.events) {}
 
 NamespaceStore::~NamespaceStore() {
   Close();

@@ -68,6 +68,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     EvictionPolicyFactory policy;  // default: LRU
     bool another_tier = false;     // as in ObjectStore::Options
     Hash128 (*hash)(std::string_view key) = &KeyHash;
+    kv_events::BlockEvents* events = nullptr;  // hears of its objects; must outlive the store
   };
   explicit NamespaceStore(Options options);
   // No pin and no reservation may be left. Gives all segments back.
@@ -130,6 +131,11 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
 
   // Grows with each Reserve.
   uint64_t newest_generation() const { return generation_.load(std::memory_order_relaxed); }
+
+  // As ObjectIndex's.
+  bool SomeHashes(ObjectIndex::SweepCursor* cursor, std::vector<Hash128>* hashes) {
+    return index_.SomeHashes(cursor, hashes);
+  }
 
   NamespaceUsage Usage();
   uint64_t segment_bytes() { return slabs_.stats().segment_bytes; }

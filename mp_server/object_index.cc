@@ -73,7 +73,9 @@ void ObjectIndex::Table::Grow() {
   }
 }
 
-ObjectIndex::ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy) : clock_(clock) {
+ObjectIndex::ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy,
+                         kv_events::BlockEvents* events)
+    : clock_(clock), events_(events) {
   for (Shard& shard : shards_) {
     auto table = shard.table.Lock();
     table->buckets.resize(kBucketsMin);
@@ -94,7 +96,13 @@ ObjectEntry* ObjectIndex::Detach(Shard& shard, Table& table, ObjectEntry* entry)
   table.Remove(entry);
   table.policy->OnRemove(entry);
   PublishColdest(shard, table);
+  Tell(entry->hash, false);
   return entry;
+}
+
+// Under the shard's lock, so that events of one object come in their order.
+void ObjectIndex::Tell(Hash128 hash, bool stored) const {
+  if (events_ != nullptr) events_->Push({hash, kv_events::Medium::kDram, stored});
 }
 
 ObjectIndex::Found ObjectIndex::Find(Hash128 hash, std::string_view key, bool touch, bool pin) {
@@ -147,6 +155,7 @@ ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, bool p
   if (table->mirror != nullptr) table->mirror->Insert(*entry);
   if (old != nullptr) Detach(shard, *table, old);
   table->Insert(entry);
+  Tell(entry->hash, true);
   table->policy->OnInsert(entry, now);
   PublishColdest(shard, *table);
   if (pin) shard.pinned.fetch_add(1, std::memory_order_relaxed);
@@ -256,6 +265,19 @@ bool ObjectIndex::Sweep(Admit admit, const void* context, SweepCursor* cursor,
         out->push_back(Detach(shard, *table, entry));
       entry = next;
     }
+  }
+  if (cursor->bucket == table->buckets.size()) *cursor = {cursor->shard + 1, 0};
+  return true;
+}
+
+bool ObjectIndex::SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes) {
+  if (cursor->shard == kShards) return false;
+  auto table = shards_[cursor->shard].table.Lock();
+  const size_t end = std::min(table->buckets.size(), cursor->bucket + kSweepBuckets);
+  for (; cursor->bucket < end; ++cursor->bucket) {
+    for (const ObjectEntry* entry = table->buckets[cursor->bucket]; entry != nullptr;
+         entry = entry->next)
+      hashes->push_back(entry->hash);
   }
   if (cursor->bucket == table->buckets.size()) *cursor = {cursor->shard + 1, 0};
   return true;

@@ -17,6 +17,7 @@
 #include "common/guarded.h"
 #include "common/hash.h"
 #include "mp_server/eviction_policy.h"
+#include "mp_server/kv_events/block_events.h"
 #include "mp_server/object_entry.h"
 
 namespace ems::server {
@@ -50,7 +51,10 @@ class ObjectIndex final {
   };
   static constexpr int kAnyClass = -1;
 
-  ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy);
+  // `events`, unless null, hears of each object that is linked or unlinked; it must outlive the
+  // index.
+  ObjectIndex(const Clock* clock, const EvictionPolicyFactory& policy,
+              kv_events::BlockEvents* events = nullptr);
   ObjectIndex(const ObjectIndex&) = delete;
   ObjectIndex& operator=(const ObjectIndex&) = delete;
 
@@ -87,6 +91,10 @@ class ObjectIndex final {
     size_t bucket = 0;
   };
   bool Sweep(Admit admit, const void* context, SweepCursor* cursor, std::vector<ObjectEntry*>* out);
+
+  // Appends the hashes of some objects: with *cursor = 0, until it returns false, each that is
+  // linked meanwhile at least once. Bounded by 256 buckets a call.
+  bool SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes);
 
   // Moves the use of objects that somebody else has seen being used; hashes of nothing are passed
   // over, of several objects with one hash any is taken. Bound: kTouchesMax hashes a call.
@@ -128,11 +136,14 @@ class ObjectIndex final {
   static size_t ShardOf(Hash128 hash) { return hash.hi >> 60; }
   void TouchWindow(Table& table, std::span<const Hash128> hashes, std::span<const uint16_t> which);
   static void PublishColdest(Shard& shard, const Table& table);
-  static ObjectEntry* Detach(Shard& shard, Table& table, ObjectEntry* entry);
+  ObjectEntry* Detach(Shard& shard, Table& table, ObjectEntry* entry);
   int64_t NowNs() const { return clock_->Now().time_since_epoch().count(); }
   size_t ColdestShard(int64_t* bound_ns) const;
 
+  void Tell(Hash128 hash, bool stored) const;
+
   const Clock* clock_;
+  kv_events::BlockEvents* const events_;
   std::array<Shard, kShards> shards_;
 };
 

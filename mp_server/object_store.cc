@@ -263,6 +263,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
         options.owned = impl_->owned;
         options.clock = impl_->options.clock;
         options.another_tier = impl_->options.another_tier;
+        if (info.name == impl_->options.events_of) options.events = impl_->options.events;
         store = std::make_shared<NamespaceStore>(std::move(options));
       }
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
@@ -376,6 +377,17 @@ void ObjectStore::Impl::EvictPhysical(const std::vector<StorePtr>& all) {
     used = 0;
     for (const StorePtr& store : all) used += store->chunk_bytes();
   }
+}
+
+bool ObjectStore::SomeHashes(NamespaceRef ns, uint64_t* shard, uint64_t* bucket,
+                             std::vector<Hash128>* hashes) {
+  const StorePtr store = impl_->Of(ns);
+  if (store == nullptr) return false;
+  ObjectIndex::SweepCursor cursor{*shard, *bucket};
+  const bool more = store->SomeHashes(&cursor, hashes);
+  *shard = cursor.shard;
+  *bucket = cursor.bucket;
+  return more;
 }
 
 std::vector<NamespaceUsage> ObjectStore::Usage() const {

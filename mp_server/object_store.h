@@ -21,6 +21,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "mp_controller/view/view_cache.h"
+#include "mp_server/kv_events/block_events.h"
 #include "mp_server/segment_pool.h"
 
 namespace ems::server {
@@ -125,6 +126,10 @@ class ObjectStore final {
     // What is not in the shared index may still be elsewhere on this server: clients must ask.
     bool another_tier = false;
     const Clock* clock = &Clock::System();
+    // Unless null, hears of each object of `events_of` that becomes visible or goes; must outlive
+    // the store.
+    kv_events::BlockEvents* events = nullptr;
+    std::string events_of = {};
   };
   explicit ObjectStore(const Options& options);
   ~ObjectStore();
@@ -176,6 +181,10 @@ class ObjectStore final {
   // "ems-evict" thread.
   // False: no Put has come since the last round, so the next one has time.
   bool EvictToWatermark();
+
+  // Appends the hashes of some objects; with all 0, until it returns false, each that is there
+  // meanwhile at least once. Cost: one leaf lock, 256 buckets.
+  bool SomeHashes(NamespaceRef ns, uint64_t* shard, uint64_t* bucket, std::vector<Hash128>* hashes);
 
   std::vector<NamespaceUsage> Usage() const;
 

@@ -3,31 +3,31 @@
 #include <algorithm>
 #include <atomic>
 #include <bitset>
-#include <charconv>
 #include <condition_variable>
 #include <nlohmann/json.hpp>
-#include <random>
-#include <sstream>
 
 #include "common/fail_point.h"
 #include "common/logging.h"
+#include "common/random_id.h"
 #include "common/thread_pool.h"
 #include "fabric/http_endpoint.h"
 #include "fabric/rpc_server.h"
 #include "mp_controller/view/controller_client.h"
 #include "mp_server/data_dir.h"
 #include "mp_server/data_service.h"
-#include "mp_server/descriptor_budget.h"
 #include "mp_server/evictor.h"
 #include "mp_server/heartbeat.h"
+#include "mp_server/kv_event_feed.h"
 #include "mp_server/model_puller.h"
 #include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/peer_quorum.h"
 #include "mp_server/segment_pool.h"
 #include "mp_server/server_metrics.h"
+#include "mp_server/server_options.h"
 #include "mp_server/shm_service.h"
 #include "mp_server/tiered_store.h"
+#include "mp_server/view_grant.h"
 #include "proto/config.pb.h"
 
 namespace ems::server {
@@ -39,53 +39,8 @@ constexpr Duration kQuorumBefore =
     std::chrono::seconds(1);  // ask peers when the lease has less left
 constexpr Duration kRefreshPatience = std::chrono::seconds(1);
 
-uint64_t RandomBootId() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
-}
-
 Status ReplacedError() {
   return Error(StatusCode::kFailedPrecondition, "another server has this name");
-}
-
-Result<std::vector<uid_t>> ParseUids(const std::string& text) {
-  std::vector<uid_t> uids;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    uid_t uid = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), uid);
-    if (error != std::errc() || end != word.data() + word.size())
-      return Error(StatusCode::kInvalidArgument, "shm.uids: \"{}\" is not a user's number", word);
-    uids.push_back(uid);
-  }
-  return uids;
-}
-
-HugePages HugePagesOf(const std::string& word) {
-  if (word == "require") return HugePages::kRequire;
-  return word == "off" ? HugePages::kOff : HugePages::kTry;
-}
-
-// Segments are made of whole huge pages; dram.bytes is at least one.
-uint64_t RoundDown(uint64_t bytes) { return bytes / (2 * kMiB) * (2 * kMiB); }
-
-SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
-  SegmentPool::Options options;
-  options.bytes = RoundDown(dram.bytes());
-  options.segment_bytes =
-      dram.segment_bytes() == 0
-          ? SegmentPool::DefaultSegmentBytes(options.bytes)
-          : std::max(2 * kMiB, RoundDown(std::min(dram.segment_bytes(), dram.bytes())));
-  options.huge_pages = HugePagesOf(dram.huge_pages());
-  return options;
-}
-
-Result<uint32_t> ParseMode(const std::string& text) {
-  uint32_t mode = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
-  return Error(StatusCode::kInvalidArgument, "unix_mode \"{}\" is not an octal mode of 0 to 0777",
-               text);
 }
 
 nlohmann::json SsdJson(const ssd::TierStats& stats) {
@@ -115,54 +70,13 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"recovery_seconds", stats.recovery_seconds}};
 }
 
-std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config) {
-  const config::SsdConfig& wanted = config.ssd();
-  if (wanted.capacity_bytes() == 0) return nullptr;
-  ssd::TierOptions options;
-  options.folder = wanted.path().empty() ? config.data_dir() + "/ssd" : wanted.path();
-  options.capacity_bytes = wanted.capacity_bytes();
-  options.region_bytes = wanted.region_bytes();
-  options.dirty_bytes_max = wanted.dirty_bytes_max() != 0
-                                ? wanted.dirty_bytes_max()
-                                : std::min(config.dram().bytes() / 10, kGiB);
-  options.reads_max = wanted.reads_max();
-  options.scrub_bytes_per_s = wanted.scrub_bytes_per_s();
-  options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads
-               : wanted.io() == "io_uring" ? ssd::IoKind::kRing
-                                           : ssd::IoKind::kAuto;
+std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint64_t lineage,
+                                       ssd::StoredObserver* observer) {
+  if (config.ssd().capacity_bytes() == 0) return nullptr;
+  ssd::TierOptions options = TierOptions(config);
+  options.lineage = lineage;
+  options.observer = observer;
   return ssd::SsdTier::Open(options);
-}
-
-// How many connections the process has descriptors for.
-uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
-  const SegmentPool::Options pool = PoolOptions(config.dram());
-  const DescriptorBudget budget =
-      PlanDescriptors(RaiseDescriptorLimit(),
-                      kDescriptorsBase + pool.bytes / pool.segment_bytes + regions +
-                          (regions > 0 ? kDescriptorsOfIndex : 0),
-                      config.network().connections_max(), config.shm().sessions_max());
-  if (budget.wanted > budget.limit) {
-    EMS_LOG(kWarn, "mp_server",
-            "the limit of {} file descriptors is less than the {} that the configuration allows "
-            "for: connections are limited to {}; raise it (LimitNOFILE, ulimit -Hn)",
-            budget.limit, budget.wanted, budget.connections_max);
-  }
-  return budget.connections_max;
-}
-
-fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions) {
-  const config::NetworkConfig& network = config.network();
-  fabric::RpcServerOptions options;
-  options.listen = config.listen();
-  options.unix_path = config.unix_path();
-  options.unix_mode = ParseMode(config.unix_mode()).value_or(0);  // checked by Start
-  options.io_threads = network.io_threads();
-  options.connections_max = ConnectionsMax(config, regions);
-  options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
-  options.transfer_timeout = std::chrono::milliseconds(network.transfer_timeout_ms());
-  options.idle_timeout = std::chrono::milliseconds(network.idle_timeout_ms());
-  options.value_bytes_max = network.value_bytes_max();
-  return options;
 }
 
 }  // namespace
@@ -170,15 +84,18 @@ fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t
 struct Server::Impl {
   explicit Impl(const config::ServerConfig& wanted, DataDir dir)
       : config(wanted),
-        boot_id(RandomBootId()),
+        boot_id(RandomId()),
         data_dir(std::move(dir)),
         ownership(&Clock::System()),
         pool(PoolOptions(wanted.dram())),
+        feed(KvEventFeed::Make(wanted.kv_events())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),
                .low_watermark = wanted.dram().low_watermark(),
-               .another_tier = wanted.ssd().capacity_bytes() > 0}),
-        tier(OpenTier(wanted)),
+               .another_tier = wanted.ssd().capacity_bytes() > 0,
+               .events = feed == nullptr ? nullptr : feed->events(),
+               .events_of = wanted.kv_events().name_space()}),
+        tier(OpenTier(wanted, data_dir.lineage(), feed.get())),
         tiered(&store, tier.get()),
         metrics(&registry),
         service(&tiered, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
@@ -187,12 +104,16 @@ struct Server::Impl {
   ~Impl();
 
   Status Start();
+  Status SettleLineage();
   Status StartShm();
   Status StartHttp();
   void MakeHeartbeat();
   void ControlLoop();
   void InstallNews();
-  void ForgetObjects();
+  // Once; from any thread.
+  void ReportOlder(ViewVersion offered, ViewVersion installed);
+  void SetNamespaces(const NamespaceTable& table, double new_share);
+  void ForgetObjects(const std::bitset<kSlotCount>& slots);
   void AskPeers();
   NodeUsage Usage() const;
   std::string StatsJson();
@@ -204,6 +125,7 @@ struct Server::Impl {
   DataDir data_dir;  // touched by ems-ctl only, once that runs
   Ownership ownership;
   SegmentPool pool;
+  std::unique_ptr<KvEventFeed> feed;  // null: nothing is published; before the stores that push
   mutable ObjectStore store;
   std::unique_ptr<ssd::SsdTier> tier;  // null: DRAM alone
   TieredStore tiered;
@@ -225,12 +147,12 @@ struct Server::Impl {
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
   // ems-ctl's own.
-  std::bitset<kSlotCount> owned_now;  // by the installed view
+  ssd::SlotGrant granted;  // by the installed view
   uint64_t namespaces_version = 0;
   double share = -1;
   PeerQuorum quorum;
   bool on_quorum = false;
-  bool floor_reported = false;
+  std::atomic<bool> older_reported{false};
   Thread control;
   ControllerClient controller;  // last: its watch thread pokes
 };
@@ -243,12 +165,15 @@ Server::Impl::~Impl() {
   models.reset();
   http.reset();
   rpc.reset();
+  if (feed != nullptr) feed->Stop();  // it lists what the stores have
   shm.reset();   // after those who bring it sessions, before what the sessions hold
   tier.reset();  // after those who wait for it, before what it reads from and into
 }
 
 Status Server::Impl::Start() {
+  EMS_RETURN_IF_ERROR(SettleLineage());
   evictor = std::make_unique<Evictor>(&store);
+  if (feed != nullptr) EMS_RETURN_IF_ERROR(feed->Start(&store, tier.get(), metrics.kv_events()));
   EMS_RETURN_IF_ERROR(StartShm());
   const uint64_t regions = tier != nullptr ? tier->stats().regions_max : 0;
   EMS_ASSIGN_OR_RETURN(
@@ -270,6 +195,15 @@ Status Server::Impl::Start() {
                              .credentials_file = config.models().credentials_file(),
                              .file_root = config.models().file_root()});
   }
+  return OkStatus();
+}
+
+// Nothing is served before it is durable that this life is one without the tier of the one before.
+Status Server::Impl::SettleLineage() {
+  if (tier == nullptr || tier->state() == ssd::TierState::kOffline) return data_dir.EndLineage();
+  if (tier->continues()) return OkStatus();
+  EMS_RETURN_IF_ERROR(data_dir.BeginLineage());
+  tier->BeginLineage(data_dir.lineage());
   return OkStatus();
 }
 
@@ -333,6 +267,7 @@ void Server::Impl::MakeHeartbeat() {
   self.host_id = fabric::HostId();
   self.http_address = http_address;
   self.capacity_bytes = config.dram().bytes();
+  self.lineage = data_dir.lineage();
   heartbeat = std::make_unique<Heartbeat>(Heartbeat::Options{
       .self = self,
       .controller = &controller,
@@ -345,6 +280,7 @@ void Server::Impl::MakeHeartbeat() {
             behind.store(newest.packed(), std::memory_order_release);
             Poke();
           },
+      .on_older = [this](ViewVersion offered) { ReportOlder(offered, ownership.version()); },
       .on_expelled =
           [this] {
             expelled.store(true, std::memory_order_release);
@@ -385,49 +321,69 @@ void Server::Impl::InstallNews() {
   const ViewCache::View view = views.view();
   const ViewCache::Namespaces namespaces = views.namespaces();
   if (view != nullptr && view->version() < data_dir.highest_view()) {
-    if (!std::exchange(floor_reported, true)) {
-      EMS_LOG(kError, "mp_server",
-              "the controller offers view {}.{} but {}.{} was installed here before: has it lost "
-              "its store? Restore it, or "
-              "start this server with an empty data_dir",
-              view->version().term(), view->version().epoch(), data_dir.highest_view().term(),
-              data_dir.highest_view().epoch());
-    }
+    ReportOlder(view->version(), data_dir.highest_view());
     return;
   }
-  if (expelled.exchange(false, std::memory_order_acq_rel)) ForgetObjects();
+  // Of a term that others began: nothing is kept under it (slot_grant.h), but the operator hears.
+  if (view != nullptr && view->version().epoch() < data_dir.highest_view().epoch())
+    ReportOlder(view->version(), data_dir.highest_view());
+  // Where the view will not say what others did meanwhile.
+  if (expelled.exchange(false, std::memory_order_acq_rel) && granted.history == 0)
+    ForgetObjects(granted.owned);
   double new_share = share;
-  if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version()) {
+  if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version() &&
+      !ShowsAnother(*view, ownership.self(), boot_id, data_dir.lineage())) {
     if (const Status kept = data_dir.SetHighestView(view->version()); !kept.ok()) {
       EMS_LOG(kError, "mp_server", "cannot keep the view number: {}", ToString(kept));
     }
     // The check first, the store second: a Put that passed the old check is caught when it
     // publishes.
     const double coming = static_cast<double>(view->slots().CountOf(ownership.self())) / kSlotCount;
-    if (coming > share) tiered.SetNamespaces(*namespaces, coming);  // room before the first Put
-    const ViewVersion before = ownership.version();
-    if (before != ViewVersion() && view->version().epoch() > before.epoch() + 1) ForgetObjects();
-    owned_now = ownership.Install(*view);
-    tiered.SetOwnedSlots(view->version(), owned_now);
-    new_share = static_cast<double>(owned_now.count()) / kSlotCount;
+    if (coming > share) SetNamespaces(*namespaces, coming);  // room before the first Put
+    ssd::SlotGrant next = GrantOf(*view, ownership.self(), data_dir.lineage());
+    // What others may have changed in views that were not seen here goes before the new view says
+    // that it is this server's.
+    ForgetObjects(granted.owned & next.owned & ~next.Kept(granted.Record(0)));
+    granted = std::move(next);
+    (void)ownership.Install(*view);
+    tiered.SetOwnedSlots(granted);
+    if (feed != nullptr) feed->OnSsdTrusted();
+    new_share = static_cast<double>(granted.owned.count()) / kSlotCount;
     EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
             view->version().term(), view->version().epoch(), view->nodes().size(),
-            owned_now.count(), view->frozen() ? " frozen" : "");
+            granted.owned.count(), view->frozen() ? " frozen" : "");
   }
   if (namespaces->version != namespaces_version || new_share != share) {
     namespaces_version = namespaces->version;
     share = new_share;
-    tiered.SetNamespaces(*namespaces, std::max(share, 0.0));
+    SetNamespaces(*namespaces, std::max(share, 0.0));
   }
 }
 
-// A slot may have been another server's in a view that was not seen here: what it took or removed
-// meanwhile is not known, so nothing from before may be served.
-void Server::Impl::ForgetObjects() {
-  EMS_LOG(kWarn, "mp_server", "out of the view for a while: starting empty");
-  tiered.SetOwnedSlots(ownership.version(), {});
-  tiered.SetOwnedSlots(ownership.version(),
-                       owned_now);  // empty, but open for what the installed view gives us
+void Server::Impl::ReportOlder(ViewVersion offered, ViewVersion installed) {
+  if (older_reported.exchange(true, std::memory_order_relaxed)) return;
+  EMS_LOG(kError, "mp_server",
+          "the controller offers view {}.{} but {}.{} was installed here before: has it lost its "
+          "store? Restore it, or start all servers with an empty data_dir",
+          offered.term(), offered.epoch(), installed.term(), installed.epoch());
+}
+
+void Server::Impl::SetNamespaces(const NamespaceTable& table, double new_share) {
+  const bool other = feed != nullptr && feed->SetNamespaces(table);
+  tiered.SetNamespaces(table, new_share);
+  if (other) feed->Restate();
+}
+
+// These may have been others' in a view that was not seen here: what they took or removed meanwhile
+// is not known, so nothing from before may be served.
+void Server::Impl::ForgetObjects(const std::bitset<kSlotCount>& slots) {
+  if (slots.none()) return;
+  EMS_LOG(kWarn, "mp_server", "out of the view for a while: {} of {} slots start empty",
+          slots.count(), granted.owned.count());
+  ssd::SlotGrant closed = granted;
+  closed.owned &= ~slots;
+  tiered.SetOwnedSlots(closed);
+  tiered.SetOwnedSlots(granted);  // empty, but open for what the installed view gives us
 }
 
 void Server::Impl::AskPeers() {

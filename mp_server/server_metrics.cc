@@ -18,6 +18,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   ssd_hits_ = registry->AddCounter("ems_server_ssd_hits_total",
                                    "Objects answered after reading them from the SSD");
   MakeSsdGauges();
+  MakeEventCounters();
   stored_bytes_ = registry->AddCounter("ems_server_stored_bytes_total", "Value bytes stored");
   deduplicated_bytes_ = registry->AddCounter("ems_server_deduplicated_bytes_total",
                                              "Value bytes put again that were there already");
@@ -94,6 +95,21 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
                           labels),
       registry_->AddGauge("ems_server_shared_index_left_out",
                           "Objects without a place in that index since the start", labels)};
+}
+
+void ServerMetrics::MakeEventCounters() {
+  const auto counter = [this](const std::string& name, const std::string& help) {
+    return registry_->AddCounter("ems_server_kv_events_" + name + "_total", help);
+  };
+  kv_events_.events = counter("published", "Events of blocks published");
+  kv_events_.batches = counter("batches", "Batches of them published, empty ones included");
+  kv_events_.lost = counter("lost", "Events that found kv_events.queue_events waiting");
+  kv_events_.gaps = counter("gaps", "Sequence numbers left out because events were lost");
+  kv_events_.replays = counter("replays", "Requests for batches that were still there");
+  kv_events_.states = counter("states", "Requests answered with the present state");
+  kv_events_.refused = counter("refused", "Requests refused: 32 were being answered");
+  kv_events_.foreign = counter("foreign", "Messages on kv_events.replay_listen that were none");
+  kv_events_.given_up = counter("given_up", "Answers that nobody took");
 }
 
 void ServerMetrics::MakeSsdGauges() {

@@ -7,6 +7,7 @@
 #include "common/guarded.h"
 #include "common/metrics.h"
 #include "fabric/rpc_server.h"
+#include "mp_server/kv_events/event_publisher.h"
 #include "mp_server/object_store.h"
 #include "mp_server/ownership.h"
 #include "mp_server/segment_pool.h"
@@ -34,6 +35,7 @@ class ServerMetrics final {
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
   const fabric::RpcMetrics& rpc() const { return rpc_; }
   const ShmMetrics& shm() const { return shm_; }
+  const kv_events::EventMetrics& kv_events() const { return kv_events_; }
 
   // Objects asked for by Get and MultiGet since the start, and how many of them were here.
   struct HitCounts {
@@ -62,10 +64,12 @@ class ServerMetrics final {
         degraded_times, scrub_passes, scrubbed_bytes;
   };
   void MakeSsdGauges();
+  void MakeEventCounters();
 
   MetricsRegistry* registry_;
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
+  kv_events::EventMetrics kv_events_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       heartbeats_ok_, heartbeats_failed_;

@@ -214,14 +214,18 @@ void TieredStore::SetNamespaces(const NamespaceTable& table, double share) {
   ssd_->SetNamespaces(limits);
 }
 
-void TieredStore::SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned) {
+void TieredStore::SetOwnedSlots(const ssd::SlotGrant& grant) {
   // The SSD first: what is fetched from now on is owned, and what was fetched before is refused or
   // dropped with the rest of DRAM.
   if (ssd_ != nullptr) {
-    ssd_->SetOwnedSlots(view, owned);
+    ssd_->SetOwnedSlots(grant);
     CancelAll();  // what was stored in lost slots must not land
   }
-  dram_->SetOwnedSlots(owned);
+  // Slots that come, or come back, begin empty, whatever was on its way to them.
+  const std::bitset<kSlotCount> kept = grant.Kept(granted_);
+  if (kept != grant.owned) dram_->SetOwnedSlots(kept);
+  dram_->SetOwnedSlots(grant.owned);
+  granted_ = grant.Record(0);  // of DRAM, which no later life of this server has
 }
 
 }  // namespace ems::server

@@ -92,7 +92,8 @@ class TieredStore final {
 
   // As ObjectStore's and SsdTier's. From one thread.
   void SetNamespaces(const NamespaceTable& table, double share);
-  void SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned);
+  // What `grant` does not keep of the one before is dropped, in DRAM, too.
+  void SetOwnedSlots(const ssd::SlotGrant& grant);
 
  private:
   enum class Begun : uint8_t { kComing, kMiss, kBusy };
@@ -106,6 +107,7 @@ class TieredStore final {
 
   ObjectStore* const dram_;
   ssd::SsdTier* const ssd_;
+  ssd::GrantRecord granted_;  // touched by SetOwnedSlots alone
   struct Flight {
     FetchPtr fetch;
     std::vector<Wake> waiting;

@@ -20,11 +20,13 @@ LEVELS = {
     'common': 0,
     'proto': 1,
     'fabric': 2,
-    'mp_controller/view': 3, 'mp_server/ssd': 3, 'ems_model/source': 3, 'ems_model/format': 3,
+    'mp_controller/view': 3, 'mp_server/kv_events': 3, 'mp_server/ssd': 3, 'ems_model/source': 3, 'ems_model/format': 3,
     'mp_controller': 4, 'mp_server': 4, 'mp_sdk': 4,
     'ems_context': 5, 'ems_model': 5,
     'pdc/api': 5,
     'pdc': 6, 'integrations': 6,
+    'pdc/rpc': 7,
+    'pdc/daemon': 8,
 }
 FREE = ('tests', 'bench', 'tools', 'examples')  # may include anything
 MIRRORED = tuple(sorted({folder.split('/')[0] for folder in LEVELS})) + ('bench', 'tools')
@@ -39,19 +41,22 @@ DOORS = {
     'RocksDB': (r'^rocksdb/', r'common/rocksdb_options\.cc|mp_controller/durable_rows\.cc|mp_server/ssd/region_index\.cc',
                 'mp_controller/durable_rows.h or mp_server/ssd/region_index.h'),
     'liburing': (r'^liburing\.h$', r'mp_server/ssd/io_engine\.cc', 'mp_server/ssd/io_engine.h'),
+    'ZeroMQ': (r'^zmq', r'mp_server/kv_events/event_sockets\.cc', 'mp_server/kv_events/event_sockets.h'),
+    'msgpack': (r'^msgpack', r'mp_server/kv_events/event_encoder\.cc', 'mp_server/kv_events/event_encoder.h'),
     'Asio': (r'^asio(/|\.hpp$)', r'fabric/.*\.cc|fabric/internal/.*\.h', 'what fabric/ offers'),
-    'OpenSSL': (r'^openssl/', r'common/sha256\.cc', 'common/sha256.h'),
+    'OpenSSL': (r'^openssl/', r'common/(md5|sha256)\.cc', 'common/sha256.h or common/md5.h'),
     'libcurl': (r'^curl/', r'ems_model/source/http_transfer\.cc', 'ems_model/source/http_transfer.h'),
     'gRPC': (r'^grpc(pp|\+\+)?/|\.grpc\.pb\.h$',
-             r'proto/.*|.*_service\.(h|cc)|.*/controller_client\.cc|mp_controller/view/(control_channel|models_client)\.cc|mp_controller/controller\.cc',
+             r'proto/.*|.*_service\.(h|cc)|pdc/rpc/internal/.*|pdc/rpc/remote_\w+_peer\.cc|.*/controller_client\.cc|mp_controller/view/(control_channel|models_client)\.cc|mp_controller/controller\.cc',
              'mp_controller/view/controller_client.h'),
     'CLI11': (r'^CLI/', r'.*\bmain\.cc|(tools|bench|examples)/.*\.cc', 'an options struct, filled in main.cc'),
     'httplib': (r'^httplib\.h$', r'fabric/http_endpoint\.cc', 'fabric/http_endpoint.h'),
 }
 # Headers that cost seconds to parse stay out of our headers. A generated gRPC service has to be a base class, so
-# *_service.h may name it; headers of fabric/internal/ are seen by the .cc files of fabric/ alone, so they may name Asio.
+# *_service.h may name it; headers of fabric/internal/ are seen by the .cc files of fabric/ alone, so they may name Asio,
+# and those of pdc/rpc/internal/ gRPC and messages.
 HEAVY = re.compile(r'^(grpc(pp|\+\+)?/|google/protobuf/|rocksdb/|asio(/|\.hpp$)|yaml-cpp/|CLI/|httplib\.h$)|\.pb\.h$')
-HEAVY_ALLOWED = re.compile(r'.*_service\.h|fabric/internal/.*\.h')
+HEAVY_ALLOWED = re.compile(r'.*_service\.h|(fabric|pdc/rpc)/internal/.*\.h')
 
 # Rule → (pattern in code without comments and texts, files that are free of the rule, what to use instead).
 WORDS = {
@@ -81,6 +86,9 @@ NO_TEST = {
     'mp_controller/view/control_channel.cc': 'arguments of gRPC; the tests of both clients dial with them',
     'mp_controller/controller_metrics.cc': 'declarations only; tests/e2e/status_pages_test.cc reads them',
     'mp_controller/controller_service.cc': 'tests/mp_controller/controller_test.cc drives it over real gRPC',
+    'integrations/python/src/batch_queue.cc': 'tests/integrations/engines drive it over real daemons',
+    'integrations/python/src/batch_queue_bindings.cc': 'Python’s side; tests/integrations/engines drive it over real daemons',
+    'integrations/python/src/pool_breaker.cc': 'tests/integrations/engines/*_fault_test.py and python/drop_in_fault_test.py drive it',
     'integrations/python/src/buffers.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/cc_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/client_bindings.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
@@ -90,6 +98,7 @@ NO_TEST = {
     'integrations/python/src/memory_probe.cc': 'tests/integrations/python/drop_in_arguments_test.py gives it addresses of nobody',
     'integrations/python/src/model_bindings.cc': 'Python’s side; tests/integrations/python/models_*test.py drive it over real daemons',
     'integrations/python/src/model_job.cc': 'Python’s side; tests/integrations/python/models_*test.py drive it over real daemons',
+    'integrations/python/src/model_options.cc': 'Python’s side; tests/integrations/python/models_test.py drives it over real daemons',
     'integrations/python/src/module.cc': 'Python’s side; tests/integrations/python drives it over real daemons',
     'integrations/python/src/slot_runs.cc': 'tests/integrations/python/drop_in_arguments_test.py compares it with slots counted out one by one',
     'integrations/python/src/cc_pool.cc': 'tests/integrations/python/drop_in_*_test.py drive it over real daemons',
@@ -102,7 +111,7 @@ NO_TEST = {
     'pdc/engine/internal/kernels_portable.cc': 'one of the tables that tests/pdc/engine/internal/kernels_test.cc compares',
     'pdc/engine/internal/packed_model.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc reads the same weights',
     'pdc/engine/internal/transformer.cc': 'part of the engine; tests/pdc/engine/engine_reference_test.cc computes it another way',
-    'mp_server/model_puller.cc': 'threads around ModelPull and BlockPuller; tests/e2e/model_prefetch_test.cc drives it in daemons',
+    'mp_server/model_puller.cc': 'threads around ModelPull, BlockPuller and FileChecker; tests/e2e/model_prefetch_test.cc drives it in daemons',
     'mp_server/server.cc': 'ties the parts; the tests of tests/e2e and tests/fault drive it as a daemon',
 }
 

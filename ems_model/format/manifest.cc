@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ems_model/format/file_sum.h"
 #include "ems_model/format/tensor_table.h"
 #include "proto/model.pb.h"
 
@@ -69,7 +70,8 @@ Status CheckFile(const ManifestFile& file, size_t index) {
     return Error(StatusCode::kInvalidArgument, "file {}: {} bytes are more than 1 PiB", file.path,
                  file.bytes);
   }
-  return OkStatus();
+  if (file.sum.empty()) return OkStatus();
+  return Prefixed(ParseFileSum(file.sum, file.bytes).status(), fmt::format("file {}", file.path));
 }
 
 // Blocks and files side by side: each block goes on where the one before it ended.
@@ -148,20 +150,54 @@ Status CheckManifest(const Manifest& manifest) {
   return CheckCover(manifest);
 }
 
+std::string_view FirstReadName(FirstRead first_read) {
+  switch (first_read) {
+    case FirstRead::kOnce:
+      return "once";
+    case FirstRead::kTwiceUnlessChecked:
+      return "twice unless checked";
+    case FirstRead::kTwice:
+      return "twice";
+  }
+  return "";
+}
+
+void ToProto(const ManifestSource& source, v1::ModelSource* out) {
+  out->set_url(source.url);
+  out->set_credentials(source.credentials);
+  out->set_bytes_per_s_max(source.bytes_per_s_max);
+  out->set_first_read(static_cast<v1::FirstRead>(source.first_read));
+}
+
+ManifestSource FromProto(const v1::ModelSource& in) {
+  ManifestSource source{.url = in.url(),
+                        .credentials = in.credentials(),
+                        .bytes_per_s_max = in.bytes_per_s_max(),
+                        .first_read = FirstRead::kTwice};
+  if (in.first_read() == v1::FIRST_READ_ONCE) source.first_read = FirstRead::kOnce;
+  if (in.first_read() == v1::FIRST_READ_TWICE_UNLESS_CHECKED)
+    source.first_read = FirstRead::kTwiceUnlessChecked;
+  return source;
+}
+
+static_assert(static_cast<int>(FirstRead::kOnce) == v1::FIRST_READ_ONCE &&
+              static_cast<int>(FirstRead::kTwiceUnlessChecked) ==
+                  v1::FIRST_READ_TWICE_UNLESS_CHECKED &&
+              static_cast<int>(FirstRead::kTwice) == v1::FIRST_READ_TWICE);
+
 void ToProto(const Manifest& manifest, v1::ModelManifest* out) {
   out->Clear();
   out->set_model(manifest.model);
   out->set_version(manifest.version);
   out->set_name_space(manifest.name_space);
-  out->mutable_source()->set_url(manifest.source.url);
-  out->mutable_source()->set_credentials(manifest.source.credentials);
-  out->mutable_source()->set_bytes_per_s_max(manifest.source.bytes_per_s_max);
+  ToProto(manifest.source, out->mutable_source());
   out->set_block_bytes(manifest.block_bytes);
   for (const ManifestFile& file : manifest.files) {
     v1::ModelFile* one = out->add_files();
     one->set_path(file.path);
     one->set_bytes(file.bytes);
     one->set_tag(file.tag);
+    one->set_sum(file.sum);
   }
   std::string* routes = out->mutable_block_routes();
   routes->reserve(manifest.blocks.size() * sizeof(BlockRoute));
@@ -187,14 +223,13 @@ Result<Manifest> FromProto(const v1::ModelManifest& in) {
   manifest.model = in.model();
   manifest.version = in.version();
   manifest.name_space = in.name_space();
-  manifest.source = {.url = in.source().url(),
-                     .credentials = in.source().credentials(),
-                     .bytes_per_s_max = in.source().bytes_per_s_max()};
+  manifest.source = FromProto(in.source());
   manifest.block_bytes = in.block_bytes();
   manifest.blocks.reserve(blocks);
   for (const v1::ModelFile& file : in.files()) {
     const auto index = static_cast<uint32_t>(manifest.files.size());
-    manifest.files.push_back({.path = file.path(), .bytes = file.bytes(), .tag = file.tag()});
+    manifest.files.push_back(
+        {.path = file.path(), .bytes = file.bytes(), .tag = file.tag(), .sum = file.sum()});
     uint64_t at = 0;
     for (uint32_t i = 0; i < file.blocks(); ++i) {
       ManifestBlock block{.file = index, .offset = at, .bytes = 0, .route = {}};

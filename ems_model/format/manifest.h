@@ -19,7 +19,8 @@
 
 namespace ems::v1 {
 class ModelManifest;
-}
+class ModelSource;
+}  // namespace ems::v1
 
 namespace ems::model {
 
@@ -31,10 +32,22 @@ inline constexpr int kManifestMessageBytesMax = 24 << 20;
 using BlockRoute = std::array<std::byte, 16>;
 using BlockDigest = Sha256Digest;
 
+// How often a block is read from the source before its digest is known: that of what is read first
+// is the one that counts from then on. The values are those of v1::FirstRead.
+enum class FirstRead : uint8_t {
+  kOnce,
+  // Until it is the same twice in a row, unless the source gives a checksum of it.
+  kTwiceUnlessChecked,
+  kTwice,  // also then
+};
+// "once", "twice unless checked", "twice".
+std::string_view FirstReadName(FirstRead first_read);
+
 struct ManifestSource {
   std::string url;
   std::string credentials;       // a name, never a secret; empty: none
   uint64_t bytes_per_s_max = 0;  // of each server; 0: as fast as it goes
+  FirstRead first_read = FirstRead::kOnce;
   friend bool operator==(const ManifestSource&, const ManifestSource&) = default;
 };
 
@@ -42,6 +55,9 @@ struct ManifestFile {
   std::string path;  // below the source; no "..", not absolute
   uint64_t bytes = 0;
   std::string tag;  // changes when the bytes change
+  // What the source says its bytes add up to (file_sum.h); empty: nothing. Until that has been
+  // found to be so, its blocks' digests are not told to who loads.
+  std::string sum = {};
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
@@ -76,6 +92,9 @@ Status CheckManifest(const Manifest& manifest);
 void ToProto(const Manifest& manifest, v1::ModelManifest* out);
 // Errors: as CheckManifest
 Result<Manifest> FromProto(const v1::ModelManifest& in);
+// The same of the source alone. What is not known here is read twice.
+void ToProto(const ManifestSource& source, v1::ModelSource* out);
+ManifestSource FromProto(const v1::ModelSource& in);
 
 // The key of the object that holds a block.
 std::string BlockKey(const BlockDigest& digest);

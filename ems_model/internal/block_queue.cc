@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/thread_pool.h"
+
 namespace ems::model::internal {
 
-BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted)
-    : manifest_(manifest) {
+BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted,
+                       std::shared_ptr<StopFlag> failed)
+    : manifest_(manifest), failed_(std::move(failed)) {
   auto queues = queues_.Lock();
   queues->blocks.resize(manifest.blocks.size());
   for (const uint32_t block : wanted) queues->blocks[block].phase = Phase::kUnknown;
@@ -153,6 +156,8 @@ void BlockQueue::Fail(const Status& error) {
   if (queues->state.error.ok()) queues->state.error = error;
   work_.notify_all();
   news_.notify_all();
+  queues.Unlock();
+  if (failed_ != nullptr) failed_->Set();
 }
 
 BlockQueue::State BlockQueue::state() {

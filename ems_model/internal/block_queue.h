@@ -11,12 +11,17 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "ems_model/format/manifest.h"
+
+namespace ems {
+class StopFlag;
+}
 
 namespace ems::model::internal {
 
@@ -44,8 +49,10 @@ class BlockQueue final {
     size_t waiting() const { return unknown + missing; }
   };
 
-  // `wanted`: indexes of blocks, in the order in which they are best read.
-  BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted);
+  // `wanted`: indexes of blocks, in the order in which they are best read. `failed` is set by Fail;
+  // may be null.
+  BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted,
+             std::shared_ptr<StopFlag> failed = nullptr);
 
   // The digest of a block has become known.
   void Learn(std::span<const uint32_t> blocks);
@@ -97,6 +104,7 @@ class BlockQueue final {
   static void Rest(Queues* queues);  // a reader is done with a block
 
   const Manifest& manifest_;
+  const std::shared_ptr<StopFlag> failed_;  // may be null
   Guarded<Queues> queues_;
   std::condition_variable work_;  // for readers
   std::condition_variable news_;  // for who waits for the end

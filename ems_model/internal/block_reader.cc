@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/sha256.h"
@@ -14,6 +15,7 @@ constexpr Duration kReadPatience = std::chrono::seconds(2);
 // Shorter ranges cost more than the rest of the block: whole pieces of 64 KiB are hashed anyhow.
 constexpr uint64_t kRangeBytesMin = 64 * kKiB;
 constexpr size_t kPartsMax = 64;
+constexpr uint32_t kReadsMax = 6;  // of a block that does not come the same twice
 
 enum class Form : uint8_t {
   kWhole,    // straight into its places
@@ -196,35 +198,71 @@ void BlockReader::ReadFromSource(uint32_t block, bool known) {
 }
 
 Status BlockReader::ReadFromSource(Placed* placed, bool known) {
-  EMS_ASSIGN_OR_RETURN(WeightSource* const source, parts_.source());
   const ManifestBlock& block = *placed->block;
   const ManifestFile& file = parts_.manifest->files[block.file];
-  const SourceFile from{.path = file.path, .bytes = file.bytes, .tag = file.tag};
-  const auto read = [&](uint64_t offset, MutableBytes into) {
-    counts_.source_bytes.fetch_add(into.size(), std::memory_order_relaxed);
-    return source->Read(from, offset, into, deadline_);
-  };
-  MutableBytes whole;
+  const bool plain =
+      !known && file.sum.empty() && parts_.manifest->source.first_read == FirstRead::kOnce;
   if (placed->ranges.size() == 1 && placed->wanted == block.bytes) {
     placed->form = Form::kWhole;
-    whole = placed->ranges[0].into;
-  } else if (!known && placed->ranges.size() == 1) {
+    return ReadTrusted(placed->index, known, placed->ranges[0].into);
+  }
+  if (plain && placed->ranges.size() == 1) {
     placed->form = Form::kRanges;
-    return read(placed->ranges[0].offset, placed->ranges[0].into);
-  } else {
-    placed->form = Form::kScratch;
-    placed->scratch = std::make_unique_for_overwrite<std::byte[]>(block.bytes);
-    whole = {placed->scratch.get(), block.bytes};
+    EMS_ASSIGN_OR_RETURN(WeightSource* const source, parts_.source(0));
+    const LoadRange& range = placed->ranges[0];
+    counts_.source_bytes.fetch_add(range.into.size(), std::memory_order_relaxed);
+    return source->Read({.path = file.path, .bytes = file.bytes, .tag = file.tag}, range.offset,
+                        range.into, deadline_);
   }
-  // Bytes that are not those read before are read twice: they may have been damaged on the way.
-  for (int tries = 0; tries < 2; ++tries) {
-    EMS_RETURN_IF_ERROR(read(block.offset, whole));
-    if (!known || Sha256().Digest(whole) == parts_.digests[placed->index]) return OkStatus();
+  placed->form = Form::kScratch;
+  placed->scratch = std::make_unique_for_overwrite<std::byte[]>(block.bytes);
+  return ReadTrusted(placed->index, known, {placed->scratch.get(), block.bytes});
+}
+
+Status BlockReader::ReadTrusted(uint32_t index, bool known, MutableBytes into) {
+  const ManifestBlock& block = parts_.manifest->blocks[index];
+  const ManifestFile& file = parts_.manifest->files[block.file];
+  std::optional<BlockDigest> wanted;
+  if (known) {
+    wanted = parts_.digests[index];
+  } else if (!file.sum.empty()) {
+    EMS_ASSIGN_OR_RETURN(
+        wanted,
+        parts_.survey->DigestOf(index, {.source = [this] { return parts_.source(0); },
+                                        .over = [this] { return parts_.queue->state().over(); },
+                                        .deadline = deadline_,
+                                        .source_bytes = &counts_.source_bytes}));
   }
-  return Error(StatusCode::kFailedPrecondition,
-               "the source has changed: bytes {}+{} of {} are not those read before; add it as "
-               "another version",
-               block.offset, block.bytes, file.path);
+  const FirstRead first_read = parts_.manifest->source.first_read;
+  const bool twice = !wanted && first_read != FirstRead::kOnce;
+  std::optional<BlockDigest> before;
+  for (uint32_t reads = 0; reads < kReadsMax; ++reads) {
+    // Threads do not all begin on one lane: it has half of the rate. What is read once has but one.
+    const uint32_t lane = first_read == FirstRead::kOnce ? 0 : (index + reads) % 2;
+    EMS_ASSIGN_OR_RETURN(WeightSource* const source, parts_.source(lane));
+    counts_.source_bytes.fetch_add(into.size(), std::memory_order_relaxed);
+    EMS_ASSIGN_OR_RETURN(
+        const bool compared,
+        source->ReadCompared({.path = file.path, .bytes = file.bytes, .tag = file.tag},
+                             block.offset, into, deadline_));
+    if (!wanted && !twice) return OkStatus();
+    if (twice && compared && first_read == FirstRead::kTwiceUnlessChecked) return OkStatus();
+    const BlockDigest digest = Sha256().Digest(into);
+    if (digest == (wanted ? wanted : before)) return OkStatus();
+    // Other bytes than those read before may have been damaged on the way. The source has others
+    // if the same ones come again.
+    if (digest == before) {
+      return Error(StatusCode::kFailedPrecondition,
+                   "the source has changed: bytes {}+{} of {} are not those read before; add it as "
+                   "another version",
+                   block.offset, block.bytes, file.path);
+    }
+    before = digest;
+  }
+  return Error(StatusCode::kDataLoss,
+               "damaged at the source or on the way: bytes {}+{} of {} differ between reads, {} "
+               "times one after the other",
+               block.offset, block.bytes, file.path, kReadsMax);
 }
 
 }  // namespace ems::model::internal

@@ -10,6 +10,7 @@
 
 #include "common/guarded.h"
 #include "ems_model/internal/block_queue.h"
+#include "ems_model/internal/file_survey.h"
 #include "ems_model/load_target.h"
 #include "ems_model/model_loader.h"
 
@@ -25,8 +26,9 @@ class BlockReader final {
     std::span<const BlockDigest> digests;
     LoadTarget* target;
     BlockQueue* queue;
-    // The source, opened when first asked for.
-    std::function<Result<WeightSource*>()> source;
+    // The source, opened when first asked for; lanes 0 and 1 share no connection.
+    std::function<Result<WeightSource*>(uint32_t lane)> source;
+    FileSurvey* survey;
   };
   struct Counts {
     std::atomic<uint64_t> bytes{0}, dram_bytes{0}, ssd_bytes{0}, source_bytes{0}, blocks{0},
@@ -50,6 +52,8 @@ class BlockReader final {
   void Settle(Placed* placed, const Status& read);
   void ReadFromSource(uint32_t block, bool known);
   Status ReadFromSource(Placed* placed, bool known);
+  // All of a block, as often as it takes to trust it.
+  Status ReadTrusted(uint32_t block, bool known, MutableBytes into);
   // Verified: brings what lies in scratch memory to its place and tells the target.
   Status Hand(Placed* placed);
 

@@ -51,6 +51,12 @@ std::optional<std::string> ContradictedField(const HttpHead& head, ConstBytes bo
   return std::nullopt;
 }
 
+bool HasChecksum(const HttpHead& head, bool whole_file) {
+  if (HasBodyDigest(head)) return true;
+  return whole_file && (!Sha256Of(head.repr_digest).empty() ||
+                        (!head.content_md5.empty() && Md5(ConstBytes()).has_value()));
+}
+
 bool HasBodyDigest(const HttpHead& head) { return !Sha256Of(head.content_digest).empty(); }
 
 std::optional<std::string> Md5OfTag(std::string_view tag, const HttpHead& head) {

@@ -17,6 +17,9 @@ namespace ems::model {
 std::optional<std::string> ContradictedField(const HttpHead& head, ConstBytes body,
                                              bool whole_file);
 
+// Whether there is anything that the bytes could contradict.
+bool HasChecksum(const HttpHead& head, bool whole_file);
+
 // Whether `head` gives a checksum of its body alone.
 bool HasBodyDigest(const HttpHead& head);
 

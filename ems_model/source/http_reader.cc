@@ -271,13 +271,21 @@ HttpReader::Verdict HttpReader::Exchange(HttpRequest* request, const HttpUrl& fi
 }
 
 Result<RemoteFile> HttpReader::Stat(const HttpUrl& url, Deadline deadline) {
+  return Stat(url, 200, deadline);
+}
+
+Result<RemoteFile> HttpReader::StatPart(const HttpUrl& url, Deadline deadline) {
+  return Stat(url, 206, deadline);
+}
+
+Result<RemoteFile> HttpReader::Stat(const HttpUrl& url, int http_status, Deadline deadline) {
   RemoteFile file;
   const Status status = WithRetries(deadline, [&] {
     HttpRequest request{.method = "HEAD"};
     HttpOutcome outcome;
     Verdict verdict = Exchange(&request, url, "", {}, deadline, &outcome);
     if (!verdict.status.ok()) return verdict;
-    if (outcome.head.status != 200 || !outcome.head.content_bytes) {
+    if (outcome.head.status != http_status || !outcome.head.content_bytes) {
       verdict.status = Error(StatusCode::kInvalidArgument, "{}: HTTP {} that does not say the size",
                              What("HEAD", url), outcome.head.status);
       return verdict;
@@ -285,6 +293,7 @@ Result<RemoteFile> HttpReader::Stat(const HttpUrl& url, Deadline deadline) {
     verdict.status = Prefixed(CheckEncoding(outcome.head), What("HEAD", url));
     file.bytes = *outcome.head.content_bytes;
     file.tag = TagOf(outcome.head, file.bytes);
+    file.encrypted = outcome.head.encrypted;
     return verdict;
   });
   if (!status.ok()) return status;
@@ -315,11 +324,13 @@ Result<std::string> HttpReader::Text(const HttpUrl& url, uint64_t bytes_max, Dea
 }
 
 HttpReader::Verdict HttpReader::Compare(const HttpOutcome& outcome, const RemoteFile& file,
-                                        ConstBytes into, std::string* last_md5) const {
+                                        ConstBytes into, std::string* last_md5,
+                                        bool* compared) const {
   const bool whole = into.size() == file.bytes;
   const ConstBytes body = into.last(outcome.body_bytes);
-  if (const auto field =
-          ContradictedField(outcome.head, body, whole && body.size() == into.size())) {
+  const bool at_once = body.size() == into.size();
+  *compared = at_once && HasChecksum(outcome.head, whole);
+  if (const auto field = ContradictedField(outcome.head, body, whole && at_once)) {
     return {.status = Error(StatusCode::kDataLoss,
                             "{} bytes are damaged: they are not what {} says", body.size(), *field),
             .again = true};
@@ -330,17 +341,19 @@ HttpReader::Verdict HttpReader::Compare(const HttpOutcome& outcome, const Remote
   if (!got) return {};
   // The same bytes twice: then it is the tag that is something else.
   const std::string md5 = ToHex(*got);
+  *compared = *compared || md5 == *wanted;
   if (md5 == *wanted || md5 == std::exchange(*last_md5, md5)) return {};
   return {.status = Error(StatusCode::kDataLoss,
                           "{} bytes are damaged: they are not what ETag says", into.size()),
           .again = true};
 }
 
-Status HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset,
-                             MutableBytes into, Deadline deadline) {
+Result<bool> HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset,
+                                   MutableBytes into, Deadline deadline) {
   uint64_t done = 0;
   std::string last_md5;
-  return WithRetries(deadline, [&] {
+  bool compared = false;
+  EMS_RETURN_IF_ERROR(WithRetries(deadline, [&] {
     const uint64_t from = offset + done;
     const uint64_t left = into.size() - done;
     std::vector<std::string> headers = {fmt::format("Range: bytes={}-{}", from, from + left - 1)};
@@ -356,7 +369,7 @@ Status HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_
     bytes_read_.fetch_add(outcome.body_bytes, std::memory_order_relaxed);
     // It may have broken after the last byte.
     if (done == into.size() && (verdict.status.ok() || verdict.again)) {
-      verdict = Compare(outcome, file, into, &last_md5);
+      verdict = Compare(outcome, file, into, &last_md5, &compared);
       verdict.status = Prefixed(verdict.status, What("GET", url) + where);
       if (!verdict.status.ok()) done = 0;
       return verdict;
@@ -370,7 +383,8 @@ Status HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_
           .again = true};
     }
     return verdict;
-  });
+  }));
+  return compared;
 }
 
 Result<std::vector<SourceFile>> StatFiles(HttpReader* reader, std::vector<std::string> paths,

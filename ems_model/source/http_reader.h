@@ -26,7 +26,8 @@ namespace ems::model {
 struct RemoteFile {
   uint64_t bytes = 0;
   std::string tag;
-  bool md5_tag = false;  // the tag may be the MD5 of all bytes, as object stores make it
+  bool md5_tag = false;    // as SourceFile's
+  bool encrypted = false;  // under a key: then it is not. Known by Stat alone
 };
 
 // Threading: thread-safe; blocking.
@@ -42,13 +43,17 @@ class HttpReader final {
 
   // By HEAD.   Errors: as WeightSource::List; kNotFound for 404 and 410
   Result<RemoteFile> Stat(const HttpUrl& url, Deadline deadline);
+  // The same of a part of a file, which the query of `url` names: `bytes` are those of the part.
+  // Errors: also kInvalidArgument  the server knows no parts
+  Result<RemoteFile> StatPart(const HttpUrl& url, Deadline deadline);
   // Errors: the same, and kDataLoss  longer than `bytes_max`
   Result<std::string> Text(const HttpUrl& url, uint64_t bytes_max, Deadline deadline);
   // Bytes [offset, offset + into.size()) of `file`, not empty and within it. A body that breaks off
   // is taken up where it stopped; one that is not what the server's own checksum says
-  // (body_digest.h) is read again.   Errors: as WeightSource::Read; kDataLoss  that, in all tries
-  Status ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset, MutableBytes into,
-                   Deadline deadline);
+  // (body_digest.h) is read again. True: all of it has been compared with such a checksum.
+  // Errors: as WeightSource::Read; kDataLoss  that, in all tries
+  Result<bool> ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset,
+                         MutableBytes into, Deadline deadline);
 
   SourceCounters counters() const;
 
@@ -62,10 +67,12 @@ class HttpReader final {
   Verdict Exchange(HttpRequest* request, const HttpUrl& url, std::string_view where,
                    const std::vector<std::string>& headers, Deadline deadline,
                    HttpOutcome* outcome);
-  // Whether the body of a complete read is what the server says it is.
+  // Whether the body of a complete read is what the server says it is. `compared`: it has said so
+  // of all of it.
   Verdict Compare(const HttpOutcome& outcome, const RemoteFile& file, ConstBytes into,
-                  std::string* last_md5) const;
+                  std::string* last_md5, bool* compared) const;
   Verdict Judge(const HttpOutcome& outcome, std::string_view what) const;
+  Result<RemoteFile> Stat(const HttpUrl& url, int http_status, Deadline deadline);
   Status WithRetries(Deadline deadline, const std::function<Verdict()>& attempt);
   // Blots out secrets that a server repeated.
   std::string Scrubbed(std::string text) const;

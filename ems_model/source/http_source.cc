@@ -148,8 +148,13 @@ Result<std::vector<SourceFile>> HttpSource::List(Deadline deadline) {
 
 Status HttpSource::Read(const SourceFile& file, uint64_t offset, MutableBytes into,
                         Deadline deadline) {
+  return ReadCompared(file, offset, into, deadline).status();
+}
+
+Result<bool> HttpSource::ReadCompared(const SourceFile& file, uint64_t offset, MutableBytes into,
+                                      Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckRead(file, offset, into.size()));
-  if (into.empty()) return OkStatus();
+  if (into.empty()) return true;
   return reader_.ReadRange(UrlOf(file.path), {.bytes = file.bytes, .tag = file.tag}, offset, into,
                            deadline);
 }

@@ -30,6 +30,8 @@ class HttpSource final : public WeightSource {
   Result<std::vector<SourceFile>> List(Deadline deadline) override;
   Status Read(const SourceFile& file, uint64_t offset, MutableBytes into,
               Deadline deadline) override;
+  Result<bool> ReadCompared(const SourceFile& file, uint64_t offset, MutableBytes into,
+                            Deadline deadline) override;
   SourceCounters counters() const override { return reader_.counters(); }
 
  private:

@@ -395,8 +395,10 @@ HttpOutcome HttpTransfer::Do(const HttpRequest& request, Deadline deadline) {
     curl_multi_remove_handle(connection->multi.get(), connection->easy.get());
   }
   if (connection->easy) curl_easy_reset(connection->easy.get());  // nothing points here any more
-  // A handle that libcurl could not work with is not used again.
-  if (exchange.outcome().failure == HttpFailure::kInternal) connection.reset();
+  // A handle that libcurl could not work with is not used again; nor one that has looked up a name
+  // in vain, of which libcurl 7.88 takes no options any more.
+  const HttpFailure failure = exchange.outcome().failure;
+  if (failure == HttpFailure::kInternal || failure == HttpFailure::kConnect) connection.reset();
   GiveBack(std::move(connection));
   return std::move(exchange.outcome());
 }

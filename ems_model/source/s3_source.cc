@@ -1,6 +1,7 @@
 #include "ems_model/source/s3_source.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <ctime>
 
@@ -30,6 +31,29 @@ std::string AmzTime() {
   gmtime_r(&now, &utc);
   return fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
                      utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+// What an entity tag may be: 32 hexadecimal digits in quotes, and of how many parts.
+struct SumInTag {
+  std::string hex;
+  uint64_t parts = 0;  // 0: of the whole
+};
+
+std::optional<SumInTag> ParseTag(std::string_view tag) {
+  constexpr size_t kDigits = 32;
+  if (tag.size() < kDigits + 2 || tag.front() != '"' || tag.back() != '"') return std::nullopt;
+  tag = tag.substr(1, tag.size() - 2);
+  SumInTag sum{.hex = std::string(tag.substr(0, kDigits))};
+  for (char& digit : sum.hex) {
+    if (digit >= 'A' && digit <= 'F') digit = static_cast<char>(digit - 'A' + 'a');
+    if ((digit < '0' || digit > '9') && (digit < 'a' || digit > 'f')) return std::nullopt;
+  }
+  tag.remove_prefix(kDigits);
+  if (tag.empty()) return sum;
+  const auto [end, error] = std::from_chars(tag.data() + 1, tag.data() + tag.size(), sum.parts);
+  const bool good = tag.front() == '-' && error == std::errc() && end == tag.data() + tag.size();
+  if (!good || sum.parts == 0) return std::nullopt;
+  return sum;
 }
 
 HttpReader::Authorize SignerOf(const SourceSpec& spec, const std::string& region) {
@@ -126,13 +150,51 @@ Result<std::vector<SourceFile>> S3Source::List(Deadline deadline) {
   return files;
 }
 
+Result<uint64_t> S3Source::PartBytes(const SourceFile& file, uint64_t number, Deadline deadline) {
+  HttpUrl url = UrlOf(file.path);
+  url.query = fmt::format("partNumber={}", number);
+  const Result<RemoteFile> part = reader_.StatPart(url, deadline);
+  switch (part.status().code()) {
+    case StatusCode::kOk:
+      return part->tag == file.tag ? part->bytes : 0;
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kCancelled:
+      return part.status();
+    default:  // many stores know no parts, and say so in many ways
+      return 0;
+  }
+}
+
+Result<std::string> S3Source::Sum(const SourceFile& file, Deadline deadline) {
+  const std::optional<SumInTag> sum = ParseTag(file.tag);
+  if (!sum || file.bytes == 0) return std::string();
+  EMS_ASSIGN_OR_RETURN(const RemoteFile now, reader_.Stat(UrlOf(file.path), deadline));
+  if (now.tag != file.tag || now.bytes != file.bytes) {
+    return Error(StatusCode::kFailedPrecondition, "{}: the source changed while it was listed",
+                 UrlOf(file.path).Shown());
+  }
+  if (now.encrypted) return std::string();
+  if (sum->parts == 0) return "md5:" + sum->hex;
+  EMS_ASSIGN_OR_RETURN(const uint64_t first, PartBytes(file, 1, deadline));
+  if (first == 0 || (file.bytes - 1) / first + 1 != sum->parts) return std::string();
+  // Parts of different lengths would hardly leave this one for the last.
+  EMS_ASSIGN_OR_RETURN(const uint64_t last, PartBytes(file, sum->parts, deadline));
+  if (last != file.bytes - (sum->parts - 1) * first) return std::string();
+  return fmt::format("md5-parts:{}:{}-{}", first, sum->hex, sum->parts);
+}
+
 Status S3Source::Read(const SourceFile& file, uint64_t offset, MutableBytes into,
                       Deadline deadline) {
+  return ReadCompared(file, offset, into, deadline).status();
+}
+
+Result<bool> S3Source::ReadCompared(const SourceFile& file, uint64_t offset, MutableBytes into,
+                                    Deadline deadline) {
   EMS_RETURN_IF_ERROR(CheckRead(file, offset, into.size()));
-  if (into.empty()) return OkStatus();
+  if (into.empty()) return true;
   return reader_.ReadRange(UrlOf(file.path),
-                           {.bytes = file.bytes, .tag = file.tag, .md5_tag = true}, offset, into,
-                           deadline);
+                           {.bytes = file.bytes, .tag = file.tag, .md5_tag = file.md5_tag}, offset,
+                           into, deadline);
 }
 
 }  // namespace ems::model

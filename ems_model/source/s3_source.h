@@ -20,9 +20,16 @@ class S3Source final : public WeightSource {
   Result<std::vector<SourceFile>> List(Deadline deadline) override;
   Status Read(const SourceFile& file, uint64_t offset, MutableBytes into,
               Deadline deadline) override;
+  Result<bool> ReadCompared(const SourceFile& file, uint64_t offset, MutableBytes into,
+                            Deadline deadline) override;
+  // From the entity tag: the MD5 of an object that was put whole; that of the MD5s of its parts, if
+  // the store says how long they are. Of objects that are encrypted under a key it is neither.
+  Result<std::string> Sum(const SourceFile& file, Deadline deadline) override;
   SourceCounters counters() const override { return reader_.counters(); }
 
  private:
+  // Of part `number`, from 1; 0: the store does not say.
+  Result<uint64_t> PartBytes(const SourceFile& file, uint64_t number, Deadline deadline);
   HttpUrl UrlOf(std::string_view key) const;
 
   const std::vector<std::string> files_;

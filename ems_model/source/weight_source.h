@@ -27,6 +27,10 @@ struct SourceFile {
   // servers without one "last-modified:<date>" or, with neither, "size:<bytes>"; "<mtime in
   // ns>:<bytes>" of a local file. Opaque to callers.
   std::string tag;
+  // For reads: the tag is believed to be the MD5 of all bytes ("md5:…" is the file's sum). List
+  // never says so: stores make other tags that look the same.
+  bool md5_tag = false;
+  friend bool operator==(const SourceFile&, const SourceFile&) = default;
 };
 
 // What a source has cost since it was opened.
@@ -55,6 +59,16 @@ class WeightSource {
   // Errors: as List, and kFailedPrecondition  the source changed: list it again
   virtual Status Read(const SourceFile& file, uint64_t offset, MutableBytes into,
                       Deadline deadline) = 0;
+
+  // As Read. True: the bytes have been compared with a checksum that the source gave of them; of a
+  // file of `md5_tag` that is read whole, that is one, and other bytes are read again.
+  virtual Result<bool> ReadCompared(const SourceFile& file, uint64_t offset, MutableBytes into,
+                                    Deadline deadline);
+
+  // What the source says that the bytes of `file` add up to, in the words of format/file_sum.h;
+  // empty: nothing that could be computed. Of a file as List gave it.   Errors: as Read
+  // Cost: up to three requests.
+  virtual Result<std::string> Sum(const SourceFile& file, Deadline deadline);
 
   virtual SourceCounters counters() const = 0;
 };

@@ -56,6 +56,13 @@ enum ems_model_job_state {
 #define EMS_MODEL_PATH_MAX 1024
 #define EMS_MODEL_TEXT_MAX 255
 
+/* How often a block is read from the source before the pool knows it: ems_model_info.first_read. */
+enum ems_model_first_read {
+  EMS_MODEL_READ_ONCE = 0, /* something else protects it, or EMS_MODEL_VERIFY_NEVER */
+  EMS_MODEL_READ_TWICE_UNLESS_CHECKED = 1, /* where the source gives no checksum of it */
+  EMS_MODEL_READ_TWICE = 2
+};
+
 /* A version, as the controller knows it. Texts end with NUL; longer ones are cut. */
 typedef struct ems_model_info {
   char model[EMS_MODEL_NAME_MAX + 8];
@@ -69,9 +76,19 @@ typedef struct ems_model_info {
   uint64_t job_source_bytes; /* of them, read from the source */
   uint64_t job_elapsed_ms;
   ems_status job_code; /* of EMS_MODEL_JOB_FAILED */
-  uint32_t reserved;
+  uint32_t first_read; /* ems_model_first_read: how it was added */
   char job_error[EMS_MODEL_TEXT_MAX + 1];
 } ems_model_info;
+
+/* Whether a block is read twice, over two connections, when it is read for the first time, and has
+ * to be the same: twice the source's bytes, once. */
+enum ems_model_verify {
+  EMS_MODEL_VERIFY_AUTO = 0,   /* where the source gives nothing to compare it with: plain http
+                                  without a checksum */
+  EMS_MODEL_VERIFY_ALWAYS = 1, /* also where it does */
+  EMS_MODEL_VERIFY_NEVER = 2 /* nowhere: what is damaged on the way may be cached, and loaded as if
+                                it were right */
+};
 
 typedef struct ems_model_add_options {
   size_t size;              /* set by ems_model_add_options_init */
@@ -83,14 +100,17 @@ typedef struct ems_model_add_options {
   const char* credentials;  /* the name under which servers find the source's keys; NULL: none */
   uint64_t block_bytes;     /* 64 KiB to 64 MiB; 16 MiB */
   uint64_t bytes_per_s_max; /* of each server, from the source; 0: as fast as it goes */
+  uint32_t verify;          /* ems_model_verify; EMS_MODEL_VERIFY_AUTO */
+  uint32_t ignore_etags;    /* 1: entity tags of this object store are no MD5 */
 } ems_model_add_options;
 
 /* Sets the defaults. `size`: sizeof(ems_model_add_options) of the caller. Errors: as above. */
 EMS_API ems_status ems_model_add_options_init(ems_model_add_options* options, size_t size);
 /* Makes a version of the files that `url` (a folder, http(s)://, s3://) lists now; reads headers
- * alone. The same files again: what is there. `info` may be NULL in this and all calls below.
- * Errors: EMS_ALREADY_EXISTS  that version has other files    EMS_INVALID_ARGUMENT  also a damaged
- *   header, which the text names */
+ * alone. The same files again: what is there; `verify` counts while nobody has used, prefetched or
+ * pinned it since it was added. `info` may be NULL in this and all calls below.
+ * Errors: EMS_ALREADY_EXISTS  that version has other files, or is to be verified always and may
+ * have been read once    EMS_INVALID_ARGUMENT  also a damaged header, which the text names */
 EMS_API ems_status ems_models_add(ems_models* models, const char* name, const char* url,
                                   const ems_model_add_options* options, uint32_t timeout_ms,
                                   ems_model_info* info);

@@ -22,7 +22,8 @@ NodeInfo ToInfo(const v1::Node& node) {
           .unix_path = node.unix_path(),
           .host_id = node.host_id(),
           .http_address = node.http_address(),
-          .capacity_bytes = node.capacity_bytes()};
+          .capacity_bytes = node.capacity_bytes(),
+          .lineage = node.lineage()};
 }
 
 void FromInfo(const NodeInfo& info, v1::Node* node) {
@@ -35,6 +36,7 @@ void FromInfo(const NodeInfo& info, v1::Node* node) {
   node->set_http_address(info.http_address);
   node->set_capacity_bytes(info.capacity_bytes);
   node->set_state(v1::NODE_LIVE);
+  node->set_lineage(info.lineage);
 }
 
 // Little-endian whatever the machine, so that a view has the same bytes everywhere.
@@ -96,7 +98,8 @@ Result<ViewVersion> ReadVersion(uint64_t term, uint64_t epoch) {
 
 Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
                                                      std::vector<NodeInfo> nodes,
-                                                     const SlotTable& slots, bool frozen) {
+                                                     const SlotTable& slots, bool frozen,
+                                                     SlotHistory history) {
   NodeId previous = kNoNode;
   for (const NodeInfo& node : nodes) {
     if (node.id <= previous) {
@@ -110,6 +113,7 @@ Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
   view->nodes_ = std::move(nodes);
   view->slots_ = slots;
   view->frozen_ = frozen;
+  view->history_ = std::move(history);
   NodeId known = kNoNode;
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const NodeId owner = slots.owner(SlotId(static_cast<uint16_t>(i)));
@@ -123,6 +127,12 @@ Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
   return std::shared_ptr<const DhtView>(std::move(view));
 }
 
+Status DhtView::CheckSums(uint64_t checksum, uint64_t history_checksum) const {
+  if (ComputeChecksum() == checksum && HistoryChecksum() == history_checksum) return OkStatus();
+  return Error(StatusCode::kDataLoss, "view {}.{}: checksum does not match", version_.term(),
+               version_.epoch());
+}
+
 Result<std::shared_ptr<const DhtView>> DhtView::FromProto(const v1::View& view) {
   EMS_ASSIGN_OR_RETURN(const ViewVersion version, ReadVersion(view.term(), view.epoch()));
   EMS_ASSIGN_OR_RETURN(std::vector<NodeInfo> nodes, ReadNodes(view.nodes()));
@@ -132,13 +142,20 @@ Result<std::shared_ptr<const DhtView>> DhtView::FromProto(const v1::View& view) 
   }
   SlotTable slots;
   for (uint32_t i = 0; i < kSlotCount; ++i) {
-    slots.set_owner(SlotId(static_cast<uint16_t>(i)), NodeId(WordAt(view.owners(), i * 4)));
+    slots.set_owner(SlotId(static_cast<uint16_t>(i)), NodeId(WordAt(view.owners(), size_t{i} * 4)));
   }
-  EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), slots, view.frozen()));
-  if (made->ComputeChecksum() != view.checksum()) {
-    return Error(StatusCode::kDataLoss, "view {}.{}: checksum does not match", view.term(),
-                 view.epoch());
+  SlotHistory history;
+  if (view.history() != 0) {
+    std::vector<uint64_t> since;
+    since.reserve(static_cast<size_t>(view.held_for_size()));
+    // One that is longer ago than views are is later than this view, and refused.
+    for (const uint64_t ago : view.held_for()) since.push_back(view.epoch() - ago);
+    EMS_ASSIGN_OR_RETURN(history,
+                         SlotHistory::Make(view.history(), std::move(since), view.epoch()));
   }
+  EMS_ASSIGN_OR_RETURN(auto made,
+                       Make(version, std::move(nodes), slots, view.frozen(), std::move(history)));
+  EMS_RETURN_IF_ERROR(made->CheckSums(view.checksum(), view.history_checksum()));
   return made;
 }
 
@@ -155,19 +172,35 @@ Result<std::shared_ptr<const DhtView>> DhtView::Apply(const DhtView& base,
     return Error(StatusCode::kInvalidArgument, "delta with {} slots and {} owners",
                  delta.slots_size(), delta.owners_size());
   }
+  const bool known = delta.history() != 0;
+  if (known && (delta.since_size() != delta.slots_size() ||
+                (delta.history() != base.history().id() &&
+                 delta.slots_size() != static_cast<int>(kSlotCount)))) {
+    return Error(StatusCode::kInvalidArgument, "delta with {} slots and the history of {}",
+                 delta.slots_size(), delta.since_size());
+  }
   SlotTable slots = base.slots();
+  std::vector<uint64_t> since(known ? kSlotCount : 0);
+  if (known && base.history().id() == delta.history()) {
+    for (uint16_t i = 0; i < kSlotCount; ++i) since[i] = base.history().since(SlotId(i));
+  }
   for (int i = 0; i < delta.slots_size(); ++i) {
     if (delta.slots(i) >= kSlotCount) {
       return Error(StatusCode::kInvalidArgument, "delta names slot {}: there are {}",
                    delta.slots(i), kSlotCount);
     }
     slots.set_owner(SlotId(static_cast<uint16_t>(delta.slots(i))), NodeId(delta.owners(i)));
+    if (known) since[delta.slots(i)] = delta.since(i);
   }
-  EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), slots, delta.frozen()));
-  if (made->ComputeChecksum() != delta.checksum()) {
-    return Error(StatusCode::kDataLoss, "view {}.{}: checksum does not match after the delta",
-                 delta.term(), delta.epoch());
+  SlotHistory history;
+  if (known) {
+    EMS_ASSIGN_OR_RETURN(history,
+                         SlotHistory::Make(delta.history(), std::move(since), delta.epoch()));
   }
+  EMS_ASSIGN_OR_RETURN(auto made,
+                       Make(version, std::move(nodes), slots, delta.frozen(), std::move(history)));
+  EMS_RETURN_IF_ERROR(
+      Prefixed(made->CheckSums(delta.checksum(), delta.history_checksum()), "after a delta"));
   return made;
 }
 
@@ -178,6 +211,11 @@ void DhtView::ToProto(v1::View* view) const {
   view->set_owners(PackOwners(slots_));
   view->set_frozen(frozen_);
   view->set_checksum(ComputeChecksum());
+  if (!history_.known()) return;
+  view->set_history(history_.id());
+  for (uint16_t i = 0; i < kSlotCount; ++i)
+    view->add_held_for(version_.epoch() - history_.since(SlotId(i)));
+  view->set_history_checksum(HistoryChecksum());
 }
 
 void DhtView::ToDelta(const DhtView& base, v1::ViewDelta* delta) const {
@@ -188,10 +226,17 @@ void DhtView::ToDelta(const DhtView& base, v1::ViewDelta* delta) const {
   for (const NodeInfo& node : nodes_) FromInfo(node, delta->add_nodes());
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const SlotId slot(static_cast<uint16_t>(i));
-    if (slots_.owner(slot) == base.slots_.owner(slot)) continue;
+    const bool same_since =
+        history_.id() == base.history_.id() &&
+        (!history_.known() || history_.since(slot) == base.history_.since(slot));
+    if (slots_.owner(slot) == base.slots_.owner(slot) && (same_since || !history_.known()))
+      continue;
     delta->add_slots(i);
     delta->add_owners(slots_.owner(slot).value());
+    if (history_.known()) delta->add_since(history_.since(slot));
   }
+  delta->set_history(history_.id());
+  delta->set_history_checksum(HistoryChecksum());
   delta->set_frozen(frozen_);
   delta->set_checksum(ComputeChecksum());
 }
@@ -219,6 +264,17 @@ uint64_t DhtView::ComputeChecksum() const {
     HashNumber(node.capacity_bytes, &hash);
   }
   hash.Update(AsBytes(PackOwners(slots_)));
+  return hash.Digest();
+}
+
+uint64_t DhtView::HistoryChecksum() const {
+  if (!history_.known()) return 0;
+  Hash64Stream hash;
+  HashNumber(version_.packed(), &hash);
+  HashNumber(history_.id(), &hash);
+  HashNumber(nodes_.size(), &hash);
+  for (const NodeInfo& node : nodes_) HashNumber(node.lineage, &hash);
+  for (uint16_t i = 0; i < kSlotCount; ++i) HashNumber(history_.since(SlotId(i)), &hash);
   return hash.Digest();
 }
 

@@ -68,9 +68,10 @@ void ModelsClient::Close() {
 }
 
 Status ModelsClient::Add(const v1::ModelManifest& manifest, v1::ModelStatus* reply,
-                         Deadline deadline) {
+                         Deadline deadline, bool may_lower_first_read) {
   v1::AddModelRequest request;
   *request.mutable_manifest() = manifest;
+  request.set_may_lower_first_read(may_lower_first_read);
   return impl_->Call(&v1::Models::Stub::AddModel, request, reply, deadline);
 }
 
@@ -130,6 +131,27 @@ Status ModelsClient::Remove(const v1::ModelRef& ref, Deadline deadline) {
 Status ModelsClient::ReportPull(const v1::ReportPullRequest& request, v1::ReportPullReply* reply,
                                 Deadline deadline) {
   return impl_->Call(&v1::Models::Stub::ReportPull, request, reply, deadline);
+}
+
+Status ModelsClient::FollowChecks(const v1::FollowChecksRequest& request,
+                                  v1::FollowChecksReply* reply, Deadline deadline) {
+  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Models::Stub::FollowChecks, request, reply, deadline));
+  v1::FollowChecksRequest rest = request;
+  while (reply->next_model() != 0) {
+    rest.set_from_model(reply->next_model());
+    rest.set_from_file(reply->next_file());
+    v1::FollowChecksReply more;
+    EMS_RETURN_IF_ERROR(impl_->Call(&v1::Models::Stub::FollowChecks, rest, &more, deadline));
+    for (v1::FileCheck& file : *more.mutable_files()) reply->add_files()->Swap(&file);
+    reply->set_next_model(more.next_model());
+    reply->set_next_file(more.next_file());
+  }
+  return OkStatus();
+}
+
+Status ModelsClient::ReportCheck(const v1::ReportCheckRequest& request, v1::FileCheck* reply,
+                                 Deadline deadline) {
+  return impl_->Call(&v1::Models::Stub::ReportCheck, request, reply, deadline);
 }
 
 }  // namespace ems

@@ -7,12 +7,16 @@
 #include "common/status.h"
 
 namespace ems::v1 {
+class FileCheck;
+class FollowChecksReply;
+class FollowChecksRequest;
 class GetDigestsReply;
 class GetDigestsRequest;
 class ListModelsReply;
 class ModelManifest;
 class ModelRef;
 class ModelStatus;
+class ReportCheckRequest;
 class ReportPullReply;
 class ReportPullRequest;
 }  // namespace ems::v1
@@ -30,7 +34,8 @@ class ModelsClient final {
   ModelsClient(const ModelsClient&) = delete;
   ModelsClient& operator=(const ModelsClient&) = delete;
 
-  Status Add(const v1::ModelManifest& manifest, v1::ModelStatus* reply, Deadline deadline);
+  Status Add(const v1::ModelManifest& manifest, v1::ModelStatus* reply, Deadline deadline,
+             bool may_lower_first_read = false);
   Status Get(const v1::ModelRef& ref, v1::ModelStatus* reply, Deadline deadline);
   // The list when it is another than number `since`, or after `wait`.
   Status List(uint64_t since, Duration wait, v1::ListModelsReply* reply, Deadline deadline);
@@ -45,6 +50,11 @@ class ModelsClient final {
   Status Remove(const v1::ModelRef& ref, Deadline deadline);
   Status ReportPull(const v1::ReportPullRequest& request, v1::ReportPullReply* reply,
                     Deadline deadline);
+  // All of it, however many answers it takes.
+  Status FollowChecks(const v1::FollowChecksRequest& request, v1::FollowChecksReply* reply,
+                      Deadline deadline);
+  Status ReportCheck(const v1::ReportCheckRequest& request, v1::FileCheck* reply,
+                     Deadline deadline);
   // Ends the calls that wait, and later ones at once: for a thread that is to stop.
   void Close();
 

@@ -1,6 +1,10 @@
 #include "mp_sdk/internal/connection_pool.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "common/logging.h"
@@ -70,13 +74,27 @@ void Peer::Return(std::unique_ptr<RpcChannel> channel) {
 ConnectionPool::ConnectionPool(const ClientOptions& options)
     : options_(options), host_id_(fabric::HostId()) {}
 
+namespace {
+
+// Whether this process can reach the socket: it may be another user's, or a container may not have
+// its folder.
+bool MayOpen(const NodeInfo& node) {
+  if (::faccessat(AT_FDCWD, node.unix_path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) return true;
+  EMS_LOG(kWarn, "mp_sdk", "TCP is used server={} reason=\"{}: {}\"", node.name, node.unix_path,
+          fabric::ErrnoText(errno));
+  return false;
+}
+
+}  // namespace
+
 Result<fabric::Address> ConnectionPool::AddressOf(const NodeInfo& node) const {
   const bool reachable = !node.unix_path.empty() && node.host_id == host_id_;
   if (options_.transport == TransportChoice::kUnix && !reachable) {
     return Error(StatusCode::kUnavailable, "server {} has no Unix socket on this machine",
                  node.name);
   }
-  if (options_.transport != TransportChoice::kTcp && reachable) {
+  const bool usable = reachable && (options_.transport == TransportChoice::kUnix || MayOpen(node));
+  if (options_.transport != TransportChoice::kTcp && usable) {
     return fabric::Address{.host = {}, .port = 0, .unix_path = node.unix_path};
   }
   return fabric::ParseAddress(node.data_address);

@@ -37,6 +37,7 @@ class Peer final {
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 
+  const fabric::Address& address() const { return address_; }
   CircuitBreaker& breaker() { return breaker_; }
   uint64_t value_bytes_max() const { return value_bytes_max_.load(std::memory_order_relaxed); }
 

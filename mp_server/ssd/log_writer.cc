@@ -153,14 +153,12 @@ TicketPtr LogWriter::MakeForgotten(const ObjectName& name, std::function<void()>
   return ticket;
 }
 
-void LogWriter::Forget(std::vector<OwedDelete> owed, std::string meta_name,
-                       std::string meta_value) {
+void LogWriter::Forget(std::vector<OwedDelete> owed, Metas metas) {
   Op op;
   op.kind = OpKind::kForget;
   op.all_owed = std::move(owed);
-  op.meta_name = std::move(meta_name);
-  op.meta_value = std::move(meta_value);
-  (void)Enqueue(std::move(op));  // refused while stopping alone: then the meta row is not written
+  op.metas = std::move(metas);
+  (void)Enqueue(std::move(op));  // refused while stopping alone: then no meta row is written
 }
 
 void LogWriter::SetLimits(std::vector<NamespaceLimits> limits) {
@@ -223,6 +221,7 @@ void LogWriter::Run() {
     if (group != nullptr) FailGroup(group);
   }
   Commit();  // what those were to replace must not come back
+  FailHeld();
   if (!options_.rows->broken()) (void)options_.rows->SyncLog();  // the machine may go down next
 }
 
@@ -316,7 +315,12 @@ void LogWriter::LookAtWaiting() {
     }
     Region* region = found.stored ? options_.log->Find(found.row.region) : nullptr;
     if (region != nullptr && !options_.rows->broken() && SyncRegion(region)) {
-      commit_.Wait(std::move(it->job.ticket));
+      // The row may be there without a sync: the meta rows come with one.
+      if (Op* const forget = LastWithMetas(); forget == nullptr) {
+        commit_.Wait(std::move(it->job.ticket));
+      } else {
+        FinishDurable(std::move(it->job.ticket));
+      }
     } else {
       Finish(it->job.ticket, false);
     }
@@ -481,7 +485,8 @@ void LogWriter::EndJob(WriteJob* job, bool ok, std::atomic<uint64_t>* counter) {
   }
   job->object.reset();
   if (!job->moved) dirty_bytes_.fetch_sub(job->value_bytes, std::memory_order_relaxed);
-  Finish(std::exchange(job->ticket, nullptr), ok);
+  if (ok) return FinishDurable(std::exchange(job->ticket, nullptr));
+  Finish(std::exchange(job->ticket, nullptr), false);
 }
 
 // False: what was written there since the last sync is lost, nobody knows how much of it. Nothing

@@ -83,9 +83,11 @@ class LogWriter final {
   // Null unless the name is owed a delete; otherwise the ticket says when there is no row of an old
   // value any more.
   TicketPtr MakeForgotten(const ObjectName& name, std::function<void()> wake);
-  // Deletes rows without hurry, and then writes a meta row that says so, if it has a name. What is
-  // not deleted before the end is without the meta row, too.
-  void Forget(std::vector<OwedDelete> owed, std::string meta_name, std::string meta_value);
+  using Metas = std::vector<std::pair<std::string, std::string>>;
+  // Deletes rows without hurry, and then writes meta rows that say so, all at once. What is not
+  // deleted before the end is without the meta rows, too. Until those are there, no ticket says of
+  // anything that was put later that it cannot be lost: a restart goes by the old ones.
+  void Forget(std::vector<OwedDelete> owed, Metas metas);
   void SetLimits(std::vector<NamespaceLimits> limits);
 
   TierState state() const { return state_.load(std::memory_order_acquire); }
@@ -101,7 +103,8 @@ class LogWriter final {
     WriteJob job;     // kPut; the others use its name and ticket
     OwedDelete owed;  // kRemove
     std::vector<OwedDelete> all_owed;
-    std::string meta_name, meta_value;
+    Metas metas;
+    std::vector<TicketPtr> held;  // finished with the meta rows; kOpsMax at most
   };
   class Group;
   struct Queue {
@@ -121,6 +124,10 @@ class LogWriter final {
   void Handle(Op op);
   bool HandlePut(WriteJob* job);  // false, and `job` untouched: not now
   void ForgetSome();
+  void FailHeld();
+  // Finishes it as done, now or with the meta rows that are still to come.
+  void FinishDurable(TicketPtr ticket);
+  Op* LastWithMetas();
   Status RewriteRows();
   void LookAtWaiting();
   Group** GroupFor(Region* region, const RecordShape& shape);

@@ -23,7 +23,8 @@ constexpr Duration kCountEvery = std::chrono::seconds(1);
 
 // A part of it at a time: others wait for what they have put.
 void LogWriter::ForgetSome() {
-  if (forgets_.empty() || options_.rows->broken()) return;
+  if (options_.rows->broken()) return FailHeld();
+  if (forgets_.empty()) return;
   Op& op = forgets_.front();
   for (uint32_t i = 0; i < kForgetStep && !op.all_owed.empty(); ++i) {
     commit_.Delete(op.all_owed.back(), nullptr, false);
@@ -31,11 +32,34 @@ void LogWriter::ForgetSome() {
   }
   if (!op.all_owed.empty()) return;
   commit_.RequireSync();  // until then each of them is owed
-  if (!op.meta_name.empty()) {
-    commit_.PutMeta(op.meta_name, op.meta_value);
-    metas_[op.meta_name] = op.meta_value;
+  for (auto& [name, value] : op.metas) {
+    commit_.PutMeta(name, value);
+    metas_[name] = std::move(value);
   }
+  for (TicketPtr& ticket : op.held) commit_.Wait(std::move(ticket));
   forgets_.pop_front();
+}
+
+LogWriter::Op* LogWriter::LastWithMetas() {
+  const auto last = std::find_if(forgets_.rbegin(), forgets_.rend(),
+                                 [](const Op& op) { return !op.metas.empty(); });
+  return last == forgets_.rend() ? nullptr : &*last;
+}
+
+void LogWriter::FinishDurable(TicketPtr ticket) {
+  if (ticket == nullptr) return;
+  Op* const forget = LastWithMetas();
+  if (forget != nullptr && forget->held.size() < kOpsMax) {
+    forget->held.push_back(std::move(ticket));
+  } else {
+    Finish(ticket, forget == nullptr);
+  }
+}
+
+void LogWriter::FailHeld() {
+  for (Op& op : forgets_) {
+    for (const TicketPtr& ticket : std::exchange(op.held, {})) Finish(ticket, false);
+  }
 }
 
 void LogWriter::Reclaim(Region* victim) {

@@ -23,6 +23,7 @@ namespace ems::ssd {
 // Names of meta rows.
 inline constexpr std::string_view kStoreIdMeta = "store_id";
 inline constexpr std::string_view kViewMeta = "view";
+inline constexpr std::string_view kGrantMeta = "grant";  // says more of kViewMeta's view
 inline constexpr std::string_view kRegionBytesMeta = "region_bytes";
 
 // Where a record lies and what it holds: 48 bytes in the index.

@@ -57,7 +57,15 @@ bool SsdIndex::Erase(ShardState& state, const ObjectName& name) {
   state.Uncount(name, it->second.row);
   state.stored.erase(it);
   objects_.fetch_sub(1, std::memory_order_relaxed);
+  Tell(name, false);
   return true;
+}
+
+// Under the shard's lock, so that it is told in order.
+void SsdIndex::Tell(const ObjectName& name, bool stored) {
+  StoredObserver* observer = observer_.load(std::memory_order_acquire);
+  if (observer == nullptr) return;
+  stored ? observer->OnStored(name) : observer->OnDropped(name);
 }
 
 SsdIndex::SsdIndex() : shards_(std::make_unique<std::array<Shard, kShards>>()) {}
@@ -105,6 +113,7 @@ bool SsdIndex::Commit(const ObjectName& name, const Row& row) {
   state->stored[name].row = row;
   state->Count(name, row);
   objects_.fetch_add(1, std::memory_order_relaxed);
+  Tell(name, true);
   return true;
 }
 
@@ -187,6 +196,20 @@ std::vector<std::pair<ObjectName, Row>> SsdIndex::SomeStoredIn(size_t shard, siz
   return some;
 }
 
+bool SsdIndex::SomeNames(NamesCursor* cursor, std::vector<ObjectName>* names) {
+  if (cursor->shard == kShards) return false;
+  auto state = (*shards_)[cursor->shard].state.Lock();
+  const auto& stored = state->stored;
+  if (cursor->buckets != stored.bucket_count()) *cursor = {cursor->shard, 0, stored.bucket_count()};
+  const size_t end = std::min(cursor->buckets, cursor->bucket + kSome);
+  for (; cursor->bucket < end; ++cursor->bucket) {
+    for (auto it = stored.begin(cursor->bucket); it != stored.end(cursor->bucket); ++it)
+      names->push_back(it->first);
+  }
+  if (cursor->bucket == cursor->buckets) *cursor = {cursor->shard + 1, 0, 0};
+  return true;
+}
+
 void SsdIndex::Owe(const ObjectName& name) {
   auto state = ShardOf(name).state.Lock();
   state->Owe(name);
@@ -245,6 +268,7 @@ void SsdIndex::DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* 
       state->Owe(it->first);
       owed->push_back(state->OwedTo(it->first));
       state->Uncount(it->first, it->second.row);
+      Tell(it->first, false);
       it = state->stored.erase(it);
       objects_.fetch_sub(1, std::memory_order_relaxed);
     }

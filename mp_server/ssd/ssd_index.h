@@ -21,6 +21,7 @@
 #include "mp_server/ssd/dirty_object.h"
 #include "mp_server/ssd/record.h"
 #include "mp_server/ssd/region_index.h"
+#include "mp_server/ssd/stored_observer.h"
 
 namespace ems::ssd {
 
@@ -91,6 +92,16 @@ class SsdIndex final {
   // at 0 and is 0 again at the end. What is stored or dropped meanwhile may be left out or come
   // twice.
   std::vector<std::pair<ObjectName, Row>> SomeStoredIn(size_t shard, size_t* cursor);
+  // The same, but each name that is stored meanwhile comes at least once: `buckets`, 0 at first, is
+  // how many there were, and a shard that has grown is begun again. False: that was the last shard.
+  struct NamesCursor {
+    size_t shard = 0;
+    size_t bucket = 0;
+    size_t buckets = 0;
+  };
+  bool SomeNames(NamesCursor* cursor, std::vector<ObjectName>* names);
+  // From now on `observer`, which must outlive the index, hears of what is stored and dropped.
+  void Observe(StoredObserver* observer) { observer_.store(observer, std::memory_order_release); }
   // Objects that are stored.
   uint64_t objects() const { return objects_.load(std::memory_order_relaxed); }
 
@@ -117,9 +128,11 @@ class SsdIndex final {
   struct ShardState;
   struct Shard;
   Shard& ShardOf(const ObjectName& name);
+  void Tell(const ObjectName& name, bool stored);
   bool Erase(ShardState& state, const ObjectName& name);
   std::unique_ptr<std::array<Shard, kShards>> shards_;
   std::atomic<uint64_t> objects_{0};
+  std::atomic<StoredObserver*> observer_{nullptr};
 };
 
 template <typename Gone>

@@ -5,11 +5,11 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <random>
 #include <set>
 #include <utility>
 
 #include "common/logging.h"
+#include "common/random_id.h"
 #include "mp_server/ssd/folder.h"
 #include "mp_server/ssd/recovery.h"
 
@@ -33,11 +33,6 @@ constexpr uint64_t kRegionBytesLeast = kMiB;
 constexpr uint64_t kRegionsLeast = 4;
 // Of the disk that no region is made of, where the index may still grow to so much.
 constexpr uint64_t kKeepFreeMax = kGiB;
-
-uint64_t RandomId() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
-}
 
 Result<uint64_t> ParseNumber(const std::string& text) {
   uint64_t value = 0;
@@ -99,6 +94,7 @@ struct SsdTier::Impl {
   Status OpenRows(const RegionIndex::Options& wanted);
   Status OpenLog();
   Result<uint64_t> StoreId();
+  Status ReadGrant();
   Status StartIo();
   void Stop();
   bool Read(const ObjectName& name, std::optional<std::string> key, const Row& row,
@@ -125,7 +121,8 @@ struct SsdTier::Impl {
   std::atomic<uint64_t> dropped_damaged{0};
   std::atomic<bool> trusted{false};  // a view has been installed: what is stored may be shown
   // The caller of SetOwnedSlots's.
-  ViewVersion view_before;
+  GrantRecord before;
+  uint64_t lineage = 0;
   std::set<NamespaceRef> namespaces;
   bool namespaces_checked = false;
 };
@@ -178,11 +175,7 @@ Status SsdTier::Impl::OpenAll() {
     found = Recover(rows.get(), log.get(), &index);
   }
   EMS_ASSIGN_OR_RETURN(recovered, std::move(found));
-  EMS_ASSIGN_OR_RETURN(const std::string view, rows->Meta(kViewMeta));
-  if (!view.empty()) {
-    EMS_ASSIGN_OR_RETURN(const uint64_t packed, ParseNumber(view));
-    view_before = ViewVersion::FromPacked(packed);
-  }
+  EMS_RETURN_IF_ERROR(ReadGrant());
   EMS_RETURN_IF_ERROR(StartIo());
   recovery_seconds = std::chrono::duration<double>(Clock::System().Now() - began).count();
   EMS_LOG(kInfo, "mp_server",
@@ -191,6 +184,21 @@ Status SsdTier::Impl::OpenAll() {
           options.folder, recovered.objects, recovered.stale_rows, recovered.unreadable_rows,
           log->regions().size(), regions_max, FormatBytes(region_bytes), io_name, direct,
           recovery_seconds);
+  return OkStatus();
+}
+
+// A version that knows no grants writes the view alone: then that of an earlier one says nothing.
+Status SsdTier::Impl::ReadGrant() {
+  lineage = options.lineage;
+  EMS_ASSIGN_OR_RETURN(const std::string view, rows->Meta(kViewMeta));
+  if (view.empty()) return OkStatus();
+  EMS_ASSIGN_OR_RETURN(const uint64_t packed, ParseNumber(view));
+  before.view = ViewVersion::FromPacked(packed);
+  EMS_ASSIGN_OR_RETURN(const std::string text, rows->Meta(kGrantMeta));
+  if (text.empty()) return OkStatus();
+  EMS_ASSIGN_OR_RETURN(const GrantRecord grant, GrantRecord::FromText(text));
+  if (grant.view != before.view) return OkStatus();
+  before = grant.lineage != 0 ? grant : GrantRecord();
   return OkStatus();
 }
 
@@ -356,7 +364,7 @@ bool SsdTier::Impl::Read(const ObjectName& name, std::optional<std::string> key,
       // meanwhile, which is no fault.
       if (const OwedDelete owed = index.DropRecord(name, row); owed) {
         dropped_damaged.fetch_add(1, std::memory_order_relaxed);
-        writer->Forget({owed}, "", "");
+        writer->Forget({owed}, {});
       } else {
         outcome = ReadOutcome::kGone;
       }
@@ -372,25 +380,47 @@ bool SsdTier::Read(const ObjectName& name, std::string key, const StoredInfo& st
          impl_->Read(name, std::move(key), stored.row, target, std::move(done));
 }
 
-void SsdTier::SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned) {
+bool SsdTier::continues() const {
+  return impl_->writer != nullptr && impl_->lineage != 0 && impl_->before.lineage == impl_->lineage;
+}
+
+void SsdTier::BeginLineage(uint64_t lineage) {
+  impl_->lineage = lineage;
+  // A life of the server was without this tier: what it did is not known here.
+  if (impl_->before.lineage != 0) impl_->before = {};
+}
+
+void SsdTier::SetOwnedSlots(const SlotGrant& grant) {
   if (impl_->writer == nullptr) return;
-  const ViewVersion before = std::exchange(impl_->view_before, view);
+  // A version without lineages took views of others who had its name for its own.
   const bool first = !impl_->trusted.load(std::memory_order_relaxed);
-  const bool follows =
-      before != ViewVersion() && view >= before && view.epoch() <= before.epoch() + 1;
-  const bool keep = !first || follows;
+  if (first && impl_->before.lineage == 0 && grant.history != 0) impl_->before = {};
+  const GrantRecord before = std::exchange(impl_->before, grant.Record(impl_->lineage));
+  const std::bitset<kSlotCount> kept = grant.Kept(before);
+  uint64_t lost = 0, doubtful = 0;
   std::vector<OwedDelete> owed;
   impl_->index.DropIf(
-      [&](const ObjectName&, const Row& row) { return !keep || !owned[row.slot % kSlotCount]; },
+      [&](const ObjectName&, const Row& row) {
+        const size_t slot = row.slot % kSlotCount;
+        if (kept[slot]) return false;
+        ++(grant.owned[slot] ? doubtful : lost);
+        return true;
+      },
       &owed);
   if (!owed.empty()) {
-    EMS_LOG(
-        kInfo, "mp_server", "SSD tier: {} objects dropped, {}", owed.size(),
-        keep ? "their slots are others' now" : "views were missed: others may have changed them");
+    EMS_LOG(kInfo, "mp_server",
+            "SSD tier: {} objects dropped: of {} the slots are others' now, {} others may have "
+            "changed since view {}.{}",
+            owed.size(), lost, doubtful, before.view.term(), before.view.epoch());
   }
   impl_->trusted.store(true, std::memory_order_release);
-  if (owed.empty() && view == before) return;
-  impl_->writer->Forget(std::move(owed), std::string(kViewMeta), std::to_string(view.packed()));
+  impl_->index.Observe(impl_->options.observer);
+  if (!first && owed.empty() && impl_->before == before) return;
+  // Without a lineage no later life can tell whether one without this tier was in between.
+  const GrantRecord record = impl_->lineage != 0 ? impl_->before : GrantRecord();
+  impl_->writer->Forget(std::move(owed),
+                        {{std::string(kViewMeta), std::to_string(record.view.packed())},
+                         {std::string(kGrantMeta), record.ToText()}});
 }
 
 void SsdTier::SetNamespaces(const std::vector<NamespaceLimits>& limits) {
@@ -408,7 +438,12 @@ void SsdTier::SetNamespaces(const std::vector<NamespaceLimits>& limits) {
   impl_->index.DropIf(
       [&](const ObjectName& name, const Row&) { return !impl_->namespaces.contains(name.ns); },
       &owed);
-  if (!owed.empty()) impl_->writer->Forget(std::move(owed), "", "");
+  if (!owed.empty()) impl_->writer->Forget(std::move(owed), {});
+}
+
+bool SsdTier::SomeNames(SsdIndex::NamesCursor* cursor, std::vector<ObjectName>* names) {
+  return impl_->writer != nullptr && impl_->trusted.load(std::memory_order_acquire) &&
+         impl_->index.SomeNames(cursor, names);
 }
 
 TierState SsdTier::state() const {

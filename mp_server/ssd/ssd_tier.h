@@ -25,6 +25,7 @@
 #include "mp_server/ssd/log_writer.h"
 #include "mp_server/ssd/record_reader.h"
 #include "mp_server/ssd/scrubber.h"
+#include "mp_server/ssd/slot_grant.h"
 
 namespace ems::ssd {
 
@@ -36,8 +37,14 @@ struct TierOptions {
   uint32_t reads_max = 64;
   uint64_t scrub_bytes_per_s = 0;  // 0: no scrubber
   Duration scrub_pass_at_least = std::chrono::minutes(10);
+  // Of what is stored here: the same for as long as every life of the server has had this tier
+  // (data_dir.h). 0: not known
+  uint64_t lineage = 0;
   IoKind io = IoKind::kAuto;
   const Clock* clock = &Clock::System();
+  // Unless null, hears of what is stored and dropped once what was found at the start may be shown;
+  // must outlive the tier.
+  StoredObserver* observer = nullptr;
   // Where faults can be put in between; null: the machine's own.
   RegionFiles* files = nullptr;
   rocksdb::Env* env = nullptr;
@@ -93,12 +100,18 @@ class SsdTier final {
   bool Read(const ObjectName& name, std::string key, const StoredInfo& stored,
             const ReadTarget& target, std::function<void(ReadOutcome)> done);
 
-  // Objects of slots that are not owned are dropped, and with the first call after the start
-  // everything, unless the view follows the one that was installed here last: otherwise others may
-  // have changed or removed what lies here. Calls come from one thread.
-  void SetOwnedSlots(ViewVersion view, const std::bitset<kSlotCount>& owned);
+  // Whether what is stored here is of the lineage that it was opened with.
+  bool continues() const;
+  // Before the first SetOwnedSlots: what is stored here is of this lineage from the next view on.
+  void BeginLineage(uint64_t lineage);
+  // Objects of slots that are not owned are dropped, and those that others may have changed or
+  // removed since the view that was installed here last. Calls come from one thread.
+  void SetOwnedSlots(const SlotGrant& grant);
   // Objects of other namespaces are dropped.
   void SetNamespaces(const std::vector<NamespaceLimits>& limits);
+
+  // As SsdIndex's; none while what was found at the start may not be shown.
+  bool SomeNames(SsdIndex::NamesCursor* cursor, std::vector<ObjectName>* names);
 
   TierState state() const;
   std::string reason() const;  // why it is not kOk; empty when it is

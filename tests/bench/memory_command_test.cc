@@ -41,6 +41,8 @@ TEST(MemoryCommandTest, QuickRunMeasuresEveryScenario) {
     EXPECT_EQ(result["refused"], 0);
   }
   EXPECT_EQ(json["tenants"]["files_in_both"], 0);
+  EXPECT_GT(json["events"]["ratio"], 0);
+  EXPECT_THAT(outcome.text, HasSubstr("events on "));
 }
 
 TEST(MemoryCommandTest, GatesPrintTheirLines) {

@@ -23,5 +23,24 @@ TEST(SleepTest, DoesNotWaitForThePast) {
   EXPECT_LT(Clock::System().Now() - now, std::chrono::hours(1));
 }
 
+TEST(WakeupLeadTest, GrowsToWhatTheMachineTakesAndNotToItsWorst) {
+  WakeupLead lead;
+  for (int i = 0; i < 500; ++i) lead.Learn(i % 10 == 0 ? microseconds(3000) : microseconds(40));
+  EXPECT_GT(lead.value(), microseconds(35));
+  EXPECT_LT(lead.value(), microseconds(50));
+}
+
+TEST(WakeupLeadTest, ShrinksWhereWakeUpsArePrompt) {
+  WakeupLead lead;
+  for (int i = 0; i < 500; ++i) lead.Learn(microseconds(3));
+  EXPECT_LT(lead.value(), microseconds(6));
+}
+
+TEST(WakeupLeadTest, HasABound) {
+  WakeupLead lead;
+  for (int i = 0; i < 500; ++i) lead.Learn(std::chrono::seconds(1));
+  EXPECT_EQ(lead.value(), kSleepSpinMost);
+}
+
 }  // namespace
 }  // namespace ems

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Model caching end to end over real sources, an nginx and an object store that checks signatures, and what is left
 of it when they fail: success, or an error that names the source; never a wrong byte."""
+import hashlib
 import os
 import re
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 from model_testing import (  # noqa: E402
@@ -67,7 +69,7 @@ class SourcesTest(unittest.TestCase):
 
     def test_nginx_is_read_once(self):
         before = nginx_bytes(self.www)
-        added = self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB')
+        added = self.cluster.add(self.name, self.http(self.nginx_port), '--block', '256KiB', '--no-verify')
         self.assertEqual(added['bytes'], total(self.files))
         job = self.cluster.prefetch(self.name)['job']
         self.assertEqual(job['source_bytes'], total(self.files))
@@ -175,7 +177,7 @@ class SourcesTest(unittest.TestCase):
 
     def test_bodies_that_break_off(self):
         proxy = self.proxy(self.nginx_port)
-        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB', '--no-verify')
         proxy.reset()
         proxy.fault = lambda path, number: ('cut', 50_000) if number % 3 == 0 else None
         self.cluster.prefetch(self.name)
@@ -215,6 +217,240 @@ class SourcesTest(unittest.TestCase):
         proxy.reset()
         self.cluster.load(self.name, files)
         self.assertEqual(proxy.body_bytes, 0)
+
+    def removed_blocks(self):
+        return sum(int(float(line.split()[-1])) for i in range(2) for line in self.metrics(f'server-{i}')
+                   if line.startswith('ems_server_model_damaged_blocks_total'))
+
+    def metrics(self, name):
+        with urllib.request.urlopen(f'http://{self.cluster.ready[name]["http"]}/metrics') as answer:
+            return answer.read().decode().splitlines()
+
+    def test_large_objects_that_are_damaged_on_the_way(self):
+        """Ranges have no checksum. The whole file has: nobody is given a byte of it before that has been compared."""
+        self.put(self.files)
+        proxy = self.proxy(self.s3_port)
+        self.cluster.add(self.name, self.s3_url(proxy.port), '--block', '128KiB', env=S3_KEYS)
+        proxy.reset()
+        # Each range, the first time that it is read: single blocks are put right by their reader, too.
+        damaged = set()
+
+        def fault(path, number):
+            span = proxy.gets[number][1]
+            if 'model.safetensors' in path and (path, span) not in damaged and len(damaged) < 5:
+                damaged.add((path, span))
+                return ('flip', 77)
+            return None
+        proxy.fault = fault
+        before = self.removed_blocks()
+        loaders = [self.cluster.call('model', 'load', self.name, tempfile.mkdtemp(dir=self.cluster.folder), '--verify')
+                   for _ in range(4)]
+        folder = tempfile.mkdtemp(dir=self.cluster.folder)
+        answer = self.cluster.emsctl('model', 'load', self.name, folder, '--verify', '--json', env=S3_KEYS)
+        self.assertEqual(answer.code, 0, answer)
+        self.assertEqual(difference(folder, self.files), [], answer)
+        for loader in loaders:
+            answer = loader.wait()
+            self.assertEqual(answer.code, 0, answer)
+            self.assertEqual(difference(loader.process.args[9], self.files), [], answer)
+        self.assertEqual(len(damaged), 5)
+        # The damaged file is read twice, the others once.
+        large = len(self.files['model.safetensors'])
+        self.assertEqual(proxy.body_bytes, total(self.files) + large)
+        wait_until(lambda: self.removed_blocks() - before == len(damaged), 'removal of what was damaged')
+        self.assertIn('model.safetensors: damaged at the source or on the way', self.cluster.log('controller'))
+        proxy.reset()
+        self.cluster.load(self.name, self.files, '--no-source')
+        self.assertEqual(proxy.body_bytes, 0)
+
+    def test_a_large_object_that_is_damaged_for_good(self):
+        self.put(self.files)
+        proxy = self.proxy(self.s3_port)
+        self.cluster.add(self.name, self.s3_url(proxy.port), '--block', '128KiB', env=S3_KEYS)
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', 77) if 'model.safetensors' in path else None
+        texts = ('DATA_LOSS', 'model.safetensors', 'damaged', hashlib.md5(self.files['model.safetensors']).hexdigest())
+        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 30), *texts)
+        known = sum(len(data) for path, data in self.files.items() if path != 'model.safetensors')
+        self.assertEqual(self.cluster.check(self.name)['dram_bytes'], known)
+        folder = tempfile.mkdtemp(dir=self.cluster.folder)
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, folder, '--within', 30, env=S3_KEYS), *texts)
+        self.assertNotIn('model.safetensors', os.listdir(folder))
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--no-source', '--within', 30), *texts)
+        # Once it is put right, the next job is.
+        proxy.reset()
+        self.cluster.load(self.name, self.files, env=S3_KEYS)
+        self.assertEqual(self.cluster.check(self.name)['dram_bytes'], total(self.files))
+
+    def test_a_large_object_that_a_load_reads_itself(self):
+        self.put(self.files)
+        proxy = self.proxy(self.s3_port)
+        # The servers' keys are wrong.
+        self.cluster.add(self.name, self.s3_url(proxy.port), '--block', '128KiB', '--credentials', 'wrong', env=S3_KEYS)
+        proxy.reset()
+        seen = set()
+
+        def fault(path, number):
+            first = proxy.gets[number] not in seen
+            seen.add(proxy.gets[number])
+            return ('flip', 99) if first else None
+        proxy.fault = fault
+        self.cluster.load(self.name, self.files, env=S3_KEYS)
+        proxy.fault = lambda path, number: ('flip', 99) if 'model.safetensors' in path else None
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 30, env=S3_KEYS), 'DATA_LOSS',
+                           'model.safetensors', hashlib.md5(self.files['model.safetensors']).hexdigest())
+
+    def test_plain_http_is_read_twice_by_default(self):
+        proxy = self.proxy(self.nginx_port)
+        answer = self.cluster.emsctl('model', 'add', self.name, self.http(proxy.port), '--block', '256KiB')
+        self.assertEqual(answer.code, 0, answer)
+        self.assertRegex(answer.err, r'\Anote: each block of 3 of 3 files will be read twice.*no checksum.*--no-verify.*\n\Z')
+        self.assertIn('twice unless checked', self.cluster.emsctl('model', 'ls').out)
+        proxy.reset()
+        damaged = []
+
+        def fault(path, number):
+            if number % 3 == 0 and len(damaged) < 6:
+                damaged.append(number)
+                return ('flip', 1000 + number)
+            return None
+        proxy.fault = fault
+        self.cluster.prefetch(self.name)
+        self.assertEqual(len(damaged), 6)
+        self.assertGreaterEqual(proxy.body_bytes, 2 * total(self.files))
+        self.assertLessEqual(proxy.body_bytes, 2 * total(self.files) + 2 * len(damaged) * 256 * KiB)
+        proxy.reset()
+        self.cluster.load(self.name, self.files, '--no-source')
+        self.assertEqual(proxy.body_bytes, 0)
+        # What is lost later is compared with what is known, and read once.
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'models').code, 0)
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'models').code, 0)
+        self.cluster.prefetch(self.name)
+        self.assertEqual(proxy.body_bytes, total(self.files))
+
+    def test_plain_http_that_is_not_verified_is_warned_of(self):
+        proxy = self.proxy(self.nginx_port)
+        answer = self.cluster.emsctl('model', 'add', self.name, self.http(proxy.port), '--block', '256KiB', '--no-verify')
+        self.assertEqual(answer.code, 0, answer)
+        self.assertRegex(answer.err, r'\Awarning: the first read of 3 of 3 files is unprotected.*as if it were right.*\n\Z')
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', 1000) if number == 0 else None
+        self.cluster.prefetch(self.name)
+        self.assertEqual(proxy.body_bytes, total(self.files))
+        self.assertIn('unprotected', self.cluster.emsctl('model', 'check', self.name).out)
+        # It is as the warning says; and what other tests do to answers does damage.
+        folder = tempfile.mkdtemp(dir=self.cluster.folder)
+        self.assertEqual(self.cluster.emsctl('model', 'load', self.name, folder, '--verify').code, 0)
+        self.assertEqual(len(difference(folder, self.files)), 1)
+
+    def test_a_server_that_sends_digests_is_read_once(self):
+        proxy = self.proxy(self.nginx_port)
+        proxy.digests = True
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        proxy.reset()
+        self.cluster.prefetch(self.name)
+        self.assertEqual(proxy.body_bytes, total(self.files))
+        self.cluster.load(self.name, self.files, '--no-source')
+        self.assertEqual(self.cluster.emsctl('model', 'rm', self.name).code, 0)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB', '--verify')
+        proxy.reset()
+        self.cluster.prefetch(self.name)
+        self.assertEqual(proxy.body_bytes, 2 * total(self.files), 'it was asked for')
+
+    def test_a_store_whose_tags_are_no_sums_is_read_twice(self):
+        self.put(self.files)
+        proxy = self.proxy(self.s3_port)
+        self.cluster.add(self.name, self.s3_url(proxy.port), '--block', '128KiB', '--ignore-etags', env=S3_KEYS)
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', number) if proxy.gets.count(proxy.gets[number]) == 1 else None
+        self.cluster.prefetch(self.name)
+        self.assertGreaterEqual(proxy.body_bytes, 1.9 * total(self.files))
+        self.cluster.load(self.name, self.files, '--no-source')
+
+    def test_adding_again_with_another_choice(self):
+        url = self.http(self.nginx_port)
+
+        def add(*flags, name=self.name):
+            answer = self.cluster.emsctl('model', 'add', name, url, '--json', *flags)
+            return answer.json['first_read'] if answer.code == 0 else answer.code, answer.err
+        # Nobody has used it yet: the last one decides.
+        for flags, kept, said in [((), 'twice unless checked', 'note: each'),
+                                  (('--no-verify',), 'once', 'warning: first reads of it were "twice unless'),
+                                  (('--verify',), 'twice', 'note: first reads of it were "once"'),
+                                  ((), 'twice', 'note: it was added with --verify before'),
+                                  (('--no-verify',), 'once', 'warning: first reads of it were "twice"'),
+                                  ((), 'twice unless checked', 'note: first reads of it were "once"')]:
+            first_read, err = add(*flags)
+            self.assertEqual((first_read, err.startswith(said)), (kept, True), err)
+        # Who is refused has changed nothing, and is told nothing else.
+        for flags in ('--rate', '5MB'), ('--credentials', 'other'), ('--into', 'other'):
+            code, err = add('--no-verify', *flags)
+            self.assertEqual((code, err.count('\n')), (1, 1), err)
+            self.assertIn('it is there already', err)
+            self.assertEqual(add()[0], 'twice unless checked')
+        code, err = add('--block', '64KiB')
+        self.assertIn('cut into other blocks', err)
+        self.cluster.prefetch(self.name)
+        for flags in (), ('--no-verify',), ('--verify',):
+            first_read, err = add(*flags)
+            self.assertEqual((first_read, err.startswith('note: ')), ('twice unless checked', True), err)
+        once = self.name.replace('v1', 'once')
+        self.assertEqual(add('--no-verify', name=once)[0], 'once')
+        self.cluster.prefetch(once)
+        first_read, err = add(name=once)
+        self.assertEqual(first_read, 'once', 'adding again does not fail by default')
+        self.assertRegex(err, r'\Awarning: .*added with --no-verify before.*model rm')
+        code, err = add('--verify', name=once)
+        self.assertEqual(code, 1, 'what was read once is not taken for verified')
+        self.assertIn('unverified', err)
+        self.assertEqual(self.cluster.emsctl('model', 'add', once, url, '--verify', '--no-verify').code, 2)
+
+    def test_an_index_that_is_damaged_once_loses_no_shard(self):
+        shards = {f'model-{i}.safetensors': safetensors(tensors_of(1, 5000, ord(i))) for i in 'aq'}
+        index = '{"weight_map": {"a": "%s", "b": "%s"}}' % tuple(shards)
+        files = {**shards, 'model.safetensors.index.json': index.encode()}
+        self.place += '/shards'
+        write_files(os.path.join(self.www, self.place), files)
+        proxy = self.proxy(self.nginx_port)
+        name = self.name.replace('v1', 'shards')
+        # The second name becomes the first; one that is not there; no JSON.
+        for at in index.rindex('q.safe'), index.rindex('model'), 0:
+            proxy.reset()
+            proxy.fault = lambda path, number, at=at: ('flip', at) if number == 0 else None
+            added = self.cluster.add(f'{name}-{at}', self.http(proxy.port), '--block', '256KiB')
+            self.assertEqual(added['files'], 3)
+
+    def test_a_failed_load_does_not_wait_for_a_source_that_stalls(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB', '--no-verify')
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'models').code, 0)
+        proxy.reset()
+        faults = {'tokenizer.json': ('stall',), 'config.json': ('status', 404)}
+        proxy.fault = lambda path, number: faults.get(os.path.basename(path.partition('?')[0]))
+        answer = self.cluster.emsctl('model', 'load', self.name, '-', '--within', 100, '--threads', 8)
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'models').code, 0)
+        self.expect_failed(answer, 'NOT_FOUND', seconds=40)
+
+    def test_a_load_reads_plain_http_twice_as_well(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port, 'token'), '--block', '256KiB', '--credentials-file',
+                         self.cluster.credentials, '--credentials', 'token')
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', 5 * number) if proxy.gets.count(proxy.gets[number]) == 1 else None
+        self.assertEqual(self.cluster.emsctl('namespace', 'delete', 'models').code, 0)
+        keys = ('--credentials-file', self.cluster.credentials, '--credentials', 'token')
+        loaded = self.cluster.load(self.name, self.files, *keys)
+        self.assertGreaterEqual(loaded['source_bytes'], 2 * total(self.files))
+        self.assertEqual(self.cluster.emsctl('namespace', 'create', 'models').code, 0)
+
+    def test_plain_http_that_is_never_the_same_twice(self):
+        proxy = self.proxy(self.nginx_port)
+        self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB')
+        proxy.reset()
+        proxy.fault = lambda path, number: ('flip', number) if 'tokenizer' in path else None
+        texts = ('DATA_LOSS', 'tokenizer.json', 'differ between reads')
+        self.expect_failed(self.cluster.emsctl('model', 'prefetch', self.name, '--wait', '--within', 30), *texts)
+        self.expect_failed(self.cluster.emsctl('model', 'load', self.name, '-', '--within', 30), *texts)
 
     def test_known_bytes_that_are_damaged_on_the_way(self):
         proxy = self.proxy(self.nginx_port)

@@ -148,10 +148,16 @@ struct FakeModel {
   }
   // As the manifest's source; counts how often it is opened.
   ModelLoader::Parts Parts() {
-    return {.manifest = &manifest, .pool = &pool, .catalog = &catalog, .open_source = [this] {
+    return {.manifest = &manifest,
+            .pool = &pool,
+            .catalog = &catalog,
+            .open_source = [this](std::shared_ptr<StopFlag> stop) {
               ++opened;
+              source_stop = std::move(stop);
               auto source = std::make_unique<testing::MemorySource>(files);
               source->gate = source_gate;
+              source->damage = source_damage;
+              source->compares = source_compares;
               return Result<std::unique_ptr<WeightSource>>(std::move(source));
             }};
   }
@@ -166,6 +172,9 @@ struct FakeModel {
   FakePool pool;
   FakeCatalog catalog;
   std::function<Status(const std::string&, uint64_t)> source_gate;
+  std::function<void(const std::string&, uint64_t, MutableBytes)> source_damage;
+  bool source_compares = false;
+  std::shared_ptr<StopFlag> source_stop;  // of the one that was opened last
   int opened = 0;
 };
 

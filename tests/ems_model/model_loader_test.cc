@@ -154,6 +154,24 @@ TEST(ModelLoaderTest, WhatDoesNotFitIsReadFromTheSourceAfterOneJob) {
   EXPECT_THAT(ToString(stats->detour), HasSubstr("room"));
 }
 
+TEST(ModelLoaderTest, WhatJobsReadTwiceCountsOnceForWhatDoesNotFit) {
+  for (const FirstRead first_read : {FirstRead::kOnce, FirstRead::kTwiceUnlessChecked}) {
+    FakeModel model(SmallModel());
+    model.manifest.source.first_read = first_read;
+    model.BringAll();
+    model.pool.Erase(BlockKey(model.DigestOf(3)));
+    model.catalog.on_start = [&](FakeCatalog* catalog) {
+      catalog->job.state = JobState::kDone;
+      catalog->job.source_bytes = model.manifest.bytes() * 6 / 10;
+    };
+    HostTarget target;
+    const Result<LoadStats> stats = model.Load(&target);
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    ExpectWhole(model, target);
+    EXPECT_EQ(model.catalog.jobs_started, first_read == FirstRead::kOnce ? 1 : 2);
+  }
+}
+
 TEST(ModelLoaderTest, APoolThatDoesNotAnswerIsGoneAround) {
   FakeModel model(SmallModel());
   model.BringAll();
@@ -476,6 +494,73 @@ TEST(ModelLoaderTest, ASecondLoadReadsNoHeadersAgain) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(names, (std::vector<std::string>{"c", "c"}));
   EXPECT_LT(second->dram_bytes, first->dram_bytes);
+}
+
+// A source that sends nothing, until it is stopped.
+Status Stall(const FakeModel& model) {
+  const std::shared_ptr<StopFlag> stop = model.source_stop;
+  (void)stop->WaitFor(seconds(15));
+  return Error(StatusCode::kCancelled, "stopping");
+}
+
+TEST(ModelLoaderTest, AFailedLoadDoesNotWaitForReadsThatStall) {
+  for (const bool summed : {false, true}) {
+    FakeModel model(SmallModel());
+    for (ManifestFile& file : model.manifest.files) {
+      if (summed && file.path == "sub/tokenizer.bin")
+        file.sum = "md5:0123456789abcdef0123456789abcdef";
+    }
+    model.catalog.on_start = [](FakeCatalog* catalog) {
+      catalog->job.state = JobState::kCancelled;
+    };
+    std::atomic<bool> changed{true}, stalls{false};
+    model.source_gate = [&](const std::string& path, uint64_t) {
+      if (!changed) return OkStatus();
+      if (path == "sub/tokenizer.bin") {
+        stalls = true;
+        return Stall(model);
+      }
+      StopFlag never;
+      while (!stalls) (void)never.WaitFor(milliseconds(10));
+      return Error(StatusCode::kFailedPrecondition, "the source has changed");
+    };
+    LoadOptions options = Quick();
+    options.threads = 64;  // one for each block
+    ASSERT_LT(model.blocks(), options.threads);
+    ModelLoader loader(model.Parts(), options);
+    HostTarget target;
+    const TimePoint begin = Clock::System().Now();
+    const Result<LoadStats> stats = loader.Load(&target, Deadline::After(seconds(60)));
+    EXPECT_EQ(stats.status().code(), StatusCode::kFailedPrecondition) << stats.status();
+    EXPECT_LT(Clock::System().Now() - begin, seconds(5)) << "summed: " << summed;
+    if (summed) continue;
+    changed = false;
+    HostTarget again;
+    const Result<LoadStats> next = loader.Load(&again, Deadline::After(seconds(60)));
+    ASSERT_TRUE(next.ok()) << "the next one has a source of its own: " << next.status();
+    ExpectWhole(model, again);
+    EXPECT_EQ(model.opened, 2);
+  }
+}
+
+TEST(ModelLoaderTest, ALoadThatIsStoppedDoesNotWaitForReadsThatStall) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) { catalog->job.state = JobState::kCancelled; };
+  LoadOptions options = Quick();
+  options.stop = std::make_shared<StopFlag>();
+  std::atomic<bool> stalls{false};
+  model.source_gate = [&](const std::string&, uint64_t) {
+    stalls = true;
+    return Stall(model);
+  };
+  options.on_progress = [&, stop = options.stop](const LoadProgress&) {
+    if (stalls) stop->Set();
+  };
+  HostTarget target;
+  const TimePoint begin = Clock::System().Now();
+  const Result<LoadStats> stats = model.Load(&target, options, seconds(60));
+  EXPECT_EQ(stats.status().code(), StatusCode::kCancelled) << stats.status();
+  EXPECT_LT(Clock::System().Now() - begin, seconds(5));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // read it without the server: no wrong byte and no fault, whether readers run, stand still or are
 // killed; and when they are gone nothing is left of them.
 //
-// EMS_STORM_SECONDS (15 by default) is how long each storm blows; for more than 90 run the binary
+// EMS_STORM_SECONDS (10 by default) is how long each storm blows; for more than 90 run the binary
 // itself, without ctest's time limit.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ constexpr uint64_t kKeys = 10 * kPoolBytes / (kValueBytesMax / 2);
 
 int StormSeconds() {
   const char* wanted = std::getenv("EMS_STORM_SECONDS");  // NOLINT(concurrency-mt-unsafe)
-  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 15;
+  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : 10;
 }
 
 void Pause(Duration time) {

@@ -1,12 +1,14 @@
 // What must hold for the SSD tier with real daemons: what was acknowledged as durable is there
 // after kill -9 and a restart, what was removed or replaced is not, and what DRAM has no room for
-// is a hit.
+// is a hit. For how long a server was away does not matter, what others did meanwhile does.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <string>
 
+#include "common/thread_pool.h"
+#include "mp_controller/view/controller_client.h"
 #include "tests/support/cluster.h"
 #include "tests/support/self_verifying.h"
 
@@ -19,10 +21,12 @@ constexpr const char* kNs = "default";
 
 class SsdRestartTest : public ::testing::Test {
  protected:
-  void StartCluster(std::vector<std::string> flags) {
+  void StartCluster(std::vector<std::string> flags, int servers = 1,
+                    const std::string& lease = "lease_ms=5000") {
     flags.insert(flags.end(), {"--set", "ssd.capacity_bytes=512MiB", "--set", "dram.bytes=64MiB"});
-    auto started = Cluster::Start(
-        {.servers = 1, .controller_flags = {"--set", "damping_ms=0"}, .server_flags = flags});
+    auto started = Cluster::Start({.servers = servers,
+                                   .controller_flags = {"--set", "damping_ms=0", "--set", lease},
+                                   .server_flags = flags});
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);
     Connect();
@@ -38,6 +42,17 @@ class SsdRestartTest : public ::testing::Test {
     ASSERT_EQ(cluster_->RestartServer(0), OkStatus());
     ASSERT_EQ(cluster_->WaitForServers(1, seconds(10)), OkStatus());
     Connect();
+  }
+  // Until all leases have ended.
+  bool WaitUntilFrozen() {
+    ControllerClient controller(cluster_->controller_address(), "test");
+    const Deadline deadline = Deadline::After(seconds(30));
+    for (StopFlag never; !deadline.Passed(); never.WaitFor(std::chrono::milliseconds(20))) {
+      ViewCache cache;
+      (void)controller.Refresh(&cache, Deadline::After(seconds(1)));
+      if (cache.view() != nullptr && cache.view()->frozen()) return true;
+    }
+    return false;
   }
   Status Put(const std::string& key, uint64_t put_id, size_t bytes, Durability durability) {
     const std::string value = MakeValue(kNs, key, put_id, bytes);
@@ -88,6 +103,80 @@ TEST_F(SsdRestartTest, DurablePutsAndRemovesHoldOverKillNine) {
     }
     KillAndRestart();
     for (const auto& [key, id] : expected) EXPECT_EQ(Get(key), id) << key << " round " << round;
+  }
+}
+
+TEST_F(SsdRestartTest, ALongAbsenceLosesNothingThatNobodyElseServed) {
+  StartCluster({}, 1, "lease_ms=1000");
+  for (int i = 0; i < 60; ++i)
+    ASSERT_EQ(Put("l" + std::to_string(i), 3, 40 * kKiB, Durability::kSsd), OkStatus());
+  for (int round = 0; round < 3; ++round) {
+    cluster_->server(0).Kill();
+    ASSERT_TRUE(WaitUntilFrozen());
+    ASSERT_EQ(cluster_->RestartServer(0), OkStatus());
+    ASSERT_EQ(cluster_->WaitForServers(1, seconds(10)), OkStatus());
+    Connect();
+    for (int i = 0; i < 60; ++i) EXPECT_EQ(Get("l" + std::to_string(i)), 3u) << i << " " << round;
+  }
+}
+
+TEST_F(SsdRestartTest, ServersThatComeBackOneAfterTheOtherFindAllTheyHad) {
+  // One that takes longer than a lease to come after the one before it is not waited for.
+  StartCluster({}, 3, "lease_ms=8000");
+  for (int i = 0; i < 120; ++i)
+    ASSERT_EQ(Put("p" + std::to_string(i), 4, 40 * kKiB, Durability::kSsd), OkStatus());
+  for (int i = 0; i < 3; ++i) cluster_->server(i).Kill();
+  ASSERT_TRUE(WaitUntilFrozen());
+  // Each is in a view of its own before the next one starts.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(cluster_->RestartServer(i), OkStatus());
+  ASSERT_EQ(cluster_->WaitForServers(3, seconds(20)), OkStatus());
+  Connect();
+  for (int i = 0; i < 120; ++i) EXPECT_EQ(Get("p" + std::to_string(i)), 4u) << i;
+}
+
+TEST_F(SsdRestartTest, WhatOthersReplacedOrRemovedMeanwhileNeverComesBack) {
+  StartCluster({}, 3, "lease_ms=1000");
+  for (int i = 0; i < 120; ++i)
+    ASSERT_EQ(Put("o" + std::to_string(i), 1, 20 * kKiB, Durability::kSsd), OkStatus());
+  for (int round = 0; round < 2; ++round) {
+    cluster_->server(0).Kill();
+    ASSERT_EQ(cluster_->WaitForServers(2, seconds(20)), OkStatus());
+    for (int i = 0; i < 120; ++i) {
+      const std::string key = "o" + std::to_string(i);
+      if (i % 3 == 0) {
+        const Status removed = client_->Remove(key);
+        ASSERT_TRUE(removed.ok() || removed.code() == StatusCode::kNotFound) << removed;
+      } else {
+        ASSERT_EQ(Put(key, 2u + static_cast<uint64_t>(round), 20 * kKiB, Durability::kSsd),
+                  OkStatus());
+      }
+    }
+    ASSERT_EQ(cluster_->RestartServer(0), OkStatus());
+    ASSERT_EQ(cluster_->WaitForServers(3, seconds(20)), OkStatus());
+    Connect();
+    for (int i = 0; i < 120; ++i) {
+      const std::optional<uint64_t> found = Get("o" + std::to_string(i));
+      ASSERT_TRUE(found);
+      const uint64_t newest = i % 3 == 0 ? 0 : 2u + static_cast<uint64_t>(round);
+      EXPECT_TRUE(*found == 0 || *found == newest) << i << ": " << *found << " round " << round;
+    }
+  }
+}
+
+TEST_F(SsdRestartTest, ALifeWithoutTheSsdMakesWhatLiesThereOld) {
+  StartCluster({});
+  for (int i = 0; i < 40; ++i)
+    ASSERT_EQ(Put("w" + std::to_string(i), 1, 20 * kKiB, Durability::kSsd), OkStatus());
+  for (const char* bytes : {"ssd.capacity_bytes=0", "ssd.capacity_bytes=512MiB"}) {
+    cluster_->server(0).Kill();
+    ASSERT_EQ(cluster_->RestartServer(0, {"--set", bytes}), OkStatus());
+    ASSERT_EQ(cluster_->WaitForServers(1, seconds(10)), OkStatus());
+    Connect();
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(Get("w" + std::to_string(i)), 0u) << bytes << i;
+    const std::string first = "w0";
+    ASSERT_EQ(Put(first, 2, 20 * kKiB, Durability::kDram), OkStatus());
+    EXPECT_EQ(Get(first), 2u);
+    ASSERT_EQ(client_->Remove(first), OkStatus());
   }
 }
 

@@ -22,6 +22,10 @@ def is_running(pid):
 
 class ClusterScriptTest(unittest.TestCase):
     def test_start_status_stop(self):
+        for count in ('0', 'two', '--servers'):
+            refused = run('start', '/nowhere/cluster', count)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ''))
+            self.assertIn('number of servers', refused.stderr)
         with tempfile.TemporaryDirectory(prefix='ems-') as parent:
             folder = os.path.join(parent, 'cluster')
             started = run('start', folder, '2')
@@ -30,7 +34,10 @@ class ClusterScriptTest(unittest.TestCase):
                 pids = re.findall(r'pid (\d+)', started.stdout)
                 self.assertEqual(len(pids), 3, started.stdout)
                 self.assertTrue(all(is_running(pid) for pid in pids))
-                self.assertEqual(run('status', folder).stdout, started.stdout)
+                status = run('status', folder).stdout
+                self.assertEqual(started.stdout[:len(status)], status)
+                use = re.search(r'^to use it: export EMS_CONTROLLER=(\S+) PATH=', started.stdout, re.MULTILINE)
+                self.assertIn(f'data {use[1]} ', status.splitlines()[0])
                 self.assertEqual(run('start', folder, '2').returncode, 2, 'a second cluster in the same folder')
             finally:
                 stopped = run('stop', folder)

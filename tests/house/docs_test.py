@@ -1,5 +1,5 @@
 """Documentation that cannot lie: its option tables are what the daemons print, its example is code that runs, its scripts' help works.
-With --update the option tables of docs/OPERATIONS.md are written anew."""
+With --update the option tables are written anew."""
 import os
 import re
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 
 SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
 BIN = os.environ.get('EMS_BIN', os.path.join(SOURCE_DIR, 'build', 'release', 'bin'))
-OPERATIONS = os.path.join(SOURCE_DIR, 'docs', 'OPERATIONS.md')
+TABLES = {'mp-controller': 'OPERATIONS.md', 'mp-server': 'OPERATIONS.md', 'ems-pdc': 'SERVING.md'}  # daemon → page
 
 
 def read(*path):
@@ -26,8 +26,8 @@ def help_config(daemon):
 
 class DocsTest(unittest.TestCase):
     def test_option_tables_are_what_the_daemons_print(self):
-        for daemon in ('mp-controller', 'mp-server'):
-            shown = table_pattern(daemon).search(read('docs', 'OPERATIONS.md')).group(2)
+        for daemon, page in TABLES.items():
+            shown = table_pattern(daemon).search(read('docs', page)).group(2)
             self.assertEqual(shown, help_config(daemon), f'run tests/house/docs_test.py --update ({daemon})')
 
     def test_the_examples_are_the_code_that_runs(self):
@@ -51,10 +51,9 @@ class DocsTest(unittest.TestCase):
 
 if __name__ == '__main__':
     if sys.argv[1:] == ['--update']:
-        operations = read('docs', 'OPERATIONS.md')
-        for program in ('mp-controller', 'mp-server'):
-            operations = table_pattern(program).sub(lambda m, p=program: m.group(1) + help_config(p) + m.group(3), operations)
-        with open(OPERATIONS, 'w', encoding='utf-8') as out:
-            out.write(operations)
+        for program, name in TABLES.items():
+            text = table_pattern(program).sub(lambda m, p=program: m.group(1) + help_config(p) + m.group(3), read('docs', name))
+            with open(os.path.join(SOURCE_DIR, 'docs', name), 'w', encoding='utf-8') as out:
+                out.write(text)
     else:
         unittest.main()

@@ -6,6 +6,7 @@
 
 #include "common/thread_pool.h"
 #include "ems_model/format/manifest.h"
+#include "mp_controller/file_checks.h"
 #include "mp_controller/view/models_client.h"
 #include "proto/model.pb.h"
 #include "tests/mp_controller/controller_harness.h"
@@ -143,6 +144,36 @@ TEST_F(ModelServiceTest, EveryVerbReachesItsPart) {
   EXPECT_EQ(manifest.files(0).path(), "w");
   ASSERT_EQ(models_->Remove(ref, Soon()), OkStatus());
   EXPECT_EQ(models_->Get(ref, &status, Soon()).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ModelServiceTest, ChecksOfVeryManyFilesComeAllAtOnceInSeveralAnswers) {
+  constexpr uint32_t kFiles = 10'000, kVersions = 8;
+  model::Manifest manifest;
+  manifest.model = "m";
+  manifest.name_space = "models";
+  manifest.source.url = "http://h/p/";
+  for (uint32_t i = 0; i < kFiles; ++i) {
+    manifest.files.push_back({fmt::format("{:06}", i), 1, "t"});
+    manifest.files.back().sum = "md5:0123456789abcdef0123456789abcdef";
+    manifest.blocks.push_back({i, 0, 1, {}});
+  }
+  v1::FollowChecksRequest follow;
+  for (uint32_t i = 0; i < kVersions; ++i) {
+    manifest.version = fmt::format("v{}", i);
+    v1::ModelManifest proto;
+    model::ToProto(manifest, &proto);
+    v1::ModelStatus status;
+    ASSERT_EQ(models_->Add(proto, &status, Soon()), OkStatus());
+    follow.add_models(status.ref().id());
+  }
+  v1::FollowChecksReply reply;
+  ASSERT_EQ(models_->FollowChecks(follow, &reply, Soon()), OkStatus());
+  EXPECT_GT(reply.ByteSizeLong(), FileChecks::kReplyBytesMax);
+  EXPECT_EQ(reply.next_model(), 0U);
+  EXPECT_GT(reply.number(), 0U);
+  ASSERT_EQ(reply.files_size(), kFiles * kVersions);
+  EXPECT_EQ(reply.files(0).file(), 0U);
+  EXPECT_EQ(reply.files(kFiles * kVersions - 1).file(), kFiles - 1);
 }
 
 }  // namespace

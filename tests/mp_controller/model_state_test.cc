@@ -6,137 +6,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "common/sha256.h"
 #include "proto/model.pb.h"
-#include "tests/mp_controller/temp_dir.h"
+#include "tests/mp_controller/model_life.h"
 
 namespace ems::controller {
 namespace {
 
 using model::BlockDigest;
+using model::FirstRead;
 using model::Manifest;
 using std::chrono::hours;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr Duration kUnusedMax = hours(24);
-
-Manifest Sample(const std::string& version) {
-  Manifest manifest;
-  manifest.model = "base";
-  manifest.version = version;
-  manifest.name_space = "models";
-  manifest.source.url = "http://h/p/";
-  manifest.files = {{"w", 400, version}};
-  for (uint32_t i = 0; i < 4; ++i) manifest.blocks.push_back({0, i * uint64_t{100}, 100, {}});
-  return manifest;
-}
-
-BlockDigest Digest(uint8_t value) { return BlockDigest{std::byte{value}}; }
-
-v1::ModelRef Ref(uint32_t id) {
-  v1::ModelRef ref;
-  ref.set_id(id);
-  return ref;
-}
-
-v1::ModelRef Ref(const std::string& model, const std::string& version) {
-  v1::ModelRef ref;
-  ref.set_model(model);
-  ref.set_version(version);
-  return ref;
-}
-
-// One life of a controller on a folder, without threads or sockets.
-struct Life {
-  explicit Life(const std::string& folder, ManualClock* clock) {
-    auto opened = DurableRows::Open(folder, "");
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    rows = std::move(*opened);
-    state =
-        std::make_unique<ModelState>(ModelState::Parts{clock, rows.get(), &publisher}, kUnusedMax);
-    EXPECT_TRUE(state->Start().ok());
-  }
-  // Servers with the boot ids 1 to `servers`, in a view with this epoch.
-  void View(uint64_t epoch, uint32_t servers) {
-    std::vector<NodeInfo> nodes;
-    SlotTable slots;
-    for (uint32_t i = 1; i <= servers; ++i) {
-      NodeInfo node;
-      node.id = NodeId(i);
-      node.name = std::to_string(i);
-      node.boot_id = i;
-      nodes.push_back(node);
-      slots.set_owner(SlotId(static_cast<uint16_t>(i)), NodeId(i));
-    }
-    publisher.Publish(*DhtView::Make(ViewVersion(1, epoch), nodes, slots, false));
-  }
-  Result<v1::ModelStatus> Add(const Manifest& manifest) {
-    v1::AddModelRequest request;
-    ToProto(manifest, request.mutable_manifest());
-    v1::ModelStatus reply;
-    const Status status = state->AddModel(request, &reply);
-    if (!status.ok()) return status;
-    return reply;
-  }
-  v1::ModelStatus Get(const v1::ModelRef& ref) {
-    v1::ModelStatus reply;
-    EXPECT_EQ(state->GetModel(ref, &reply), OkStatus());
-    return reply;
-  }
-  v1::ModelStatus Prefetch(uint32_t id, uint32_t priority = 0) {
-    v1::PrefetchRequest request;
-    *request.mutable_ref() = Ref(id);
-    request.set_priority(priority);
-    v1::ModelStatus reply;
-    EXPECT_EQ(state->Prefetch(request, &reply), OkStatus());
-    return reply;
-  }
-  // A report of job 1 of model 1.
-  static v1::ReportPullRequest Report(uint64_t boot, uint64_t epoch, uint64_t blocks,
-                                      bool finished) {
-    v1::ReportPullRequest report;
-    report.set_boot_id(boot);
-    report.set_model_id(1);
-    report.set_job(1);
-    report.set_term(1);
-    report.set_epoch(epoch);
-    report.set_finished(finished);
-    report.set_blocks_done(blocks);
-    report.set_bytes_done(100 * blocks);
-    report.set_source_bytes(100 * blocks);
-    return report;
-  }
-  static v1::ReportPullRequest With(v1::ReportPullRequest report, uint32_t block,
-                                    const BlockDigest& digest) {
-    report.add_blocks(block);
-    report.mutable_digests()->append(AsText(digest));
-    return report;
-  }
-  Status Take(const v1::ReportPullRequest& report, bool* active = nullptr) {
-    v1::ReportPullReply reply;
-    const Status status = state->ReportPull(report, &reply);
-    if (active != nullptr) *active = reply.active();
-    return status;
-  }
-  v1::GetDigestsReply Digests(uint32_t id, uint32_t since, bool* news) {
-    v1::GetDigestsRequest request;
-    *request.mutable_ref() = Ref(id);
-    request.set_since(since);
-    v1::GetDigestsReply reply;
-    EXPECT_EQ(state->GetDigests(request, &reply, news), OkStatus());
-    return reply;
-  }
-  uint64_t Number() {
-    v1::ListModelsReply reply;
-    bool news = false;
-    EXPECT_EQ(state->ListModels({}, &reply, &news), OkStatus());
-    return reply.number();
-  }
-
-  ViewPublisher publisher{16};
-  std::unique_ptr<DurableRows> rows;
-  std::unique_ptr<ModelState> state;
-};
 
 TEST(ModelStateTest, VersionsPinsJobsAndDigestsSurviveARestart) {
   const TempDir dir;
@@ -309,6 +193,139 @@ TEST(ModelStateTest, AddingAgainIsTheSameOrRefused) {
   bad.blocks.pop_back();
   EXPECT_EQ(life.Add(bad).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(life.Get(Ref("base", "")).ref().version(), "v1");
+}
+
+TEST(ModelStateTest, WhatDiffersIsNamed) {
+  const TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  Manifest there = Sample("v1");
+  there.files[0].sum = "md5:0123456789abcdef0123456789abcdef";
+  ASSERT_TRUE(life.Add(there).ok());
+  const auto refusal = [&](const Manifest& asked) { return ToString(life.Add(asked).status()); };
+  EXPECT_THAT(refusal(Sample("v1")), HasSubstr("other sums of the same files"));
+  Manifest cut = there;
+  cut.blocks = {{0, 0, 400, {}}};
+  EXPECT_THAT(refusal(cut), HasSubstr("cut into other blocks, of 16 MiB at most"));
+  Manifest other = there;
+  other.files[0].tag = "changed";
+  EXPECT_THAT(refusal(other), HasSubstr("with other files"));
+  other = there;
+  other.files.push_back({"more", 0, "t"});
+  EXPECT_THAT(refusal(other), HasSubstr("with other files"));
+}
+
+TEST(ModelStateTest, TheLastAddDecidesOnFirstReadsUntilItIsTouched) {
+  const TempDir dir;
+  ManualClock clock;
+  {
+    Life life(dir.path(), &clock);
+    ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kOnce)).ok());
+    const uint64_t list = life.Number();
+    FirstRead before = FirstRead::kOnce;
+    for (const FirstRead one :
+         {FirstRead::kTwice, FirstRead::kOnce, FirstRead::kTwiceUnlessChecked}) {
+      const auto added = life.Add(Sample("v1", one), /*may_lower=*/true);
+      ASSERT_TRUE(added.ok()) << added.status();
+      EXPECT_EQ(added->ref().id(), 1U);
+      EXPECT_EQ(static_cast<int>(added->source().first_read()), static_cast<int>(one));
+      EXPECT_EQ(static_cast<int>(added->first_read_before()), static_cast<int>(before));
+      EXPECT_TRUE(added->has_first_read_before()) << "a change is said";
+      before = one;
+    }
+    EXPECT_GT(life.Number(), list) << "who follows the list is told";
+    EXPECT_FALSE(life.Add(Sample("v1", before), true)->has_first_read_before());
+  }
+  Life life(dir.path(), &clock);
+  v1::ModelManifest manifest;
+  ASSERT_TRUE(life.state->GetManifest(Ref(1), &manifest).ok());
+  EXPECT_EQ(manifest.source().first_read(), v1::FIRST_READ_TWICE_UNLESS_CHECKED);
+  EXPECT_EQ(life.Add(Sample("v1", FirstRead::kOnce), true)->source().first_read(),
+            v1::FIRST_READ_TWICE_UNLESS_CHECKED)
+      << "who knows what was done with it before the controller was restarted";
+}
+
+TEST(ModelStateTest, NoDefaultTakesProtectionAway) {
+  const TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kTwice)).ok());
+  for (const FirstRead one : {FirstRead::kOnce, FirstRead::kTwiceUnlessChecked}) {
+    const auto again = life.Add(Sample("v1", one));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->source().first_read(), v1::FIRST_READ_TWICE);
+    EXPECT_FALSE(again->has_first_read_before());
+  }
+  ASSERT_TRUE(life.Add(Sample("v2", FirstRead::kOnce)).ok());
+  EXPECT_EQ(life.Add(Sample("v2", FirstRead::kTwiceUnlessChecked))->source().first_read(),
+            v1::FIRST_READ_TWICE_UNLESS_CHECKED)
+      << "but it may add some";
+}
+
+TEST(ModelStateTest, WhoAsksForSomethingElseBesidesChangesNoFirstReads) {
+  const TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kTwiceUnlessChecked)).ok());
+  ASSERT_TRUE(life.Add(Sample("v2", FirstRead::kOnce)).ok());
+  const std::vector<std::function<void(Manifest*)>> changes = {
+      [](Manifest* manifest) { manifest->source.url = "https://h/p/"; },
+      [](Manifest* manifest) { manifest->source.bytes_per_s_max = 5'000'000; },
+      [](Manifest* manifest) { manifest->source.credentials = "other"; },
+      [](Manifest* manifest) { manifest->name_space = "other"; }};
+  for (const auto& change : changes) {
+    Manifest lower = Sample("v1", FirstRead::kOnce);
+    change(&lower);
+    const auto kept = life.Add(lower, true);
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    EXPECT_EQ(kept->source().first_read(), v1::FIRST_READ_TWICE_UNLESS_CHECKED);
+    EXPECT_FALSE(kept->has_first_read_before());
+    Manifest higher = Sample("v2", FirstRead::kTwice);
+    change(&higher);
+    const std::string refused = ToString(life.Add(higher).status());
+    EXPECT_THAT(refused, HasSubstr("unverified, with another URL, credentials, rate or namespace"));
+    EXPECT_EQ(life.Get(Ref("base", "v2")).source().first_read(), v1::FIRST_READ_ONCE);
+  }
+}
+
+TEST(ModelStateTest, WhatMayHaveBeenReadOnceIsNeverTakenForVerified) {
+  const TempDir dir;
+  ManualClock clock;
+  Life life(dir.path(), &clock);
+  life.View(1, 1);
+  v1::ModelStatus reply;
+  v1::PinModelRequest pin;
+  const std::vector<std::function<void(uint32_t)>> touches = {
+      [&](uint32_t id) { (void)life.Prefetch(id); },
+      [&](uint32_t id) {
+        *pin.mutable_ref() = Ref(id);
+        for (const bool pinned : {true, false}) {
+          pin.set_pinned(pinned);
+          ASSERT_TRUE(life.state->PinModel(pin, &reply).ok());
+        }
+      },
+      [&](uint32_t id) { ASSERT_TRUE(life.state->UseModel(Ref(id), &reply).ok()); }};
+  for (const auto& touch : touches) {
+    const std::string once = fmt::format("v{}", life.Number());
+    const auto added = life.Add(Sample(once, FirstRead::kOnce));
+    ASSERT_TRUE(added.ok()) << added.status();
+    touch(added->ref().id());
+    const Status refused = life.Add(Sample(once, FirstRead::kTwice)).status();
+    EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists);
+    EXPECT_THAT(ToString(refused), HasSubstr("unverified"));
+    const auto again = life.Add(Sample(once, FirstRead::kTwiceUnlessChecked));
+    ASSERT_TRUE(again.ok()) << "by default, adding again does not fail: " << again.status();
+    EXPECT_EQ(again->source().first_read(), v1::FIRST_READ_ONCE) << "nor does it pretend";
+    const std::string twice = once + "-twice";
+    const auto other = life.Add(Sample(twice, FirstRead::kTwiceUnlessChecked));
+    ASSERT_TRUE(other.ok()) << other.status();
+    touch(other->ref().id());
+    for (const FirstRead one : {FirstRead::kOnce, FirstRead::kTwice}) {
+      const auto kept = life.Add(Sample(twice, one), /*may_lower=*/true);
+      ASSERT_TRUE(kept.ok()) << kept.status();
+      EXPECT_EQ(kept->source().first_read(), v1::FIRST_READ_TWICE_UNLESS_CHECKED);
+    }
+  }
 }
 
 TEST(ModelStateTest, RemovingTakesEverythingAndNotWhatIsPinned) {

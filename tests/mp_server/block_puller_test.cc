@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/checksum.h"
+#include "common/copy.h"
 #include "common/sha256.h"
 #include "tests/support/small_tier.h"
 
@@ -24,19 +26,31 @@ class OneFile final : public model::WeightSource {
     return std::vector<model::SourceFile>();
   }
   Status Read(const model::SourceFile& file, uint64_t offset, MutableBytes into,
-              Deadline) override {
+              Deadline deadline) override {
     ++reads;
+    deadlines.push_back(deadline);
     EXPECT_EQ(file.path, "w");
     EXPECT_EQ(file.tag, "t");
+    EXPECT_EQ(file.md5_tag, md5_tag);
     if (!fault.ok()) return fault;
     std::memcpy(into.data(), content.data() + offset, into.size());
+    if (damage) damage(reads, into);
     return OkStatus();
+  }
+  Result<bool> ReadCompared(const model::SourceFile& file, uint64_t offset, MutableBytes into,
+                            Deadline deadline) override {
+    EMS_RETURN_IF_ERROR(Read(file, offset, into, deadline));
+    return reads >= compared_from;
   }
   model::SourceCounters counters() const override { return {}; }
 
   std::string content = std::string(kBytes, 'c');
   Status fault;
+  std::function<void(int read, MutableBytes bytes)> damage;
   int reads = 0;
+  std::vector<Deadline> deadlines;  // of each read
+  bool md5_tag = false;             // what it is to be told
+  int compared_from = 1000;         // that read and later ones have a checksum
 };
 
 class BlockPullerTest : public SmallTierTest {
@@ -46,11 +60,12 @@ class BlockPullerTest : public SmallTierTest {
     manifest->model = "m";
     manifest->files = {{"w", kBytes, "t"}};
     manifest->blocks = {{0, 0, kBytes, {}}};
+    manifest_ = manifest;
     task_.manifest = manifest;
     task_.ns = kNs;
     task_.slot = SlotId(5);
     task_.job = 1;
-    puller_.emplace(store_.get(), &ownership_, &stop_);
+    puller_.emplace(store_.get(), &ownership_, &stop_, 8);
     ownership_.SetSelf(NodeId(1));
     Own(1);
     ownership_.RenewLease(Clock::System().Now() + seconds(100));
@@ -63,12 +78,13 @@ class BlockPullerTest : public SmallTierTest {
     nodes[0].id = NodeId(1);
     nodes[1].id = NodeId(2);
     const ViewVersion version(1, ++epoch_);
-    store_->SetOwnedSlots(version,
-                          ownership_.Install(**DhtView::Make(version, nodes, slots, false)));
+    store_->SetOwnedSlots(
+        {version, ownership_.Install(**DhtView::Make(version, nodes, slots, false))});
   }
   Result<BlockPuller::Pulled> Pull() {
-    const auto open = [this]() -> Result<std::shared_ptr<model::WeightSource>> {
+    const auto open = [this](uint32_t lane) -> Result<std::shared_ptr<model::WeightSource>> {
       ++opened_;
+      lanes_.push_back(lane);
       return std::shared_ptr<model::WeightSource>(std::shared_ptr<void>(), &source_);
     };
     return puller_->Pull(task_, open, &buffer_);
@@ -82,6 +98,7 @@ class BlockPullerTest : public SmallTierTest {
     return pin ? std::string(AsText(pin.value())) : std::string();
   }
 
+  std::shared_ptr<model::Manifest> manifest_;
   ModelPull::Task task_;
   Ownership ownership_{&Clock::System()};
   uint64_t epoch_ = 0;
@@ -89,6 +106,7 @@ class BlockPullerTest : public SmallTierTest {
   std::optional<BlockPuller> puller_;
   OneFile source_;
   int opened_ = 0;
+  std::vector<uint32_t> lanes_;
   std::vector<std::byte> buffer_;
 };
 
@@ -134,12 +152,186 @@ TEST_F(BlockPullerTest, ComesBackFromTheSsd) {
   EXPECT_EQ(Stored(), source_.content);
 }
 
+// Whoever put it there under the name of a block: it was found again and again.
+TEST_F(BlockPullerTest, AnObjectOfAnotherSizeUnderItsNameIsReplaced) {
+  const std::string wrong = "short";
+  auto reserved = dram_->Reserve(kNs, SlotId(5), Key(), wrong.size());
+  ASSERT_TRUE(reserved.ok()) << reserved.status();
+  PieceHasher hasher;
+  hasher.Start(reserved->piece_sums());
+  CopyValue(reserved->value(), AsBytes(wrong).data(), &hasher);
+  bool stored = false;
+  ASSERT_TRUE(ObjectStore::Publish(*std::move(reserved), hasher.Finish(), {}, &stored).ok());
+  ASSERT_EQ(Stored(), wrong);
+  task_.digest = Sha256().Digest(AsBytes(source_.content));
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->outcome.source_bytes, kBytes);
+  EXPECT_EQ(Stored(), source_.content);
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 1);
+}
+
 TEST_F(BlockPullerTest, OtherBytesThanBeforeAreRefusedAndNotStored) {
   Sha256 sha256;
   task_.digest = sha256.Digest(AsBytes("what it was"));
   const auto pulled = Pull();
   EXPECT_EQ(pulled.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(pulled.status())), HasSubstr("source has changed"));
+  EXPECT_EQ(source_.reads, 2);
+  EXPECT_EQ(Stored(), "");
+}
+
+// Two damaged reads, each in its own way, were taken for other bytes of the source.
+TEST_F(BlockPullerTest, OnlyTheSameOtherBytesTwiceMeanThatTheSourceHasChanged) {
+  task_.digest = Sha256().Digest(AsBytes(source_.content));
+  source_.damage = [](int read, MutableBytes bytes) {
+    if (read <= 3) bytes[static_cast<size_t>(read)] ^= std::byte{1};
+  };
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->outcome.source_bytes, 4 * kBytes);
+  EXPECT_EQ(Stored(), source_.content);
+
+  task_.digest = Sha256().Digest(AsBytes("what it was"));
+  source_.reads = 0;
+  EXPECT_EQ(Pull().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(source_.reads, 5) << "three of their own kind, and twice the same";
+
+  source_.damage = [](int read, MutableBytes bytes) {
+    bytes[static_cast<size_t>(read)] ^= std::byte{1};
+  };
+  source_.reads = 0;
+  EXPECT_EQ(Pull().status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(source_.reads, 6);
+}
+
+TEST_F(BlockPullerTest, ADigestThatIsNotCertainIsOnlyLookedFor) {
+  Sha256 sha256;
+  task_.digest = sha256.Digest(AsBytes("what was read before"));
+  task_.certain = false;
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(source_.reads, 1);
+  EXPECT_EQ(pulled->outcome.digest, sha256.Digest(AsBytes(source_.content)));
+  EXPECT_EQ(Stored(), source_.content);
+}
+
+TEST_F(BlockPullerTest, WhatIsToBeReadTwiceHasToBeTheSameTwice) {
+  manifest_->source.first_read = model::FirstRead::kTwiceUnlessChecked;
+  source_.damage = [](int read, MutableBytes bytes) {
+    if (read <= 2) bytes[static_cast<size_t>(read)] ^= std::byte{1};
+  };
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->outcome.source_bytes, 4 * kBytes);
+  EXPECT_THAT(lanes_, ::testing::ElementsAre(0, 1, 0, 1)) << "over two connections";
+  EXPECT_EQ(Stored(), source_.content);
+}
+
+// All of them together had as long as one: with a low rate the job failed, though bytes came.
+TEST_F(BlockPullerTest, EachReadHasItsOwnPatience) {
+  manifest_->source.first_read = model::FirstRead::kTwice;
+  source_.damage = [this](int read, MutableBytes bytes) {
+    bytes[static_cast<size_t>(read)] ^= std::byte{1};
+    stop_.WaitFor(milliseconds(10));
+  };
+  EXPECT_EQ(Pull().status().code(), StatusCode::kDataLoss);
+  ASSERT_EQ(source_.deadlines.size(), 6U);
+  for (size_t i = 1; i < 6; ++i)
+    EXPECT_GE(source_.deadlines[i].at() - source_.deadlines[i - 1].at(), milliseconds(10));
+}
+
+TEST_F(BlockPullerTest, AReadThatSharesALowRateWaitsForAllOthers) {
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_LT(source_.deadlines.back().Remaining(), seconds(301));
+  for (const auto first_read : {model::FirstRead::kOnce, model::FirstRead::kTwice}) {
+    manifest_->source.first_read = first_read;
+    manifest_->source.bytes_per_s_max = 1000;  // so 8 reads take 40 minutes, on half a lane 80
+    ASSERT_TRUE(Pull().ok());
+    EXPECT_GT(source_.deadlines.back().Remaining(), seconds(2 * 80 * 60 - 60));
+    manifest_->source.bytes_per_s_max = 1;
+    ASSERT_TRUE(Pull().ok());
+    EXPECT_GT(source_.deadlines.back().Remaining(), seconds(23 * 3600));
+    manifest_->source.bytes_per_s_max = 1'000'000'000;
+    ASSERT_TRUE(Pull().ok());
+    EXPECT_GT(source_.deadlines.back().Remaining(), seconds(240)) << "never less";
+  }
+}
+
+TEST_F(BlockPullerTest, BlocksBeginOnEitherLaneAndWhatIsReadOnceOnTheOnlyOne) {
+  manifest_->blocks.push_back(manifest_->blocks[0]);
+  task_.block = 1;
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_THAT(std::exchange(lanes_, {}), ::testing::ElementsAre(0));
+  manifest_->source.first_read = model::FirstRead::kTwice;
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_THAT(lanes_, ::testing::ElementsAre(1, 0));
+}
+
+TEST_F(BlockPullerTest, WhatIsReadOnceIsTakenAsItComes) {
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 1);
+}
+
+TEST_F(BlockPullerTest, WhatHasBeenComparedWithAChecksumIsNotReadAgain) {
+  manifest_->source.first_read = model::FirstRead::kTwiceUnlessChecked;
+  source_.compared_from = 1;
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 1);
+  // Of two servers behind one name, say, one gives them.
+  source_.reads = 0;
+  source_.compared_from = 3;
+  source_.damage = [](int read, MutableBytes bytes) {
+    if (read <= 2) bytes[static_cast<size_t>(read)] ^= std::byte{1};
+  };
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(source_.reads, 3);
+  EXPECT_EQ(Stored(), source_.content);
+}
+
+TEST_F(BlockPullerTest, WhatIsReadTwiceInAnyCaseIsReadAgainThoughItHasAChecksumAndASum) {
+  manifest_->source.first_read = model::FirstRead::kTwice;
+  manifest_->files[0].sum = "md5:0123456789abcdef0123456789abcdef";
+  source_.md5_tag = true;
+  source_.compared_from = 1;
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 2);
+}
+
+TEST_F(BlockPullerTest, TheTagOfAFileOfPartsIsNoMd5OfItsBytes) {
+  manifest_->files[0].sum = "md5-parts:300000:0123456789abcdef0123456789abcdef-1";
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 1);
+}
+
+TEST_F(BlockPullerTest, WhatIsToBeReadTwiceIsReadOnceWhenItIsKnownOrHasASum) {
+  manifest_->source.first_read = model::FirstRead::kTwiceUnlessChecked;
+  manifest_->files[0].sum = "md5:0123456789abcdef0123456789abcdef";
+  source_.md5_tag = true;
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 1);
+  manifest_->files[0].sum.clear();
+  source_.md5_tag = false;
+  task_.digest = Sha256().Digest(AsBytes(source_.content));
+  while (dram_->Remove(kNs, Key())) {
+  }
+  while (store_->Remove(kNs, Key(), [] {}).found) {
+  }
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(source_.reads, 2);
+}
+
+TEST_F(BlockPullerTest, WhatIsNeverTheSameTwiceIsRefusedAndNotStored) {
+  manifest_->source.first_read = model::FirstRead::kTwiceUnlessChecked;
+  source_.damage = [](int read, MutableBytes bytes) {
+    bytes[static_cast<size_t>(read)] ^= std::byte{1};
+  };
+  const auto pulled = Pull();
+  EXPECT_EQ(pulled.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Message(pulled.status())), HasSubstr("differ between reads"));
+  EXPECT_EQ(source_.reads, 6);
   EXPECT_EQ(Stored(), "");
 }
 

@@ -85,6 +85,42 @@ TEST_F(DataDirTest, ADamagedFileCountsAsNone) {
   EXPECT_TRUE(DataDir::Open(path_).ok());
 }
 
+TEST_F(DataDirTest, ALineageSurvivesUntilItIsEndedOrAnotherBegins) {
+  uint64_t first = 0;
+  {
+    Result<DataDir> dir = DataDir::Open(path_);
+    ASSERT_TRUE(dir.ok());
+    EXPECT_EQ(dir->lineage(), 0u);
+    EXPECT_TRUE(dir->EndLineage().ok()) << "there is none, and that is fine";
+    ASSERT_TRUE(dir->BeginLineage().ok());
+    first = dir->lineage();
+    EXPECT_NE(first, 0u);
+    ASSERT_TRUE(dir->SetHighestView({3, 14}).ok());
+  }
+  {
+    Result<DataDir> dir = DataDir::Open(path_);
+    ASSERT_TRUE(dir.ok());
+    EXPECT_EQ(dir->lineage(), first);
+    ASSERT_TRUE(dir->BeginLineage().ok());
+    EXPECT_NE(dir->lineage(), first);
+    ASSERT_TRUE(dir->EndLineage().ok());
+    EXPECT_EQ(dir->lineage(), 0u);
+  }
+  Result<DataDir> dir = DataDir::Open(path_);
+  ASSERT_TRUE(dir.ok());
+  EXPECT_EQ(dir->lineage(), 0u);
+  EXPECT_EQ(dir->highest_view(), ViewVersion(3, 14));
+}
+
+TEST_F(DataDirTest, ALineageThatCannotBeWrittenIsOverAllTheSame) {
+  Result<DataDir> dir = DataDir::Open(path_);
+  ASSERT_TRUE(dir.ok() && dir->BeginLineage().ok());
+  std::filesystem::create_directories(path_ + "/lineage.next");  // stands in the way of the write
+  EXPECT_TRUE(dir->BeginLineage().ok());
+  EXPECT_EQ(dir->lineage(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/lineage"));
+}
+
 TEST_F(DataDirTest, AFolderThatCannotBeIsNamed) {
   std::filesystem::create_directories(path_);
   std::ofstream(path_ + "/file") << "x";

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/guarded.h"
+#include "mp_controller/view/dht_view.h"
 #include "proto/controller.grpc.pb.h"
 #include "tests/support/memory_server.h"
 
@@ -98,6 +99,7 @@ class HeartbeatTest : public ::testing::Test {
     options.on_beat = [this](bool ok) { ok ? ++beats_ok_ : ++beats_failed_; };
     options.on_registered = [this] { ++registered_; };
     options.on_behind = [this](ViewVersion version) { behind_ = version.packed(); };
+    options.on_older = [this](ViewVersion version) { older_ = version.packed(); };
     options.on_expelled = [this] { ++expelled_; };
     options.on_replaced = [this] { ++replaced_; };
     return options;
@@ -108,7 +110,7 @@ class HeartbeatTest : public ::testing::Test {
   ControllerClient client_{controller_.address(), "test"};
   Ownership ownership_{&Clock::System()};
   std::atomic<int> beats_ok_{0}, beats_failed_{0}, registered_{0}, replaced_{0}, expelled_{0};
-  std::atomic<uint64_t> behind_{0};
+  std::atomic<uint64_t> behind_{0}, older_{0};
 };
 
 TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
@@ -122,6 +124,7 @@ TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
   EXPECT_GE(ownership_.lease_until(), before + seconds(5));
   EXPECT_LE(ownership_.lease_until(), Clock::System().Now() + seconds(5));
   EXPECT_EQ(behind_, ViewVersion(1, 1).packed()) << "the controller has a view, this server none";
+  EXPECT_EQ(older_, 0U);
   {
     auto s = controller_.state.Lock();
     EXPECT_EQ(s->last_register.node().name(), "a");
@@ -134,6 +137,14 @@ TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
   const int beats = Beats();
   EXPECT_EQ(controller_.Read().left, 1);
   EXPECT_EQ(Beats(), beats);
+}
+
+TEST_F(HeartbeatTest, AControllerThatHasOnlyAnOlderViewIsNoticed) {
+  (void)ownership_.Install(**DhtView::Make(ViewVersion(1, 2), {}, SlotTable(), false));
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  EXPECT_TRUE(Eventually([&] { return older_ == ViewVersion(1, 1).packed(); }));
+  EXPECT_EQ(behind_, 0U);
 }
 
 TEST_F(HeartbeatTest, WithoutAdmissionThereIsNoLease) {

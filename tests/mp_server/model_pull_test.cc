@@ -2,72 +2,14 @@
 // until it has arrived, and pins come and go with the version's.
 #include "mp_server/model_pull.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "mp_controller/view/slot_table.h"
-#include "proto/model.pb.h"
+#include "tests/mp_server/model_pull_samples.h"
 
 namespace ems::server {
 namespace {
-
-using model::BlockDigest;
-using model::Manifest;
-
-constexpr NamespaceRef kNs{NamespaceId(3), 1};
-constexpr uint32_t kBlocks = 40;
-
-std::shared_ptr<const Manifest> Sample() {
-  auto manifest = std::make_shared<Manifest>();
-  manifest->files = {{"w", uint64_t{10} * kBlocks, "t"}};
-  for (uint32_t i = 0; i < kBlocks; ++i)
-    manifest->blocks.push_back({0, i * uint64_t{10}, 10, {static_cast<std::byte>(i)}});
-  return manifest;
-}
-
-// Every slot, or those of every second block.
-std::bitset<kSlotCount> Slots(bool half) {
-  std::bitset<kSlotCount> owned;
-  const auto manifest = Sample();
-  for (uint32_t i = 0; i < kBlocks; i += half ? 2 : 1)
-    owned.set(SlotOf(kNs.id, model::RouteKey(manifest->blocks[i].route)).value());
-  return owned;
-}
-
-v1::ModelStatus Status(uint64_t job, bool running, bool pinned = false) {
-  v1::ModelStatus status;
-  status.set_pinned(pinned);
-  status.mutable_job()->set_number(job);
-  status.mutable_job()->set_state(running ? v1::PULL_RUNNING : v1::PULL_DONE);
-  return status;
-}
-
-BlockDigest Digest(uint32_t block) {
-  BlockDigest digest{};
-  digest[0] = static_cast<std::byte>(block);
-  return digest;
-}
-
-ModelPull::Outcome FromSource(uint32_t block) {
-  ModelPull::Outcome outcome;
-  outcome.digest = Digest(block);
-  outcome.source_bytes = 10;
-  return outcome;
-}
-
-std::vector<ModelPull::Task> TakeAll(ModelPull* pull) {
-  std::vector<ModelPull::Task> tasks;
-  while (auto task = pull->Next()) tasks.push_back(*std::move(task));
-  return tasks;
-}
-
-v1::ReportPullRequest Report(ModelPull* pull) {
-  v1::ReportPullRequest report;
-  pull->FillReport(&report);
-  return report;
-}
 
 TEST(ModelPullTest, GivesOutItsOwnBlocksOnceAndSaysWhenItHasFinished) {
   ModelPull pull(7, Sample());

@@ -145,5 +145,43 @@ TEST_F(ObjectIndexTest, SweepDropsWhatIsNotAdmittedAndNothingElse) {
   for (int i = 0; i < 5000; ++i) ASSERT_EQ(Find(std::to_string(i)) != nullptr, i % 2 == 0) << i;
 }
 
+TEST_F(ObjectIndexTest, EachObjectThatStaysIsListedWhileTablesGrow) {
+  for (int i = 0; i < 3000; ++i) (void)Link(Make("key" + std::to_string(i)));
+  std::vector<Hash128> hashes;
+  ObjectIndex::SweepCursor cursor;
+  for (int i = 0; index_.SomeHashes(&cursor, &hashes); ++i)
+    (void)Link(Make("new" + std::to_string(i)));
+  const std::set<Hash128> listed(hashes.begin(), hashes.end());
+  for (int i = 0; i < 3000; ++i)
+    EXPECT_TRUE(listed.contains(KeyHash("key" + std::to_string(i)))) << i;
+}
+
+TEST_F(ObjectIndexTest, WhatIsLinkedAndUnlinkedIsToldInItsOrder) {
+  kv_events::BlockEvents events(64);
+  ObjectIndex index(
+      &clock_, [] { return std::make_unique<LruPolicy>(); }, &events);
+  const auto link = [&](const std::string& key, uint64_t checksum, bool overwrite) {
+    return index.Link(Make(key, checksum), overwrite, false, &Yes, nullptr).outcome;
+  };
+  EXPECT_EQ(link("a", 1, false), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_EQ(link("a", 1, false), ObjectIndex::LinkOutcome::kDuplicate);
+  EXPECT_EQ(link("a", 2, false), ObjectIndex::LinkOutcome::kExists);
+  EXPECT_EQ(link("a", 2, true), ObjectIndex::LinkOutcome::kReplaced);
+  EXPECT_EQ(link("b", 1, false), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_NE(index.Unlink(KeyHash("a"), "a"), nullptr);
+  EXPECT_EQ(index.Unlink(KeyHash("a"), "a"), nullptr);
+  int skips = 1;
+  EXPECT_NE(index.TakeColdest(ObjectIndex::kAnyClass, &skips).entry, nullptr);
+  std::vector<kv_events::BlockEvent> told;
+  events.Drain(64, &told);
+  std::vector<std::pair<Hash128, bool>> short_form;
+  short_form.reserve(told.size());
+  for (const auto& event : told) short_form.emplace_back(event.hash, event.stored);
+  const Hash128 a = KeyHash("a"), b = KeyHash("b");
+  const std::vector<std::pair<Hash128, bool>> expected = {{a, true}, {a, false}, {a, true},
+                                                          {b, true}, {a, false}, {b, false}};
+  EXPECT_EQ(short_form, expected);
+}
+
 }  // namespace
 }  // namespace ems::server

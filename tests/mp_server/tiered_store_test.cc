@@ -27,12 +27,12 @@ class TieredStoreTest : public SmallTierTest {
  protected:
   TieredStoreTest() : SmallTierTest("tiered") {
     owned_.set();
-    store_->SetOwnedSlots({1, 1}, owned_);
+    store_->SetOwnedSlots({{1, 1}, owned_});
   }
   void Restart() {
     Close();
     Open();
-    store_->SetOwnedSlots({1, 1}, owned_);
+    store_->SetOwnedSlots({{1, 1}, owned_});
   }
   static bool Await(const ssd::TicketPtr& ticket) {
     if (ticket == nullptr) return true;
@@ -173,9 +173,9 @@ TEST_F(TieredStoreTest, AFetchThatIsOvertakenByARemoveBringsNothingBack) {
 
 TEST_F(TieredStoreTest, SlotsThatAreLostAreForgottenForGood) {
   ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
-  store_->SetOwnedSlots({1, 2}, {});
+  store_->SetOwnedSlots({{1, 2}, {}});
   EXPECT_EQ(Get("a"), 0u);
-  store_->SetOwnedSlots({1, 3}, owned_);
+  store_->SetOwnedSlots({{1, 3}, owned_});
   EXPECT_EQ(Get("a"), 0u);
   Close();
   Open();  // installs view 1.1 again, which is older: all is dropped
@@ -184,7 +184,7 @@ TEST_F(TieredStoreTest, SlotsThatAreLostAreForgottenForGood) {
 
 TEST_F(TieredStoreTest, AMissedViewDropsWhatOthersMayHaveChanged) {
   ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
-  store_->SetOwnedSlots({1, 2}, owned_);
+  store_->SetOwnedSlots({{1, 2}, owned_});
   EXPECT_EQ(Get("a"), 3u);
   Quiesce();
   Close();
@@ -192,18 +192,40 @@ TEST_F(TieredStoreTest, AMissedViewDropsWhatOthersMayHaveChanged) {
   tier.folder = folder_;
   tier.capacity_bytes = 64 * kMiB;
   tier.region_bytes = 8 * kMiB;
+  tier.lineage = 40;
   const ssd::ObjectName name{kNs, KeyHash("a")};
   {
     const auto next = ssd::SsdTier::Open(tier);
-    next->SetOwnedSlots({2, 3}, owned_);  // the very next one
+    next->SetOwnedSlots({{2, 3}, owned_});  // the very next one
     EXPECT_TRUE(next->Find(name, false));
   }
   const auto later = ssd::SsdTier::Open(tier);
   EXPECT_EQ(later->stats().objects, 1u);
   EXPECT_FALSE(later->Find(name, false));  // no view yet: nothing is shown
-  later->SetOwnedSlots({2, 5}, owned_);
+  later->SetOwnedSlots({{2, 5}, owned_});
   EXPECT_EQ(later->stats().objects, 0u);
   EXPECT_FALSE(later->Find(name, false));
+}
+
+// While it lives, too: of views that were skipped the slots that were another's begin empty, and
+// the others go on.
+TEST_F(TieredStoreTest, SkippedViewsDropWhatWasAnothersAlone) {
+  ssd::SlotGrant grant;
+  grant.owned = owned_;
+  grant.history = 7;
+  grant.since.assign(kSlotCount, 1);
+  grant.view = {1, 2};
+  store_->SetOwnedSlots(grant);
+  ASSERT_TRUE(Put("a", 3, 100 * kKiB, false).ok());
+  grant.view = {1, 9};
+  store_->SetOwnedSlots(grant);
+  EXPECT_EQ(Get("a"), 3u);
+  grant.view = {1, 20};
+  grant.since[kSlot.value()] = 11;
+  store_->SetOwnedSlots(grant);
+  EXPECT_EQ(Get("a"), 0u);
+  EXPECT_TRUE(Put("a", 4, 100 * kKiB, false).ok());
+  EXPECT_EQ(Get("a"), 4u);
 }
 
 TEST_F(TieredStoreTest, ANamespaceThatIsGoneTakesItsObjectsAlong) {

@@ -65,12 +65,22 @@ class MemorySource final : public model::WeightSource {
   ModelFiles files;
   // Asked before each read; an error is its result.
   std::function<Status(const std::string& path, uint64_t offset)> gate;
+  // Called with what each read gives. May be empty.
+  std::function<void(const std::string& path, uint64_t offset, MutableBytes bytes)> damage;
+  std::map<std::string, std::string> sums;  // by path: what Sum says
+  bool compares = false;                    // what ReadCompared says
+  // Called with what each List gives; `lists` counts them. May be empty.
+  std::function<void(Result<std::vector<model::SourceFile>>*)> on_list;
+  int lists = 0;
 
   Result<std::vector<model::SourceFile>> List(Deadline) override {
     std::vector<model::SourceFile> list;
     for (const auto& [path, bytes] : files)
       list.push_back({.path = path, .bytes = bytes.size(), .tag = "t"});
-    return list;
+    Result<std::vector<model::SourceFile>> listed(std::move(list));
+    ++lists;
+    if (on_list) on_list(&listed);
+    return listed;
   }
   Status Read(const model::SourceFile& file, uint64_t offset, MutableBytes into,
               Deadline) override {
@@ -79,9 +89,19 @@ class MemorySource final : public model::WeightSource {
     if (found == files.end()) return Error(StatusCode::kNotFound, "{}", file.path);
     EMS_RETURN_IF_ERROR(model::CheckRead(file, offset, into.size()));
     std::memcpy(into.data(), found->second.data() + offset, into.size());
+    if (damage) damage(file.path, offset, into);
     auto read = read_.Lock();
     *read += into.size();
     return OkStatus();
+  }
+  Result<bool> ReadCompared(const model::SourceFile& file, uint64_t offset, MutableBytes into,
+                            Deadline deadline) override {
+    EMS_RETURN_IF_ERROR(Read(file, offset, into, deadline));
+    return compares;
+  }
+  Result<std::string> Sum(const model::SourceFile& file, Deadline) override {
+    const auto sum = sums.find(file.path);
+    return sum == sums.end() ? std::string() : sum->second;
   }
   model::SourceCounters counters() const override { return {}; }
   uint64_t bytes_read() {

@@ -1,7 +1,5 @@
 #pragma once
 // An RpcServer over a MemoryStore, on any free port.
-#include <poll.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "common/check.h"
 #include "common/metrics.h"
 #include "fabric/rpc_server.h"
+#include "tests/support/eventually.h"
 #include "tests/support/memory_session.h"
 
 namespace ems::testing {
@@ -42,16 +41,5 @@ struct MemoryServer {
   Status status;
   std::unique_ptr<fabric::RpcServer> server;
 };
-
-// Polls until `ready` holds; false after `timeout`.
-template <typename Ready>
-bool Eventually(Ready ready, Duration timeout = std::chrono::seconds(5)) {
-  const Deadline deadline = Deadline::After(timeout);
-  while (!ready()) {
-    if (deadline.Passed()) return false;
-    ::poll(nullptr, 0, 1);
-  }
-  return true;
-}
 
 }  // namespace ems::testing

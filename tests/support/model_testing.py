@@ -3,6 +3,7 @@ between servers and a source, counts what they read of it and damages it when to
 
 Nothing here sleeps to be in time: a test waits for a condition, or holds the source still (Proxy.hold_after) while it
 does what it is about. Bound: every wait has a deadline and says what it has waited for."""
+import base64
 import contextlib
 import hashlib
 import http.client
@@ -257,11 +258,13 @@ class Proxy:
 
     `fault(path, number)`: asked for each GET, with the number of GETs before it; what it returns is done to the
     answer: None, ('status', N), ('cut', bytes), ('flip', offset) or ('stall',) - half of it, then nothing until close.
+    `digests`: answers have a Content-Digest, of what the source has sent.
     """
 
     def __init__(self, upstream):
         self.upstream = upstream
         self.fault = lambda path, number: None
+        self.digests = False
         self.body_bytes = 0
         self.gets = []  # (path, range)
         self._hold_at = None
@@ -369,9 +372,14 @@ class Proxy:
                 handler.send_header(name, value)
         length = answer.getheader('Content-Length') if not is_get else str(len(body))
         handler.send_header('Content-Length', length or '0')
+        if self.digests and is_get:
+            digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+            handler.send_header('Content-Digest', f'sha-256=:{digest}:')
         handler.end_headers()
-        if not is_get or answer.status >= 300:
+        if not is_get:
             return None
+        if answer.status >= 300:
+            return handler.wfile.write(body)
         if fault and fault[0] == 'flip' and body:
             damaged = bytearray(body)
             damaged[fault[1] % len(body)] ^= 0x10

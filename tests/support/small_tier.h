@@ -42,6 +42,7 @@ class SmallTierTest : public ::testing::Test {
     tier.capacity_bytes = 64 * kMiB;
     tier.region_bytes = 8 * kMiB;
     tier.dirty_bytes_max = 8 * kMiB;
+    tier.lineage = 40;
     tier_ = ssd::SsdTier::Open(tier);
     ASSERT_EQ(tier_->state(), ssd::TierState::kOk) << tier_->stats().reason;
     store_ = std::make_unique<TieredStore>(dram_.get(), tier_.get());

@@ -71,6 +71,9 @@ bool HasSickSsd(const v1::NodeStatus& n) {
   return n.node().state() == v1::NODE_LIVE && IsSick(n.usage().ssd_state());
 }
 
+// Of a server that has not left: another controller, or a later state of this one, made its view.
+bool IsAhead(const v1::NodeStatus& n) { return n.ahead() && n.node().state() != v1::NODE_LEFT; }
+
 std::string_view SsdWord(v1::SsdState state) {
   switch (state) {
     case v1::SSD_OK:
@@ -126,7 +129,8 @@ Health HealthOf(const ClusterSnapshot& snapshot) {
     return Health::kNoServers;
   }
   const auto& nodes = snapshot.nodes->nodes();
-  const bool sick = std::any_of(nodes.begin(), nodes.end(), HasSickSsd);
+  const bool sick = std::any_of(nodes.begin(), nodes.end(), HasSickSsd) ||
+                    std::any_of(nodes.begin(), nodes.end(), IsAhead);
   return sick || CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
 }
 
@@ -151,14 +155,23 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
         n.node().name()));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
-    if (!HasSickSsd(n)) continue;
+    if (!IsAhead(n)) continue;
     advice.push_back(fmt::format(
-        "The SSD tier of server {} is {}, new objects stay in DRAM alone. `emsctl stats {}` says "
-        "why; {}",
-        n.node().name(), SsdWord(n.usage().ssd_state()), n.node().name(),
-        n.usage().ssd_state() == v1::SSD_OFFLINE
-            ? "mend it and restart the server."
-            : "it writes again by itself when its disk does."));
+        "Server {} came with a view that the controller does not know: an older copy of the "
+        "controller's data_dir was put back, or it began with an empty one. Nothing that was "
+        "stored before is kept. Stop all servers, empty their data_dirs and start them again.",
+        n.node().name()));
+  }
+  for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
+    if (!HasSickSsd(n)) continue;
+    advice.push_back(
+        fmt::format("The SSD tier of server {} is {}, new objects stay in DRAM alone. `emsctl "
+                    "server-stats {}` says "
+                    "why; {}",
+                    n.node().name(), SsdWord(n.usage().ssd_state()), n.node().name(),
+                    n.usage().ssd_state() == v1::SSD_OFFLINE
+                        ? "mend it and restart the server."
+                        : "it writes again by itself when its disk does."));
   }
   if (snapshot.namespaces->by_id.empty()) {
     advice.push_back("There is no namespace. Make one with `emsctl namespace create NAME`.");
@@ -274,6 +287,7 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["ssd_total_bytes"] = n.usage().ssd_total_bytes();
     node["ssd_state"] = SsdWord(n.usage().ssd_state());
     node["heartbeat_age_ms"] = n.heartbeat_age_ms();
+    node["ahead"] = n.ahead();
     node["term"] = n.term();
     node["epoch"] = n.epoch();
     list.push_back(std::move(node));

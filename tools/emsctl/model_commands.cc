@@ -42,11 +42,17 @@ struct Flags {
   std::string rate = "0";
   std::vector<std::string> files, include;
   std::string credentials, credentials_file, ca_file;
+  bool verify_source = false, no_verify_source = false, ignore_etags = false;
   std::string folder;
   uint32_t priority = 0;
   uint32_t threads = 4;
   bool wait = false, no_source = false, verify = false;
   double within_seconds = 3600;
+
+  model::SourceVerify source_verify() const {
+    if (no_verify_source) return model::SourceVerify::kNever;
+    return verify_source ? model::SourceVerify::kAlways : model::SourceVerify::kAuto;
+  }
 
   Deadline within() const {
     return Deadline::After(
@@ -136,8 +142,10 @@ std::unique_ptr<ModelCache> Open(const Context& context) {
 
 int Failed(std::string_view what, const Flags& flags, const Status& status) {
   const std::string call = fmt::format("model {} {}", what, Printable(flags.name, 300));
-  // What sources and jobs have to say needs no advice about the cluster.
-  if (Message(status).starts_with("controller ")) return Complain(call, status);
+  // What sources and jobs have to say needs no advice about the cluster, and what is there already
+  // has been named.
+  if (Message(status).starts_with("controller ") && status.code() != StatusCode::kAlreadyExists)
+    return Complain(call, status);
   Complain(fmt::format("{}: {}", call, ToString(status)));
   return kExitFailed;
 }
@@ -191,14 +199,22 @@ int RunAdd(const Context& context, const Flags& flags) {
   }
   const auto cache = Open(context, flags, url);
   if (!cache.ok()) return Failed("add", flags, cache.status());
-  const model::AddOptions options{.block_bytes = *block,
-                                  .files = flags.files,
-                                  .include = flags.include,
-                                  .credentials = flags.credentials,
-                                  .bytes_per_s_max = *rate};
+  std::string note;  // of an addition that succeeds
+  const model::AddOptions options{
+      .block_bytes = *block,
+      .files = flags.files,
+      .include = flags.include,
+      .credentials = flags.credentials,
+      .bytes_per_s_max = *rate,
+      .verify = flags.source_verify(),
+      .ignore_tags = flags.ignore_etags,
+      .on_warning =
+          [](const std::string& text) { (void)fmt::print(stderr, "warning: {}\n", text); },
+      .on_note = [&](const std::string& text) { note = text; }};
   const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
   if (!added.ok()) return Failed("add", flags, added.status());
-  // The same files again are what is there, unchanged; but not what was asked for here.
+  // The same files again are what is there, unchanged; but not what was asked for here. How they
+  // are read first is not among it: a note says so.
   const model::ManifestSource& there = added->source;
   if (there.url != url || there.credentials != flags.credentials ||
       there.bytes_per_s_max != *rate || added->name_space != flags.name_space) {
@@ -206,10 +222,11 @@ int RunAdd(const Context& context, const Flags& flags) {
         "add", flags,
         Error(StatusCode::kAlreadyExists,
               "it is there already, with the same files, from {} with credentials \"{}\", "
-              "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to "
-              "change that",
+              "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to change "
+              "that",
               there.url, there.credentials, there.bytes_per_s_max, added->name_space));
   }
+  if (!note.empty()) (void)fmt::print(stderr, "note: {}\n", note);
   return Show(context, *added,
               fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
                           FormatBytes(added->bytes), added->files, added->blocks));
@@ -394,6 +411,17 @@ void AddModelCommands(CLI::App* app, const Context* context, std::function<int()
                    "Name of the keys in the servers' models.credentials_file");
   adds->add_option("--rate", flags->rate, "Most bytes a second that each server reads; 0: no limit")
       ->capture_default_str();
+  CLI::Option* const verify = adds->add_flag(
+      "--verify", flags->verify_source,
+      "Read each block twice, over two connections, when it is read for the first time: it has to "
+      "be the same. Without this, so are those that come over plain http and that the source gives "
+      "no checksum of. Costs twice the source's bytes, once");
+  adds->add_flag("--no-verify", flags->no_verify_source,
+                 "Read none twice: what is damaged on the way where nothing protects it is cached, "
+                 "and loaded as if it were right")
+      ->excludes(verify);
+  adds->add_flag("--ignore-etags", flags->ignore_etags,
+                 "Entity tags of this object store are no MD5: do not compare files with them");
   AddSourceFlags(adds, flags.get());
   adds->footer("Example: emsctl model add qwen/7b@v1 s3://models/qwen-7b --credentials team");
 

@@ -41,6 +41,7 @@ Json JobJson(const model::JobInfo& job) {
             {"source_bytes", job.source_bytes},
             {"promoted_bytes", job.promoted_bytes},
             {"shared_bytes", job.shared_bytes},
+            {"checked_bytes", job.checked_bytes},
             {"elapsed_seconds", Seconds(job.elapsed)}};
   if (!job.error.ok()) json["error"] = ToString(job.error);
   return json;
@@ -63,12 +64,14 @@ std::string ModelsText(const std::vector<model::ModelInfo>& models) {
                {"size"},
                {"files"},
                {"blocks"},
+               {"first read", Align::kLeft},
                {"prefetch", Align::kLeft},
                {"pinned", Align::kLeft},
                {"unused for"}});
   for (const model::ModelInfo& info : models) {
     table.AddRow({info.name.model, info.name.version, FormatBytes(info.bytes),
-                  fmt::format("{}", info.files), fmt::format("{}", info.blocks), StateText(info),
+                  fmt::format("{}", info.files), fmt::format("{}", info.blocks),
+                  std::string(FirstReadName(info.source.first_read)), StateText(info),
                   info.pinned ? "yes" : "no", TimeText(info.unused)});
   }
   return table.Render();
@@ -82,6 +85,8 @@ Json ModelJson(const model::ModelInfo& info) {
           {"source", info.source.url},
           {"credentials", info.source.credentials},
           {"bytes_per_s_max", info.source.bytes_per_s_max},
+          {"verify", info.source.first_read != model::FirstRead::kOnce},
+          {"first_read", FirstReadName(info.source.first_read)},
           {"bytes", info.bytes},
           {"files", info.files},
           {"blocks", info.blocks},
@@ -104,22 +109,29 @@ std::string ModelText(const model::ModelInfo& info, const model::Manifest& manif
   line("size",
        fmt::format("{} in {} files, {} blocks of up to {}, {} read so far", FormatBytes(info.bytes),
                    info.files, info.blocks, FormatBytes(manifest.block_bytes), info.blocks_known));
+  std::string first_read(FirstReadName(info.source.first_read));
+  const size_t unprotected = UnprotectedFiles(manifest);
+  if (unprotected > 0 && info.source.first_read == model::FirstRead::kOnce)
+    first_read += fmt::format(", {} of {} files unprotected", unprotected, info.files);
+  line("first read", first_read);
   line("pinned", info.pinned ? "yes" : "no");
   line("added", TimeText(info.age) + " ago, or the controller has started then");
   line("unused for", TimeText(info.unused));
   line("prefetch", StateText(info));
   if (info.job.state != JobState::kNone) line("", JobText(info));
   if (!info.job.error.ok()) line("", ToString(info.job.error));
-  Table table({{"file", Align::kLeft}, {"size"}, {"tag", Align::kLeft}});
+  Table table(
+      {{"file", Align::kLeft}, {"size"}, {"tag", Align::kLeft}, {"compared with", Align::kLeft}});
   for (const model::ManifestFile& file : manifest.files)
-    table.AddRow({file.path, FormatBytes(file.bytes), Printable(file.tag)});
+    table.AddRow({file.path, FormatBytes(file.bytes), Printable(file.tag), file.sum});
   return text + "\n" + table.Render();
 }
 
 Json ManifestJson(const model::Manifest& manifest) {
   Json files = Json::array();
   for (const model::ManifestFile& file : manifest.files)
-    files.push_back({{"path", file.path}, {"bytes", file.bytes}, {"tag", file.tag}});
+    files.push_back(
+        {{"path", file.path}, {"bytes", file.bytes}, {"tag", file.tag}, {"sum", file.sum}});
   return {{"block_bytes", manifest.block_bytes}, {"files", std::move(files)}};
 }
 
@@ -136,7 +148,12 @@ std::string CheckText(const model::CheckResult& check) {
     row("of other versions, too", check.shared_bytes, check.shared_blocks);
   if (check.unreachable_blocks > 0)
     row("no answer", check.unreachable_bytes, check.unreachable_blocks);
-  return table.Render();
+  std::string text = table.Render();
+  if (check.unprotected_files > 0) {
+    text += fmt::format("added with --no-verify: the first read of {} of {} files is unprotected\n",
+                        check.unprotected_files, check.info.files);
+  }
+  return text;
 }
 
 Json CheckJson(const model::CheckResult& check) {
@@ -153,7 +170,8 @@ Json CheckJson(const model::CheckResult& check) {
           {"shared_bytes", check.shared_bytes},
           {"shared_blocks", check.shared_blocks},
           {"unreachable_bytes", check.unreachable_bytes},
-          {"unreachable_blocks", check.unreachable_blocks}};
+          {"unreachable_blocks", check.unreachable_blocks},
+          {"unprotected_files", check.unprotected_files}};
 }
 
 std::string JobText(const model::ModelInfo& info) {

@@ -34,15 +34,19 @@ std::string_view Advice(const Status& status) {
   switch (status.code()) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
-      return "is the controller running, and is --controller (or EMS_CONTROLLER) its address? "
-             "`emsctl status` shows the servers; --timeout gives more time";
+      return "is the controller running, and is --controller (or EMS_CONTROLLER) its address? If "
+             "it "
+             "names a server: `emsctl nodes` shows whether that is up; when its lease has ended, "
+             "others serve its keys. --timeout gives more time";
     case StatusCode::kResourceExhausted:
       return "the pool or the namespace's quota is full and nothing can be evicted: see `emsctl "
              "nodes` and `emsctl namespace list`";
     case StatusCode::kOutOfRange:
       return "servers take values up to network.value_bytes_max of their configuration";
     case StatusCode::kAlreadyExists:
-      return "it exists already with other content";
+      return "it is there already, with other content or settings (`emsctl namespace update` "
+             "changes "
+             "those of a namespace)";
     default:
       return {};
   }

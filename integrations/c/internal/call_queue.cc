@@ -58,19 +58,20 @@ Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> c
   if (threads(std::move(work))) return OkStatus();
   // Its deadline may have passed meanwhile; then a completion says so.
   if (!ticket->Claim()) return OkStatus();
-  Leave(*ticket);
+  (void)Leave(*ticket);
   completions_->Abandon();
   return Error(StatusCode::kResourceExhausted,
                "too many submitted calls wait for a thread (async_queue_max)");
 }
 
-void CallQueue::Leave(const Ticket& ticket) {
+bool CallQueue::Leave(const Ticket& ticket) {
   auto state = state_.Lock();
   state->waiting.erase(ticket.place);
+  return !state->closing;
 }
 
 void CallQueue::Begin(Ticket* ticket) {
-  Leave(*ticket);
+  if (!Leave(*ticket)) return End(ticket, cancelled_);
   const Duration left = Deadline(ticket->deadline).Remaining();
   if (left == Duration::zero()) return End(ticket, late_);
   Outcome outcome;

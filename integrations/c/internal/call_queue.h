@@ -55,7 +55,8 @@ class CallQueue final {
   Status Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call,
                 const Submitter& threads);
   CompletionQueue& completions() { return *completions_; }
-  // Cancels calls that have not begun; waits for those that have.
+  // Cancels calls that have not begun: none begins any more, also where a thread gets free
+  // meanwhile. Waits for those that have.
   void Close();
 
  private:
@@ -67,7 +68,8 @@ class CallQueue final {
   };
 
   CallQueue(std::unique_ptr<CompletionQueue> completions, Submitter submit);
-  void Leave(const Ticket& ticket);
+  // It waits no more. False: the queue is being closed, nothing begins.
+  bool Leave(const Ticket& ticket);
   void Begin(Ticket* ticket);
   void End(Ticket* ticket, const Status& why);
   // Claims one that waits and whose deadline is not after `until`; nullptr: there is none.

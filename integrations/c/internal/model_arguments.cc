@@ -116,6 +116,9 @@ Result<model::AddOptions> ToAddOptions(const ems_model_add_options* given) {
   options.credentials = OrEmpty(c.credentials);
   options.block_bytes = c.block_bytes;
   options.bytes_per_s_max = c.bytes_per_s_max;
+  EMS_RETURN_IF_ERROR(InRange(c.verify, 0, EMS_MODEL_VERIFY_NEVER, "verify"));
+  options.verify = static_cast<model::SourceVerify>(c.verify);
+  options.ignore_tags = c.ignore_etags != 0;
   return options;
 }
 
@@ -170,6 +173,7 @@ void Tell(const model::ModelInfo& info, ems_model_info* out) {
   out->files = info.files;
   out->blocks = info.blocks;
   out->pinned = info.pinned ? 1 : 0;
+  out->first_read = static_cast<uint32_t>(info.source.first_read);
   out->job_state = static_cast<uint32_t>(info.job.state);
   out->job_bytes_done = info.job.bytes_done;
   out->job_source_bytes = info.job.source_bytes;
@@ -198,6 +202,13 @@ void Tell(const model::LoadStats& stats, ems_model_stats* out) {
   if (!stats.detour.ok()) CopyText(ToString(stats.detour), out->detour);
 }
 
+static_assert(static_cast<int>(model::FirstRead::kOnce) == EMS_MODEL_READ_ONCE &&
+              static_cast<int>(model::FirstRead::kTwiceUnlessChecked) ==
+                  EMS_MODEL_READ_TWICE_UNLESS_CHECKED &&
+              static_cast<int>(model::FirstRead::kTwice) == EMS_MODEL_READ_TWICE);
+static_assert(static_cast<int>(model::SourceVerify::kAuto) == EMS_MODEL_VERIFY_AUTO &&
+              static_cast<int>(model::SourceVerify::kAlways) == EMS_MODEL_VERIFY_ALWAYS &&
+              static_cast<int>(model::SourceVerify::kNever) == EMS_MODEL_VERIFY_NEVER);
 static_assert(static_cast<int>(model::JobState::kNone) == EMS_MODEL_JOB_NONE &&
               static_cast<int>(model::JobState::kRunning) == EMS_MODEL_JOB_RUNNING &&
               static_cast<int>(model::JobState::kDone) == EMS_MODEL_JOB_DONE &&

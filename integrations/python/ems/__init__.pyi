@@ -122,6 +122,7 @@ class ModelInfo:
     version: str
     namespace: str
     source: str
+    first_read: str
     bytes: int
     files: int
     blocks: int
@@ -173,6 +174,7 @@ class ModelCache:
                  ca_file: str = ..., shm_token: str = ..., executor_threads: int = ...) -> None: ...
     def add(self, model: str, url: str, version: str = ..., *, files: Iterable[str] = ..., include: Iterable[str] = ...,
             credentials: str = ..., block_bytes: Optional[int] = ..., bytes_per_s_max: int = ...,
+            verify: Union[str, bool] = ..., ignore_etags: bool = ...,
             timeout: Optional[float] = ...) -> ModelInfo: ...
     def list(self, *, timeout: Optional[float] = ...) -> List[ModelInfo]: ...
     def get(self, model: str, version: str = ..., *, timeout: Optional[float] = ...) -> ModelInfo: ...

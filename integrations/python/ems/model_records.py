@@ -18,11 +18,16 @@ class PrefetchJob:
 
 @dataclass
 class ModelInfo:
-    """A version, as the controller knows it. `job`: its last PrefetchJob."""
+    """A version, as the controller knows it. `job`: its last PrefetchJob.
+
+    `first_read`: how often a block is read from the source before the pool knows it, as it was added: 'once', 'twice unless
+    checked' (by a checksum of the source) or 'twice'.
+    """
     model: str
     version: str
     namespace: str
     source: str
+    first_read: str
     bytes: int
     files: int
     blocks: int

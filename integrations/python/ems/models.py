@@ -6,6 +6,7 @@ callbacks and asyncio work as they do everywhere, and whoever leaves early ends 
 import concurrent.futures
 import os
 import threading
+import warnings
 
 from ems import _ems, process
 from ems.connection import Connection, abandon_in_child, default_controller
@@ -42,15 +43,23 @@ class ModelCache(Connection):
     # --- Versions
 
     def add(self, model, url, version='', *, files=(), include=(), credentials='', block_bytes=None, bytes_per_s_max=0,
-            timeout=60.0):
+            verify='auto', ignore_etags=False, timeout=60.0):
         """Makes a version of what `url` (folder, http(s)://, s3://) has now; reads headers alone. Returns a ModelInfo.
 
         `files`: only these; `include`: of those, only what matches one of these patterns. `credentials`: the name under
-        which servers find the source's keys. The same files again: what is there. AlreadyExists: it has other files.
+        which servers find the source's keys. `verify`: whether a block is read twice, over two connections, when it is
+        read for the first time, and has to be the same: 'auto' where the source gives nothing to compare it with (plain
+        http without a checksum), 'always' also where it does, 'never' nowhere: what is damaged on the way may then be
+        cached, of which a RuntimeWarning tells. It costs twice the source's bytes, once. `ignore_etags`: the object
+        store's are no MD5. The same files again: what is there; `verify` counts while nobody has used, prefetched or
+        pinned it since it was added. AlreadyExists: it has other files, or is to be verified always and may have been
+        read once.
         """
-        job = abandon_in_child(
-            self._native.add(model, version, url, files, include, credentials, block_bytes, bytes_per_s_max, timeout))
-        finish(job)
+        job, told = self._native.add(model, version, url, files, include, credentials, block_bytes, bytes_per_s_max,
+                                     verify, ignore_etags, timeout)
+        finish(abandon_in_child(job))
+        for text in told():
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         return self.get(model, version)
 
     def list(self, *, timeout=10.0):

@@ -1,6 +1,5 @@
 #include "integrations/python/src/cc_pool.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "ems_context/block_store.h"
 #include "ems_context/prefix_matcher.h"
 #include "fabric/socket.h"
+#include "integrations/python/src/caller_first.h"
 #include "integrations/python/src/memory_probe.h"
 #include "mp_controller/view/slot_table.h"
 
@@ -24,9 +24,6 @@ namespace {
 constexpr size_t kForeignMax = 65'536;  // keys
 constexpr size_t kThreads = 4;
 constexpr size_t kQueueMax = 4096;
-constexpr int kFailuresToOpen = 2;
-constexpr size_t kOwnersToOpen = 4;
-constexpr Duration kOpenFor = std::chrono::seconds(1);
 constexpr size_t kAskedMax = 8;
 constexpr Duration kAskTimeout = std::chrono::milliseconds(250);
 constexpr Duration kProbeTimeout = std::chrono::seconds(1);
@@ -164,11 +161,6 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
   return parts;
 }
 
-bool IsOutage(const Status& status) {
-  return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
-}
-
 // The names of a batch; those of hashes, 'h' and the decimal number, are put into `room`.
 std::vector<std::string_view> NamesOf(const CcBatch& batch, std::string* room) {
   std::vector<std::string_view> names(batch.names.begin(), batch.names.end());
@@ -203,17 +195,6 @@ bool MostAnswer(Client* client) {
     (answers ? answered : silent) += 1;
   }
   return answered * 2 > asked;
-}
-
-// A thread that is woken for a batch shall not take the core from the engine's thread that has just
-// submitted it: as one that calculates in the background it waits for another core, or for its
-// turn.
-void YieldToCallers() {
-  static thread_local bool yields = [] {
-    const sched_param none{};
-    return ::sched_setscheduler(0, SCHED_BATCH, &none) == 0;
-  }();
-  (void)yields;
 }
 
 ClientOptions ClientOptionsOf(const CcPoolOptions& options) {
@@ -290,6 +271,7 @@ CcPool::CcPool(std::unique_ptr<Client> client, context::BlockHasher hasher)
     : client_(std::move(client)),
       hasher_(std::move(hasher)),
       host_id_(fabric::HostId()),
+      breaker_(client_.get()),
       threads_("ems-cc", kThreads, kQueueMax) {}
 
 CcPool::~CcPool() { Close(); }
@@ -335,8 +317,7 @@ bool CcPool::Probe(const CcPoolOptions& options) {
 
 bool CcPool::Healthy() {
   if (!MostAnswer(client_.get())) return false;
-  auto breaker = breaker_.Lock();
-  breaker->failures = 0;
+  breaker_.OnAnswer();
   return true;
 }
 
@@ -365,7 +346,7 @@ CcOutcome CcPool::Run(const CcBatch& batch) {
 }
 
 CcOutcome CcPool::RunUntil(const CcBatch& batch, Deadline deadline) {
-  if (IsClosing() || !Allow()) return {0, batch.blocks(), {}};
+  if (IsClosing() || !breaker_.Allow()) return {0, batch.blocks(), {}};
   return batch.is_load ? Load(batch, deadline) : Save(batch, deadline);
 }
 
@@ -454,7 +435,7 @@ CcOutcome CcPool::Exists(const CcBatch& batch) {
   const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
-  if (keys->empty() || IsClosing() || !Allow()) return {0, total, {}};
+  if (keys->empty() || IsClosing() || !breaker_.Allow()) return {0, total, {}};
   RoutedStore store(client_.get(), *keys, batch.routes);
   context::ContextCache cache(&store);
   const context::LookupResult result = cache.Lookup(*keys, {.timeout = batch.timeout});
@@ -484,40 +465,13 @@ bool CcPool::IsLocal(const std::string& route) const {
   return owner != nullptr && owner->host_id == host_id_;
 }
 
-bool CcPool::Allow() {
-  auto breaker = breaker_.Lock();
-  if (breaker->failures < kFailuresToOpen) return true;
-  const TimePoint now = Clock::System().Now();
-  if (now < breaker->closed_until) return false;
-  breaker->closed_until = now + kOpenFor;  // this one is to see whether the pool is back
-  return true;
-}
-
-bool CcPool::SpeaksForAll(const std::vector<std::string>& routes) const {
-  const auto view = client_->views().view();
-  const NamespaceId ns = client_->name_space().ref.id;
-  const size_t needed = std::min(view->nodes().size(), kOwnersToOpen);
-  std::set<NodeId> owners;
-  for (size_t i = 0; i < routes.size() && owners.size() < needed; ++i) {
-    owners.insert(view->OwnerId(SlotOf(ns, routes[i])));
-  }
-  return owners.size() >= needed;
-}
-
 CcOutcome CcPool::Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
                         size_t success, size_t total) {
   const bool is_outage = std::all_of(blocks.begin(), blocks.end(), IsOutage);
-  const bool speaks_for_all = is_outage && SpeaksForAll(routes);
-  {
-    auto breaker = breaker_.Lock();
-    if (!is_outage) {
-      breaker->failures = 0;
-    } else if (!speaks_for_all) {
-      // One server's blocks: the client's own breaker for it is enough.
-    } else if (++breaker->failures >= kFailuresToOpen) {
-      breaker->failures = kFailuresToOpen;
-      breaker->closed_until = Clock::System().Now() + kOpenFor;
-    }
+  if (is_outage) {
+    breaker_.OnOutage(routes);
+  } else {
+    breaker_.OnAnswer();
   }
   const auto late = std::find_if(blocks.begin(), blocks.end(), [](const Status& block) {
     return block.code() == StatusCode::kDeadlineExceeded;

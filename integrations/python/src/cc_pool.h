@@ -22,6 +22,7 @@
 #include "ems_context/block_hash.h"
 #include "ems_context/context_cache.h"
 #include "ems_context/kv_layout.h"
+#include "integrations/python/src/pool_breaker.h"
 #include "mp_sdk/client.h"
 
 namespace ems::python {
@@ -145,26 +146,19 @@ class CcPool final {
   // with this layout could ever use it.
   void RememberForeign(std::vector<std::string> keys);
   std::vector<std::string> TakeForeign(const std::vector<std::string>& keys);
-  bool Allow();
   // Counts how a batch ended for the breaker, and says what the caller is to see.
   CcOutcome Judge(const std::vector<Status>& blocks, const std::vector<std::string>& routes,
                   size_t success, size_t total);
-  // Whether these keys lie on all servers, or on four.
-  bool SpeaksForAll(const std::vector<std::string>& routes) const;
 
   struct Work {
     bool closing = false;
     size_t batches = 0;  // that wait or run
   };
-  struct Breaker {
-    int failures = 0;
-    TimePoint closed_until{};
-  };
   Guarded<std::unordered_set<std::string>> foreign_;
   const std::unique_ptr<Client> client_;
   const context::BlockHasher hasher_;
   const std::string host_id_;
-  Guarded<Breaker> breaker_;
+  PoolBreaker breaker_;
   Guarded<Work> work_;
   std::condition_variable idle_;
   ThreadPool threads_;  // last: its end waits for what runs

@@ -41,11 +41,6 @@ TransportChoice TransportOf(const std::string& word) {
                                     {"tcp", TransportChoice::kTcp},
                                     {"unix", TransportChoice::kUnix}});
 }
-Durability DurabilityOf(const std::string& word) {
-  return ChoiceOf<Durability>(
-      word, "durability",
-      {{"", Durability::kDefault}, {"dram", Durability::kDram}, {"ssd", Durability::kSsd}});
-}
 Verify VerifyOf(const std::string& word) {
   return ChoiceOf<Verify>(word, "verify",
                           {{"", Verify::kDefault},
@@ -442,6 +437,12 @@ Duration DurationOf(py::handle seconds, Duration otherwise) {
   }
   constexpr double kDay = 86400;
   return Duration(static_cast<int64_t>(std::min(value, kDay) * 1e9));
+}
+
+Durability DurabilityOf(const std::string& word) {
+  return ChoiceOf<Durability>(
+      word, "durability",
+      {{"", Durability::kDefault}, {"dram", Durability::kDram}, {"ssd", Durability::kSsd}});
 }
 
 void BindClient(py::module_& module) {

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
 
 #include "mp_sdk/client.h"
 
@@ -25,6 +26,8 @@ class PyClient final {
 
 // Seconds → Duration; None: `otherwise`. Raises ValueError  negative, or not a number
 Duration DurationOf(pybind11::handle seconds, Duration otherwise);
+// "dram", "ssd", or "": as the namespace says. Raises ValueError
+Durability DurabilityOf(const std::string& word);
 void BindClient(pybind11::module_& module);
 
 }  // namespace ems::python

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "ems_context/block_hash.h"
 #include "ems_context/save_policy.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
@@ -23,10 +22,6 @@ namespace {
 using context::BlockHasher;
 using context::CallOptions;
 using context::KvLayout;
-
-struct PyHasher {
-  BlockHasher hasher;
-};
 
 std::vector<std::string> KeysOf(const py::iterable& keys) {
   std::vector<std::string> result;
@@ -130,15 +125,7 @@ std::unique_ptr<PyCache> MakeCache(const PyClient& client, const py::kwargs& fie
   options.block_tokens =
       static_cast<uint32_t>(CountOf(fields["block_tokens"], "block_tokens", UINT32_MAX));
   options.timeout = DurationOf(fields["timeout"], options.timeout);
-  const auto durability = fields["durability"].cast<std::string>();
-  if (durability == "dram") {
-    options.durability = Durability::kDram;
-  } else if (durability == "ssd") {
-    options.durability = Durability::kSsd;
-  } else if (!durability.empty()) {
-    Refuse(PyExc_ValueError,
-           fmt::format("durability is \"{}\"; it may be dram, ssd or empty", durability));
-  }
+  options.durability = DurabilityOf(fields["durability"].cast<std::string>());
   context::PagedOptions paged;
   paged.tp_rank = static_cast<uint32_t>(CountOf(fields["tp_rank"], "tp_rank", UINT32_MAX));
   paged.tp_size = static_cast<uint32_t>(CountOf(fields["tp_size"], "tp_size", UINT32_MAX));

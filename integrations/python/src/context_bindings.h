@@ -9,12 +9,17 @@
 #include <utility>
 #include <vector>
 
+#include "ems_context/block_hash.h"
 #include "ems_context/context_cache.h"
 #include "ems_context/kv_layout.h"
 #include "ems_context/paged_block.h"
 #include "ems_context/paged_cache.h"
 
 namespace ems::python {
+
+struct PyHasher {
+  context::BlockHasher hasher;
+};
 
 // A layout and the tensors that it speaks of. Threading: immutable; made and destroyed with the
 // GIL.

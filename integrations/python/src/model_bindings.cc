@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/guarded.h"
 #include "ems_model/file_target.h"
 #include "ems_model/host_target.h"
 #include "ems_model/model_cache.h"
@@ -17,6 +18,7 @@
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
 #include "integrations/python/src/model_job.h"
+#include "integrations/python/src/model_options.h"
 
 namespace ems::python {
 
@@ -66,6 +68,7 @@ py::dict DictOf(const model::ModelInfo& info) {
   dict["version"] = info.name.version;
   dict["namespace"] = info.name_space;
   dict["source"] = info.source.url;
+  dict["first_read"] = std::string(model::FirstReadName(info.source.first_read));
   dict["bytes"] = info.bytes;
   dict["files"] = info.files;
   dict["blocks"] = info.blocks;
@@ -119,30 +122,6 @@ Deadline DeadlineOf(const py::object& timeout) {
   return Deadline::After(DurationOf(timeout, Deadline::kMost));
 }
 
-LoadOptions LoadOptionsOf(const py::dict& given) {
-  LoadOptions options;
-  for (const auto& [key, value] : given) {
-    const std::string name = TextOf(key, "an option");
-    if (name == "threads")
-      options.threads = static_cast<uint32_t>(CountOf(value, "threads", 64));
-    else if (name == "batch_bytes")
-      options.batch_bytes = CountOf(value, "batch_bytes", UINT32_MAX);
-    else if (name == "verify_digests")
-      options.verify_digests = value.cast<bool>();
-    else if (name == "fallback_to_source")
-      options.fallback_to_source = value.cast<bool>();
-    else if (name == "pool_patience")
-      options.pool_patience = DurationOf(value, options.pool_patience);
-    else if (name == "priority")
-      options.priority = static_cast<uint32_t>(CountOf(value, "priority", 1000));
-    else
-      Refuse(PyExc_TypeError, fmt::format("a load has no option {}", name));
-  }
-  if (options.threads == 0 || options.batch_bytes == 0)
-    Raise(Error(StatusCode::kInvalidArgument, "threads and batch_bytes are 1 at least"));
-  return options;
-}
-
 LoadOptions With(LoadOptions options, JobBoard* board) {
   options.stop = board->stop;
   options.on_progress = [board](const model::LoadProgress& at) {
@@ -189,24 +168,35 @@ std::unique_ptr<PyModels> Make(const Text& controller, const Text& name_space,
   return std::make_unique<PyModels>(std::make_shared<ModelCache>(std::move(options)));
 }
 
-std::unique_ptr<PyModelJob> Add(const PyModels& self, const Text& model, const Text& version,
-                                const Text& url, const py::iterable& files,
-                                const py::iterable& include, const Text& credentials,
-                                const py::object& block_bytes, uint64_t bytes_per_s_max,
-                                const py::object& timeout) {
+// The job, and a function that gives the warnings of one that has ended.
+py::tuple Add(const PyModels& self, const Text& model, const Text& version, const Text& url,
+              const py::iterable& files, const py::iterable& include, const Text& credentials,
+              const py::object& block_bytes, uint64_t bytes_per_s_max, const py::object& verify,
+              bool ignore_etags, const py::object& timeout) {
   model::AddOptions options;
   options.files = TextsOf(files, "a file");
   options.include = TextsOf(include, "a pattern");
   options.credentials = credentials.text;
   options.bytes_per_s_max = bytes_per_s_max;
+  options.verify = VerifyOf(verify);
+  const auto warnings = std::make_shared<Guarded<std::vector<std::string>>>();
+  options.on_warning = [warnings](const std::string& text) {
+    auto locked = warnings->Lock();
+    locked->push_back(text);
+  };
+  options.ignore_tags = ignore_etags;
   if (!block_bytes.is_none()) options.block_bytes = CountOf(block_bytes, "block_bytes", UINT32_MAX);
-  return std::make_unique<PyModelJob>(
+  auto job = std::make_unique<PyModelJob>(
       [cache = self.Use(), name = NameOf(model, version), url = url.text, options,
        deadline = DeadlineOf(timeout)](JobBoard*) -> Result<LoadStats> {
         EMS_RETURN_IF_ERROR(cache->Add(name, url, options, deadline).status());
         return LoadStats{};
       },
       nullptr);
+  return py::make_tuple(py::cast(std::move(job)), py::cpp_function([warnings] {
+                          auto locked = warnings->Lock();
+                          return *locked;
+                        }));
 }
 
 py::dict Check(const PyModels& self, const Text& model, const Text& version,

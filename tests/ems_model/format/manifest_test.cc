@@ -36,6 +36,22 @@ TEST(ManifestTest, SurvivesTheWire) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, Sample());
   EXPECT_EQ(back->bytes(), 100'010U);
+  Manifest other = Sample();
+  for (const FirstRead one :
+       {FirstRead::kOnce, FirstRead::kTwiceUnlessChecked, FirstRead::kTwice}) {
+    other.source.first_read = one;
+    ToProto(other, &proto);
+    EXPECT_EQ(FromProto(proto).value(), other) << FirstReadName(one);
+  }
+}
+
+TEST(ManifestTest, FirstReadsThatAreNotKnownAreThoseThatAreSafest) {
+  v1::ModelSource source;
+  source.set_first_read(static_cast<v1::FirstRead>(7));
+  EXPECT_EQ(FromProto(source).first_read, FirstRead::kTwice);
+  // Field 4 has been a boolean: "twice, unless there is a sum".
+  ASSERT_TRUE(source.ParseFromString(std::string("\x20\x01", 2)));
+  EXPECT_EQ(FromProto(source).first_read, FirstRead::kTwiceUnlessChecked);
 }
 
 TEST(ManifestTest, RefusesWhatBreaksARule) {

@@ -46,6 +46,18 @@ TEST(BlockQueueTest, UnwantedBlocksNeverCome) {
   EXPECT_TRUE(queue.Take(10'000).blocks.empty());
 }
 
+TEST(BlockQueueTest, AFailureStopsWhatIsBeingRead) {
+  const Manifest manifest = MakeBlocks(2, 100);
+  const auto failed = std::make_shared<StopFlag>();
+  BlockQueue queue(manifest, AllOf(manifest), failed);
+  queue.Learn(AllOf(manifest));
+  (void)queue.Take(1000);
+  queue.Done(0, true);
+  EXPECT_FALSE(failed->IsSet());
+  queue.Fail(Miss());
+  EXPECT_TRUE(failed->IsSet());
+}
+
 TEST(BlockQueueTest, WhatMissedIsAskedForAgainLaterAndLater) {
   const Manifest manifest = MakeBlocks(1, 100);
   BlockQueue queue(manifest, AllOf(manifest));

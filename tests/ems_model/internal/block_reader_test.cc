@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+
+#include "ems_model/format/file_sum.h"
 #include "tests/ems_model/fake_pool.h"
 
 namespace ems::model::internal {
@@ -75,6 +79,116 @@ TEST_P(BlockReaderTest, TheWantedBytesAndNoOthersArrive) {
       }
     }
   }
+}
+
+// No block is known, and the pool is of no help: all is read from the source.
+class UnknownBlocksTest : public ::testing::Test {
+ protected:
+  UnknownBlocksTest() {
+    model_.catalog.on_start = [](FakeCatalog* catalog) {
+      catalog->job.state = JobState::kFailed;
+      catalog->job.error = Error(StatusCode::kInternal, "no");
+    };
+    // Each block, the first `damaged_` times that it is read.
+    model_.source_damage = [this](const std::string&, uint64_t offset, MutableBytes into) {
+      auto reads = reads_.Lock();
+      const int before = (*reads)[offset / (256 * kKiB)]++;
+      if (before < damaged_) into[static_cast<size_t>(before)] ^= std::byte{1};
+    };
+  }
+  Result<LoadStats> Load(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
+    target_.emplace(kMiB, std::move(ranges));
+    return model_.Load(&*target_);
+  }
+
+  FakeModel model_{{{"f", testing::MakeValue("n", "f", 1, kMiB)}}, 256 * kKiB};
+  int damaged_ = 1;
+  Guarded<std::map<uint64_t, int>> reads_;  // by block
+  std::optional<RangesTarget> target_;
+};
+
+TEST_F(UnknownBlocksTest, OfASourceThatIsReadTwiceHaveToBeTheSameTwice) {
+  model_.manifest.source.first_read = FirstRead::kTwiceUnlessChecked;
+  const auto stats = Load({{0, kMiB}});
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_TRUE(target_->memory == model_.files["f"]);
+  EXPECT_EQ(stats->source_bytes, 3 * kMiB) << "a damaged read, and two that are the same";
+  EXPECT_EQ(model_.opened, 2) << "on two connections";
+  const auto part = Load({{300'000, 1000}});
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(target_->memory.substr(300'000, 1000), model_.files["f"].substr(300'000, 1000));
+  damaged_ = 1000;
+  EXPECT_EQ(Load({{0, kMiB}}).status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(UnknownBlocksTest, ThatHaveBeenComparedWithAChecksumAreReadOnceUnlessTwiceIsAskedFor) {
+  damaged_ = 0;
+  model_.source_compares = true;
+  model_.manifest.source.first_read = FirstRead::kTwiceUnlessChecked;
+  const auto once = Load({{0, kMiB}});
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_EQ(once->source_bytes, kMiB);
+  model_.manifest.source.first_read = FirstRead::kTwice;
+  const auto twice = Load({{0, kMiB}});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(twice->source_bytes, 2 * kMiB);
+}
+
+TEST_F(UnknownBlocksTest, OfASourceThatIsReadOnceAreTakenAsTheyCome) {
+  ASSERT_EQ(model_.manifest.source.first_read, FirstRead::kOnce);
+  const auto stats = Load({{0, kMiB}});
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(stats->source_bytes, kMiB);
+  EXPECT_FALSE(target_->memory == model_.files["f"]) << "which is what is asked for with it";
+}
+
+TEST_F(UnknownBlocksTest, OfAFileWithASumAreComparedWithThatFirst) {
+  model_.manifest.files[0].sum = "md5:" + ToHex(*Md5(AsBytes(model_.files["f"])));
+  const auto stats = Load({{300'000, 1000}});
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(target_->memory.substr(300'000, 1000), model_.files["f"].substr(300'000, 1000));
+  EXPECT_EQ(stats->source_bytes, 2 * kMiB + 256 * kKiB) << "the file, again, and the block";
+  damaged_ = 1000;
+  {
+    auto reads = reads_.Lock();
+    reads->clear();
+  }
+  const auto damaged = Load({{0, kMiB}});
+  EXPECT_EQ(damaged.status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(target_->memory, std::string(kMiB, '.')) << "not a byte of it";
+  int reads = 0;
+  auto all = reads_.Lock();
+  for (const auto& [block, times] : *all) reads += times;
+  EXPECT_EQ(reads, 4 * static_cast<int>(kFileReadsMax)) << "by one for all threads";
+}
+
+// Two damaged reads, each in its own way, were taken for other bytes of the source.
+TEST_F(UnknownBlocksTest, ThatAreKnownMeanAnotherSourceOnlyIfTheSameOthersComeTwice) {
+  model_.BringAll();
+  model_.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no"); };
+  damaged_ = 3;
+  const auto stats = Load({{0, kMiB}});
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_TRUE(target_->memory == model_.files["f"]);
+  EXPECT_EQ(stats->source_bytes, 4 * kMiB);
+  EXPECT_EQ(model_.opened, 1) << "what is read once has one lane";
+  damaged_ = 1000;
+  EXPECT_EQ(Load({{0, kMiB}}).status().code(), StatusCode::kDataLoss);
+  model_.source_damage = [](const std::string&, uint64_t, MutableBytes into) {
+    into[0] ^= std::byte{1};
+  };
+  EXPECT_EQ(Load({{0, kMiB}}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(UnknownBlocksTest, AndKnownOnesUseBothLanesWhereEachHasHalfOfTheRate) {
+  model_.BringAll();
+  model_.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no"); };
+  damaged_ = 0;
+  model_.manifest.source.first_read = FirstRead::kTwiceUnlessChecked;
+  const auto stats = Load({{0, kMiB}});
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(stats->source_bytes, kMiB);
+  EXPECT_EQ(model_.opened, 2);
 }
 
 std::vector<std::pair<uint64_t, uint64_t>> Every(uint64_t step, uint64_t size) {

@@ -14,6 +14,7 @@ TEST(BodyDigestTest, ComparesContentDigests) {
   HttpHead head;
   head.content_digest = std::string("sha-512=:AAAA:, ") + kJsonSha256;
   EXPECT_TRUE(HasBodyDigest(head));
+  EXPECT_TRUE(HasChecksum(head, false));
   EXPECT_EQ(ContradictedField(head, AsBytes(kJson), false), std::nullopt);
   EXPECT_EQ(ContradictedField(head, AsBytes("{}"), false), "Content-Digest");
 }
@@ -21,6 +22,8 @@ TEST(BodyDigestTest, ComparesContentDigests) {
 TEST(BodyDigestTest, ReprDigestsAreOfWholeFiles) {
   HttpHead head;
   head.repr_digest = kJsonSha256;
+  EXPECT_TRUE(HasChecksum(head, true));
+  EXPECT_FALSE(HasChecksum(head, false));
   EXPECT_FALSE(HasBodyDigest(head));
   EXPECT_EQ(ContradictedField(head, AsBytes(kJson), true), std::nullopt);
   EXPECT_EQ(ContradictedField(head, AsBytes("{}"), true), "Repr-Digest");
@@ -30,6 +33,8 @@ TEST(BodyDigestTest, ReprDigestsAreOfWholeFiles) {
 TEST(BodyDigestTest, ComparesContentMd5OfWholeFiles) {
   HttpHead head;
   head.content_md5 = kAbcMd5;
+  EXPECT_TRUE(HasChecksum(head, true));
+  EXPECT_FALSE(HasChecksum(head, false));
   EXPECT_FALSE(HasBodyDigest(head));
   EXPECT_EQ(ContradictedField(head, AsBytes("abc"), true), std::nullopt);
   EXPECT_EQ(ContradictedField(head, AsBytes("abd"), true), "Content-MD5");
@@ -41,6 +46,7 @@ TEST(BodyDigestTest, WhatIsNotUnderstoodSaysNothing) {
     HttpHead head;
     head.content_digest = field;
     EXPECT_FALSE(HasBodyDigest(head)) << field;
+    EXPECT_FALSE(HasChecksum(head, true)) << field;
     EXPECT_EQ(ContradictedField(head, AsBytes("abc"), true), std::nullopt) << field;
   }
 }

@@ -118,6 +118,14 @@ TEST(HttpTransferTest, NobodyListeningIsNoConnection) {
   EXPECT_FALSE(outcome.what.empty());
 }
 
+TEST(HttpTransferTest, ANameThatIsNotKnownIsNoConnectionEachTime) {
+  HttpTransfer transfer({}, nullptr);
+  for (int i = 0; i < 3; ++i) {
+    const HttpOutcome outcome = transfer.Do({.url = "http://no..name/"}, Soon());  // no DNS for it
+    EXPECT_EQ(outcome.failure, HttpFailure::kConnect) << outcome.what;
+  }
+}
+
 TEST(HttpTransferTest, OtherProtocolsAreNotSpoken) {
   HttpTransfer transfer({}, nullptr);
   for (const std::string url : {"file:///etc/passwd", "ftp://127.0.0.1/"}) {

@@ -107,6 +107,30 @@ TEST(S3SourceTest, ReadsAreSignedWithKeysAndBareWithout) {
     EXPECT_THAT(value, Not(HasSubstr("hunter2")));
 }
 
+// Every small file of a store with other tags was read twice at each read, until too many retries
+// failed the job.
+TEST(S3SourceTest, ATagIsComparedOnlyWhereItIsBelievedToBeAnMd5) {
+  const std::string tag = "\"900150983cd24fb0d6963f7d28e17f72\"";  // of "abc"
+  HttpScript server([&](const ScriptRequest&) {
+    return Reply(206, {"ETag: " + tag, "Content-Range: bytes 0-2/3"}, "xyz");
+  });
+  SourceSpec spec{.url = "s3://bucket/m?endpoint=" + server.origin()};
+  spec.retry_delay = std::chrono::milliseconds(1);
+  std::string text(3, '.');
+  const MutableBytes into = std::as_writable_bytes(std::span(text));
+  const auto source = *OpenSource(spec);
+  SourceFile file{.path = "a", .bytes = 3, .tag = tag};
+  const Result<bool> once = source->ReadCompared(file, 0, into, Soon());
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_FALSE(*once);
+  EXPECT_EQ(server.requests().size(), 1U);
+  file.md5_tag = true;
+  const Result<bool> again = source->ReadCompared(file, 0, into, Soon());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(*again) << "it was not what the tag says";
+  EXPECT_EQ(server.requests().size(), 3U);
+}
+
 TEST(S3SourceTest, NoSignatureFollowsARedirectionToAnotherHost) {
   HttpScript elsewhere([](const ScriptRequest&) {
     return Reply(206, {"ETag: \"e\"", "Content-Range: bytes 0-2/3"}, "abc");
@@ -136,6 +160,59 @@ TEST(S3SourceTest, SignedHeadersAreThoseOfTheRequest) {
               StartsWith("Authorization: AWS4-HMAC-SHA256 Credential=AK/20260101/r/s3/"));
   EXPECT_EQ(headers[2], "x-amz-date: 20260101T000000Z");
   EXPECT_NE(S3SignedHeaders(credentials, "r", "HEAD", url, "20260101T000000Z")[0], headers[0]);
+}
+
+constexpr char kHex[] = "0123456789abcdef0123456789abcdef";
+
+// What the source says of a file of `bytes` bytes whose tag is `tag`, `heads` by target.
+std::string SumOf(const std::string& tag, uint64_t bytes,
+                  const std::map<std::string, ScriptReply>& heads) {
+  HttpScript server([&](const ScriptRequest& request) {
+    EXPECT_EQ(request.method, "HEAD");
+    const auto head = heads.find(request.target);
+    return head == heads.end() ? Reply(400, {}, "") : head->second;
+  });
+  const auto sum =
+      (*OpenSource({.url = "s3://bucket/m?endpoint=" + server.origin(), .retries_max = 0}))
+          ->Sum({.path = "f", .bytes = bytes, .tag = tag}, Soon());
+  return sum.ok() ? *sum : fmt::format("error {}", static_cast<int>(sum.status().code()));
+}
+
+ScriptReply Head(int status, const std::string& tag, size_t bytes,
+                 const std::string& more = "X-Nothing: 1") {
+  return Reply(status, {"ETag: " + tag, more}, std::string(bytes, 'x'));
+}
+
+TEST(S3SourceTest, TheTagOfAnObjectThatWasPutWholeIsItsSum) {
+  const std::string tag = std::string("\"") + kHex + "\"";
+  EXPECT_EQ(SumOf(tag, 9, {{"/bucket/m/f", Head(200, tag, 9)}}), std::string("md5:") + kHex);
+  const std::string upper = "\"0123456789ABCDEF0123456789ABCDEF\"";
+  EXPECT_EQ(SumOf(upper, 9, {{"/bucket/m/f", Head(200, upper, 9)}}), std::string("md5:") + kHex);
+  EXPECT_EQ(
+      SumOf(tag, 9, {{"/bucket/m/f", Head(200, tag, 9, "x-amz-server-side-encryption: aws:kms")}}),
+      "")
+      << "encrypted under a key, it is something else";
+  EXPECT_EQ(SumOf(tag, 9, {{"/bucket/m/f", Head(200, tag, 8)}}),
+            fmt::format("error {}", static_cast<int>(StatusCode::kFailedPrecondition)));
+  for (const std::string& other : {std::string("\"e\""), std::string("W/") + tag,
+                                   std::string("last-modified:x"), std::string(kHex)})
+    EXPECT_EQ(SumOf(other, 9, {}), "") << other;
+}
+
+TEST(S3SourceTest, OfAnObjectThatWasPutInPartsTheirLengthIsAsked) {
+  const std::string tag = std::string("\"") + kHex + "-3\"";
+  std::map<std::string, ScriptReply> heads = {{"/bucket/m/f", Head(200, tag, 25)},
+                                              {"/bucket/m/f?partNumber=1", Head(206, tag, 10)},
+                                              {"/bucket/m/f?partNumber=3", Head(206, tag, 5)}};
+  EXPECT_EQ(SumOf(tag, 25, heads), std::string("md5-parts:10:") + kHex + "-3");
+  heads["/bucket/m/f?partNumber=3"] = Head(206, tag, 6);
+  EXPECT_EQ(SumOf(tag, 25, heads), "") << "parts of other lengths";
+  heads["/bucket/m/f?partNumber=1"] = Head(206, tag, 20);
+  EXPECT_EQ(SumOf(tag, 25, heads), "") << "fewer parts than the tag says";
+  heads["/bucket/m/f?partNumber=1"] = Head(200, tag, 25);
+  EXPECT_EQ(SumOf(tag, 25, heads), "") << "a store that knows no parts";
+  heads.erase("/bucket/m/f?partNumber=1");
+  EXPECT_EQ(SumOf(tag, 25, heads), "") << "one that refuses to say";
 }
 
 }  // namespace

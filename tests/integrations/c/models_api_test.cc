@@ -87,6 +87,12 @@ TEST_F(ModelsApiTest, OptionsChooseFilesAndADamagedHeaderIsNamed) {
             EMS_OK)
       << ems_last_error();
   EXPECT_EQ(info.files, 1u);
+  EXPECT_EQ(info.first_read, static_cast<uint32_t>(EMS_MODEL_READ_ONCE)) << "a folder";
+  options.verify = EMS_MODEL_VERIFY_ALWAYS;
+  ASSERT_EQ(ems_models_add(models_, "c/chosen@v1", Folder("source").c_str(), &options, 0, &info),
+            EMS_OK)
+      << ems_last_error();
+  EXPECT_EQ(info.first_read, static_cast<uint32_t>(EMS_MODEL_READ_TWICE));
   EXPECT_EQ(ems_models_add(models_, "c/chosen@v1", Folder("source").c_str(), nullptr, 0, nullptr),
             EMS_ALREADY_EXISTS);
   testing::WriteFiles(Folder("damaged"), {{"bad.safetensors", "not what it says it is at all"}});
@@ -170,7 +176,7 @@ TEST_F(ModelsApiTest, AChildIsToldToConnectAgain) {
 
 TEST(ModelsLayoutTest, SizesAndOffsetsStay) {
   EXPECT_EQ(sizeof(ems_models_options), 96u);
-  EXPECT_EQ(sizeof(ems_model_add_options), 64u);
+  EXPECT_EQ(sizeof(ems_model_add_options), 72u);
   EXPECT_EQ(sizeof(ems_model_load_options), 72u);
   EXPECT_EQ(sizeof(ems_model_tensors), 48u);
   EXPECT_EQ(sizeof(ems_model_info), 584u);

@@ -52,6 +52,10 @@ class Daemon:
         with open(self._ready_file, encoding='utf-8') as file:
             self.address = json.load(file)['address']
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def signal(self, number):
         self._process.send_signal(number)
 

@@ -1,11 +1,14 @@
 """ems.ModelCache in numpy, against real daemons that read a folder: versions, jobs, files, memory, tensors."""
 import asyncio
+import functools
+import http.server
 import json
 import os
 import subprocess
 import sys
 import threading
 import unittest
+import warnings
 
 import numpy
 from cluster import Cluster, until
@@ -37,6 +40,11 @@ def whole():
     for seed, (name, (_, plain)) in enumerate(WITHOUT_NUMPY.items()):
         tensors['of ' + name] = (name, (4, 6), random_bytes(24 * numpy.dtype(plain).itemsize, 100 + seed))
     return tensors
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
 
 
 class ModelsTest(unittest.TestCase):
@@ -76,6 +84,29 @@ class ModelsTest(unittest.TestCase):
                      lambda: self.cache.load_files('py/life', self.folder('nowhere'))):
             with self.assertRaises(ems.errors.NotFound):
                 call()
+
+    def test_first_reads_are_verified_unless_that_is_refused(self):
+        write(self.folder('py/plain'), {'config.json': b'{"plain": "http"}'})
+        handler = functools.partial(QuietHandler, directory=self.folder('py/plain'))
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(lambda: (server.shutdown(), thread.join(), server.server_close()))
+        url = f'http://127.0.0.1:{server.server_address[1]}/'
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            for verify, first_read in (('auto', 'twice unless checked'), ('always', 'twice'), (True, 'twice')):
+                self.assertEqual(self.cache.add('py/plain@v1', url, verify=verify).first_read, first_read)
+            self.assertEqual(self.cache.add('py/plain@v1', url).first_read, 'twice', 'a default takes nothing away')
+        for verify in 'never', False:
+            with self.assertWarnsRegex(RuntimeWarning, 'first read of 1 of 1 files is unprotected') as caught:
+                self.assertEqual(self.cache.add('py/plain@v2', url, verify=verify).first_read, 'once')
+            self.assertEqual(caught.filename, __file__)
+        for verify in 'perhaps', 1, None:
+            with self.assertRaisesRegex(ValueError, 'auto'):
+                self.cache.add('py/plain@v3', url, verify=verify)
+        self.cache.prefetch('py/plain@v1')
+        self.assertEqual(self.cache.wait_prefetched('py/plain@v1').job.source_bytes, 2 * len(b'{"plain": "http"}'))
 
     def test_files_and_memory_hold_the_sources_bytes(self):
         files = {'model.safetensors': safetensors(whole()), 'sub/vocab.bin': random_bytes(70_000, 7), 'none': b''}

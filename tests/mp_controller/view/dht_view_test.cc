@@ -58,6 +58,79 @@ TEST(DhtViewTest, SurvivesTheWire) {
   EXPECT_TRUE((*back)->frozen());
 }
 
+SlotHistory History(uint64_t id, uint64_t even, uint64_t odd, uint64_t epoch) {
+  std::vector<uint64_t> since;
+  for (uint32_t i = 0; i < kSlotCount; ++i) since.push_back(i % 2 == 0 ? even : odd);
+  return *SlotHistory::Make(id, std::move(since), epoch);
+}
+
+std::shared_ptr<const DhtView> MakeWith(uint64_t epoch, SlotHistory history, uint64_t lineage) {
+  std::vector<NodeInfo> nodes = {Node(1), Node(2)};
+  nodes[0].lineage = lineage;
+  return *DhtView::Make(ViewVersion(3, epoch), nodes, Striped(2), false, std::move(history));
+}
+
+TEST(DhtViewTest, ItsHistorySurvivesTheWire) {
+  const auto view = MakeWith(9, History(5, 9, 2, 9), 11);
+  v1::View proto;
+  view->ToProto(&proto);
+  const auto back = DhtView::FromProto(proto);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ((*back)->history(), view->history());
+  EXPECT_EQ((*back)->nodes(), view->nodes()) << "with their lineages";
+  v1::View bad = proto;
+  bad.set_held_for(0, 1);
+  EXPECT_EQ(DhtView::FromProto(bad).status().code(), StatusCode::kDataLoss);
+  bad = proto;
+  bad.mutable_nodes(0)->set_lineage(12);
+  EXPECT_EQ(DhtView::FromProto(bad).status().code(), StatusCode::kDataLoss);
+  bad = proto;
+  bad.set_held_for(0, 10);  // before the first view
+  EXPECT_EQ(DhtView::FromProto(bad).status().code(), StatusCode::kInvalidArgument);
+  bad = proto;
+  bad.mutable_held_for()->RemoveLast();
+  EXPECT_EQ(DhtView::FromProto(bad).status().code(), StatusCode::kInvalidArgument);
+}
+
+// A view that went through a controller of an older version has lost what that does not know.
+TEST(DhtViewTest, OneWithoutAHistoryIsAViewAllTheSame) {
+  v1::View proto;
+  MakeWith(9, History(5, 9, 2, 9), 11)->ToProto(&proto);
+  proto.clear_history();
+  proto.clear_held_for();
+  proto.clear_history_checksum();
+  for (v1::Node& node : *proto.mutable_nodes()) node.clear_lineage();
+  const auto back = DhtView::FromProto(proto);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_FALSE((*back)->history().known());
+}
+
+TEST(DhtViewTest, ADeltaNamesSlotsThatHaveAnotherHistory) {
+  const auto base = MakeWith(9, History(5, 9, 2, 9), 11);
+  const auto next = MakeWith(12, History(5, 9, 11, 12), 11);  // the odd ones went and came back
+  v1::ViewDelta delta;
+  next->ToDelta(*base, &delta);
+  EXPECT_EQ(delta.slots_size(), static_cast<int>(kSlotCount / 2));
+  const auto applied = DhtView::Apply(*base, delta);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_EQ((*applied)->history(), next->history());
+  v1::ViewDelta bad = delta;
+  bad.set_since(0, 10);
+  EXPECT_EQ(DhtView::Apply(*base, bad).status().code(), StatusCode::kDataLoss);
+  bad = delta;
+  bad.mutable_since()->RemoveLast();
+  EXPECT_EQ(DhtView::Apply(*base, bad).status().code(), StatusCode::kInvalidArgument);
+
+  const auto without = Make(9, {Node(1), Node(2)}, Striped(2));
+  for (const auto& [from, to] : {std::pair(without, next), std::pair(base, MakeWith(12, {}, 0))}) {
+    v1::ViewDelta other;
+    to->ToDelta(*from, &other);
+    const auto made = DhtView::Apply(*from, other);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ((*made)->history(), to->history());
+  }
+}
+
 TEST(DhtViewTest, AnyChangedFieldFailsTheChecksum) {
   v1::View good;
   Make(9, {Node(1), Node(2)}, Striped(2))->ToProto(&good);

@@ -2,7 +2,9 @@
 // restarted server is a new peer.
 #include "mp_sdk/internal/connection_pool.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -132,7 +134,9 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
   ClientOptions only_unix;
   only_unix.transport = TransportChoice::kUnix;
   EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
-  node.unix_path = "/tmp/x.sock";
+  node.unix_path = ::testing::TempDir() + "/connection_pool_test.sock";
+  const fabric::Fd socket(::open(node.unix_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_TRUE(socket.valid());
   node.host_id = "elsewhere";
   EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
   node.host_id = fabric::HostId();
@@ -142,6 +146,11 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
   only_tcp.transport = TransportChoice::kTcp;
   EXPECT_FALSE(ConnectionPool(only_tcp).PeerOf(node).ok());
   EXPECT_TRUE(ConnectionPool(ClientOptions{}).PeerOf(node).ok()) << "the socket will do";
+  ::unlink(node.unix_path.c_str());
+  node.data_address = "127.0.0.1:1";
+  EXPECT_EQ((*ConnectionPool(ClientOptions{}).PeerOf(node))->address().unix_path, "")
+      << "a socket that is not here, as in a container, is no reason to miss";
+  EXPECT_EQ((*ConnectionPool(only_unix).PeerOf(node))->address().unix_path, node.unix_path);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(LogWriterTest, APutIsPendingThenStoredAndReadsBack) {
 
 TEST(LogWriterTest, ADurablePutIsOnTheDiskWhenItsTicketSaysSo) {
   Rig rig;
-  for (const uint64_t bytes : {8, 5000, 65535, 65536, 300001}) {
+  for (const uint64_t bytes : {8U, 5000U, 65535U, 65536U, 300001U}) {
     const std::string key = std::to_string(bytes);
     const uint64_t synced = rig.files.faults.calls(FaultyFiles::kSync);
     ASSERT_EQ(rig.Put(key, bytes, bytes).Wait(), State::kDone);
@@ -293,7 +293,7 @@ TEST(LogWriterTest, AForgetThatComesLateLeavesANewerPutAlone) {
   ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
   const OwedDelete owed = rig.index->Drop(NameOf("a"));
   ASSERT_EQ(rig.Put("a", 2, 100).Wait(), State::kDone);
-  rig.writer->Forget({owed}, "", "");
+  rig.writer->Forget({owed}, {});
   rig.PassQueue();
   EXPECT_EQ(rig.InMemory("a"), 2);
   EXPECT_EQ(rig.InRows("a"), 2) << "it had been said that it cannot be lost";
@@ -303,7 +303,7 @@ TEST(LogWriterTest, ARemoveThatHasNothingToWaitForFindsTheRowSynced) {
   Rig rig;
   ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
   const uint64_t synced = rig.writer->stats().synced_commits;
-  rig.writer->Forget({rig.index->Drop(NameOf("a"))}, "", "");
+  rig.writer->Forget({rig.index->Drop(NameOf("a"))}, {});
   ASSERT_TRUE(Eventually([&] { return !rig.HasRow("a"); }));
   EXPECT_TRUE(rig.Remove("a").ticket != nullptr || rig.writer->stats().synced_commits > synced);
 }
@@ -529,7 +529,7 @@ TEST(LogWriterTest, WhatIsForgottenMeanwhileDoesNotPutOffTheHealing) {
   rig.disk.Set(DiskFault::kNone);
   const OwedDelete owed = rig.index->Drop(NameOf("a"));
   for (int i = 0; i < 8; ++i) {
-    rig.writer->Forget({owed}, "", "");
+    rig.writer->Forget({owed}, {});
     rig.PassQueue();
     clock.Advance(std::chrono::milliseconds(300));
   }
@@ -543,7 +543,7 @@ TEST(LogWriterTest, WhatIsToBeForgottenWhileTheIndexRefusesIsWaitedForWithoutSpi
   ASSERT_EQ(rig.Put("a", 1, kQuarter).Wait(), State::kDone);
   rig.disk.Set(DiskFault::kBroken);
   EXPECT_EQ(rig.Put("b", 2, kQuarter).Wait(), State::kFailed);
-  rig.writer->Forget({rig.index->Drop(NameOf("a"))}, "", "");
+  rig.writer->Forget({rig.index->Drop(NameOf("a"))}, {});
   rig.PassQueue();
   const uint64_t before = clock.asked();
   (void)Eventually([&] { return clock.asked() > before + 5000; }, std::chrono::milliseconds(100));

@@ -32,13 +32,14 @@ class SsdTierTest : public ::testing::Test {
     options_.capacity_bytes = 64 * kMiB;
     options_.region_bytes = 2 * kMiB;
     options_.dirty_bytes_max = 16 * kMiB;
+    options_.lineage = 40;
     owned_.set();
   }
   void Open() {
     tier_.reset();
     tier_ = SsdTier::Open(options_);
     tier_->SetNamespaces({{kNs, 0, 0, false}});
-    tier_->SetOwnedSlots(kView, owned_);
+    tier_->SetOwnedSlots({kView, owned_});
   }
   static ObjectName NameOf(const std::string& key) { return {kNs, KeyHash(key)}; }
   bool Put(const std::string& key, uint64_t put_id, size_t bytes) {
@@ -172,8 +173,107 @@ TEST_F(SsdTierTest, NothingIsShownBeforeAViewIsInstalled) {
   tier_.reset();
   tier_ = SsdTier::Open(options_);
   EXPECT_FALSE(Has("a"));
-  tier_->SetOwnedSlots(kView, owned_);
+  tier_->SetOwnedSlots({kView, owned_});
   EXPECT_TRUE(Has("a"));
+}
+
+// Over how many views it was away does not matter where the view says that nobody else was there.
+TEST_F(SsdTierTest, ComesBackAfterManyViewsWithWhatNobodyElseCanHaveChanged) {
+  SlotGrant grant;
+  grant.owned = owned_;
+  grant.history = 7;
+  grant.since.assign(kSlotCount, 2);
+  const auto open = [&](uint64_t epoch, uint64_t lineage) {
+    tier_.reset();
+    options_.lineage = lineage;
+    tier_ = SsdTier::Open(options_);
+    tier_->SetNamespaces({{kNs, 0, 0, false}});
+    const bool continues = tier_->continues();
+    if (!continues) tier_->BeginLineage(lineage);
+    grant.view = ViewVersion(1, epoch);
+    tier_->SetOwnedSlots(grant);
+    return continues;
+  };
+  EXPECT_FALSE(open(3, 40)) << "new";
+  ASSERT_TRUE(Put("a", 1, 100));
+  EXPECT_TRUE(open(50, 40));
+  EXPECT_TRUE(Has("a"));
+  grant.since.assign(kSlotCount, 51);  // they went in view 51 and are back
+  EXPECT_TRUE(open(60, 40));
+  EXPECT_FALSE(Has("a"));
+  ASSERT_TRUE(Put("b", 1, 100));
+  EXPECT_FALSE(open(61, 41)) << "a life of the server was without this tier";
+  EXPECT_FALSE(Has("b")) << "although this is the next view";
+  ASSERT_TRUE(Put("c", 1, 100));
+  EXPECT_TRUE(open(62, 41));
+  EXPECT_TRUE(Has("c"));
+}
+
+// A data_dir that takes no new file: whether a life without the tier came after this one, nobody
+// can tell.
+TEST_F(SsdTierTest, WithoutALineageNothingOutlivesARestart) {
+  SlotGrant grant;
+  grant.owned = owned_;
+  const auto open = [&](uint64_t epoch, uint64_t lineage) {
+    tier_.reset();
+    options_.lineage = lineage;
+    tier_ = SsdTier::Open(options_);
+    tier_->SetNamespaces({{kNs, 0, 0, false}});
+    if (!tier_->continues()) tier_->BeginLineage(lineage);
+    grant.view = ViewVersion(1, epoch);
+    tier_->SetOwnedSlots(grant);
+  };
+  open(3, 0);
+  ASSERT_TRUE(Put("a", 1, 100));
+  grant.view = ViewVersion(1, 4);
+  tier_->SetOwnedSlots(grant);
+  EXPECT_TRUE(Has("a")) << "while it lives it knows";
+  open(4, 40);
+  EXPECT_FALSE(Has("a")) << "although this is the same view";
+  ASSERT_TRUE(Put("b", 1, 100));
+  open(4, 0);
+  EXPECT_FALSE(Has("b"));
+  grant.history = 7;
+  grant.since.assign(kSlotCount, 2);
+  open(5, 0);
+  ASSERT_TRUE(Put("c", 1, 100));
+  grant.view = ViewVersion(1, 9);
+  tier_->SetOwnedSlots(grant);
+  EXPECT_TRUE(Has("c")) << "while it lives it knows";
+  open(10, 40);
+  EXPECT_FALSE(Has("c"));
+}
+
+// It took views of others who had its name for its own.
+TEST_F(SsdTierTest, ARecordOfAnOlderVersionIsTakenOnlyWhereNobodyKnowsBetter) {
+  SlotGrant grant;
+  grant.owned = owned_;
+  const auto open = [&](uint64_t history) {
+    {
+      RegionIndex::Options wanted;
+      wanted.folder = options_.folder + "/index";
+      auto rows = *RegionIndex::Open(wanted);
+      RowBatch batch;
+      batch.PutMeta(kViewMeta, std::to_string(ViewVersion(1, 3).packed()));
+      batch.PutMeta(kGrantMeta, "");
+      ASSERT_TRUE(rows->Write(batch, true).ok());
+    }
+    tier_ = SsdTier::Open(options_);
+    tier_->SetNamespaces({{kNs, 0, 0, false}});
+    tier_->BeginLineage(40);
+    grant.view = ViewVersion(1, 4);
+    grant.history = history;
+    if (history != 0) grant.since.assign(kSlotCount, 2);
+    tier_->SetOwnedSlots(grant);
+  };
+  Open();
+  ASSERT_TRUE(Put("a", 1, 100));
+  tier_.reset();
+  ASSERT_NO_FATAL_FAILURE(open(0));
+  EXPECT_TRUE(Has("a"));
+  tier_.reset();
+  ASSERT_NO_FATAL_FAILURE(open(7));
+  EXPECT_FALSE(Has("a"));
 }
 
 TEST_F(SsdTierTest, ADamagedRecordIsDroppedAlone) {

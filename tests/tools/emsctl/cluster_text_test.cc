@@ -101,11 +101,21 @@ TEST_F(ClusterTextTest, AnSsdTierIsShownAndOneThatIsSickIsAFault) {
   usage->set_ssd_state(v1::SSD_DEGRADED);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
   EXPECT_THAT(NodesText(nodes_), HasSubstr("20 GiB, degraded"));
-  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("`emsctl stats beta`"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("`emsctl server-stats beta`"));
   usage->set_ssd_state(v1::SSD_OFFLINE);
   EXPECT_THAT(StatusText(Snapshot()), HasSubstr("restart"));
   nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_LEFT);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kOk) << "it is not there";
+}
+
+TEST_F(ClusterTextTest, AServerThatIsAheadOfTheControllerIsAFault) {
+  EXPECT_FALSE(NodesJson(nodes_)[1]["ahead"]);
+  nodes_.mutable_nodes(1)->set_ahead(true);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("Server beta came with a view"));
+  EXPECT_TRUE(NodesJson(nodes_)[1]["ahead"]);
+  nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_LEFT);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
 }
 
 TEST_F(ClusterTextTest, FrozenViewPointsToAcceptLoss) {

@@ -39,6 +39,27 @@ TEST(ModelTextTest, TheListSaysHowFarJobsAre) {
   EXPECT_THAT(ModelsText({}), HasSubstr("emsctl model add"));
 }
 
+TEST(ModelTextTest, FirstReadsAreShown) {
+  model::ModelInfo info = Info();
+  info.source.url = "http://h/m/";
+  model::Manifest manifest;
+  manifest.source = info.source;
+  manifest.files.push_back({.path = "a.bin", .bytes = 5, .tag = "t"});
+  EXPECT_THAT(ModelText(info, manifest), HasSubstr("first read  once, 1 of 2 files unprotected"));
+  EXPECT_EQ(ModelJson(info)["verify"], false);
+  info.source.first_read = model::FirstRead::kTwiceUnlessChecked;
+  EXPECT_THAT(ModelText(info, manifest), HasSubstr("first read  twice unless checked\n"));
+  EXPECT_THAT(ModelsText({info}), HasSubstr("twice unless checked"));
+  EXPECT_EQ(ModelJson(info)["verify"], true);
+  EXPECT_EQ(ModelJson(info)["first_read"], "twice unless checked");
+  model::CheckResult check;
+  check.info = info;
+  EXPECT_THAT(CheckText(check), Not(HasSubstr("unprotected")));
+  check.unprotected_files = 1;
+  EXPECT_THAT(CheckText(check), HasSubstr("the first read of 1 of 2 files is unprotected"));
+  EXPECT_EQ(CheckJson(check)["unprotected_files"], 1);
+}
+
 TEST(ModelTextTest, OneVersionWithItsFiles) {
   model::Manifest manifest;
   manifest.files.push_back({.path = "a.bin", .bytes = 5, .tag = "\"x\x01\""});

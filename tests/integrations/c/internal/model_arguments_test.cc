@@ -49,8 +49,21 @@ TEST(ModelArgumentsTest, WhatIsOutOfRangeIsNamed) {
   EXPECT_EQ(ToModelName("a@@b").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(ModelArgumentsTest, FirstReadsAreVerifiedByDefaultAndAsAskedFor) {
+  EXPECT_EQ(ToAddOptions(nullptr)->verify, model::SourceVerify::kAuto);
+  ems_model_add_options options = DefaultModelAddOptions();
+  EXPECT_EQ(options.verify, static_cast<uint32_t>(EMS_MODEL_VERIFY_AUTO));
+  options.verify = EMS_MODEL_VERIFY_ALWAYS;
+  EXPECT_EQ(ToAddOptions(&options)->verify, model::SourceVerify::kAlways);
+  options.verify = EMS_MODEL_VERIFY_NEVER;
+  EXPECT_EQ(ToAddOptions(&options)->verify, model::SourceVerify::kNever);
+  options.verify = 3;
+  EXPECT_THAT(std::string(Message(ToAddOptions(&options).status())), HasSubstr("verify is 3"));
+}
+
 TEST(ModelArgumentsTest, TextsThatAreTooLongAreCut) {
   model::ModelInfo info;
+  info.source.first_read = model::FirstRead::kTwiceUnlessChecked;
   info.name = {.model = "m", .version = "v"};
   info.job.error = Error(StatusCode::kUnavailable, std::string(1000, 'x'));
   ems_model_info out;
@@ -58,6 +71,7 @@ TEST(ModelArgumentsTest, TextsThatAreTooLongAreCut) {
   EXPECT_EQ(std::string(out.job_error), std::string(EMS_MODEL_TEXT_MAX, 'x'));
   EXPECT_EQ(out.job_code, EMS_UNAVAILABLE);
   EXPECT_STREQ(out.model, "m");
+  EXPECT_EQ(out.first_read, static_cast<uint32_t>(EMS_MODEL_READ_TWICE_UNLESS_CHECKED));
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+#pragma once
+// What a daemon's main does around its work: the signals that stop it, and the file that says that
+// it serves.
+#include <csignal>
+#include <string>
+
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace ems {
+
+// SIGTERM and SIGINT, blocked from here on for this thread and those that are made later, and
+// waited for. SIGPIPE is ignored. Threading: one thread (main's), before it makes others.
+class StopSignals final {
+ public:
+  StopSignals();
+  // Sleeps up to `timeout`: the signal that came, 0: none.
+  int Wait(Duration timeout) const;
+
+ private:
+  sigset_t signals_;
+};
+
+// Writes `line` beside `path` and renames: a reader sees all of it or nothing.
+// Errors: kUnavailable  it cannot be written
+Status WriteReadyFile(const std::string& path, const std::string& line);
+
+}  // namespace ems

@@ -1,0 +1,38 @@
+#include "mp_server/pull_schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+namespace ems::server {
+
+PullSchedule::Work PullSchedule::Next(const Pulls& pulls) {
+  std::vector<ModelPull*> order;
+  for (const auto& [id, pull] : pulls) order.push_back(pull.get());
+  std::ranges::stable_sort(order, std::greater<>{},
+                           [](const ModelPull* p) { return p->priority(); });
+  // What is here comes first: who loads waits for it.
+  for (ModelPull* pull : order) {
+    if (checking_ == checks_max()) break;
+    if (auto check = pull->NextCheck()) {
+      ++checking_;
+      return {.check = std::move(check), .pull = {}};
+    }
+  }
+  for (ModelPull* pull : order) {
+    const auto busy = busy_.find(pull->origin());
+    if (busy != busy_.end() && busy->second >= pulls_max_) continue;
+    auto task = pull->Next();
+    if (!task) continue;
+    ++busy_[pull->origin()];
+    return {.check = {}, .pull = std::move(task)};
+  }
+  return {};
+}
+
+void PullSchedule::PullEnded(const std::string& origin) {
+  const auto busy = busy_.find(origin);
+  if (--busy->second == 0) busy_.erase(busy);
+}
+
+}  // namespace ems::server

@@ -1,0 +1,105 @@
+#include "mp_server/server_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "common/logging.h"
+#include "mp_server/descriptor_budget.h"
+#include "proto/config.pb.h"
+
+namespace ems::server {
+namespace {
+
+HugePages HugePagesOf(const std::string& word) {
+  if (word == "require") return HugePages::kRequire;
+  return word == "off" ? HugePages::kOff : HugePages::kTry;
+}
+
+// Segments are made of whole huge pages; dram.bytes is at least one.
+uint64_t RoundDown(uint64_t bytes) { return bytes / (2 * kMiB) * (2 * kMiB); }
+
+// How many connections the process has descriptors for.
+uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
+  const SegmentPool::Options pool = PoolOptions(config.dram());
+  const DescriptorBudget budget =
+      PlanDescriptors(RaiseDescriptorLimit(),
+                      kDescriptorsBase + pool.bytes / pool.segment_bytes + regions +
+                          (regions > 0 ? kDescriptorsOfIndex : 0),
+                      config.network().connections_max(), config.shm().sessions_max());
+  if (budget.wanted > budget.limit) {
+    EMS_LOG(kWarn, "mp_server",
+            "the limit of {} file descriptors is less than the {} that the configuration allows "
+            "for: connections are limited to {}; raise it (LimitNOFILE, ulimit -Hn)",
+            budget.limit, budget.wanted, budget.connections_max);
+  }
+  return budget.connections_max;
+}
+
+}  // namespace
+
+SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
+  SegmentPool::Options options;
+  options.bytes = RoundDown(dram.bytes());
+  options.segment_bytes =
+      dram.segment_bytes() == 0
+          ? SegmentPool::DefaultSegmentBytes(options.bytes)
+          : std::max(2 * kMiB, RoundDown(std::min(dram.segment_bytes(), dram.bytes())));
+  options.huge_pages = HugePagesOf(dram.huge_pages());
+  return options;
+}
+
+ssd::TierOptions TierOptions(const config::ServerConfig& config) {
+  const config::SsdConfig& wanted = config.ssd();
+  ssd::TierOptions options;
+  options.folder = wanted.path().empty() ? config.data_dir() + "/ssd" : wanted.path();
+  options.capacity_bytes = wanted.capacity_bytes();
+  options.region_bytes = wanted.region_bytes();
+  options.dirty_bytes_max = wanted.dirty_bytes_max() != 0
+                                ? wanted.dirty_bytes_max()
+                                : std::min(config.dram().bytes() / 10, kGiB);
+  options.reads_max = wanted.reads_max();
+  options.scrub_bytes_per_s = wanted.scrub_bytes_per_s();
+  options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads
+               : wanted.io() == "io_uring" ? ssd::IoKind::kRing
+                                           : ssd::IoKind::kAuto;
+  return options;
+}
+
+fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions) {
+  const config::NetworkConfig& network = config.network();
+  fabric::RpcServerOptions options;
+  options.listen = config.listen();
+  options.unix_path = config.unix_path();
+  options.unix_mode = ParseMode(config.unix_mode()).value_or(0);  // checked by Start
+  options.io_threads = network.io_threads();
+  options.connections_max = ConnectionsMax(config, regions);
+  options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
+  options.transfer_timeout = std::chrono::milliseconds(network.transfer_timeout_ms());
+  options.idle_timeout = std::chrono::milliseconds(network.idle_timeout_ms());
+  options.value_bytes_max = network.value_bytes_max();
+  return options;
+}
+
+Result<std::vector<uid_t>> ParseUids(const std::string& text) {
+  std::vector<uid_t> uids;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    uid_t uid = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), uid);
+    if (error != std::errc() || end != word.data() + word.size())
+      return Error(StatusCode::kInvalidArgument, "shm.uids: \"{}\" is not a user's number", word);
+    uids.push_back(uid);
+  }
+  return uids;
+}
+
+Result<uint32_t> ParseMode(const std::string& text) {
+  uint32_t mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
+  return Error(StatusCode::kInvalidArgument, "unix_mode \"{}\" is not an octal mode of 0 to 0777",
+               text);
+}
+
+}  // namespace ems::server

@@ -1,0 +1,33 @@
+#pragma once
+// What the configuration means to the parts of a server.
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "fabric/rpc_server.h"
+#include "mp_server/segment_pool.h"
+#include "mp_server/ssd/ssd_tier.h"
+
+namespace ems::config {
+class DramConfig;
+class ServerConfig;
+}  // namespace ems::config
+
+namespace ems::server {
+
+// Segments of whole huge pages; dram.bytes is at least one.
+SegmentPool::Options PoolOptions(const config::DramConfig& dram);
+// Without lineage and observer.
+ssd::TierOptions TierOptions(const config::ServerConfig& config);
+// Raises the limit of file descriptors, and says in the log if it is still too low for `regions` of
+// the SSD tier and all connections: then there are fewer of those.
+fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions);
+// Numbers between blanks.   Errors: kInvalidArgument  a word that is none
+Result<std::vector<uid_t>> ParseUids(const std::string& text);
+// "660".   Errors: kInvalidArgument  not an octal mode of 0 to 0777
+Result<uint32_t> ParseMode(const std::string& text);
+
+}  // namespace ems::server

@@ -1,0 +1,40 @@
+#include "common/daemon.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace ems {
+namespace {
+
+TEST(DaemonTest, SignalsThatStopAreWaitedForAndDoNotEndTheProcess) {
+  const StopSignals signals;
+  EXPECT_EQ(signals.Wait(std::chrono::milliseconds(1)), 0);
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_EQ(signals.Wait(std::chrono::seconds(10)), SIGTERM);
+  ::kill(::getpid(), SIGINT);
+  EXPECT_EQ(signals.Wait(std::chrono::seconds(10)), SIGINT);
+  ::kill(::getpid(), SIGPIPE);
+  EXPECT_EQ(signals.Wait(std::chrono::milliseconds(1)), 0);
+}
+
+TEST(DaemonTest, AReadyFileIsThereWholeOrNotAtAll) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ems_daemon_test." + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string path = folder / "ready";
+  ASSERT_EQ(WriteReadyFile(path, R"({"pid": 1})"), OkStatus());
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "{\"pid\": 1}\n");
+  EXPECT_EQ(WriteReadyFile(folder / "no such folder" / "ready", "x").code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no draft stays";
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace ems
