@@ -4,6 +4,7 @@
 
 #include "bench/context_command.h"
 #include "bench/engine_command.h"
+#include "bench/engines_command.h"
 #include "bench/fabric_command.h"
 #include "bench/local_command.h"
 #include "bench/memory_command.h"
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
       "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
       "cluster\n"
+      "  ems-bench engines --gate                  # seats in engines, on clusters of their own\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
       "  ems-bench paper --gate                    # the papers' figures by a cost model, no "
@@ -55,6 +57,7 @@ int main(int argc, char** argv) {
   ems::bench::AddContextCommand(&app, &run);
   ems::bench::AddFabricCommand(&app, &run);
   ems::bench::AddEngineCommand(&app, &run);
+  ems::bench::AddEnginesCommand(&app, &run);
   ems::bench::AddLocalCommand(&app, &run);
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);

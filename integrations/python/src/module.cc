@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "common/logging.h"
+#include "integrations/python/src/batch_queue_bindings.h"
 #include "integrations/python/src/cc_bindings.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
@@ -14,6 +15,7 @@ PYBIND11_MODULE(_ems, module) {
   ems::python::BindClient(module);
   ems::python::BindContext(module);
   ems::python::BindLayerLoad(module);
+  ems::python::BindBatchQueue(module);
   ems::python::BindModels(module);
   ems::python::BindCc(module);
   module.def("set_log_level",

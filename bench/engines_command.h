@@ -1,0 +1,18 @@
+#pragma once
+// ems-bench engines: what the seats in engines cost, beside what the engine would do without them.
+//
+// Each seat is measured by a script in its engine's own language, which starts a cluster of its own
+// and writes a document: {"figures": {name: number}, "gates": [{"name", "op": ">=" or "<=",
+// "bound"}]}, the value of a gate being the figure of its name.
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace ems::bench {
+
+// Adds the command; when it is chosen, `run` becomes what runs it.
+void AddEnginesCommand(CLI::App* app, std::function<int()>* run);
+
+}  // namespace ems::bench

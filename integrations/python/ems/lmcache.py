@@ -1,0 +1,46 @@
+"""EMS as an L2 adapter of LMCache ("native_plugin"), which reaches vLLM, SGLang and others. See docs/engines/LMCACHE.md.
+
+LMCache takes the class by its methods; nothing of it is imported.
+"""
+from ems.engine_queue import EngineQueue
+
+
+class EmsConnector:
+    """Seven methods over one eventfd. Thread-safe.
+
+    Parameters (adapter_params): controller, namespace, timeout, start_timeout, threads, waiting_max, durability, shm_token,
+    transport as ems.engine_queue.EngineQueue takes them, and `domain`: a text. LMCache's keys name model, rank and salt, but
+    not what else makes bytes differ (KV dtype, version of the engine): deployments with different domains share nothing.
+
+    Submitting never blocks and never raises. Lists of bools have an entry for each key, always: a block that is not there, is
+    of another length than its buffer, or could not be asked for in time is False.
+    """
+
+    def __init__(self, adapter_params=None, *, domain='', **params):
+        params = {**(adapter_params or {}), **params}
+        domain = params.pop('domain', domain)
+        self._queue = EngineQueue({'model': 'lmcache', 'custom': [('domain', str(domain))]}, **params)
+
+    def event_fd(self):
+        """Readable while there are completions. It lives as long as this."""
+        return self._queue.event_fd
+
+    def submit_batch_set(self, keys, bufs):
+        return self._queue.submit('set', keys, bufs)
+
+    def submit_batch_get(self, keys, bufs):
+        return self._queue.submit('get', keys, bufs)
+
+    def submit_batch_exists(self, keys):
+        return self._queue.submit('exists', keys)
+
+    def submit_batch_delete(self, keys):
+        return self._queue.submit('remove', keys)
+
+    def drain_completions(self):
+        """[(future id, ok, error or None, [bool for each key])]; empties the eventfd, too. Buffers are let go here."""
+        return self._queue.drain()
+
+    def close(self):
+        """Waits for what runs, its timeout at most; buffers are nobody's afterwards."""
+        self._queue.close()

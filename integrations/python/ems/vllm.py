@@ -1,0 +1,87 @@
+"""EMS in vLLM: EmsTierManager, a secondary tier behind its CPU tier, and EmsConnector, a KV connector. docs/engines/VLLM.md.
+
+Both are made when they are first asked for, for they are subclasses of vLLM's; ems.vllm_tier and ems.vllm_connector are all of
+them but that.
+"""
+import importlib
+
+TIER_BASE = 'vllm.v1.kv_offload.tiering.base'
+CONNECTOR_BASE = 'vllm.distributed.kv_transfer.kv_connector.v1.base'
+TIER_FACTORY = 'vllm.v1.kv_offload.tiering.factory'
+
+
+def _theirs(module, name, wanted):
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f'{wanted} needs a vLLM with {module}.{name} ("pip install vllm", see docs/engines/VLLM.md), in this '
+                          f'Python: {error}') from error
+
+
+def register_tier(name='ems'):
+    """Makes vLLM know the tier under this name; to be called by a plug-in, before the engine starts."""
+    _theirs(TIER_FACTORY, 'SecondaryTierFactory', 'register_tier()').register_tier(name, __name__, 'EmsTierManager')
+
+
+def _tier_manager():
+    from ems.vllm_tier import TierSeat  # pylint: disable=import-outside-toplevel
+    base = _theirs(TIER_BASE, 'SecondaryTierManager', 'ems.vllm.EmsTierManager')
+    result = _theirs(TIER_BASE, 'JobResult', 'ems.vllm.EmsTierManager')
+
+    class EmsTierManager(TierSeat, base):
+        __doc__ = TierSeat.__doc__
+
+        def __init__(self, primary_kv_view, config=None, **options):
+            options = {**(config or {}), **options}
+            options.pop('type', None)  # the tier's name
+            TierSeat.__init__(self, primary_kv_view, options.pop('domain', None) or {}, job_result=result, **options)
+    return EmsTierManager
+
+
+def _metadata():
+    from ems.vllm_connector import Transfer  # pylint: disable=import-outside-toplevel
+    base = _theirs(CONNECTOR_BASE, 'KVConnectorMetadata', 'ems.vllm.EmsConnector')
+
+    class EmsMetadata(base):
+        """Loads and saves of a step, from the scheduler to the workers; it can be pickled."""
+
+        def __init__(self, loads=None, saves=None):
+            self.loads, self.saves = loads or Transfer(), saves or Transfer()
+    return EmsMetadata
+
+
+def _connector():
+    from ems.vllm_connector import ConnectorSeat  # pylint: disable=import-outside-toplevel
+    base = _theirs(CONNECTOR_BASE, 'KVConnectorBase_V1', 'ems.vllm.EmsConnector')
+    metadata_class = __getattr__('EmsMetadata')
+
+    class EmsConnector(ConnectorSeat, base):
+        __doc__ = ConnectorSeat.__doc__
+
+        def __init__(self, vllm_config, role, kv_cache_config=None):
+            try:
+                base.__init__(self, vllm_config, role, kv_cache_config)
+            except TypeError:  # releases before the third argument
+                base.__init__(self, vllm_config, role)
+            self._open(vllm_config, role, kv_cache_config)
+
+        def _metadata_of(self, loads, saves):
+            return metadata_class(loads, saves)
+
+        def _metadata(self):
+            return self._get_connector_metadata()
+    return EmsConnector
+
+
+_CLASSES = {'EmsTierManager': _tier_manager, 'EmsMetadata': _metadata, 'EmsConnector': _connector}
+
+
+def __getattr__(name):
+    if name not in _CLASSES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    cls = globals().get(name)
+    if cls is None:
+        cls = _CLASSES[name]()
+        cls.__module__, cls.__qualname__ = __name__, name  # as pickle looks for it
+        globals()[name] = cls
+    return cls

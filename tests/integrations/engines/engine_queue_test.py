@@ -1,0 +1,75 @@
+"""What the seats have in common: arguments, domains, and what a large batch is cut into."""
+import unittest
+
+from harness import Cluster, filled
+
+from ems.engine_queue import EngineQueue
+from ems.errors import InvalidArgument, NotFound
+
+
+class EngineQueueTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(servers=1, dram='128MiB')
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.stop)
+
+    def queue(self, **options):
+        queue = EngineQueue({'model': 'm'}, controller=self.cluster.address, **options)
+        self.addCleanup(queue.close)
+        return queue
+
+    def carry(self, queue, *arguments):
+        number = queue.submit(*arguments)
+        while True:
+            self.assertTrue(queue.wait(10))
+            for done in queue.drain():
+                if done[0] == number:
+                    return done[1:]
+
+    def test_lanes_of_a_large_batch_are_one_batch(self):
+        for lanes, count in ((1, 9), (2, 9), (4, 9), (4, 2), (16, 3)):
+            with self.subTest(lanes=lanes, count=count):
+                queue = self.queue(lanes=lanes, threads=4)
+                names = [f'{lanes}-{count}-{i}' for i in range(count)]
+                values = [filled(name, 1 << 20) for name in names]
+                self.assertEqual(self.carry(queue, 'set', names[1:], values[1:]), (True, None, [True] * (count - 1)))
+                buffers = [bytearray(1 << 20) for _ in names]
+                self.assertEqual(self.carry(queue, 'get', names, buffers), (True, None, [False] + [True] * (count - 1)))
+                self.assertEqual(buffers[1:], values[1:])
+                self.assertEqual(queue.drain(), [], 'each batch is over once')
+
+    def test_blocks_may_be_of_several_pieces(self):
+        queue = self.queue()
+        pieces = [filled(i, 1000 + i) for i in range(3)]
+        self.carry(queue, 'set', ['pieces'], [pieces])
+        whole = bytearray(3003)
+        self.assertEqual(self.carry(queue, 'get', ['pieces'], [whole])[2], [True])
+        self.assertEqual(whole, b''.join(pieces))
+
+    def test_wrong_arguments_raise_when_it_is_made(self):
+        for error, options in ((NotFound, {'namespace': 'nobody'}), (InvalidArgument, {'timeout': 0}),
+                               (ValueError, {'durability': 'tape'}), (ValueError, {'transport': 'pigeon'})):
+            with self.subTest(options):
+                with self.assertRaises(error):
+                    EngineQueue({'model': 'm'}, controller=self.cluster.address, **options)
+
+    def test_more_than_may_wait_is_over_at_once(self):
+        queue = self.queue(threads=1, waiting_max=2)
+        self.cluster.stand_still()
+        try:
+            numbers = [queue.submit('set', [f'w{i}'], [b'x']) for i in range(20)]
+            self.assertTrue(queue.wait(1))
+            early = queue.drain()
+            self.assertIn('wait for a thread', early[0][2])
+            over = {done[0] for done in early}
+            while len(over) < 20:
+                self.assertTrue(queue.wait(30))
+                over |= {done[0] for done in queue.drain()}
+            self.assertEqual(over, set(numbers))
+        finally:
+            self.cluster.go_on()
+
+
+if __name__ == '__main__':
+    unittest.main()

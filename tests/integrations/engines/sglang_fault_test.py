@@ -1,0 +1,71 @@
+"""SGLang's HiCache with daemons that stand still or die: its threads get full lists in time, and never an exception."""
+import threading
+import time
+import unittest
+
+import fake_sglang
+from harness import Cluster, until
+
+fake_sglang.install()
+PAGES, TIMEOUT, SLACK = 16, 0.4, 5.0
+
+
+def hashes(name):
+    return [f'{name:08x}{page:056x}' for page in range(PAGES)]
+
+
+class SglangFaultTest(unittest.TestCase):
+    def test_daemon_that_stands_still_is_misses_in_time_and_then_at_once(self):
+        with Cluster(servers=2) as cluster:
+            pool = fake_sglang.HostPool(PAGES)
+            pool.memory[:] = 7
+            storage = fake_sglang.backend(cluster.address, pool, extra={'timeout': TIMEOUT})
+            self.addCleanup(storage.close)
+            self.assertEqual(storage.batch_set_v1(hashes(1), pool.indices(range(PAGES))), [True] * PAGES)
+            cluster.stand_still()
+            try:
+                begin = time.monotonic()
+                for call in range(12):  # two to know, the others wait for nothing but a look a second
+                    self.assertEqual(storage.batch_set_v1(hashes(2 + call), pool.indices(range(PAGES))), [False] * PAGES)
+                self.assertLess(time.monotonic() - begin, 4 * TIMEOUT + SLACK / 2)
+                self.assertEqual(storage.batch_exists(hashes(99)), 0)
+            finally:
+                cluster.go_on()
+            until(lambda: storage.batch_exists(hashes(1)) == PAGES, 20, 'the pool answers again')
+
+    def test_daemon_killed_in_mid_batch_does_not_end_the_prefetch_thread(self):
+        with Cluster(servers=1, controller_flags=['damping_ms=0']) as cluster:
+            pool = fake_sglang.HostPool(PAGES)
+            pool.memory[:] = 7
+            storage = fake_sglang.backend(cluster.address, pool, extra={'timeout': TIMEOUT})
+            self.addCleanup(storage.close)
+            self.assertEqual(storage.batch_set_v1(hashes(1), pool.indices(range(PAGES))), [True] * PAGES)
+            state = {'rounds': 0, 'bad': [], 'slowest': 0.0, 'stop': False}
+
+            def prefetch():
+                while not state['stop']:
+                    begin = time.monotonic()
+                    done = storage.batch_get_v1(hashes(1), pool.indices(range(PAGES)))
+                    if len(done) != PAGES or not all(flag in (True, False) for flag in done):
+                        state['bad'].append(done)
+                    state['slowest'] = max(state['slowest'], time.monotonic() - begin)
+                    state['rounds'] += 1
+            thread = threading.Thread(target=prefetch)
+            thread.start()
+            try:
+                until(lambda: state['rounds'] > 10, 20, 'it runs')
+                cluster.kill_servers()
+                seen = state['rounds']
+                until(lambda: state['rounds'] > seen + 10, 20, 'it goes on')
+                self.assertEqual(storage.batch_exists(hashes(1)), 0)
+                cluster.start_servers()
+                until(lambda: all(storage.batch_set_v1(hashes(1), pool.indices(range(PAGES)))), 20, 'pages are taken again')
+            finally:
+                state['stop'] = True
+                thread.join()
+            self.assertEqual(state['bad'], [])
+            self.assertLess(state['slowest'], TIMEOUT + SLACK)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,136 @@
+"""vLLM's secondary tier: the four methods, by a little tiering manager over a CPU tier of the test's own."""
+import unittest
+
+import fake_vllm
+import numpy
+from harness import Cluster, filled, until
+
+fake_vllm.install()
+
+# pylint: disable=wrong-import-position
+import ems.vllm
+from fake_vllm import JobMetadata, JobResult
+
+BLOCKS, SIZE = 32, 16 << 10
+
+
+class Tier:
+    """A CPU tier, and what vLLM does with the tier behind it."""
+
+    def __init__(self, address, **config):
+        self.memory = numpy.zeros((BLOCKS, SIZE), numpy.uint8)
+        ems.vllm.register_tier()
+        self.manager = fake_vllm.SecondaryTierFactory.create(
+            'ems', memoryview(self.memory), {'controller': address, 'domain': {'model': 'llama'}, **config})
+        self.jobs = 0
+
+    def job(self, submit, keys, block_ids):
+        self.jobs += 1
+        submit(JobMetadata(self.jobs, keys, numpy.array(block_ids, numpy.int64)))
+        return self.jobs
+
+    def wait(self, *jobs):
+        over = {}
+
+        def are_over():
+            for result in self.manager.get_finished():
+                assert isinstance(result, JobResult) and result.job_id not in over
+                over[result.job_id] = result.success
+            return set(jobs) <= set(over)
+        until(are_over, 30, f'jobs {jobs} are over')
+        return [over[job] for job in jobs]
+
+    def store(self, keys, block_ids):
+        return self.wait(self.job(self.manager.submit_store, keys, block_ids))[0]
+
+    def load(self, keys, block_ids):
+        return self.wait(self.job(self.manager.submit_load, keys, block_ids))[0]
+
+    def lookup(self, key):
+        found = []
+
+        def is_answered():
+            found.append(self.manager.lookup(key, None))
+            return found[-1] is not None
+        until(is_answered, 30, 'the look-up is answered')
+        return found[-1]
+
+
+def key(number):
+    """As vLLM's: a block hash and the group's number."""
+    return number.to_bytes(32, 'big') + (0).to_bytes(4, 'big')
+
+
+class VllmTierTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(servers=2, dram='128MiB')
+        cls.cluster.__enter__()
+        cls.addClassCleanup(cls.cluster.stop)
+
+    def tier(self, **config):
+        tier = Tier(self.cluster.address, **config)
+        self.addCleanup(tier.manager.shutdown)
+        return tier
+
+    def test_blocks_are_demoted_and_promoted_elsewhere(self):
+        tier = self.tier()
+        keys = [key(i) for i in range(8)]
+        for i in range(8):
+            tier.memory[i] = numpy.frombuffer(filled(i, SIZE), numpy.uint8)
+        self.assertEqual([tier.lookup(k) for k in keys], [False] * 8)
+        self.assertTrue(tier.store(keys, range(8)))
+        self.assertEqual([tier.lookup(k) for k in keys], [True] * 8)
+        self.assertTrue(tier.load(keys, range(31, 23, -1)))
+        self.assertTrue((tier.memory[31:23:-1] == tier.memory[:8]).all())
+
+    def test_one_batch_of_lookups_answers_all(self):
+        tier = self.tier()
+        keys = [key(100 + i) for i in range(200)]
+        tier.store(keys[:50], list(range(32)) + list(range(18)))
+        tier.manager.submit_lookup(keys)
+        self.assertEqual([tier.lookup(k) for k in keys], [True] * 50 + [False] * 150)
+
+    def test_load_of_blocks_of_which_one_is_gone_is_no_success(self):
+        tier = self.tier()
+        tier.store([key(400)], [0])
+        self.assertFalse(tier.load([key(400), key(401)], [1, 2]))
+
+    def test_block_of_another_size_is_no_success(self):
+        self.tier().store([key(500)], [0])
+        other = self.tier(block_bytes=SIZE * 2)
+        self.assertFalse(other.load([key(500)], [1]))
+
+    def test_domains_never_meet(self):
+        self.tier().store([key(600)], [0])
+        for domain in ({'model': 'llama2'}, {'model': 'llama', 'dtype': 'fp8'}, {'model': 'llama', 'tp_rank': 1, 'tp_size': 2}):
+            self.assertFalse(self.tier(domain=domain).lookup(key(600)))
+        self.assertTrue(self.tier().lookup(key(600)))
+
+    def test_block_that_the_cpu_tier_has_not_fails_the_job_and_nothing_else(self):
+        tier = self.tier()
+        self.assertFalse(tier.store([key(700)], [BLOCKS]))
+        self.assertFalse(tier.load([key(700)], [-1]))
+        self.assertTrue(tier.store([key(700)], [BLOCKS - 1]))
+
+    def test_an_answer_counts_once(self):
+        tier = self.tier()
+        self.assertFalse(tier.lookup(key(800)))
+        tier.store([key(800)], [0])
+        self.assertTrue(tier.lookup(key(800)))
+
+    def test_flat_view_needs_the_size_of_a_block(self):
+        with self.assertRaisesRegex(ValueError, 'block_bytes'):
+            ems.vllm.EmsTierManager(memoryview(bytearray(64)), {'controller': self.cluster.address})
+
+    def test_nothing_raises_after_shutdown(self):
+        tier = self.tier()
+        tier.manager.shutdown()
+        self.assertFalse(tier.store([key(900)], [0]))
+        self.assertFalse(tier.lookup(key(900)))
+        tier.manager.touch([key(900)])
+        tier.manager.request_finished()
+
+
+if __name__ == '__main__':
+    unittest.main()
