@@ -11,6 +11,7 @@
 #include "bench/model_command.h"
 #include "bench/paper_command.h"
 #include "bench/report.h"
+#include "bench/serve_command.h"
 #include "bench/ssd_command.h"
 #include "bench/store_command.h"
 #include "bench/trace_command.h"
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
       "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
       "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
       "cluster\n"
+      "  ems-bench serve --gate                    # the serving loop with EMS and without\n"
       "  ems-bench engines --gate                  # seats in engines, on clusters of their own\n"
       "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
       "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
@@ -62,6 +64,7 @@ int main(int argc, char** argv) {
   ems::bench::AddMemoryCommand(&app, &run);
   ems::bench::AddModelCommand(&app, &run);
   ems::bench::AddPaperCommand(&app, &run);
+  ems::bench::AddServeCommand(&app, &run);
   ems::bench::AddSsdCommand(&app, &run);
   try {
     app.parse(argc, argv);

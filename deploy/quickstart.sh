@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a measured hit rate: installs what is missing, builds, starts one controller and three servers
 # on this machine, replays a real trace of 12,031 LLM requests through them with every byte verified, prints the hit rate
-# beside an ideal LRU's, and stops everything again.
+# beside an ideal LRU's, serves conversations with a small real model with and without the pool side by side, and stops
+# everything again.
 #   deploy/quickstart.sh [--servers N] [--capacity-percent P] [--dram BYTES] [--keep] [FLAGS of `ems-bench trace` …]
 #     --servers N            servers to start (3)
 #     --capacity-percent P   cache capacity as a share of the trace's unique bytes (10)
@@ -37,7 +38,7 @@ while [[ $# -gt 0 ]]; do
       ;;
     --keep) keep=1 ;;
     -h | --help)
-      sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) bench_flags+=("$1") ;;
@@ -100,7 +101,7 @@ done_after
 
 begin "building (release)"
 cmake --preset release -S "$CLUSTER_ROOT" >"$step_log" 2>&1
-ninja -C "$CLUSTER_ROOT/build/release" mp-controller mp-server emsctl ems-bench >"$step_log" 2>&1
+ninja -C "$CLUSTER_ROOT/build/release" mp-controller mp-server emsctl ems-bench ems-pdc >"$step_log" 2>&1
 done_after
 : >"$step_log"
 
@@ -118,6 +119,15 @@ bench_pid=$!
 wait "$bench_pid"
 bench_pid=
 printf '%-46s' "replayed"
+done_after
+
+echo "serving conversations, each request with EMS and without:"
+step_started=$SECONDS
+"$CLUSTER_BIN/ems-bench" serve --controller "$controller" --prompts 6 --conversations 3 --rounds 3 --brief &
+bench_pid=$!
+wait "$bench_pid"
+bench_pid=
+printf '%-46s' "served"
 done_after
 
 if ((keep)); then

@@ -51,7 +51,7 @@ LinkFigures Hardware(Plane plane, LinkEnds ends, Access access, Reach reach) {
     case Plane::kRdma:
       return {Gbit(200), Ns(reach == Reach::kInterNode ? 5600 : 3600), "CM 3.3.1", kRoce};
     case Plane::kVpc:
-      return {Gbit(400), std::chrono::microseconds(30), "CM 3.2", kNone};
+      return {Gbit(400), std::chrono::microseconds(50), "CM 3.2", kNone};
     case Plane::kEvs:
       return {Gbit(400), std::chrono::microseconds(200), "CM 4.4.1, upper bound", kNone};
     case Plane::kObs:

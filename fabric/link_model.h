@@ -36,6 +36,8 @@ struct LinkFigures {
   std::string_view latency_source;
   // What a transfer takes besides bytes / bytes_per_s.
   Duration base_latency() const;
+  double gb_per_s() const { return static_cast<double>(bytes_per_s) / 1e9; }
+  double latency_us() const { return static_cast<double>(latency.count()) / 1e3; }
 };
 // CM Table 1 measures latency with messages of this size.
 inline constexpr uint64_t kLatencyBytes = 512;

@@ -3,7 +3,8 @@
 // copies, events.
 //
 // EMULATED: there is no NPU here. HBM is anonymous memory of this process that nobody gets a
-// pointer to but kernels, functions that run on a stream; an SDMA queue is a thread that copies.
+// pointer to but what stands for the device itself: kernels, functions that run on a stream, and
+// holders of a KernelView; an SDMA queue is a thread that copies.
 // Both behave as the interface promises, in order within a stream and in none between streams, and
 // take as long as memcpy does, or as the emulated link that a copy is given says
 // (emulated_link.h), or as `bytes_per_s` does.
@@ -154,8 +155,9 @@ class NpuDevice final {
   void Free(HbmAddress address);
   uint64_t free_bytes();
 
-  // HBM as a kernel that runs on the device sees it (NpuStream::Launch); not for host code, which
-  // hardware would not let near it. Errors: kOutOfRange
+  // HBM as a kernel that runs on the device sees it (NpuStream::Launch), and what stands for the
+  // device's own engines outside of its streams (pdc/hbm.h says what does); not for host code,
+  // which hardware would not let near it. Errors: kOutOfRange
   Result<MutableBytes> KernelView(HbmAddress address, uint64_t bytes);
 
  private:

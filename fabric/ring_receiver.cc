@@ -351,6 +351,8 @@ RingReceiver::RingReceiver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 }
 RingReceiver::~RingReceiver() = default;
 
+void RingReceiver::TakeIn() { impl_->Progress(); }
+
 bool RingReceiver::peer_is_gone() const {
   pollfd fd{impl_->socket.get(), POLLIN | POLLRDHUP, 0};
   return impl_->bell.peer_is_gone() || ::poll(&fd, 1, 0) > 0;

@@ -76,6 +76,10 @@ class RingReceiver final {
   Status ReceiveAsync(NpuStream* stream, uint64_t event_id, HbmAddress into, uint64_t bytes,
                       Duration timeout);
 
+  // Moves what has come, without waiting: for who waits for nothing just now. Until somebody looks,
+  // the sender does not get back what messages hold that were given up.
+  void TakeIn();
+
   // The sender's process has gone.
   bool peer_is_gone() const;
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,6 @@ using internal::RingBell;
 
 // Of a message of which nothing has been taken yet.
 constexpr uint32_t kUnmatchedChunksMax = 2;
-constexpr size_t kCancelsMax = kRingSlotsMax;
 
 // One message that is being sent, and what became of its chunks. Under the sender's lock.
 struct Outgoing {
@@ -38,7 +38,16 @@ struct Outgoing {
   uint32_t chunks_out = 0;    // without an ack yet
   uint32_t chunks_taken = 0;  // with one
   uint32_t published = 0;
+  bool begun = false;     // it may have to be told to the receiver that it was given up
+  bool complete = false;  // its last chunk, too
   RingAck verdict = RingAck::kTaken;
+  RingSendOptions options;
+  bool stopped() const {
+    return options.stop != nullptr && options.stop->load(std::memory_order_acquire);
+  }
+  // Of its thread alone: what was counted when something moved last, and when.
+  uint64_t moves_seen = 0;
+  TimePoint moved = Clock::System().Now();
 };
 
 Status VerdictStatus(RingAck verdict, uint64_t event_id) {
@@ -100,6 +109,7 @@ struct RingSender::Impl {
     uint64_t tail = 0;      // of the chunk in it, or the last one
     uint64_t ack_seen = 0;  // the ack before it
     bool taken = false;
+    bool published = false;  // its field is stored, or about to be: an ack may come
     std::shared_ptr<Outgoing> message;
   };
   struct State {
@@ -108,7 +118,11 @@ struct RingSender::Impl {
     uint32_t messages = 0;
     uint64_t tails = 0;
     std::set<uint64_t> events;
+    size_t begun = 0;                                   // messages that are
     std::deque<std::pair<uint64_t, uint32_t>> cancels;  // event, message; still to be told
+    uint64_t moves = 0;                                 // chunks stored, and acks
+    uint64_t stalls = 0;
+    bool stalled = false;  // a message's limit was over, and no ack has come since
     uint64_t probes = 0;
     bool probing = false;
     bool broken = false;
@@ -136,8 +150,11 @@ struct RingSender::Impl {
   std::optional<uint32_t> Claim(const std::shared_ptr<Outgoing>& message);
   void Release(uint32_t slot);
   void Publish(uint32_t slot, const Outgoing& message, uint32_t chunk_id, ConstBytes chunk);
+  // Waits for `poll`, the limit of a message that does not move at most; `poll` calls Look.
+  Status Wait(Outgoing* message, const Deadline& deadline, const std::function<bool()>& poll);
+  void Look(Outgoing* message, State* now);
   Status SendChunks(const std::shared_ptr<Outgoing>& message, ConstBytes bytes,
-                    const Deadline& deadline, const EmulatedPath* path);
+                    const Deadline& deadline);
   Status WaitForAcks(const std::shared_ptr<Outgoing>& message, const Deadline& deadline);
   void End(const std::shared_ptr<Outgoing>& message, bool given_up);
 
@@ -159,12 +176,15 @@ void RingSender::Impl::CollectAcks(State* now) {
     const uint64_t word = layout.Ack(base, i)->load(std::memory_order_acquire);
     if (word == slot.ack_seen) continue;
     const uint64_t verdict = word & 0xff;
-    if (word >> 8 != slot.tail || verdict > static_cast<uint64_t>(RingAck::kCorrupt)) {
+    if (!slot.published || word >> 8 != slot.tail ||
+        verdict > static_cast<uint64_t>(RingAck::kCorrupt)) {
       now->broken = true;
       return;
     }
     slot.ack_seen = word;
     slot.taken = false;
+    ++now->moves;
+    now->stalled = false;
     if (i == layout.slots()) continue;
     --now->slots_taken;
     Outgoing& message = *slot.message;
@@ -181,7 +201,7 @@ void RingSender::Impl::TellCancels(State* now) {
   if (now->cancels.empty() || slot.taken || now->broken) return;
   const auto [event_id, number] = now->cancels.front();
   now->cancels.pop_front();
-  slot.taken = true;
+  slot.taken = slot.published = true;
   slot.tail = ++now->tails;
   RingField* field = layout.Field(base, layout.slots());
   field->event_id.store(event_id, std::memory_order_relaxed);
@@ -199,14 +219,19 @@ std::optional<uint32_t> RingSender::Impl::Claim(const std::shared_ptr<Outgoing>&
   TellCancels(&*now);
   if (now->broken || now->slots_taken == layout.slots()) return std::nullopt;
   if (message->chunks_taken == 0 && message->chunks_out >= kUnmatchedChunksMax) return std::nullopt;
+  // Each that begins may have to be given up, and the receiver has to hear of all of these: none is
+  // begun beyond what can be kept in mind.
+  if (!message->begun && now->begun + now->cancels.size() >= kEndsMax) return std::nullopt;
   for (uint32_t i = 0; i < layout.slots(); ++i) {
     Slot& slot = now->slots[i];
     if (slot.taken) continue;
     slot.taken = true;
+    slot.published = false;
     slot.tail = ++now->tails;
     slot.message = message;
     ++now->slots_taken;
     ++message->chunks_out;
+    if (!std::exchange(message->begun, true)) ++now->begun;
     return i;
   }
   return std::nullopt;
@@ -226,6 +251,8 @@ void RingSender::Impl::Publish(uint32_t slot, const Outgoing& message, uint32_t 
                                ConstBytes chunk) {
   auto now = state.Lock();
   const uint64_t tail = now->slots[slot].tail;
+  now->slots[slot].published = true;
+  ++now->moves;
   now.Unlock();
   RingField* field = layout.Field(base, slot);
   field->event_id.store(message.event_id, std::memory_order_relaxed);
@@ -238,8 +265,35 @@ void RingSender::Impl::Publish(uint32_t slot, const Outgoing& message, uint32_t 
   RingReceiversBell();
 }
 
+// Under the lock: whether the message has moved. One that has chunks on their way waits for acks of
+// these; one that has none waits for a slot, and others that move may leave theirs.
+void RingSender::Impl::Look(Outgoing* message, State* now) {
+  const uint64_t moves = message->chunks_out > 0 ? message->chunks_taken : now->moves;
+  if (moves == std::exchange(message->moves_seen, moves)) return;
+  message->moved = Clock::System().Now();
+}
+
+Status RingSender::Impl::Wait(Outgoing* message, const Deadline& deadline,
+                              const std::function<bool()>& poll) {
+  const Duration limit = message->options.stall_limit;
+  if (limit == Duration::max()) return bell.Wait(deadline, poll);
+  while (true) {
+    const TimePoint patience = message->moved + limit;
+    Status waited = bell.Wait(Deadline(std::min(deadline.at(), patience)), poll);
+    if (waited.code() != StatusCode::kDeadlineExceeded || deadline.Passed()) return waited;
+    if (message->moved + limit > patience) continue;
+    auto now = state.Lock();
+    ++now->stalls;
+    now->stalled = true;
+    return Error(StatusCode::kUnavailable, "the receiver has taken nothing of event {} for {} ms",
+                 message->event_id,
+                 std::chrono::duration_cast<std::chrono::milliseconds>(limit).count());
+  }
+}
+
 Status RingSender::Impl::SendChunks(const std::shared_ptr<Outgoing>& message, ConstBytes bytes,
-                                    const Deadline& deadline, const EmulatedPath* path) {
+                                    const Deadline& deadline) {
+  const EmulatedPath* const path = message->options.path;
   const uint64_t chunks =
       std::max<uint64_t>(1, (bytes.size() + layout.slot_bytes() - 1) / layout.slot_bytes());
   if (chunks > kRingChunkMask)
@@ -249,11 +303,12 @@ Status RingSender::Impl::SendChunks(const std::shared_ptr<Outgoing>& message, Co
   EmulatedTransfer transfer(path == nullptr ? &kNoPath : path, Clock::System().Now());
   for (uint64_t i = 0; i < chunks; ++i) {
     std::optional<uint32_t> slot;
-    Status waited = bell.Wait(deadline, [&] {
+    const Status waited = Wait(message.get(), deadline, [&] {
       slot = Claim(message);
       if (slot) return true;
       auto now = state.Lock();
-      return now->broken || message->verdict != RingAck::kTaken;
+      Look(message.get(), &*now);
+      return now->broken || message->stopped() || message->verdict != RingAck::kTaken;
     });
     EMS_RETURN_IF_ERROR(waited);
     if (!slot) return OkStatus();  // what is wrong shows in the acks
@@ -270,35 +325,48 @@ Status RingSender::Impl::SendChunks(const std::shared_ptr<Outgoing>& message, Co
     Publish(*slot, *message,
             static_cast<uint32_t>(i) | (i + 1 == chunks ? kRingLastChunk : uint32_t{0}), chunk);
     ++message->published;  // this thread's alone
+    message->moved = Clock::System().Now();
   }
+  message->complete = true;
   return OkStatus();
 }
 
 Status RingSender::Impl::WaitForAcks(const std::shared_ptr<Outgoing>& message,
                                      const Deadline& deadline) {
   RingAck verdict = RingAck::kTaken;
-  bool broken = false;
-  const Status waited = bell.Wait(deadline, [&] {
+  bool broken = false, whole = false;
+  const Status waited = Wait(message.get(), deadline, [&] {
     auto now = state.Lock();
     CollectAcks(&*now);
     TellCancels(&*now);
+    Look(message.get(), &*now);
     verdict = message->verdict;
     broken = now->broken;
-    return broken || verdict != RingAck::kTaken || message->chunks_out == 0;
+    whole = message->complete && message->chunks_out == 0;
+    return broken || verdict != RingAck::kTaken || message->chunks_out == 0 || message->stopped();
   });
   if (broken) return Error(StatusCode::kDataLoss, "the receiver's acks make no sense");
   EMS_RETURN_IF_ERROR(waited);
-  return VerdictStatus(verdict, message->event_id);
+  EMS_RETURN_IF_ERROR(VerdictStatus(verdict, message->event_id));
+  if (!whole) return Error(StatusCode::kCancelled, "event {} was stopped", message->event_id);
+  return OkStatus();
 }
 
 void RingSender::Impl::End(const std::shared_ptr<Outgoing>& message, bool given_up) {
-  auto now = state.Lock();
-  now->events.erase(message->event_id);
-  // A receiver that was told of part of it must not wait for the rest.
-  if (!given_up || message->published == 0 || now->cancels.size() >= kCancelsMax) return;
-  now->cancels.emplace_back(message->event_id, message->number);
-  CollectAcks(&*now);
-  TellCancels(&*now);
+  {
+    auto now = state.Lock();
+    now->events.erase(message->event_id);
+    const bool full = now->begun + now->cancels.size() >= kEndsMax;
+    if (message->begun) --now->begun;
+    // A receiver that was told of part of it must not wait for the rest.
+    if (given_up && message->published > 0) {
+      now->cancels.emplace_back(message->event_id, message->number);
+      CollectAcks(&*now);
+      TellCancels(&*now);
+    }
+    if (!full) return;
+  }
+  bell.Nudge();  // others wait to begin
 }
 
 RingSender::RingSender(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -306,6 +374,7 @@ RingSender::~RingSender() = default;
 
 uint32_t RingSender::slots() const { return impl_->layout.slots(); }
 uint64_t RingSender::slot_bytes() const { return impl_->layout.slot_bytes(); }
+void RingSender::HangUp() { (void)::shutdown(impl_->socket.get(), SHUT_RDWR); }
 
 Result<std::unique_ptr<RingSender>> RingSender::Accept(Fd socket, Duration timeout, Duration spin) {
   RingHello hello;
@@ -320,19 +389,32 @@ Result<std::unique_ptr<RingSender>> RingSender::Accept(Fd socket, Duration timeo
       std::make_unique<Impl>(hello, *std::move(memory), std::move(fds), std::move(socket), spin)));
 }
 
+void RingSender::Wake() { impl_->bell.Nudge(); }
+
+uint64_t RingSender::stalled() {
+  auto now = impl_->state.Lock();
+  return now->stalls;
+}
+
 Status RingSender::Send(uint64_t event_id, ConstBytes message, Duration timeout,
-                        const EmulatedPath* path) {
+                        const RingSendOptions& options) {
   const Deadline deadline = Deadline::After(timeout);
   auto outgoing = std::make_shared<Outgoing>();
   outgoing->event_id = event_id;
+  outgoing->options = options;
   {
     auto now = impl_->state.Lock();
     if (now->broken) return Error(StatusCode::kDataLoss, "the receiver's acks made no sense");
+    impl_->CollectAcks(&*now);
+    if (now->stalled && options.stall_limit != Duration::max()) {
+      ++now->stalls;
+      return Error(StatusCode::kUnavailable, "the receiver still takes nothing");
+    }
     if (!now->events.insert(event_id).second)
       return Error(StatusCode::kAlreadyExists, "event {} is being sent", event_id);
     outgoing->number = ++now->messages;
   }
-  Status status = impl_->SendChunks(outgoing, message, deadline, path);
+  Status status = impl_->SendChunks(outgoing, message, deadline);
   if (status.ok()) status = impl_->WaitForAcks(outgoing, deadline);
   impl_->End(outgoing, !status.ok());
   return status;
@@ -341,8 +423,9 @@ Status RingSender::Send(uint64_t event_id, ConstBytes message, Duration timeout,
 Status RingSender::SendAsync(NpuStream* stream, uint64_t event_id, HbmAddress from, uint64_t bytes,
                              Duration timeout, const EmulatedPath* path) {
   EMS_ASSIGN_OR_RETURN(const MutableBytes view, stream->device()->KernelView(from, bytes));
-  stream->Launch(
-      [this, event_id, view, timeout, path] { return Send(event_id, view, timeout, path); });
+  stream->Launch([this, event_id, view, timeout, path] {
+    return Send(event_id, view, timeout, {.path = path});
+  });
   return OkStatus();
 }
 
@@ -363,6 +446,12 @@ Result<RingProbeAnswer> RingSender::Probe(Duration timeout) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(impl.fds[3].get(), &one, sizeof(one));
   const Status waited = impl.bell.Wait(Deadline::After(timeout), [&] {
+    {
+      // What was given up is told also while nothing is being sent.
+      auto now = impl.state.Lock();
+      impl.CollectAcks(&*now);
+      impl.TellCancels(&*now);
+    }
     return impl.page()->probe_ack.load(std::memory_order_acquire) == number;
   });
   auto now = impl.state.Lock();

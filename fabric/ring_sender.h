@@ -8,7 +8,9 @@
 // an event id, which says to the receiver which of its receives they are for.
 //
 // Bound: `slots` chunks on their way. Until the receiver has taken a message's first chunk, two of
-// that message at most: messages that nobody waits for yet leave the ring to the others.
+// that message at most: messages that nobody waits for yet leave the ring to the others. Messages
+// begun and those whose end the receiver has not heard of are kEndsMax together; others wait.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -31,12 +33,25 @@ struct RingProbeAnswer {
   bool saturated() const { return slots_taken == slots; }
 };
 
+// How a message is sent.
+struct RingSendOptions {
+  const EmulatedPath* path = nullptr;  // each chunk arrives when it says
+  // Whoever wants to end the call early sets it and calls Wake: a message that the receiver gave up
+  // before any of it came would wait for its time.
+  const std::atomic<bool>* stop = nullptr;
+  // A receiver that has taken nothing of it for so long, though it could, does not receive any
+  // more, whatever it answers to probes. Until it takes something again, calls with a limit fail at
+  // once.
+  Duration stall_limit = Duration::max();
+};
+
 // Threading: thread-safe; messages of several threads share the slots. Goes after all calls have
 // returned.
 class RingSender final {
  public:
   // Of calls that nobody answers: looks at the ring for so long before it sleeps.
   static constexpr Duration kSpin = std::chrono::microseconds(50);
+  static constexpr size_t kEndsMax = size_t{2} * kRingSlotsMax;
 
   // Takes what the receiver offers over `socket`, a connected Unix stream (RingReceiver::Offer).
   // Blocks up to `timeout`. Errors: kDeadlineExceeded  no offer    kUnavailable  the peer is gone
@@ -47,15 +62,17 @@ class RingSender final {
   RingSender(const RingSender&) = delete;
   RingSender& operator=(const RingSender&) = delete;
 
-  // Sends `message` (it may be empty) and waits until the receiver has taken all of it. With a
-  // path, each chunk arrives when the path says. An event id names one message at a time; it may be
-  // used again once this call has returned.
+  // Sends `message` (it may be empty) and waits until the receiver has taken all of it. An event id
+  // names one message at a time; it may be used again once this call has returned.
   // Errors: kDeadlineExceeded  nobody received it in time, or the receiver gave it up
-  //   kUnavailable  the peer is gone    kAlreadyExists  that id is being sent    kOutOfRange  the
-  //   receiver's buffer is smaller, or more than 2^24 chunks    kDataLoss  the receiver found it
-  //   corrupt, or the peer writes nonsense (then the ring is of no use any more)
+  //   kUnavailable  the peer is gone, or takes nothing (stall_limit)    kAlreadyExists  that id is
+  //   being sent    kOutOfRange  the receiver's buffer is smaller, or more than 2^24 chunks
+  //   kDataLoss  the receiver found it corrupt, or the peer writes nonsense (then the ring is of no
+  //   use any more)    kCancelled
   Status Send(uint64_t event_id, ConstBytes message, Duration timeout,
-              const EmulatedPath* path = nullptr);
+              const RingSendOptions& options = {});
+  // Calls under way look at their `stop`.
+  void Wake();
   // The same from HBM, in the order of `stream`; the next event of the stream has its error. The
   // time counts from when the stream comes to it. The sender must outlive the stream's work.
   // Errors: kOutOfRange  not inside of HBM
@@ -66,6 +83,12 @@ class RingSender final {
   // or not it receives. Errors: kDeadlineExceeded  the link is dead, or the process stands still
   //   kUnavailable  the peer is gone    kAlreadyExists  a probe is under way
   Result<RingProbeAnswer> Probe(Duration timeout);
+
+  // Ends the link for both ends: calls under way and later ones fail with kUnavailable.
+  void HangUp();
+
+  // Messages given up because the receiver took nothing.
+  uint64_t stalled();
 
   uint32_t slots() const;
   uint64_t slot_bytes() const;

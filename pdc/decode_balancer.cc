@@ -1,5 +1,6 @@
 #include "pdc/decode_balancer.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "common/check.h"
@@ -10,7 +11,7 @@ DecodeBalancer::DecodeBalancer(DecodeBalancerOptions options) : options_(options
   EMS_CHECK(options.groups >= 1 && options.batch_max >= 1 && options.kv_tokens_max >= 1,
             "{} groups of {} requests and {} tokens", options.groups, options.batch_max,
             options.kv_tokens_max);
-  groups_.resize(static_cast<size_t>(options.groups));
+  groups_.resize(static_cast<size_t>(options.groups), {.kv_tokens_max = options.kv_tokens_max});
 }
 
 uint64_t DecodeBalancer::Need(const Request& request) const {
@@ -18,8 +19,14 @@ uint64_t DecodeBalancer::Need(const Request& request) const {
          (request.output_tokens > 0 ? request.output_tokens : options_.reserve_tokens);
 }
 
+uint64_t DecodeBalancer::NeedMax(const Request& request) const {
+  return std::max(Need(request), request.input_tokens + request.output_tokens_max);
+}
+
 bool DecodeBalancer::NeverFits(const Request& request) const {
-  return Need(request) > options_.kv_tokens_max;
+  return std::all_of(groups_.begin(), groups_.end(), [this, &request](const Group& group) {
+    return NeedMax(request) > group.kv_tokens_max;
+  });
 }
 
 std::optional<int> DecodeBalancer::Place(const Request& request) {
@@ -28,7 +35,8 @@ std::optional<int> DecodeBalancer::Place(const Request& request) {
   std::optional<size_t> best;
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Group& group = groups_[i];
-    if (group.requests >= options_.batch_max || group.kv_tokens + need > options_.kv_tokens_max)
+    if (!group.open || group.requests >= options_.batch_max ||
+        group.kv_tokens + need > group.kv_tokens_max || NeedMax(request) > group.kv_tokens_max)
       continue;
     if (!best || std::tie(group.kv_tokens, group.requests) <
                      std::tie(groups_[*best].kv_tokens, groups_[*best].requests))

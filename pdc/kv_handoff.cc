@@ -34,23 +34,40 @@ Result<std::unique_ptr<KvArrival>> KvArrival::Post(fabric::RingReceiver* ring, H
   return arrival;
 }
 
-Status KvArrival::Wait(Deadline deadline) {
+Result<bool> KvArrival::Poll(Duration wait) {
+  const Deadline deadline = Deadline::After(wait);
   for (; arrived_ < posted_.size(); ++arrived_) {
-    EMS_ASSIGN_OR_RETURN(const uint64_t bytes, posted_[arrived_]->Wait(deadline.Remaining()));
+    fabric::RingReceiver::Posted& block = *posted_[arrived_];
+    auto received = block.Wait(deadline.Remaining());
+    if (received.status().code() == StatusCode::kDeadlineExceeded) {
+      if (!block.done()) return false;
+      received = block.Wait(Duration(0));  // it may have come just now
+    }
+    EMS_ASSIGN_OR_RETURN(const uint64_t bytes, received);
     if (bytes != kv_->arena()->block_bytes()) {
       return Error(StatusCode::kDataLoss, "a KV block of {} bytes, of {} here: another model?",
                    bytes, kv_->arena()->block_bytes());
     }
   }
-  return kv_->SetTokens(tokens_);
+  EMS_RETURN_IF_ERROR(kv_->SetTokens(tokens_));
+  return true;
+}
+
+Status KvArrival::Wait(Deadline deadline) {
+  EMS_ASSIGN_OR_RETURN(const bool whole, Poll(deadline.Remaining()));
+  if (whole) return OkStatus();
+  return Error(StatusCode::kDeadlineExceeded, "{} of {} KV blocks have come in time", arrived_,
+               posted_.size());
 }
 
 Status SendKv(fabric::RingSender* ring, HandoffId id, const KvSequence& kv, Deadline deadline,
-              const fabric::EmulatedPath* path) {
+              const fabric::RingSendOptions& how) {
   EMS_ASSIGN_OR_RETURN(const uint32_t blocks, BlocksOf(id, *kv.arena(), kv.tokens()));
   for (uint32_t i = 0; i < blocks; ++i) {
+    if (how.stop != nullptr && how.stop->load(std::memory_order_acquire))
+      return Error(StatusCode::kCancelled, "hand-off {} was stopped", id);
     EMS_RETURN_IF_ERROR(
-        ring->Send(EventOf(id, i), kv.arena()->block(kv.blocks()[i]), deadline.Remaining(), path));
+        ring->Send(EventOf(id, i), kv.arena()->block(kv.blocks()[i]), deadline.Remaining(), how));
   }
   return OkStatus();
 }

@@ -13,7 +13,6 @@
 
 #include "common/clock.h"
 #include "common/status.h"
-#include "fabric/emulated_link.h"
 #include "fabric/ring_receiver.h"
 #include "fabric/ring_sender.h"
 #include "pdc/engine/kv_sequence.h"
@@ -37,9 +36,13 @@ class KvArrival final {
   KvArrival(const KvArrival&) = delete;
   KvArrival& operator=(const KvArrival&) = delete;
 
+  // The same without an error for what may still come: true when all is there, false when it was
+  // not in `wait`.   Errors: it will never come whole: as Wait, kDeadlineExceeded  the sender gave
+  // it up
+  Result<bool> Poll(Duration wait);
   // Waits until all is there; `kv` has its tokens then. May be called again after its time.
-  // Errors: kDeadlineExceeded    kUnavailable  the sender is gone    kDataLoss  another model's
-  // blocks, or damaged
+  // Errors: kDeadlineExceeded  also: the sender gave it up    kUnavailable  the sender is gone
+  // kDataLoss  another model's blocks, or damaged
   Status Wait(Deadline deadline);
 
  private:
@@ -50,10 +53,11 @@ class KvArrival final {
   std::vector<std::unique_ptr<fabric::RingReceiver::Posted>> posted_;
 };
 
-// Sends all tokens of `kv`, and waits until the receiver has them. A path paces it.
+// Sends all tokens of `kv`, and waits until the receiver has them. Of `how`: a receiver that does
+// not receive loses it after the stall limit, counted from the last chunk that it took.
 // Errors: those of RingSender::Send    kInvalidArgument  no tokens, too many blocks, an id too
 // large
 Status SendKv(fabric::RingSender* ring, HandoffId id, const KvSequence& kv, Deadline deadline,
-              const fabric::EmulatedPath* path = nullptr);
+              const fabric::RingSendOptions& how = {});
 
 }  // namespace ems::pdc

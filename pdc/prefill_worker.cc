@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -56,6 +58,7 @@ struct PrefillWorker::Impl {
     StopFlag stop;
     TimePoint came = Clock::System().Now();
     // Under the lock:
+    uint64_t order = 0;  // of coming
     Phase phase = Phase::kQueued;
     bool cancelled = false;
   };
@@ -68,7 +71,9 @@ struct PrefillWorker::Impl {
     std::vector<std::vector<TaskPtr>> step;  // by group, what it is to compute
     uint32_t groups_busy = 0;
     PrefillWorkerStats stats;
-    uint64_t freed = 0;  // times that a task gave its KV back
+    uint64_t orders = 0;
+    std::set<uint64_t> roomless;  // orders of tasks that loaders have and that wait for KV blocks
+    uint64_t freed = 0;           // times that there was more room, or one less who waits for it
     bool stopping = false;
   };
 
@@ -89,10 +94,8 @@ struct PrefillWorker::Impl {
 
   void LoadLoop();
   void Load(const TaskPtr& task);
-  uint64_t TimesFreed() {
-    auto locked = state.Lock();
-    return locked->freed;
-  }
+  // Waits for the task's KV blocks. False: it has ended meanwhile.
+  bool TakeRoom(const TaskPtr& task);
   void ComputeLoop(uint32_t group, Engine* engine);
   void Compute(Engine* engine, const TaskPtr& task);
   // Deals out the next step when all groups are done with the last one.
@@ -109,6 +112,7 @@ struct PrefillWorker::Impl {
   std::vector<std::unique_ptr<Engine>> engines;
   Guarded<State> state;
   std::condition_variable work, room, quiet;
+  std::atomic<uint64_t> ids{0}, ticks{0};
   std::vector<Thread> threads;
 };
 
@@ -126,6 +130,7 @@ void PrefillWorker::Impl::LoadLoop() {
         task = std::move(locked->queued.front());
         locked->queued.pop_front();
         task->phase = Phase::kLoading;
+        locked->roomless.insert(task->order);
       }
     }
     if (task != nullptr) Load(task);
@@ -133,35 +138,49 @@ void PrefillWorker::Impl::LoadLoop() {
   }
 }
 
-void PrefillWorker::Impl::Load(const TaskPtr& task) {
+bool PrefillWorker::Impl::TakeRoom(const TaskPtr& task) {
   const PrefillTask& spec = task->spec;
-  KvSequence& kv = task->generation.kv();
-  TimePoint begin = Clock::System().Now();
   while (true) {
-    if (task->stop.IsSet()) return Fail(task, Error(StatusCode::kCancelled, "cancelled"));
-    if (spec.deadline.Passed()) return Fail(task, TimeIsOver());
-    begin = Clock::System().Now();
-    const uint64_t freed = TimesFreed();
-    Status filled;
-    if (cache == nullptr) {
-      filled = kv.Reserve(static_cast<uint32_t>(spec.prompt.size()));
-    } else {
-      const auto hit = cache->Load(
-          spec.prompt, spec.cache_salt, &kv,
-          {.timeout = std::min<Duration>(spec.deadline.Remaining(), options.cache.timeout),
-           .cancelled = [&task] { return task->stop.IsSet(); }});
-      filled = hit.status();
-      if (hit.ok()) task->outcome.cached_tokens = hit->cached_tokens;
+    const bool stop = task->stop.IsSet();
+    if (stop || spec.deadline.Passed()) {
+      Fail(task, stop ? Error(StatusCode::kCancelled, "cancelled") : TimeIsOver());
+      return false;
     }
-    if (filled.ok()) break;
-    if (filled.code() != StatusCode::kResourceExhausted) return Fail(task, filled);
-    // Others keep the blocks; whoever came later waits behind this one.
+    uint64_t freed = 0;
+    bool oldest = false;
+    {
+      auto locked = state.Lock();
+      freed = locked->freed;
+      oldest = *locked->roomless.begin() == task->order;
+    }
+    // One after the other: small ones that pass would keep a large one out for ever.
+    if (oldest && task->generation.kv().Reserve(static_cast<uint32_t>(spec.prompt.size())).ok()) {
+      auto locked = state.Lock();
+      locked->roomless.erase(task->order);
+      ++locked->freed;
+      room.notify_all();
+      return true;
+    }
     {
       auto locked = state.Lock();
       locked.WaitFor(room, kSweepEvery,
                      [freed](const State& s) { return s.stopping || s.freed != freed; });
     }
     Sweep();
+  }
+}
+
+void PrefillWorker::Impl::Load(const TaskPtr& task) {
+  if (!TakeRoom(task)) return;
+  const PrefillTask& spec = task->spec;
+  const TimePoint begin = Clock::System().Now();
+  if (cache != nullptr) {
+    const auto hit = cache->Load(
+        spec.prompt, spec.cache_salt, &task->generation.kv(),
+        {.timeout = std::min<Duration>(spec.deadline.Remaining(), options.cache.timeout),
+         .cancelled = [&task] { return task->stop.IsSet(); }});
+    if (!hit.ok()) return Fail(task, hit.status());
+    task->outcome.cached_tokens = hit->cached_tokens;
   }
   const TimePoint now = Clock::System().Now();
   task->outcome.waiting = begin - task->came;
@@ -225,7 +244,8 @@ void PrefillWorker::Impl::Compute(Engine* engine, const TaskPtr& task) {
   const TimePoint begin = Clock::System().Now();
   task->outcome.waiting = begin - task->came - task->outcome.loading;
   const Status computed =
-      Prefill(engine, &task->generation, {.deadline = spec.deadline, .stop = &task->stop});
+      Prefill(engine, &task->generation,
+              {.deadline = spec.deadline, .stop = &task->stop, .steps_done = &ticks});
   if (!computed.ok()) return Fail(task, computed);
   task->outcome.computing = Clock::System().Now() - begin;
   task->outcome.first = task->generation.answer().front();
@@ -253,6 +273,7 @@ void PrefillWorker::Impl::Compute(Engine* engine, const TaskPtr& task) {
 // --- Ends.
 
 bool PrefillWorker::Impl::Forget(State* locked, const TaskPtr& task) {
+  locked->roomless.erase(task->order);
   const auto found = locked->tasks.find(task->spec.id);
   if (found == locked->tasks.end() || found->second != task) return false;
   locked->tasks.erase(found);
@@ -349,6 +370,8 @@ PrefillWorker::~PrefillWorker() {
   locked.Wait(impl_->quiet, [](const Impl::State& s) { return s.tasks.empty(); });
 }
 
+uint64_t PrefillWorker::NewId() { return ++impl_->ids; }
+
 Status PrefillWorker::Submit(PrefillTask task, OnDone done) {
   if (task.prompt.empty()) return Error(StatusCode::kInvalidArgument, "an empty prompt");
   EMS_RETURN_IF_ERROR(Sampler::Check(task.sampler));
@@ -376,6 +399,7 @@ Status PrefillWorker::Submit(PrefillTask task, OnDone done) {
                    locked->tasks.size());
     }
     ++locked->stats.tasks;
+    made->order = ++locked->orders;
     locked->queued.push_back(made);
     locked->tasks.emplace(id, std::move(made));
   }
@@ -408,7 +432,7 @@ bool PrefillWorker::Cancel(uint64_t id) {
 }
 
 Status PrefillWorker::HandOver(uint64_t id, fabric::RingSender* ring, HandoffId handoff,
-                               Deadline deadline, const fabric::EmulatedPath* path) {
+                               Deadline deadline, const fabric::RingSendOptions& how) {
   Impl::TaskPtr task;
   {
     auto locked = impl_->state.Lock();
@@ -418,7 +442,7 @@ Status PrefillWorker::HandOver(uint64_t id, fabric::RingSender* ring, HandoffId 
     task = found->second;
     task->phase = Impl::Phase::kHandedOver;
   }
-  const Status sent = SendKv(ring, handoff, task->generation.kv(), deadline, path);
+  const Status sent = SendKv(ring, handoff, task->generation.kv(), deadline, how);
   task->generation.kv().Clear();
   {
     auto locked = impl_->state.Lock();
@@ -438,9 +462,11 @@ PrefillWorkerStats PrefillWorker::stats() {
   PrefillWorkerStats stats = locked->stats;
   stats.here = static_cast<uint32_t>(locked->tasks.size());
   stats.queued_cost = locked->scheduler.queued_cost();
+  stats.busy = locked->groups_busy > 0 || locked->scheduler.queued() > 0;
   for (const auto& task : locked->queued)
     stats.queued_cost += static_cast<double>(task->spec.prompt.size());
   stats.free_blocks = free_blocks;
+  stats.ticks = impl_->ticks.load(std::memory_order_relaxed);
   return stats;
 }
 
@@ -449,5 +475,6 @@ PrefixCacheStats PrefillWorker::cache_stats() {
 }
 
 const Model& PrefillWorker::model() const { return *impl_->model; }
+uint32_t PrefillWorker::block_tokens() const { return impl_->arena->block_tokens(); }
 
 }  // namespace ems::pdc

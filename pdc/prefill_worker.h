@@ -60,8 +60,12 @@ struct PrefillWorkerStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0;  // of tasks that were computed
   uint32_t here = 0;                              // tasks, finished ones that keep KV included
   uint32_t free_blocks = 0;
+  bool busy = false;       // something is being computed, or waits for it
   double queued_cost = 0;  // what waits to be computed, in tokens: a router compares it
-  uint64_t steps = 0;      // of all groups: a worker that stands still does not count on
+  uint64_t steps = 0;      // of all groups
+  // Of all engines, EngineOptions::rows_max tokens each, however long the prompts and however many
+  // of them a group's step has: a worker that stands still does not count on.
+  uint64_t ticks = 0;
 };
 
 // Threading: thread-safe. OnDone runs on a thread of this, without a lock; it must not block.
@@ -80,6 +84,8 @@ class PrefillWorker final {
   PrefillWorker(const PrefillWorker&) = delete;
   PrefillWorker& operator=(const PrefillWorker&) = delete;
 
+  // An id that no other task here has, when all ask for theirs.
+  uint64_t NewId();
   // Takes a task. Errors, at once: kInvalidArgument  no prompt, unknown tokens, a prompt that can
   // never fit, options of the sampler    kAlreadyExists  that id is here    kResourceExhausted  the
   // queue is full. Of OnDone: kDeadlineExceeded    kCancelled    kInvalidArgument  the salt
@@ -90,11 +96,12 @@ class PrefillWorker final {
   // Sends the KV of a finished task, which goes then, whatever came of it. Blocks.
   // Errors: those of SendKv    kNotFound  no such finished task
   Status HandOver(uint64_t id, fabric::RingSender* ring, HandoffId handoff, Deadline deadline,
-                  const fabric::EmulatedPath* path = nullptr);
+                  const fabric::RingSendOptions& how = {});
 
   PrefillWorkerStats stats();
   PrefixCacheStats cache_stats();
   const Model& model() const;
+  uint32_t block_tokens() const;
 
  private:
   struct Impl;

@@ -177,6 +177,7 @@ void ApiServer::Impl::ServeReady(const ExchangePtr& exchange) {
 }
 
 void ApiServer::Impl::ServeMetrics(const ExchangePtr& exchange) {
+  if (options.before_metrics) options.before_metrics();
   Answer(exchange, {.content_type = "text/plain; version=0.0.4", .body = registry->Render()});
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The OpenAI-compatible door of the serving loop: completions and chat, plain or streaming, models,
 // health, metrics. docs/SERVING_API.md is its manual.
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,7 @@ struct ApiOptions {
   uint64_t prompt_tokens_max = 0;      // 0: what the model's context holds
   uint64_t completion_tokens_max = 0;  // likewise
   Duration request_timeout = std::chrono::minutes(10);  // also the most that a client may ask for
+  std::function<void()> before_metrics{};  // refreshes gauges before each /metrics; may be empty
 };
 
 // Threading: Start and Stop from one thread; the rest runs on "ems-http-N" and on the generator's.

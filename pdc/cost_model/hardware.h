@@ -1,14 +1,17 @@
 #pragma once
 // The machine, the model and the fitted constants of the cost model: one set for every figure.
-// Sources are CM (CloudMatrix384) and XDS (xDeepServe); docs/COST_MODEL.md explains each.
+// Sources are CM (CloudMatrix384) and XDS (xDeepServe); docs/COST_MODEL.md explains each. Links are
+// those that the emulated fabric paces by, at full speed (fabric/link_model.h).
 // Units: µs, GB/s (1e9 bytes a second), TFLOPS (1e12 a second). Threading: plain data.
+#include "fabric/link_model.h"
 
 namespace ems::pdc {
 
-struct LinkFigures {
-  double gb_per_s = 0;    // one direction
-  double latency_us = 0;  // of 512 bytes
-};
+// A link to another node, alone.
+inline fabric::LinkFigures FarLink(fabric::Plane plane, fabric::LinkEnds ends,
+                                   fabric::Access access) {
+  return fabric::EmulatedLinkModel().Link(plane, ends, access, fabric::Reach::kInterNode);
+}
 
 // Where KV is loaded from: the pool over the supernode's own network, or over the cloud's.
 enum class CachePlane { kUb, kVpc };
@@ -21,7 +24,8 @@ struct Hardware {
 
   double bf16_tflops = 376;
   double int8_tops = 752;
-  double hbm_gb_per_s = 1600;
+  double hbm_gb_per_s =
+      static_cast<double>(fabric::EmulatedLinkModel().Cap(fabric::LinkCap::kDieHbm)) / 1e9;
   double hbm_gb = 64;
   double hbm_efficiency = 0.841;  // Table 9
   double mla_efficiency = 0.654;  // Table 8
@@ -30,11 +34,17 @@ struct Hardware {
   double gemm_efficiency = 0.82;
   double gemm_ramp_rows = 65;
 
-  LinkFigures npu_npu_write = {135, 2.1};  // UB, other node
-  LinkFigures npu_cpu_read = {147, 1.7};   // UB, other node
-  LinkFigures npu_cpu_write = {107, 1.9};
-  LinkFigures rdma = {25, 5};       // 200 Gbps; latency assumed
-  LinkFigures vpc_node = {50, 50};  // 400 Gbps a node, shared by its dies; latency assumed
+  fabric::LinkFigures npu_npu_write =
+      FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuNpu, fabric::Access::kWrite);
+  fabric::LinkFigures npu_cpu_read =
+      FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuCpu, fabric::Access::kRead);
+  fabric::LinkFigures npu_cpu_write =
+      FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuCpu, fabric::Access::kWrite);
+  fabric::LinkFigures rdma =
+      FarLink(fabric::Plane::kRdma, fabric::LinkEnds::kNpuNpu, fabric::Access::kWrite);
+  // Of a node, shared by its dies.
+  fabric::LinkFigures vpc_node =
+      FarLink(fabric::Plane::kVpc, fabric::LinkEnds::kNpuCpu, fabric::Access::kRead);
   // XDS §3.1: below 1 MB a message takes less than this.
   double small_collective_us = 20;
 };

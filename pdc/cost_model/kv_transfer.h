@@ -25,8 +25,8 @@ class KvTransfer final {
   double HandOffSeconds(double tokens) const;
 
  private:
-  double Seconds(double tokens, int block_tokens, const LinkFigures& link) const;
-  LinkFigures VpcOfDie() const;
+  double Seconds(double tokens, int block_tokens, const fabric::LinkFigures& link) const;
+  fabric::LinkFigures VpcOfDie() const;
   const CostConstants c_;
 };
 

@@ -44,7 +44,8 @@ double PrefillCost::AttentionUs(const PerDie& die, const PrefillInstance& instan
   const double gather_bytes = die.new_tokens * others * (m.q_rank + m.kv_rank + m.rope_dim) * 2;
   const double exchange_bytes =
       die.new_tokens * others / instance.group_dies * m.heads * m.value_dim * 2;
-  return gemms + core + (gather_bytes + exchange_bytes) / c.hardware.npu_npu_write.gb_per_s * 1e-3;
+  return gemms + core +
+         (gather_bytes + exchange_bytes) / c.hardware.npu_npu_write.gb_per_s() * 1e-3;
 }
 
 double PrefillCost::LayerUs(const PerDie& die, const PrefillInstance& instance, bool moe) const {
@@ -65,7 +66,7 @@ double PrefillCost::LayerUs(const PerDie& die, const PrefillInstance& instance, 
     const double bytes = die.mean_new_tokens * m.experts_per_token *
                          (m.dispatch_bytes_per_token + m.combine_bytes_per_token) *
                          (instance.dies - 1) / instance.dies;
-    communication = bytes / c.hardware.npu_npu_write.gb_per_s * 1e-3;
+    communication = bytes / c.hardware.npu_npu_write.gb_per_s() * 1e-3;
   }
   const double busy =
       instance.microbatching ? std::max(compute, communication) : compute + communication;

@@ -145,6 +145,7 @@ Result<ForwardOutput> Engine::Forward(std::span<const ForwardItem> items,
       if (some == left) ++item;
     }
     RunStep(items, step, &output);
+    if (options.steps_done != nullptr) options.steps_done->fetch_add(1, std::memory_order_relaxed);
   }
   return output;
 }

@@ -12,6 +12,7 @@
 //   KvSequence kv(arena->get());                       // may hold a cached prefix already
 //   ForwardItem item{&kv, tokens};                     // the tokens after those that kv has
 //   auto output = (*engine)->Forward({&item, 1});      // output->logits_of(0): of the last token
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,7 +85,8 @@ struct ForwardOutput {
 
 struct ForwardOptions {
   std::optional<Deadline> deadline{};
-  StopFlag* stop = nullptr;  // may be null
+  StopFlag* stop = nullptr;                     // may be null
+  std::atomic<uint64_t>* steps_done = nullptr;  // counted up by each step; may be null
 };
 
 struct DraftItem {

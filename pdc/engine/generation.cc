@@ -20,13 +20,18 @@ Status CheckNew(const Generation& generation, const GenerationOptions& options) 
 
 }  // namespace
 
+FinishReason EndOf(TokenId token, uint64_t answer_tokens, uint64_t all_tokens,
+                   const GenerationOptions& options, const ModelConfig& config) {
+  if (options.stop_at_end && (token == kEndToken || token == kTurnEndToken))
+    return FinishReason::kStop;
+  if (answer_tokens >= options.tokens_max || all_tokens > config.positions_max)
+    return FinishReason::kLength;
+  return FinishReason::kNone;
+}
+
 void Generation::Append(TokenId token, const ModelConfig& config) {
   tokens_.push_back(token);
-  if (options_.stop_at_end && (token == kEndToken || token == kTurnEndToken)) {
-    finished_ = FinishReason::kStop;
-  } else if (answer().size() >= options_.tokens_max || tokens_.size() > config.positions_max) {
-    finished_ = FinishReason::kLength;
-  }
+  finished_ = EndOf(token, answer().size(), tokens_.size(), options_, config);
 }
 
 Status Prefill(Engine* engine, Generation* generation, const ForwardOptions& options) {

@@ -26,6 +26,10 @@ struct GenerationOptions {
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength };  // kLength also: no positions left
 
+// Whether `token` ends an answer that has `answer_tokens` with it, of `all_tokens` with the prompt.
+FinishReason EndOf(TokenId token, uint64_t answer_tokens, uint64_t all_tokens,
+                   const GenerationOptions& options, const ModelConfig& config);
+
 // Invariant: once it has begun, all tokens but the last are in kv(), but for those after a failed
 // step. Threading: one thread at a time. Move-only.
 class Generation final {

@@ -75,13 +75,13 @@ TEST(PaperCommandTest, RowsNoticeAnotherMachine) {
   constants.hardware.hbm_gb_per_s /= 2;
   EXPECT_GT(off(constants), 5U);
   constants = {};
-  constants.hardware.npu_npu_write.gb_per_s *= 3;
+  constants.hardware.npu_npu_write.bytes_per_s *= 3;
   EXPECT_GT(off(constants), 0U);
   constants = {};
   constants.fitted.decode_barrier_factor = 1;
   EXPECT_GT(off(constants), 3U);
   constants = {};
-  constants.hardware.vpc_node.gb_per_s *= 2;
+  constants.hardware.vpc_node.bytes_per_s *= 2;
   EXPECT_GT(off(constants), 0U);
 }
 

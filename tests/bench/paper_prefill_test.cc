@@ -27,7 +27,7 @@ TEST(PaperPrefillTest, ReuseIsOfWholeBlocks) {
 
 TEST(PaperPrefillTest, AWorseLinkMovesTheRowThatItShould) {
   pdc::CostConstants slow = kConstants;
-  slow.hardware.vpc_node.gb_per_s /= 2;
+  slow.hardware.vpc_node.bytes_per_s /= 2;
   const PaperSection normal = Fig23(kConstants), changed = Fig23(slow);
   for (size_t i = 0; i < normal.rows.size(); ++i) {
     if (normal.rows[i].id == "fig23_ub_vs_vpc")

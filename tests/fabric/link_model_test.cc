@@ -95,9 +95,9 @@ TEST(LinkModelTest, OthersTakeTheirShareOfTheBandwidthAndNoneOfTheLatency) {
   const EmulatedLinkModel model;
   const auto link = model.Link(Plane::kVpc, LinkEnds::kNpuCpu, Access::kRead, Reach::kInterNode);
   const Duration alone = model.TimeOf(link, 50'000'000);
-  EXPECT_NEAR(static_cast<double>(alone.count()), 1e6 + 30'000, 20);
+  EXPECT_NEAR(static_cast<double>(alone.count()), 1e6 + 50'000, 20);
   const Duration beside = model.TimeBeside(link, 50'000'000, 3);
-  EXPECT_NEAR(static_cast<double>(beside.count()), 4e6 + 30'000, 20);
+  EXPECT_NEAR(static_cast<double>(beside.count()), 4e6 + 50'000, 20);
 }
 
 TEST(LinkModelTest, ScalesThatMakeNoSenseAreRefused) {

@@ -194,11 +194,11 @@ TEST(RingPairTest, APathPacesAMessage) {
   auto posted = pair.receiver->Post(1, Room(&got));
   const TimePoint begin = Clock::System().Now();
   Thread thread("receive", [&] { EXPECT_TRUE((*posted)->Wait(kLong).ok()); });
-  EXPECT_TRUE(pair.sender->Send(1, AsBytes(text), kLong, &path).ok());
+  EXPECT_TRUE(pair.sender->Send(1, AsBytes(text), kLong, {.path = &path}).ok());
   EXPECT_GE(Clock::System().Now() - begin, path.TimeOf(text.size()));
   thread.Join();
   EXPECT_EQ(got, text);
-  const Status late = pair.sender->Send(2, AsBytes(text), milliseconds(1), &path);
+  const Status late = pair.sender->Send(2, AsBytes(text), milliseconds(1), {.path = &path});
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << "the deadline holds on a slow path, too";
 }
 
@@ -260,16 +260,16 @@ TEST(RingPairTest, ASenderKilledInMidTransferEndsTheReceive) {
     sockets->one.Close();
     auto sender = RingSender::Accept(std::move(sockets->other), kLong);
     if (!sender.ok()) return 2;
-    EmulatedLink link(1'000'000);  // 10 s for what it sends
+    EmulatedLink link(800'000);  // 10 s for what it sends
     const EmulatedPath path({&link}, Duration::zero());
     (void)(*sender)->Send(2, AsBytes("started"), kLong);
-    (void)(*sender)->Send(1, AsBytes(std::string(10'000'000, 'x')), kLong, &path);
+    (void)(*sender)->Send(1, AsBytes(std::string(8'000'000, 'x')), kLong, {.path = &path});
     return 0;
   });
   sockets->other.Close();
   auto receiver = RingReceiver::Offer(std::move(sockets->one), kSmall);
   ASSERT_TRUE(receiver.ok());
-  std::string first(7, '.'), got(10'000'000, '.');
+  std::string first(7, '.'), got(8'000'000, '.');
   auto posted = (*receiver)->Post(1, Room(&got));
   ASSERT_TRUE((*receiver)->Receive(2, Room(&first), kLong).ok());
   EXPECT_EQ((*posted)->Wait(milliseconds(20)).status().code(), StatusCode::kDeadlineExceeded);

@@ -153,6 +153,15 @@ TEST(RingReceiverTest, ACancelEndsTheReceiveAndFreesTheSlots) {
   EXPECT_EQ((*posted)->Wait(kLong).status().code(), StatusCode::kDeadlineExceeded);
 }
 
+TEST(RingReceiverTest, WhatWasGivenUpLeavesItsSlotsWithoutAnybodyWhoWaits) {
+  Rig rig = MakeRig();
+  rig.sender->Store({.slot = 0, .event_id = 1, .chunk_id = 0, .bytes = kSlot, .tail = 1});
+  rig.sender->Store({.slot = 4, .event_id = 1, .chunk_id = kRingCancel, .tail = 2});
+  rig.receiver->TakeIn();
+  EXPECT_EQ(rig.sender->Ack(0), RingAckWord(1, RingAck::kGivenUp));
+  EXPECT_EQ(rig.sender->Ack(4), RingAckWord(2, RingAck::kTaken));
+}
+
 TEST(RingReceiverTest, ACorruptChunkFailsItsMessageAlone) {
   Rig rig = MakeRig(true);
   EXPECT_EQ(rig.sender->hello().checksums, 1U);

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "common/hash.h"
 #include "common/thread_pool.h"
+#include "fabric/emulated_link.h"
 #include "tests/support/raw_ring.h"
 
 namespace ems::fabric {
@@ -134,6 +137,24 @@ TEST(RingSenderTest, AcksThatNoReceiverWritesEndTheRing) {
   }
 }
 
+TEST(RingSenderTest, AnAckOfWhatWasNotSentYetEndsTheRing) {
+  Rig rig = MakeRig();
+  EmulatedLink link(1'000'000'000);
+  const EmulatedPath slow({&link}, seconds(60));
+  Status status;
+  Thread thread("send", [&] {
+    status = rig.sender->Send(1, AsBytes("x"), milliseconds(300), {.path = &slow});
+  });
+  const std::byte* slot = rig.receiver->layout().Slot(rig.receiver->base(), 0);
+  const Deadline deadline = Deadline::After(kLong);
+  while (*reinterpret_cast<const volatile char*>(slot) != 'x' && !deadline.Passed())
+    std::this_thread::yield();
+  rig.receiver->StoreAck(0, RingAckWord(1, RingAck::kTaken));
+  EXPECT_EQ(rig.sender->Send(2, AsBytes("y"), kLong).code(), StatusCode::kDataLoss);
+  thread.Join();
+  EXPECT_FALSE(status.ok());
+}
+
 TEST(RingSenderTest, AMessageThatNobodyTakesLeavesTheRingToOthers) {
   Rig rig = MakeRig(4);
   const std::string large(10 * kSlot, 'x');
@@ -172,6 +193,120 @@ TEST(RingSenderTest, APeerThatGoesEndsAllWaits) {
   second.Join();
   EXPECT_EQ(small.code(), StatusCode::kUnavailable) << small;
   EXPECT_EQ(large.code(), StatusCode::kUnavailable) << large;
+}
+
+TEST(RingSenderTest, AStoppedSendEndsWhetherOrNotItsReceiverTookSomething) {
+  for (const uint64_t bytes : {uint64_t{10}, 3 * kSlot}) {
+    const Rig rig = MakeRig();
+    const std::vector<std::byte> message(bytes);
+    std::atomic<bool> stop{false};
+    Status sent;
+    {
+      const Thread sending("send",
+                           [&] { sent = rig.sender->Send(7, message, kLong, {.stop = &stop}); });
+      rig.receiver->AwaitTail(0);
+      stop.store(true);
+      rig.sender->Wake();
+    }
+    EXPECT_EQ(sent.code(), StatusCode::kCancelled) << sent;
+  }
+}
+
+TEST(RingSenderTest, AReceiverThatTakesNothingLosesItsMessagesUntilItTakesSomething) {
+  const Rig rig = MakeRig(4);
+  const std::string large(10 * kSlot, 'x');
+  const RingSendOptions limited{.stall_limit = milliseconds(20)};
+  EXPECT_EQ(rig.sender->Send(1, AsBytes(large), kLong, limited).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(rig.sender->stalled(), 1U);
+  // Nobody else waits for the same again, however long its limit is.
+  EXPECT_EQ(rig.sender->Send(2, AsBytes("x"), kLong, {.stall_limit = 10 * kLong}).code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(rig.sender->stalled(), 2U);
+  EXPECT_EQ(rig.receiver->slots_filled(), 2U);
+
+  rig.receiver->StoreAck(0, RingAckWord(rig.receiver->Tail(0), RingAck::kGivenUp));
+  Status sent;
+  {
+    const Thread sending("send", [&] {
+      sent = rig.sender->Send(3, AsBytes("x"), kLong, {.stall_limit = 10 * kLong});
+    });
+    const RingField* field = rig.receiver->layout().Field(rig.receiver->base(), 0);
+    const Deadline deadline = Deadline::After(kLong);
+    while (field->event_id != 3 && !deadline.Passed()) std::this_thread::yield();
+    rig.receiver->AwaitTail(0);
+    const uint64_t tail = rig.receiver->Tail(0);
+    rig.receiver->StoreAck(0, RingAckWord(tail, RingAck::kTaken));
+  }
+  EXPECT_EQ(sent, OkStatus());
+  EXPECT_EQ(rig.sender->stalled(), 2U);
+}
+
+TEST(RingSenderTest, AMessageThatMovesMayTakeLongerThanTheLimit) {
+  constexpr Duration kLimit = seconds(2);  // far above what a busy machine adds to one step
+  const Rig rig = MakeRig(1);
+  const std::string large(5 * kSlot, 'x');
+  Status sent;
+  const TimePoint begin = Clock::System().Now();
+  {
+    const Thread sending("send", [&] {
+      sent = rig.sender->Send(1, AsBytes(large), kLong, {.stall_limit = kLimit});
+    });
+    for (uint64_t tail = 1; tail <= 5; ++tail) {
+      const Deadline deadline = Deadline::After(kLong);
+      while (rig.receiver->Tail(0) != tail && !deadline.Passed()) std::this_thread::yield();
+      StopFlag().WaitFor(milliseconds(450));
+      rig.receiver->StoreAck(0, RingAckWord(tail, RingAck::kTaken));
+    }
+  }
+  EXPECT_EQ(sent, OkStatus());
+  EXPECT_GT(Clock::System().Now() - begin, kLimit);
+}
+
+TEST(RingSenderTest, TheReceiverHearsOfEveryMessageThatWasGivenUp) {
+  constexpr uint64_t kCount = RingSender::kEndsMax + 20;
+  const Rig rig = MakeRig(1);
+  std::atomic<uint64_t> ended{0};
+  const Thread sending("send", [&] {
+    for (uint64_t id = 1; id <= kCount; ++id) {
+      EXPECT_EQ(rig.sender->Send(id, AsBytes("x"), kLong).code(), StatusCode::kDeadlineExceeded);
+      ended.store(id);
+    }
+  });
+  // It hears of none until no more can be kept in mind, then of one after the other.
+  const RingLayout& layout = rig.receiver->layout();
+  const RingField* cancels = layout.Field(rig.receiver->base(), 1);
+  std::vector<uint64_t> heard;
+  uint64_t acked = 0, heard_tail = 0;
+  const Deadline deadline = Deadline::After(kLong);
+  while (heard.size() < kCount && !deadline.Passed()) {
+    const uint64_t tail = rig.receiver->Tail(0), cancel = rig.receiver->Tail(1);
+    if (tail != acked) {
+      acked = tail;
+      rig.receiver->StoreAck(0, RingAckWord(tail, RingAck::kGivenUp));
+    } else if (ended.load() > RingSender::kEndsMax && cancel != heard_tail) {
+      heard_tail = cancel;
+      heard.push_back(cancels->event_id);
+      rig.receiver->StoreAck(1, RingAckWord(cancel, RingAck::kTaken));
+    } else if (ended.load() == kCount) {
+      (void)rig.sender->Probe(milliseconds(1));  // what is left is told beside a probe, too
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  ASSERT_EQ(heard.size(), kCount);
+  for (uint64_t id = 1; id <= kCount; ++id) ASSERT_EQ(heard[id - 1], id);
+}
+
+TEST(RingSenderTest, WhoHangsUpEndsAllWaits) {
+  const Rig rig = MakeRig();
+  const std::vector<std::byte> message(10);
+  Status sent;
+  {
+    const Thread sending("send", [&] { sent = rig.sender->Send(7, message, kLong); });
+    rig.sender->HangUp();
+  }
+  EXPECT_EQ(sent.code(), StatusCode::kUnavailable) << sent;
+  EXPECT_EQ(rig.sender->Probe(kLong).status().code(), StatusCode::kUnavailable);
 }
 
 TEST(RingSenderTest, AProbeThatNobodyAnswersTellsADeadLink) {

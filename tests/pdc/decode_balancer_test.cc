@@ -66,6 +66,55 @@ TEST(DecodeBalancerTest, SaysWhatNeverFits) {
   EXPECT_FALSE(balancer.NeverFits(Of(1, 900, 100)));
 }
 
+TEST(DecodeBalancerTest, GivesNothingToAClosedGroupUntilItOpens) {
+  DecodeBalancer balancer({.groups = 2, .batch_max = 8, .kv_tokens_max = 1000});
+  ASSERT_EQ(balancer.Place(Of(1, 100, 10)), 0);
+  balancer.SetOpen(1, false);
+  EXPECT_FALSE(balancer.open(1));
+  EXPECT_EQ(balancer.Place(Of(2, 100, 10)), 0) << "group 1 is emptier, but closed";
+  balancer.SetOpen(0, false);
+  EXPECT_FALSE(balancer.Place(Of(3, 1, 1)).has_value());
+  EXPECT_FALSE(balancer.NeverFits(Of(3, 1, 1))) << "a group may open";
+  balancer.SetOpen(1, true);
+  EXPECT_EQ(balancer.Place(Of(3, 1, 1)), 1);
+}
+
+TEST(DecodeBalancerTest, AClosedGroupKeepsWhatItHasAndGivesItBack) {
+  DecodeBalancer balancer({.groups = 1, .batch_max = 8, .kv_tokens_max = 1000});
+  ASSERT_EQ(balancer.Place(Of(1, 100, 10)), 0);
+  balancer.SetOpen(0, false);
+  EXPECT_EQ(balancer.kv_tokens(0), 110U);
+  EXPECT_TRUE(balancer.Charge(1, 200));
+  EXPECT_EQ(balancer.kv_tokens(0), 200U);
+  EXPECT_TRUE(balancer.Remove(1));
+  EXPECT_EQ(balancer.kv_tokens(0), 0U);
+}
+
+TEST(DecodeBalancerTest, GroupsMayHaveRoomOfTheirOwn) {
+  DecodeBalancer balancer({.groups = 2, .batch_max = 8, .kv_tokens_max = 1000});
+  balancer.SetCapacity(0, 200);
+  EXPECT_EQ(balancer.Place(Of(1, 300, 10)), 1);
+  EXPECT_EQ(balancer.Place(Of(2, 100, 10)), 0);
+  EXPECT_FALSE(balancer.NeverFits(Of(3, 900, 100)));
+  balancer.SetCapacity(1, 200);
+  EXPECT_TRUE(balancer.NeverFits(Of(3, 900, 100)));
+  EXPECT_EQ(balancer.kv_tokens(1), 310U) << "what is there stays";
+  EXPECT_FALSE(balancer.Place(Of(4, 1, 1)) == 1);
+}
+
+TEST(DecodeBalancerTest, AnOutputThatMayOutgrowAGroupGoesToABiggerOne) {
+  DecodeBalancer balancer({.groups = 2, .batch_max = 8, .kv_tokens_max = 1000});
+  balancer.SetCapacity(0, 500);
+  const Request grows = {
+      .id = 1, .input_tokens = 100, .output_tokens = 50, .output_tokens_max = 600};
+  EXPECT_EQ(balancer.Place(grows), 1);
+  EXPECT_EQ(balancer.kv_tokens(1), 150U) << "only what is expected is charged";
+  const Request too_much = {
+      .id = 2, .input_tokens = 100, .output_tokens = 50, .output_tokens_max = 901};
+  EXPECT_TRUE(balancer.NeverFits(too_much));
+  EXPECT_FALSE(balancer.Place(too_much).has_value());
+}
+
 TEST(DecodeBalancerTest, KeepsItsLimitsAndItsBooksUnderChurn) {
   constexpr uint64_t kBatch = 6, kKv = 5000;
   constexpr int kGroups = 5;

@@ -96,6 +96,26 @@ TEST_F(KvHandoffTest, ATransferThatDoesNotComeIsAnErrorInTime) {
   EXPECT_EQ((*arrival)->Wait(Soon()).code(), StatusCode::kUnavailable);
 }
 
+TEST_F(KvHandoffTest, WhatComesWhileItIsLookedForIsNotLost) {
+  KvSequence computed(prefill_.arena.get());
+  prefill_.Compute(&computed, RandomTokens(60, 4), LogitsOf::kNone);
+  for (HandoffId id = 1; id <= 40; ++id) {
+    KvSequence received(decode_.arena.get());
+    auto arrival = KvArrival::Post(ring_.receiver.get(), id, &received, 60);
+    ASSERT_TRUE(arrival.ok());
+    Status sent;
+    Result<bool> whole = false;
+    {
+      const Thread thread = Send(id, &computed, &sent);
+      while (whole.ok() && !*whole) whole = (*arrival)->Poll(Duration(0));
+      if (!whole.ok()) ring_.sender->HangUp();
+    }
+    ASSERT_TRUE(whole.ok()) << whole.status() << ", hand-over " << id;
+    EXPECT_EQ(sent, OkStatus());
+    arrival->reset();
+  }
+}
+
 TEST_F(KvHandoffTest, BlocksOfAnotherModelAreRefused) {
   ModelConfig other = TinyConfig();
   ++other.layers;

@@ -121,6 +121,16 @@ TEST_F(PrefillWorkerTest, APromptThatWasSeenComesFromThePool) {
   EXPECT_EQ(worker->stats().cached_tokens, 96U);
 }
 
+TEST_F(PrefillWorkerTest, ALongPromptTicksWhileItsStepGoesOn) {
+  PrefillWorkerOptions options;
+  options.engine.rows_max = 16;
+  const auto worker = Make(64, options);
+  ASSERT_EQ(worker->Submit(TaskOf(1, 160), ends_.For(1)), OkStatus());
+  ASSERT_TRUE(ends_.Wait(1).ok());
+  EXPECT_EQ(worker->stats().ticks, 10U);
+  EXPECT_LE(worker->stats().steps, 1U);
+}
+
 TEST_F(PrefillWorkerTest, KvIsHandedOverAndGoesThen) {
   const auto worker = Make(16);
   auto ring = fabric::MakeRingPair({.slots = 4, .slot_bytes = 4 * kKiB});
@@ -157,6 +167,22 @@ TEST_F(PrefillWorkerTest, PromptsWaitForRoomInTheirOrder) {
   ASSERT_TRUE(ends_.Wait(2).ok());
   EXPECT_TRUE(worker->Cancel(2));
   ASSERT_TRUE(ends_.Wait(3).ok());
+}
+
+TEST_F(PrefillWorkerTest, SmallPromptsDoNotKeepALargeOneOutWhoeverLoadsThem) {
+  PrefillWorkerOptions options;
+  options.loaders = 4;
+  const auto worker = Make(5, options);
+  ASSERT_EQ(worker->Submit(TaskOf(1, 16), ends_.For(1)), OkStatus());
+  ASSERT_TRUE(ends_.Wait(1).ok());
+  ASSERT_EQ(worker->Submit(TaskOf(2, 80), ends_.For(2)), OkStatus());
+  // Each has room and each is kept; were they to pass, the large one would find none.
+  for (uint64_t id = 3; id <= 6; ++id)
+    ASSERT_EQ(worker->Submit(TaskOf(id, 16), ends_.For(id)), OkStatus());
+  EXPECT_TRUE(worker->Cancel(1));
+  ASSERT_TRUE(ends_.Wait(2).ok());
+  EXPECT_TRUE(worker->Cancel(2));
+  for (uint64_t id = 3; id <= 6; ++id) ASSERT_TRUE(ends_.Wait(id).ok()) << id;
 }
 
 TEST_F(PrefillWorkerTest, WhatIsKeptTooLongGoes) {

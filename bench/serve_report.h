@@ -1,0 +1,35 @@
+#pragma once
+// What ems-bench serve prints: the block that vLLM's serving benchmark ends with, for one loop or
+// two side by side, hit rates by round, and by how much the time to first token falls.
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "bench/report.h"
+#include "bench/serve_bench.h"
+
+namespace ems::bench {
+
+// vLLM's block, line by line, so that what reads theirs reads ours; then prefix hits and failures.
+std::string ServingBlock(const ServeFigures& figures);
+// The same figures of two loops and their ratio, second to first; "-" where the first has none.
+std::string ServingBlockSideBySide(std::span<const ServeFigures> sides,
+                                   std::span<const std::string> names);
+
+// A line a round: how much of the prompts could come from the cache, and did; TTFT of each side.
+std::string RoundTable(const ServeResults& results, std::span<const std::string> names);
+// A line a phase with a stated reuse: what was cached, mean TTFT of each side, and its fall.
+std::string ReuseTable(const ServeResults& results, std::span<const std::string> names);
+
+// 1 - mean TTFT of the second side / that of the first; not a number without answers of two sides.
+double TtftFall(const ServePhase& phase);
+
+// The fall that is promised at a reuse; 0: none.
+double PromisedFall(double reuse);
+// For each phase of one request at a time for which there is a promise; one that has no answers
+// fails.
+void AddServeGates(const ServeResults& results, Report* report);
+
+nlohmann::ordered_json ServeJson(const ServeResults& results, std::span<const std::string> names);
+
+}  // namespace ems::bench
