@@ -44,6 +44,10 @@ bool IsOutage(const Status& status) {
          status.code() == StatusCode::kResourceExhausted;
 }
 
+uint32_t ThreadsOf(const LoadOptions& options) {
+  return std::clamp(options.threads, 1U, kThreadsMax);
+}
+
 // The first bytes of files with a format, for their headers.
 class HeaderTarget final : public LoadTarget {
  public:
@@ -94,7 +98,8 @@ struct ModelLoader::Run {
         catalog(loader_in->parts_.catalog),
         deadline(deadline_in),
         bytes(bytes_in),
-        queue(*loader_in->parts_.manifest, wanted, loader_in->stop_sources_),
+        queue(*loader_in->parts_.manifest, wanted, 2 * ThreadsOf(loader_in->options_),
+              loader_in->stop_sources_),
         reader({.manifest = loader_in->parts_.manifest,
                 .pool = loader_in->parts_.pool,
                 .digests = loader_in->digests_,
@@ -323,7 +328,7 @@ Status ModelLoader::Run::Go() {
     queue.Learn(known);
   }
   std::vector<Thread> readers;
-  for (uint32_t i = 0; i < std::clamp(options.threads, 1U, kThreadsMax); ++i)
+  for (uint32_t i = 0; i < ThreadsOf(options); ++i)
     readers.emplace_back(fmt::format("ems-load-{}", i), [this] { reader.Work(); });
   BlockQueue::State state = queue.state();
   while (!state.over()) {

@@ -7,9 +7,9 @@
 
 namespace ems::model::internal {
 
-BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted,
+BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted, uint32_t shares,
                        std::shared_ptr<StopFlag> failed)
-    : manifest_(manifest), failed_(std::move(failed)) {
+    : manifest_(manifest), shares_(shares), failed_(std::move(failed)) {
   auto queues = queues_.Lock();
   queues->blocks.resize(manifest.blocks.size());
   for (const uint32_t block : wanted) queues->blocks[block].phase = Phase::kUnknown;
@@ -25,6 +25,7 @@ void BlockQueue::Learn(std::span<const uint32_t> blocks) {
     block.phase = Phase::kReady;
     --queues->state.unknown;
     queues->ready.push_back(index);
+    queues->ready_bytes += manifest_.blocks[index].bytes;
   }
   work_.notify_all();
 }
@@ -55,17 +56,21 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
   Task task;
   uint64_t bytes = 0;
   const TimePoint now = Clock::System().Now();
+  uint64_t most = std::min(bytes_max, queues->ready_bytes / shares_);
   const auto take = [&](uint32_t index) {
     const uint64_t more = manifest_.blocks[index].bytes;
-    if (task.blocks.size() == kBatchBlocksMax || (bytes > 0 && bytes + more > bytes_max))
-      return false;
+    if (task.blocks.size() == kBatchBlocksMax || (bytes > 0 && bytes + more > most)) return false;
     bytes += more;
     queues->blocks[index].phase = Phase::kBusy;
     queues->blocks[index].round = queues->round;
     task.blocks.push_back(index);
     return true;
   };
-  while (!queues->ready.empty() && take(queues->ready.front())) queues->ready.pop_front();
+  while (!queues->ready.empty() && take(queues->ready.front())) {
+    queues->ready_bytes -= manifest_.blocks[queues->ready.front()].bytes;
+    queues->ready.pop_front();
+  }
+  most = bytes_max;
   while (!queues->missing.empty() && queues->missing.begin()->first <= now &&
          take(queues->missing.begin()->second)) {
     queues->missing.erase(queues->missing.begin());

@@ -49,9 +49,10 @@ class BlockQueue final {
     size_t waiting() const { return unknown + missing; }
   };
 
-  // `wanted`: indexes of blocks, in the order in which they are best read. `failed` is set by Fail;
-  // may be null.
-  BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted,
+  // `wanted`: indexes of blocks, in the order in which they are best read. `shares`: no task takes
+  // more than this part of what is ready, so that readers end together: with whole batches, one of
+  // them may have a core to itself while others share one. `failed` is set by Fail; may be null.
+  BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted, uint32_t shares = 1,
              std::shared_ptr<StopFlag> failed = nullptr);
 
   // The digest of a block has become known.
@@ -91,6 +92,7 @@ class BlockQueue final {
   struct Queues {
     std::vector<Block> blocks;
     std::deque<uint32_t> ready, direct;
+    uint64_t ready_bytes = 0;
     std::multimap<TimePoint, uint32_t> missing;  // by when to ask again
     State state;
     uint32_t round = 0;   // grows with each AskAgain
@@ -104,6 +106,7 @@ class BlockQueue final {
   static void Rest(Queues* queues);  // a reader is done with a block
 
   const Manifest& manifest_;
+  const uint32_t shares_;
   const std::shared_ptr<StopFlag> failed_;  // may be null
   Guarded<Queues> queues_;
   std::condition_variable work_;  // for readers

@@ -35,6 +35,29 @@ TEST(BlockQueueTest, KnownBlocksComeInOrderAndInBatches) {
   EXPECT_EQ(queue.Take(10).blocks, (std::vector<uint32_t>{4})) << "larger than a batch: alone";
 }
 
+TEST(BlockQueueTest, OfWhatIsReadyATaskTakesAShareSoThatReadersEndTogether) {
+  const Manifest manifest = MakeBlocks(16, 100);
+  BlockQueue queue(manifest, AllOf(manifest), 8);
+  queue.Learn(AllOf(manifest));
+  std::vector<size_t> sizes;
+  while (queue.state().left > 0) {
+    const BlockQueue::Task task = queue.Take(400);
+    sizes.push_back(task.blocks.size());
+    for (const uint32_t block : task.blocks) queue.Done(block, true);
+  }
+  EXPECT_EQ(sizes.front(), 2U);
+  EXPECT_EQ(sizes.size(), 15U) << "one by one from then on";
+}
+
+TEST(BlockQueueTest, WhatWasMissedComesInWholeBatches) {
+  const Manifest manifest = MakeBlocks(4, 100);
+  BlockQueue queue(manifest, AllOf(manifest), 8);
+  queue.Learn(AllOf(manifest));
+  for (uint32_t i = 0; i < 4; ++i) queue.Missed(queue.Take(400).blocks.at(0), Miss());
+  queue.AskAgain();
+  EXPECT_EQ(queue.Take(400).blocks.size(), 4U);
+}
+
 TEST(BlockQueueTest, UnwantedBlocksNeverCome) {
   const Manifest manifest = MakeBlocks(5, 100);
   BlockQueue queue(manifest, std::vector<uint32_t>{2});
@@ -49,7 +72,7 @@ TEST(BlockQueueTest, UnwantedBlocksNeverCome) {
 TEST(BlockQueueTest, AFailureStopsWhatIsBeingRead) {
   const Manifest manifest = MakeBlocks(2, 100);
   const auto failed = std::make_shared<StopFlag>();
-  BlockQueue queue(manifest, AllOf(manifest), failed);
+  BlockQueue queue(manifest, AllOf(manifest), 1, failed);
   queue.Learn(AllOf(manifest));
   (void)queue.Take(1000);
   queue.Done(0, true);
