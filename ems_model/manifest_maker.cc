@@ -274,6 +274,10 @@ Result<Manifest> MakeManifest(WeightSource* source, const std::string& url, cons
     return Error(StatusCode::kInvalidArgument, "{}: no file matches {}", url,
                  fmt::join(options.include, ", "));
   }
+  if (files.size() > kManifestFilesMax) {
+    return Error(StatusCode::kInvalidArgument, "{}: {} files, a version has {} at most", url,
+                 files.size(), kManifestFilesMax);
+  }
   EMS_ASSIGN_OR_RETURN(const auto tables, ReadTables(sources, files, first_read, deadline));
   Manifest manifest{.model = name.model,
                     .version = name.version,

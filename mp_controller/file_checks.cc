@@ -32,10 +32,16 @@ FileChecks::FileChecks(uint32_t model_id, const model::Manifest& manifest, uint6
     if (!made) continue;
     file.sum = *std::move(sum);
     file.first = file.next = block;
-    file.changed = started;
+    Changed(index, started, &file);
     Restart(index, &file);
     ++pending_;
   }
+}
+
+void FileChecks::Changed(uint32_t index, uint64_t number, File* file) {
+  by_change_.erase({file->changed, index});
+  file->changed = number;
+  by_change_.emplace(number, index);
 }
 
 uint64_t FileChecks::BytesBefore(uint32_t index, uint32_t next) const {
@@ -60,7 +66,7 @@ void FileChecks::Known(uint32_t index, uint64_t number) {
   if (at == files_.end() || at->second.checked) return;
   File& file = at->second;
   file.checked = true;
-  file.changed = number;
+  Changed(index, number, &file);
   if (!std::exchange(file.damaged, OkStatus()).ok()) --stopped_;
   GoTo(file.end, index, &file);
   file.state.clear();
@@ -106,7 +112,7 @@ Result<FileChecks::Step> FileChecks::Take(const v1::ReportCheckRequest& request,
   const uint32_t next = file.next + static_cast<uint32_t>(digests.size());
   FileHasher hasher(file.sum);
   EMS_RETURN_IF_ERROR(hasher.Restore(request.state(), BytesBefore(request.file(), next)));
-  file.changed = number;
+  Changed(request.file(), number, &file);
   file.digests.resize(file.next - file.first);  // without those that could not be stored last time
   file.digests.insert(file.digests.end(), digests.begin(), digests.end());
   if (next != file.end) {
@@ -152,7 +158,7 @@ bool FileChecks::Again(uint64_t number) {
     file.reads = 0;
     if (std::exchange(file.damaged, OkStatus()).ok()) continue;
     --stopped_;
-    file.changed = number;
+    Changed(index, number, &file);
     any = true;
   }
   return any;
@@ -165,7 +171,7 @@ bool FileChecks::Retry(uint64_t number, TimePoint now) {
     file.damaged = OkStatus();
     --stopped_;
     file.reads = kReadsMax - 1;  // one try at a time
-    file.changed = number;
+    Changed(index, number, &file);
     any = true;
   }
   return any;
@@ -185,11 +191,13 @@ void FileChecks::Fill(uint32_t index, const File& file, v1::FileCheck* out) cons
 
 bool FileChecks::Fill(uint64_t since, uint32_t from, bool digests, uint64_t* room,
                       v1::FollowChecksReply* reply) const {
-  bool any = false;
-  for (auto at = files_.lower_bound(from); at != files_.end(); ++at) {
-    const auto& [index, file] = *at;
-    if (file.changed <= since) continue;
-    any = true;
+  std::vector<uint32_t> changed;
+  for (auto at = by_change_.lower_bound({since + 1, 0}); at != by_change_.end(); ++at) {
+    if (at->second >= from) changed.push_back(at->second);
+  }
+  std::ranges::sort(changed);
+  for (const uint32_t index : changed) {
+    const File& file = files_.at(index);
     v1::FileCheck out;
     Fill(index, file, &out);
     // They spare reads: without the last ones of a file of very many, some blocks are read again.
@@ -205,7 +213,7 @@ bool FileChecks::Fill(uint64_t since, uint32_t from, bool digests, uint64_t* roo
     *room -= bytes;
     *reply->add_files() = std::move(out);
   }
-  return any;
+  return !changed.empty();
 }
 
 Status FileChecks::Fill(uint32_t index, v1::FileCheck* out) const {

@@ -94,6 +94,7 @@ class FileChecks final {
     Status damaged;        // it was given up
     uint64_t changed = 0;  // number of the list of changes
   };
+  void Changed(uint32_t index, uint64_t number, File* file);
   uint64_t BytesBefore(uint32_t file, uint32_t next) const;
   void GoTo(uint32_t next, uint32_t index, File* file);
   void Restart(uint32_t index, File* file);
@@ -104,7 +105,8 @@ class FileChecks final {
   const uint32_t model_id_;
   const model::Manifest& manifest_;
   const uint64_t started_;
-  std::map<uint32_t, File> files_;  // those with a sum
+  std::map<uint32_t, File> files_;                     // those with a sum
+  std::set<std::pair<uint64_t, uint32_t>> by_change_;  // {changed, index} of each
   size_t pending_ = 0, stopped_ = 0;
   uint64_t checked_bytes_ = 0;  // of all files
 };

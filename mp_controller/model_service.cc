@@ -33,7 +33,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
   Impl(ModelState* state_in, const Clock* clock_in)
       : state(state_in), clock(clock_in), loop("ems-models", kTick, [this] {
           state->Tick();
-          LookAgain();
+          LookAgain();  // also when there was no room for AskForLook
         }) {}
 
 #define EMS_MODELS_METHOD(name, request_type, reply_type)                                \
@@ -84,7 +84,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
     auto* reactor = context->DefaultReactor();
     Post(reactor, [this, request, reply, method, reactor] {
       reactor->Finish(ToGrpc((state->*method)(*request, reply)));
-      LookAgain();
+      AskForLook();
     });
     return reactor;
   }
@@ -96,7 +96,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
     auto* reactor = context->DefaultReactor();
     Post(reactor, [this, request, reply, method, reactor, context] {
       const auto look = [this, request, reply, method, reactor, context](bool last) {
-        bool news = false;
+        bool news = last;
         const Status status = (state->*method)(*request, reply, &news);
         if (status.ok() && !news && !last && !context->IsCancelled()) return false;
         reactor->Finish(ToGrpc(status));
@@ -111,7 +111,17 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
     return reactor;
   }
 
-  // After each call that may have changed something, and at each tick. Cost: a look for each.
+  // After a call that may have changed something: behind all those that are queued by now, so that
+  // many calls cost one look.
+  void AskForLook() {
+    if (look_asked || waiting.empty()) return;
+    look_asked = loop.TryPost([this] {
+      look_asked = false;
+      LookAgain();
+    });
+  }
+
+  // Cost: a look for each that waits.
   void LookAgain() {
     const TimePoint now = clock->Now();
     const bool all = closed.load(std::memory_order_acquire);
@@ -122,7 +132,8 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
   const Clock* const clock;
   std::atomic<bool> closed{false};
   std::vector<Waiting> waiting;
-  EventLoop loop;  // last: its thread uses the others
+  bool look_asked = false;  // touched on the loop's thread only
+  EventLoop loop;           // last: its thread uses the others
 };
 
 ModelService::ModelService(ModelState* state, const Clock* clock)

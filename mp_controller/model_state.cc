@@ -404,14 +404,14 @@ Status ModelState::TakeDigests(Model* model, const v1::ReportPullRequest& reques
   const size_t first = model->known.size();
   std::string row;
   Status refused;
-  for (size_t i = 0; i < count && refused.ok(); ++i) {
+  for (size_t i = 0; i < count; ++i) {  // one that is refused says nothing of the others
     const uint32_t block = request.blocks(static_cast<int>(i));
     BlockDigest digest;
     std::memcpy(digest.data(), request.digests().data() + i * sizeof(digest), sizeof(digest));
     if (block < model->digests.size() && model->checks->Pending(model->manifest.blocks[block].file))
       continue;
     const Result<bool> learned = model->Learn(block, digest);
-    refused = learned.status();
+    if (refused.ok()) refused = learned.status();
     if (!learned.ok() || !*learned) continue;
     AppendDigest(block, digest, &row);
   }
@@ -509,6 +509,10 @@ Status ModelState::ReportPull(const v1::ReportPullRequest& request, v1::ReportPu
   if (!model->job.running() || model->job.number != request.job()) return learned;
   if (model->job.parts.size() >= kPartsMax && !model->job.parts.contains(request.boot_id()))
     return Error(StatusCode::kResourceExhausted, "{} servers have worked for this job", kPartsMax);
+  // Other bytes than another server has read, which may have been damaged on their way: the server
+  // learns what is known, and reads again. It has not finished, whatever it says.
+  if (learned.code() == StatusCode::kFailedPrecondition && request.error_code() == 0)
+    return learned;
   model->job.Take(request);
   Status failed = learned;
   if (failed.ok() && request.error_code() != 0) {
@@ -538,7 +542,9 @@ void ModelState::Tick() {
 
 Status ModelState::ListModels(const v1::ListModelsRequest& request, v1::ListModelsReply* reply,
                               bool* news) {
+  const bool wanted = *news;
   *news = request.since() != number_;
+  if (!*news && !wanted) return OkStatus();
   reply->set_number(number_);
   reply->clear_models();
   for (const auto& [id, model] : models_) Fill(*model, reply->add_models());

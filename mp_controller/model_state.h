@@ -86,7 +86,8 @@ class ModelState final {
   // Errors: kNotFound  no such version, or the file has no sum
   Status ReportCheck(const v1::ReportCheckRequest& request, v1::FileCheck* reply);
 
-  // `*news` is false when there is nothing that the caller does not have yet.
+  // `*news`: in, that an answer is wanted in any case; out, whether there is anything that the
+  // caller does not have yet. Neither: the reply is not filled.
   Status ListModels(const v1::ListModelsRequest& request, v1::ListModelsReply* reply, bool* news);
   Status GetDigests(const v1::GetDigestsRequest& request, v1::GetDigestsReply* reply, bool* news);
   Status FollowChecks(const v1::FollowChecksRequest& request, v1::FollowChecksReply* reply,

@@ -10,8 +10,10 @@
 namespace ems::server {
 namespace {
 
-// Of one read. One that does not get ahead is ended by its source's own timeouts, long before.
+// Of one read, beside what its bytes take at the slowest rate at which a source counts as alive.
+// One that stalls is ended by its source's own timeouts, long before.
 constexpr Duration kReadPatience = std::chrono::minutes(5);
+constexpr uint64_t kReadBytesPerSMin = 2 * kKiB;
 constexpr Duration kRoomPatience = std::chrono::seconds(10);
 constexpr Duration kFetchPatience = std::chrono::seconds(10);
 constexpr uint32_t kReadsMax = 6;  // of a block that does not come the same twice
@@ -86,12 +88,13 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
 
 // What is waited for in turn, all of it on one lane, twice over.
 Duration BlockPuller::ReadPatience(uint64_t block_bytes, uint64_t bytes_per_s_max) const {
-  if (bytes_per_s_max == 0) return kReadPatience;
+  const Duration slowest = kReadPatience + std::chrono::seconds(block_bytes / kReadBytesPerSMin);
+  if (bytes_per_s_max == 0) return slowest;
   const double seconds =
       4.0 * readers_max_ * static_cast<double>(block_bytes) / static_cast<double>(bytes_per_s_max);
   const double most = std::chrono::duration<double>(Deadline::kMost).count();
-  return std::max(kReadPatience, std::chrono::duration_cast<Duration>(
-                                     std::chrono::duration<double>(std::min(seconds, most))));
+  return std::max(slowest, std::chrono::duration_cast<Duration>(
+                               std::chrono::duration<double>(std::min(seconds, most))));
 }
 
 Status BlockPuller::Read(const ModelPull::Task& task, const OpenSource& open, MutableBytes bytes,

@@ -113,7 +113,8 @@ ModelPuller::Impl::Impl(const Options& options_in)
       checker(&puller),
       sources({.connections_max = options.pulls_max,
                .credentials_file = options.credentials_file,
-               .file_root = options.file_root}) {
+               .file_root = options.file_root,
+               .ca_file = options.ca_file}) {
   threads.emplace_back("ems-model-watch", [this] { WatchLoop(); });
   threads.emplace_back("ems-model-tell", [this] { ReportLoop(); });
   threads.emplace_back("ems-model-check", [this] { CheckLoop(); });

@@ -30,6 +30,7 @@ class ModelPuller final {
     uint32_t pulls_max = 8;
     std::string credentials_file;  // as model::ReadCredentials reads it; empty: none
     std::string file_root;         // folders below it may be sources; empty: none
+    std::string ca_file = {};      // certificates that https is checked by; empty: the system's
   };
   // Begins to follow. All pointers must outlive it.
   explicit ModelPuller(const Options& options);

@@ -54,6 +54,7 @@ Result<std::shared_ptr<model::WeightSource>> ModelSources::Open(const model::Man
     spec.bytes_per_s_max /= kLanes;
   spec.connections_max = options_.connections_max;
   spec.stop = flag;
+  spec.ca_file = options_.ca_file;
   if (!wanted.credentials.empty()) {
     EMS_ASSIGN_OR_RETURN(spec.credentials,
                          model::ReadCredentials(options_.credentials_file, wanted.credentials));

@@ -26,6 +26,7 @@ class ModelSources final {
     uint32_t connections_max = 8;
     std::string credentials_file;  // as model::ReadCredentials reads it; empty: none
     std::string file_root;         // folders below it may be sources; empty: none
+    std::string ca_file = {};      // certificates that https is checked by; empty: the system's
   };
   explicit ModelSources(Options options) : options_(std::move(options)) {}
 

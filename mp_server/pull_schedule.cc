@@ -21,13 +21,20 @@ PullSchedule::Work PullSchedule::Next(const Pulls& pulls) {
   }
   for (ModelPull* pull : order) {
     const auto busy = busy_.find(pull->origin());
-    if (busy != busy_.end() && busy->second >= pulls_max_) continue;
+    if (busy != busy_.end() && (busy->second >= pulls_max_ || OneIsLeft())) continue;
     auto task = pull->Next();
     if (!task) continue;
     ++busy_[pull->origin()];
     return {.check = {}, .pull = std::move(task)};
   }
   return {};
+}
+
+// Checks end soon, so they are not counted.
+bool PullSchedule::OneIsLeft() const {
+  uint32_t pulling = 0;
+  for (const auto& [origin, workers] : busy_) pulling += workers;
+  return pulling + 1 >= workers();
 }
 
 void PullSchedule::PullEnded(const std::string& origin) {

@@ -6,7 +6,7 @@
 // (ModelPull::NextCheck): whose turn it is not yet holds no worker, so no check waits for a pull. A
 // pull waits for its source, the disk or room, never for a check. And each kind leaves workers to
 // the other: checks, which wait for the controller, have half of them at most; pulls from one
-// origin have pulls_max of 5/4 pulls_max.
+// origin have pulls_max of 5/4 pulls_max, and the last worker goes to an origin that has none.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,6 +43,8 @@ class PullSchedule final {
   void CheckEnded() { --checking_; }
 
  private:
+  bool OneIsLeft() const;
+
   const uint32_t pulls_max_;
   std::map<std::string, uint32_t> busy_;  // workers by origin
   uint32_t checking_ = 0;                 // workers

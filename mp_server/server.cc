@@ -135,7 +135,7 @@ struct Server::Impl {
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
   std::unique_ptr<fabric::RpcServer> rpc;
-  std::unique_ptr<ModelPuller> models;  // null: models.pulls_max is 0
+  std::unique_ptr<ModelPuller> models;
   std::unique_ptr<fabric::HttpEndpoint> http;
   std::string http_address;
   ViewCache views;
@@ -183,18 +183,17 @@ Status Server::Impl::Start() {
   heartbeat->Start();
   control = Thread("ems-ctl", [this] { ControlLoop(); });
   controller.StartWatch(&views, [this] { Poke(); });
-  if (config.models().pulls_max() > 0) {
-    models = std::make_unique<ModelPuller>(
-        ModelPuller::Options{.controller = config.controller(),
-                             .boot_id = boot_id,
-                             .store = &tiered,
-                             .ownership = &ownership,
-                             .views = &views,
-                             .metrics = &registry,
-                             .pulls_max = config.models().pulls_max(),
-                             .credentials_file = config.models().credentials_file(),
-                             .file_root = config.models().file_root()});
-  }
+  models = std::make_unique<ModelPuller>(
+      ModelPuller::Options{.controller = config.controller(),
+                           .boot_id = boot_id,
+                           .store = &tiered,
+                           .ownership = &ownership,
+                           .views = &views,
+                           .metrics = &registry,
+                           .pulls_max = config.models().pulls_max(),
+                           .credentials_file = config.models().credentials_file(),
+                           .file_root = config.models().file_root(),
+                           .ca_file = config.models().ca_file()});
   return OkStatus();
 }
 

@@ -14,6 +14,7 @@ namespace ems::model {
 namespace {
 
 constexpr uint64_t kRetryAfterMaxS = 60;
+constexpr int kOverBudgetDelays = 20;  // times retry_delay, before each retry beyond the budget
 
 std::vector<std::string> Secrets(const SourceCredentials& credentials) {
   std::vector<std::string> secrets;
@@ -186,11 +187,10 @@ Status HttpReader::WithRetries(Deadline deadline, const std::function<Verdict()>
     if (tries == retries_max_) {
       return Error(verdict.status.code(), "{}; tried {} times", Message(verdict.status), tries + 1);
     }
-    if (!budget_.TryRetry()) {
-      return Error(verdict.status.code(), "{}; too many retries of late to try again",
-                   Message(verdict.status));
-    }
-    const Duration wait = std::max(backoff.Next(), verdict.not_before);
+    // Of a source that refuses much of what it is asked less is asked: it is the next try that
+    // waits, as most of them go well.
+    const Duration pace = budget_.TryRetry() ? Duration(0) : kOverBudgetDelays * retry_delay_;
+    const Duration wait = std::max({backoff.Next(), verdict.not_before, pace});
     if (wait >= deadline.Remaining()) {
       return Error(StatusCode::kDeadlineExceeded, "no time to try again after: {}",
                    Message(verdict.status));
@@ -351,7 +351,7 @@ HttpReader::Verdict HttpReader::Compare(const HttpOutcome& outcome, const Remote
 Result<bool> HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, uint64_t offset,
                                    MutableBytes into, Deadline deadline) {
   uint64_t done = 0;
-  std::string last_md5;
+  std::string last_md5, last_change;
   bool compared = false;
   EMS_RETURN_IF_ERROR(WithRetries(deadline, [&] {
     const uint64_t from = offset + done;
@@ -367,6 +367,12 @@ Result<bool> HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, u
     Verdict verdict = Exchange(&request, url, where, headers, deadline, &outcome);
     done += outcome.body_bytes;
     bytes_read_.fetch_add(outcome.body_bytes, std::memory_order_relaxed);
+    // A tag, too, may have been damaged on the way: another one is believed when it comes again.
+    if (verdict.status.code() == StatusCode::kFailedPrecondition) {
+      std::string change = ToString(verdict.status);
+      verdict.again = change != std::exchange(last_change, change);
+      return verdict;
+    }
     // It may have broken after the last byte.
     if (done == into.size() && (verdict.status.ok() || verdict.again)) {
       verdict = Compare(outcome, file, into, &last_md5, &compared);

@@ -11,8 +11,8 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 from model_testing import (  # noqa: E402
-    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, difference, nginx, nginx_bytes, random_bytes, s3, s3_put, safetensors, tensors_of,
-    total, wait_until, write_files)
+    NO_KEYS, S3_KEYS, Cluster, Proxy, KiB, certificate, difference, free_port, nginx, nginx_bytes, random_bytes, s3, s3_put,
+    safetensors, tensors_of, total, wait_until, write_files)
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'MODEL_CACHING.md')
 FILES = {
@@ -28,15 +28,19 @@ class SourcesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.cluster = cls.enterClassContext(Cluster(servers=2))
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.authority, key = certificate(cls.folder)
+        cls.cluster = cls.enterClassContext(Cluster(servers=2, server={'models.ca_file': cls.authority}))
+        cls.https_port = free_port()
         cls.www = os.path.join(cls.folder, 'www')
         cls.store = os.path.join(cls.folder, 's3')
         os.mkdir(cls.www)
         os.mkdir(cls.store)
         cls.nginx_port = cls.enterClassContext(nginx(cls.www, """
           location /token/ { if ($http_authorization != "Bearer t0ken") { return 401; } alias %s/; }
-          location /sick/ { if (-f %s/sick) { return 500; } alias %s/; }""" % (cls.www, cls.folder, cls.www)))
+          location /sick/ { if (-f %s/sick) { return 500; } alias %s/; }
+          listen 127.0.0.1:%d ssl; ssl_certificate %s; ssl_certificate_key %s;""" % (
+              cls.www, cls.folder, cls.www, cls.https_port, cls.authority, key)))
         cls.s3_port = cls.enterClassContext(s3(cls.store))
 
     def setUp(self):
@@ -78,6 +82,16 @@ class SourcesTest(unittest.TestCase):
         wait_until(lambda: nginx_bytes(self.www) - before >= total(self.files), 'log of all reads')
         # Headers are read twice: first to see where tensors begin.
         self.assertLessEqual(nginx_bytes(self.www) - before, total(self.files) + 128 * KiB)
+
+    def test_https_with_an_authority_of_ones_own(self):
+        url = self.http(self.https_port).replace('http:', 'https:')
+        self.expect_failed(self.cluster.emsctl('model', 'add', self.name, url), 'certificate', f':{self.https_port}')
+        before = nginx_bytes(self.www)
+        self.cluster.add(self.name, url, '--ca-file', self.authority)
+        job = self.cluster.prefetch(self.name)['job']
+        self.assertEqual(job['source_bytes'], total(self.files), 'what comes over TLS is read once')
+        self.assertEqual(self.cluster.load(self.name, self.files)['source_bytes'], 0)
+        self.assertGreater(nginx_bytes(self.www), before)
 
     def test_an_object_store_with_signed_ranges(self):
         files = {**S3_FILES, **self.files}

@@ -136,7 +136,7 @@ TEST(ModelStateTest, AnErrorOfAServerEndsTheJobWithItsWords) {
   EXPECT_EQ(life.Prefetch(1).job().error(), "") << "the next one tries again";
 }
 
-TEST(ModelStateTest, ADigestThatDiffersMeansThatTheSourceHasChanged) {
+TEST(ModelStateTest, ADigestThatDiffersIsRefusedAndTheOthersAreTaken) {
   const TempDir dir;
   ManualClock clock;
   Life life(dir.path(), &clock);
@@ -146,10 +146,17 @@ TEST(ModelStateTest, ADigestThatDiffersMeansThatTheSourceHasChanged) {
   ASSERT_TRUE(life.Take(life.With(life.Report(1, 1, 1, false), 1, Digest(1))).ok());
   ASSERT_TRUE(life.Take(life.With(life.Report(1, 1, 1, false), 1, Digest(1))).ok());
   EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 1U) << "told twice, known once";
-  (void)life.Take(life.With(life.Report(1, 1, 1, false), 1, Digest(2)));
-  const v1::PullJob job = life.Get(Ref(1)).job();
-  EXPECT_EQ(job.state(), v1::PULL_FAILED);
-  EXPECT_THAT(job.error(), HasSubstr("source has changed: bytes 100+100 of w"));
+  const Status refused =
+      life.Take(life.With(life.With(life.Report(1, 1, 2, true), 1, Digest(2)), 0, Digest(0)));
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(refused)), HasSubstr("source has changed: bytes 100+100 of w"));
+  EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 2U) << "block 0, which came with it, is known";
+  EXPECT_EQ(life.Get(Ref(1)).job().state(), v1::PULL_RUNNING) << "the server reads again";
+  v1::ReportPullRequest twice = life.With(life.Report(1, 1, 1, false), 1, Digest(2));
+  twice.set_error_code(static_cast<uint32_t>(StatusCode::kFailedPrecondition));
+  twice.set_error("the source has changed");
+  (void)life.Take(twice);
+  EXPECT_EQ(life.Get(Ref(1)).job().state(), v1::PULL_FAILED) << "and says so if they come again";
 }
 
 TEST(ModelStateTest, DigestsComeInTurnAndListsOnlyWhenTheyHaveChanged) {

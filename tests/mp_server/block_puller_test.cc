@@ -244,7 +244,9 @@ TEST_F(BlockPullerTest, EachReadHasItsOwnPatience) {
 
 TEST_F(BlockPullerTest, AReadThatSharesALowRateWaitsForAllOthers) {
   ASSERT_TRUE(Pull().ok());
-  EXPECT_LT(source_.deadlines.back().Remaining(), seconds(301));
+  const seconds slowest(300 + kBytes / 2048);  // one that is slower is given up
+  EXPECT_LE(source_.deadlines.back().Remaining(), slowest);
+  EXPECT_GT(source_.deadlines.back().Remaining(), slowest - seconds(60));
   for (const auto first_read : {model::FirstRead::kOnce, model::FirstRead::kTwice}) {
     manifest_->source.first_read = first_read;
     manifest_->source.bytes_per_s_max = 1000;  // so 8 reads take 40 minutes, on half a lane 80

@@ -69,6 +69,15 @@ TEST_F(PullScheduleTest, AnOriginHasSoManyWorkersAndOthersTheRest) {
   EXPECT_EQ(schedule_.Next(pulls_).pull->model_id, 1U);
 }
 
+TEST_F(PullScheduleTest, TwoOriginsThatStallLeaveAWorkerToTheThird) {
+  Add(1, "http://one/p/", 9);
+  Add(2, "http://two/p/", 9);
+  Add(3, "http://three/p/");
+  std::map<uint32_t, int> given;
+  while (const PullSchedule::Work work = schedule_.Next(pulls_)) ++given[work.pull->model_id];
+  EXPECT_EQ(given, (std::map<uint32_t, int>{{1, 8}, {2, 1}, {3, 1}}));
+}
+
 TEST_F(PullScheduleTest, TheHighestPriorityComesFirst) {
   Add(1, "http://one/p/", 1);
   Add(2, "http://two/p/", 5);

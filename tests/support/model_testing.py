@@ -397,6 +397,15 @@ class Proxy:
         return None
 
 
+def certificate(folder):
+    """A certificate for 127.0.0.1, its own authority, and its key: paths of both."""
+    paths = os.path.join(folder, 'ca.pem'), os.path.join(folder, 'key.pem')
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
+                    '-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1', '-out', paths[0], '-keyout', paths[1]],
+                   check=True, capture_output=True)
+    return paths
+
+
 @contextlib.contextmanager
 def nginx(folder, locations=''):
     """A real nginx on a free port with `folder` as /m/; yields its port. Its access log is folder/../access.log."""
