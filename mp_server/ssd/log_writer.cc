@@ -463,14 +463,18 @@ void LogWriter::Recycle(Group* group) {
   idle_groups_.push_back(group);
 }
 
-// Something else has begun to count, or the key leads elsewhere by now. Who waits for it to be
-// durable waits for what took its place; if that is nothing, it has to be put again.
+// Something else has begun to count, or the key leads elsewhere by now, or nowhere. Who waits for
+// it to be durable waits for what took its place; if that is nothing, it has to be put again, and
+// what it was to replace must go without it.
 void LogWriter::EndSuperseded(WriteJob* job) {
   Op successor;
   successor.kind = OpKind::kDurable;
   successor.job.name = job->name;
   successor.job.ticket = std::exchange(job->ticket, nullptr);
   EndJob(job, true, &counters_.superseded);
+  const OwedDelete owed = options_.index->OwedTo(successor.job.name);
+  if (owed && !options_.index->Find(successor.job.name, false).pending && !options_.rows->broken())
+    commit_.Delete(owed, nullptr, true);
   if (successor.job.ticket != nullptr) waiting_.push_back(std::move(successor));
 }
 

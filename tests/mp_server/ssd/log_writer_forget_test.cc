@@ -1,5 +1,6 @@
 // What must hold: while rows are still to be forgotten, a restart would go by the meta rows of
-// before, so nobody is told of anything newer that it cannot be lost.
+// before, so nobody is told of anything newer that it cannot be lost. What was replaced is
+// forgotten even if what replaced it is never written.
 #include <gtest/gtest.h>
 
 #include "common/fail_point.h"
@@ -12,8 +13,11 @@ namespace {
 using ::ems::testing::Answer;
 using ::ems::testing::DiskFault;
 using ::ems::testing::Eventually;
+using ::ems::testing::kQuarter;
+using ::ems::testing::MakeObject;
 using ::ems::testing::NameOf;
 using ::ems::testing::Rig;
+using ::ems::testing::Waiter;
 using State = Ticket::State;
 
 constexpr int kMany = 60'000;  // several steps
@@ -30,6 +34,25 @@ class LogWriterForgetTest : public ::testing::Test {
 
   Rig rig_;
 };
+
+// Dropped from DRAM as damaged, for instance: who saw it there must not see the older one later.
+TEST_F(LogWriterForgetTest, ADurablePutThatIsNoMoreCurrentTakesTheOldRowWithIt) {
+  ASSERT_EQ(rig_.Put("a", 1, 100).Wait(), State::kDone);
+  rig_.io->Hold();
+  auto object = MakeObject("a", 2, kQuarter);
+  const auto current = object->current_flag();
+  const Waiter woken;
+  const TicketPtr put = rig_.writer->Put(NameOf("a"), std::move(object), true, woken.wake());
+  ASSERT_TRUE(rig_.io->WaitForHeld(1));
+  EXPECT_EQ(rig_.InRows("a"), 1);
+  current->store(false);
+  rig_.io->HoldNoMore();
+  EXPECT_TRUE(woken.Wait());
+  EXPECT_EQ(put->state(), State::kFailed);
+  EXPECT_FALSE(rig_.HasRow("a"));
+  rig_.Restart();
+  EXPECT_FALSE(rig_.Stored("a"));
+}
 
 TEST_F(LogWriterForgetTest, WhatIsPutMeanwhileIsDurableWithTheMetaRows) {
   ASSERT_EQ(rig_.Put("stored", 1, 100).Wait(), State::kDone);
