@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "common/check.h"
@@ -49,6 +50,7 @@ class Value final {
     return fetch_ == nullptr ? pin_.piece_sums() : fetch_->piece_sums();
   }
   bool from_ssd() const { return fetch_ != nullptr; }
+  void DropDamaged() const { fetch_ == nullptr ? pin_.DropDamaged() : fetch_->DropDamaged(); }
 
  private:
   ObjectPin pin_;
@@ -92,9 +94,11 @@ class DataSession final : public fabric::Session {
   Outcome Get(const FrameHeader& request, std::string_view key, Answer* answer);
   Outcome GetRange(const FrameHeader& request, std::string_view key, ConstBytes body,
                    Answer* answer);
-  // The checksum of a range of a value that Find gave. A damaged value is removed.
-  WireStatus CheckRange(const FrameHeader& request, std::string_view key, const Value& value,
-                        wire::RangeBody range, uint64_t* checksum);
+  // What lies in DRAM, if it may be sent: a value that the request wants checked, and that is
+  // damaged, goes.
+  ObjectPin FindInDram(const FrameHeader& request, uint32_t item, std::string_view key);
+  // The checksum of a range of a value that Find gave. A damaged value goes.
+  WireStatus CheckRange(const Value& value, wire::RangeBody range, uint64_t* checksum);
   WireStatus Exists(const FrameHeader& request, std::string_view key, Answer* answer);
   Outcome Remove(const FrameHeader& request, uint32_t item, std::string_view key);
   // `body` is the request's.
@@ -114,6 +118,7 @@ class DataSession final : public fabric::Session {
   std::vector<Value> values_;
   // What the present request waits for, by item.
   std::map<uint32_t, FetchPtr> fetches_;
+  std::set<uint32_t> checked_;  // what it found in DRAM and compared
   std::map<uint32_t, TieredStore::Removed> removes_;
   std::map<uint32_t, ssd::TicketPtr> tickets_;
   // How many fetches have been begun and have not ended: the last one wakes.
@@ -207,6 +212,7 @@ void DataSession::Sent() {
   values_.clear();
   if (!fetches_.empty()) coming_ = std::make_shared<std::atomic<int>>(0);  // some may never end
   fetches_.clear();
+  checked_.clear();
   removes_.clear();
   tickets_.clear();
 }
@@ -248,14 +254,23 @@ Result<fabric::StagedBytes> DataSession::Staged(const wire::StagedValue& value) 
   return service_.shm_->Staged(value);
 }
 
+ObjectPin DataSession::FindInDram(const FrameHeader& request, uint32_t item, std::string_view key) {
+  const bool touch = (request.flags & wire::kFlagNoTouch) == 0;
+  ObjectPin pin = service_.store_->dram().Get(request.ns(), key, touch);
+  // Once a request, however often that has to wait for the SSD.
+  const bool check = pin && (request.flags & wire::kFlagCheck) != 0 && checked_.insert(item).second;
+  if (!check || pin.Intact()) return pin;
+  pin.DropDamaged();
+  return {};
+}
+
 const Value* DataSession::Find(const FrameHeader& request, uint32_t item, std::string_view key,
                                Outcome* outcome) {
   *outcome = {WireStatus::kMiss};
-  const bool touch = (request.flags & wire::kFlagNoTouch) == 0;
   const auto begun = fetches_.find(item);
   FetchPtr fetch = begun == fetches_.end() ? nullptr : begun->second;
   if (fetch == nullptr || fetch->state() == Fetch::State::kAgain) {
-    ObjectPin pin = service_.store_->dram().Get(request.ns(), key, touch);
+    ObjectPin pin = FindInDram(request, item, key);
     if (pin) return &values_.emplace_back(std::move(pin));
     if (!service_.store_->OnSsd(request.ns(), key)) return nullptr;
     TieredStore::Started started = service_.store_->StartFetch(request.ns(), key, WakeWhenLast());
@@ -297,7 +312,7 @@ Outcome DataSession::GetRange(const FrameHeader& request, std::string_view key, 
   Outcome outcome;
   const Value* value = Find(request, 0, key, &outcome);
   if (value == nullptr) return outcome;
-  const WireStatus checked = CheckRange(request, key, *value, range, &answer->checksum);
+  const WireStatus checked = CheckRange(*value, range, &answer->checksum);
   if (checked != WireStatus::kOk) return {checked};
   answer->whole_bytes = static_cast<uint32_t>(value->bytes().size());
   answer->payload.push_back(value->bytes().subspan(range.offset, range.length));
@@ -305,8 +320,7 @@ Outcome DataSession::GetRange(const FrameHeader& request, std::string_view key, 
   return {};
 }
 
-WireStatus DataSession::CheckRange(const FrameHeader& request, std::string_view key,
-                                   const Value& value, wire::RangeBody range, uint64_t* checksum) {
+WireStatus DataSession::CheckRange(const Value& value, wire::RangeBody range, uint64_t* checksum) {
   const uint64_t size = value.bytes().size();
   if (range.offset > size || range.length > size - range.offset) {
     return Fail(WireStatus::kOutOfRange, fmt::format("range {}+{} of a value of {} bytes",
@@ -314,7 +328,7 @@ WireStatus DataSession::CheckRange(const FrameHeader& request, std::string_view 
   }
   const auto sum = RangeChecksum(value.bytes(), value.piece_sums(), range.offset, range.length);
   if (!sum) {
-    (void)service_.store_->Remove(request.ns(), key, nullptr);  // a Put of it must store it anew
+    value.DropDamaged();  // a Put of it must store it anew
     return Fail(WireStatus::kChecksumMismatch, "the stored value is damaged");
   }
   *checksum = *sum;
@@ -435,7 +449,7 @@ Outcome DataSession::HandleItem(const FrameHeader& request, uint32_t item, std::
   if (request.op == Op::kMultiGetRange) {
     range = wire::RangeOf(request, body, item);
     result->whole_bytes = static_cast<uint32_t>(value->bytes().size());
-    result->status = CheckRange(request, key, *value, range, &result->checksum);
+    result->status = CheckRange(*value, range, &result->checksum);
   } else {
     result->checksum = value->checksum();
   }

@@ -86,11 +86,22 @@ ObjectPin NamespaceStore::Get(std::string_view key, bool touch) {
   if (found.entry == nullptr) return {};
   if (HeaderMatches(*found.entry)) [[likely]]
     return ObjectPin(shared_from_this(), found.entry);
-  damaged_.fetch_add(1, std::memory_order_relaxed);
-  if (ObjectEntry* entry = index_.Unlink(MakeVictim(found.entry), false); entry != nullptr)
-    DropHold(entry, kLinked);
+  DropDamaged(found.entry);
   Unpin(found.entry);
   return {};
+}
+
+// The key is taken from nothing that lies in the chunk: it may be what was damaged.
+void NamespaceStore::DropDamaged(ObjectEntry* entry) {
+  const Hash128 hash = entry->hash;
+  const uint64_t value_bytes = entry->value_bytes;
+  if (index_.Unlink(MakeVictim(entry), false) == nullptr) return;  // somebody was faster
+  damaged_.fetch_add(1, std::memory_order_relaxed);
+  DropHold(entry, kLinked);
+  EMS_LOG(kWarn, "mp_server",
+          "an object's bytes have changed in memory; it is dropped namespace={} bytes={} "
+          "key_hash={:016x}{:016x}",
+          options_.name, value_bytes, hash.hi, hash.lo);
 }
 
 std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch) {
@@ -463,6 +474,7 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
   usage.objects_max = objects_max();
   usage.count_evictions = count_evictions_.load(std::memory_order_relaxed);
+  usage.damaged_objects = damaged_objects();
   usage.pinned_objects = index_.pinned_objects();
   usage.parked_bytes = sharing_.parked_bytes();
   usage.linked_bytes = index_.value_bytes();

@@ -154,10 +154,11 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // that index entries (about 200 bytes each) cannot take more memory than values; 4096 at least.
   uint64_t objects_max() const;
   uint64_t entries() { return entries_.taken(); }
-  // Objects found damaged in memory (header against index) and dropped.
+  // Objects found damaged in memory (header against index, value against checksum) and dropped.
   uint64_t damaged_objects() const { return damaged_.load(std::memory_order_relaxed); }
 
   // For ObjectPin and Reservation.
+  void DropDamaged(ObjectEntry* entry);
   void Unpin(ObjectEntry* entry);
   void Abort(ObjectEntry* entry);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/checksum.h"
 #include "common/guarded.h"
 #include "mp_server/namespace_store.h"
 
@@ -65,6 +66,10 @@ ObjectPin ObjectPin::Share() const {
 bool ObjectPin::linked() const {
   return (entry_->holds.load(std::memory_order_acquire) & kLinked) != 0;
 }
+bool ObjectPin::Intact() const {
+  return CombinePieces(piece_sums()) == checksum() && Checksum(value()) == checksum();
+}
+void ObjectPin::DropDamaged() const { store_->DropDamaged(entry_); }
 
 Reservation::Reservation(std::shared_ptr<NamespaceStore> store, ObjectEntry* entry)
     : store_(std::move(store)), entry_(entry) {}

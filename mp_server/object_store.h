@@ -45,6 +45,11 @@ class ObjectPin final {
   uint16_t slot() const;
   // Whether the key still leads to it.
   bool linked() const;
+  // Whether value and piece sums are still what was published. Cost: one pass over the value.
+  bool Intact() const;
+  // Takes it out of DRAM as damaged, if the key still leads to it: once for all who find it so. Who
+  // holds it keeps its bytes until they let go.
+  void DropDamaged() const;
   // Another pin on the same object.
   ObjectPin Share() const;
   explicit operator bool() const { return entry_ != nullptr; }
@@ -104,6 +109,7 @@ struct NamespaceUsage {
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   uint64_t count_evictions = 0;  // of them, those because of objects_max
+  uint64_t damaged_objects = 0;  // dropped since the start: their bytes had changed in memory
   uint64_t pinned_objects = 0;
   uint64_t touches = 0;       // uses that attached clients have reported
   uint64_t parked_bytes = 0;  // evicted or removed, but a client on this host still looks at them

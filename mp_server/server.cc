@@ -454,6 +454,7 @@ std::string Server::Impl::StatsJson() {
                                   {"segment_bytes", one.segment_bytes},
                                   {"evicted_objects", one.evicted_objects},
                                   {"evicted_bytes", one.evicted_bytes},
+                                  {"damaged_objects", one.damaged_objects},
                                   {"pinned_objects", one.pinned_objects},
                                   {"parked_bytes", one.parked_bytes},
                                   {"linked_bytes", one.linked_bytes},

@@ -86,6 +86,9 @@ ServerMetrics::NamespaceGauges ServerMetrics::MakeGauges(const std::string& name
       registry_->AddGauge("ems_server_evicted_objects", "Objects evicted since the start", labels),
       registry_->AddGauge("ems_server_evicted_bytes", "Value bytes evicted since the start",
                           labels),
+      registry_->AddGauge("ems_server_damaged_objects",
+                          "Objects dropped since the start because their bytes had changed in DRAM",
+                          labels),
       registry_->AddGauge("ems_server_shm_touches",
                           "Uses of objects that attached clients have reported since the start",
                           labels),
@@ -219,6 +222,7 @@ void ServerMetrics::Refresh(ObjectStore* store, SegmentPool* pool, const Ownersh
     at->second.segment_bytes.Set(static_cast<double>(one.segment_bytes));
     at->second.evicted_objects.Set(static_cast<double>(one.evicted_objects));
     at->second.evicted_bytes.Set(static_cast<double>(one.evicted_bytes));
+    at->second.damaged_objects.Set(static_cast<double>(one.damaged_objects));
     at->second.touches.Set(static_cast<double>(one.touches));
     at->second.parked_bytes.Set(static_cast<double>(one.parked_bytes));
     at->second.shared_index_bytes.Set(static_cast<double>(one.shared_index_bytes));

@@ -53,7 +53,7 @@ class ServerMetrics final {
  private:
   struct NamespaceGauges {
     Gauge objects, objects_max, count_evictions, value_bytes, quota_bytes, segment_bytes,
-        evicted_objects, evicted_bytes;
+        evicted_objects, evicted_bytes, damaged_objects;
     Gauge touches, parked_bytes, shared_index_bytes, shared_index_left_out;
   };
   NamespaceGauges MakeGauges(const std::string& name);

@@ -40,6 +40,7 @@ class Fetch final {
   ConstBytes value() const { return pin_.value(); }
   uint64_t checksum() const { return pin_.checksum(); }
   std::span<const uint64_t> piece_sums() const { return pin_.piece_sums(); }
+  void DropDamaged() const { pin_.DropDamaged(); }
 
  private:
   friend class TieredStore;

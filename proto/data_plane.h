@@ -87,10 +87,14 @@ constexpr bool IsMulti(Op op) {
          op == Op::kMultiGetRange;
 }
 
-// Request flags.
+// Request flags. Those that a server does not know it passes over.
 inline constexpr uint16_t kFlagOverwrite = 1 << 0;   // Put, MultiPut
 inline constexpr uint16_t kFlagDurableSsd = 1 << 1;  // Put, MultiPut: acknowledge from SSD
 inline constexpr uint16_t kFlagNoTouch = 1 << 2;     // Get, Exists: leave the LRU order alone
+// Get, GetRange, their Multi forms: what came before did not match its checksum. Values in memory
+// are compared with theirs before they are sent; what is damaged goes, and is read from the SSD if
+// that has it, or else a miss.
+inline constexpr uint16_t kFlagCheck = 1 << 3;
 
 // What an answer says. Values are part of the wire format.
 enum class WireStatus : uint16_t {

@@ -207,6 +207,32 @@ TEST_F(NamespaceStoreTest, ADamagedHeaderIsAMissAndIsCounted) {
   EXPECT_EQ(Read("k"), "value");
 }
 
+TEST_F(NamespaceStoreTest, ADamagedValueGoesOnceAndItsSuccessorStays) {
+  Make(8 * kMiB);
+  const std::string value(200'000, 'v');
+  ASSERT_TRUE(PutTick("k", value).ok());
+  const ObjectPin first = store_->Get("k", false);
+  const ObjectPin second = first.Share();
+  EXPECT_TRUE(first.Intact());
+  const_cast<std::byte*>(first.value().data())[150'000] ^= std::byte{1};
+  EXPECT_FALSE(second.Intact());
+  first.DropDamaged();
+  EXPECT_EQ(Read("k"), "(miss)");
+  ASSERT_TRUE(PutTick("k", value).ok());
+  second.DropDamaged();
+  EXPECT_TRUE(Read("k") == value) << "it is another object";
+  EXPECT_EQ(store_->damaged_objects(), 1u);
+  EXPECT_EQ(store_->Usage().value_bytes, 2 * value.size()) << "the damaged one is still held";
+}
+
+TEST_F(NamespaceStoreTest, DamagedPieceSumsAreDamageToo) {
+  Make(8 * kMiB);
+  ASSERT_TRUE(PutTick("k", std::string(200'000, 'v')).ok());
+  const ObjectPin pin = store_->Get("k", false);
+  const_cast<uint64_t&>(pin.piece_sums()[2]) ^= 1;
+  EXPECT_FALSE(pin.Intact());
+}
+
 TEST_F(NamespaceStoreTest, GenerationsGrowWithEachUseOfAChunk) {
   Make(8 * kMiB);
   uint64_t last = 0;

@@ -69,6 +69,7 @@ TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
   EXPECT_THAT(text, HasSubstr("ems_server_pool_bytes 4194304"));
   EXPECT_THAT(text, HasSubstr("ems_server_quota_bytes{namespace=\"kv\"} 1048576"));
   EXPECT_THAT(text, HasSubstr("ems_server_objects{namespace=\"kv\"} 0"));
+  EXPECT_THAT(text, HasSubstr("ems_server_damaged_objects{namespace=\"kv\"} 0"));
   ownership.RenewLease(clock.Now() + std::chrono::seconds(1));
   metrics.Refresh(&store, &pool, ownership);
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_lease_valid 1"));
