@@ -6,10 +6,11 @@
 // calls cheap), and the engine goes on.
 //
 // Errors of all calls, beside those named at each:
-//   kInvalidArgument  key empty or above 512 bytes            kUnavailable       server
-//   unreachable, fenced or no owner kDeadlineExceeded the call's time is over kDataLoss bytes did
-//   not match their checksum kFailedPrecondition  namespace deleted, or the view did not settle in
-//   3 hops
+//   kInvalidArgument     key empty or above 512 bytes
+//   kUnavailable         server unreachable, fenced or no owner
+//   kDeadlineExceeded    the call's time is over
+//   kDataLoss            bytes did not match their checksum, nor when asked for again
+//   kFailedPrecondition  namespace deleted, or the view did not settle in 3 hops
 #include <cstdint>
 #include <functional>
 #include <future>

@@ -30,6 +30,7 @@ struct BatchItem {
   uint64_t staged_progress = wire::kAllThere;  // as StagedValue::progress_at
   bool open = true;                            // no result yet
   bool retried = false;                        // has gone out on a connection that broke
+  bool check = false;  // came damaged once: the server is to look at what it holds
   Status status;
   uint64_t value_bytes = 0;    // Get, Exists
   Tier tier = Tier::kUnknown;  // Get, GetRange, Exists of a Batch that asks_tier

@@ -80,7 +80,8 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   FrameHeader& header = request->header;
   const Op op = staged_ ? Op::kPutStaged : batch_->op;
   header.op = multi() ? MultiForm(op) : op;
-  header.flags = batch_->flags;
+  const bool check = std::ranges::any_of(items_, [](const BatchItem* item) { return item->check; });
+  header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0));
   header.deadline_ms = static_cast<uint32_t>(batch_->deadline.RemainingMs());
   header.namespace_id = batch_->ns.id.value();
   header.namespace_generation = batch_->ns.generation;
@@ -125,6 +126,12 @@ void Frame::Fail(const Status& status) {
   }
 }
 
+void Frame::OnDamaged(BatchItem* item, Status status) {
+  if (item->check) return batch_->Finish(item, std::move(status));
+  item->check = true;
+  item->status = std::move(status);  // what the caller sees if time runs out now
+}
+
 void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
   if (staged_ && (status == WireStatus::kInvalid || status == WireStatus::kUnimplemented)) {
     staging_refused_ = true;
@@ -140,6 +147,8 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
                            : Error(StatusCode::kUnavailable, "the server asked to wait: {}", text);
     return;
   }
+  if (status == WireStatus::kChecksumMismatch && brings_values())
+    return OnDamaged(item, wire::ToStatus(status, text));
   // A Remove that is asked again after a broken connection may find its own work done.
   if (status == WireStatus::kMiss && batch_->op == Op::kRemove && item->retried)
     status = WireStatus::kOk;
@@ -214,8 +223,8 @@ void Frame::OnValue(uint64_t checksum) {
   item->checksum = expected;
   if (checksum != expected) {
     ++mismatches_;
-    batch_->Finish(item, Error(StatusCode::kDataLoss,
-                               "value of {} bytes does not match its checksum", item->value_bytes));
+    OnDamaged(item, Error(StatusCode::kDataLoss, "value of {} bytes does not match its checksum",
+                          item->value_bytes));
   } else if (item->grow == nullptr && item->into.size_bytes() < item->value_bytes) {
     batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes, buffer of {}",
                                item->value_bytes, item->into.size_bytes()));

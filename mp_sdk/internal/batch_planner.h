@@ -56,6 +56,8 @@ class Frame final : public fabric::AnswerSink {
     return batch_->op == wire::Op::kGet || batch_->op == wire::Op::kGetRange;
   }
   bool IsStaged(const BatchItem& item) const { return staging_ && item.staged_offset; }
+  // What came is damaged: the item stays open and is asked for once more, then it is finished.
+  void OnDamaged(BatchItem* item, Status status);
   void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
 
   Batch* batch_;

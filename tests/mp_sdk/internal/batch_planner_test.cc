@@ -187,22 +187,85 @@ TEST(FrameTest, ARemoveThatWasRetriedAndFindsNothingIsDone) {
   EXPECT_EQ(f.batch.items[1].status, Miss());
 }
 
-TEST(FrameTest, AValueWithAnotherChecksumIsDataLoss) {
+TEST(FrameTest, AValueWithAnotherChecksumIsAskedForOnceMoreThenItIsDataLoss) {
   Fixture f(Op::kGet, 1);
+  f.batch.flags = wire::kFlagNoTouch;
   std::string into(10, '\0');
   f.batch.items[0].into = std::as_writable_bytes(std::span(into));
-  const auto frames = PlanFrames(&f.batch, *MakeView(1));
-  wire::FrameHeader header;
-  header.body_bytes = 10;
-  header.checksum = 5;
-  EXPECT_EQ(frames[0]->OnHeader(header), 0U);
+  for (const bool again : {false, true}) {
+    ASSERT_TRUE(f.batch.items[0].open);
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    fabric::RpcRequest request;
+    frames[0]->Encode(ViewVersion(1, 1), &request);
+    EXPECT_EQ(request.header.flags, wire::kFlagNoTouch | (again ? wire::kFlagCheck : 0));
+    wire::FrameHeader header;
+    header.body_bytes = 10;
+    header.checksum = 5;
+    EXPECT_EQ(frames[0]->OnHeader(header), 0U);
+    fabric::AnswerSink::Value value;
+    ASSERT_TRUE(frames[0]->NextValue(&value));
+    EXPECT_EQ(value.bytes, 10U);
+    frames[0]->OnValue(6);
+    EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(frames[0]->checksum_mismatches(), 1U);
+    EXPECT_FALSE(frames[0]->NextValue(&value));
+  }
+  EXPECT_FALSE(f.batch.items[0].open);
+}
+
+TEST(FrameTest, WhatCameDamagedIsRightOrMissingTheSecondTime) {
+  Fixture f(Op::kGet, 3);
+  std::string into(30, '\0');
+  for (size_t i = 0; i < 3; ++i)
+    f.batch.items[i].into = std::as_writable_bytes(std::span(into)).subspan(10 * i, 10);
   fabric::AnswerSink::Value value;
+  {
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    const wire::ItemResult ten{.value_bytes = 10, .checksum = 5};
+    const Results results({ten, ten, ten});
+    frames[0]->OnHeader({});
+    ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
+    for (const uint64_t sum : {uint64_t{6}, uint64_t{5}, uint64_t{7}}) {
+      ASSERT_TRUE(frames[0]->NextValue(&value));
+      frames[0]->OnValue(sum);
+    }
+    EXPECT_EQ(frames[0]->checksum_mismatches(), 2U);
+    EXPECT_EQ(frames[0]->unsettled(), WireStatus::kOk) << "nothing to wait for";
+  }
+  EXPECT_FALSE(f.batch.items[1].open);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  ASSERT_EQ(frames[0]->items().size(), 2U);
+  frames[0]->OnHeader({});
+  const Results results({{.value_bytes = 10, .checksum = 5}, {.status = WireStatus::kMiss}});
+  ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
   ASSERT_TRUE(frames[0]->NextValue(&value));
-  EXPECT_EQ(value.bytes, 10U);
-  frames[0]->OnValue(6);
-  EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
-  EXPECT_EQ(frames[0]->checksum_mismatches(), 1U);
+  frames[0]->OnValue(5);
   EXPECT_FALSE(frames[0]->NextValue(&value));
+  EXPECT_TRUE(!f.batch.items[0].open && f.batch.items[0].status.ok());
+  EXPECT_TRUE(!f.batch.items[2].open && f.batch.items[2].status == Miss());
+}
+
+TEST(FrameTest, ARangeThatTheServerFoundDamagedIsAskedForOnceMore) {
+  Fixture f(Op::kGetRange, 2);
+  const Results results(
+      {{.status = WireStatus::kChecksumMismatch}, {.status = WireStatus::kChecksumMismatch}});
+  for (const bool again : {false, true}) {
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    frames[0]->OnHeader({});
+    ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
+    for (const BatchItem& item : f.batch.items) {
+      EXPECT_EQ(item.open, !again);
+      EXPECT_EQ(item.status.code(), StatusCode::kDataLoss);
+    }
+  }
+}
+
+TEST(FrameTest, APutThatCameDamagedIsNotRepeated) {
+  Fixture f(Op::kPut, 1, 10);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  frames[0]->SetWholeStatus(WireStatus::kChecksumMismatch, "");
+  EXPECT_FALSE(f.batch.items[0].open);
+  EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
 }
 
 TEST(FrameTest, ARangeStartsInsideItsPiece) {

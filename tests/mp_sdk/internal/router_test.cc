@@ -436,20 +436,30 @@ TEST(RouterFaultTest, AnAnswerThatBreaksInTheMiddleIsAnErrorNotAValue) {
   EXPECT_EQ(get.code(), StatusCode::kUnavailable) << get.text();
 }
 
-TEST(RouterFaultTest, AValueWithAWrongChecksumIsDataLoss) {
-  Scripted s([](WirePeer* peer, int) {
-    if (!ServeHello(peer)) return;
-    std::optional<WireRequest> request = ReadRequest(peer);
-    if (!request) return;
-    std::string answer = AnswerTo(request->header, std::string(1000, 'v'));
-    answer[500] = 'w';
-    (void)peer->Send(answer);
-    (void)peer->WaitClosed(milliseconds(200));
-  });
-  Call get(Op::kGet, {"k"});
-  get.Room(0, 1000).Run(&s.router);
-  EXPECT_EQ(get.code(), StatusCode::kDataLoss) << get.text();
-  EXPECT_EQ(s.router.stats().checksum_mismatches, 1U);
+// The first answer comes damaged. Then: damaged again, right, a miss, none.
+TEST(RouterFaultTest, AValueWithAWrongChecksumIsAskedForOnceMore) {
+  const std::vector<StatusCode> ends = {StatusCode::kDataLoss, StatusCode::kOk,
+                                        StatusCode::kNotFound, StatusCode::kDataLoss};
+  for (size_t end = 0; end < ends.size(); ++end) {
+    std::atomic<int> requests{0};
+    Scripted s([&](WirePeer* peer, int) {
+      if (!ServeHello(peer)) return;
+      while (const std::optional<WireRequest> request = ReadRequest(peer)) {
+        const bool again = ++requests > 1;
+        EXPECT_EQ((request->header.flags & wire::kFlagCheck) != 0, again);
+        std::string answer = AnswerTo(request->header, std::string(1000, 'v'));
+        if (!again || end == 0) answer[500] = 'w';
+        if (again && end == 2) answer = AnswerTo(request->header, "", WireStatus::kMiss);
+        if (again && end == 3) return (void)peer->WaitClosed();
+        if (!peer->Send(answer)) return;
+      }
+    });
+    Call get(Op::kGet, {"k"}, end == 3 ? milliseconds(200) : seconds(5));
+    EXPECT_LE(get.Room(0, 1000).Run(&s.router), seconds(1)) << end;
+    EXPECT_EQ(get.code(), ends[end]) << get.text();
+    EXPECT_EQ(requests, 2);
+    EXPECT_EQ(s.router.stats().checksum_mismatches, end == 0 ? 2U : 1U);
+  }
 }
 
 // A server that always says "did not fit", even for the first item.
