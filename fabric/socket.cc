@@ -8,11 +8,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <system_error>
+
+#include "common/host_port.h"
 
 namespace ems::fabric {
 namespace {
@@ -88,24 +89,9 @@ Result<Address> ParseAddress(std::string_view text) {
     EMS_RETURN_IF_ERROR(CheckUnixPath(address.unix_path));
     return address;
   }
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) {
-    return Error(StatusCode::kInvalidArgument, "address \"{}\" is not host:port", Printable(text));
-  }
-  std::string_view host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find_first_of("[]:") != std::string_view::npos) {
-    return Error(StatusCode::kInvalidArgument,
-                 "address \"{}\": an IPv6 host goes in brackets, [::1]:80", Printable(text));
-  }
-  const std::string_view port = text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc() || end != port.data() + port.size() || host.empty()) {
-    return Error(StatusCode::kInvalidArgument,
-                 "address \"{}\" is not host:port with a port of 0 to 65535", Printable(text));
-  }
-  address.host = host;
+  EMS_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(text));
+  address.host = std::move(parsed.host);
+  address.port = parsed.port;
   return address;
 }
 

@@ -1,10 +1,10 @@
 #include "mp_controller/request_check.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common/bytes.h"
+#include "common/host_port.h"
 #include "mp_controller/namespace_registry.h"
 #include "mp_controller/view/namespace_codec.h"
 #include "proto/controller.pb.h"
@@ -33,21 +33,8 @@ Status CheckWord(std::string_view field, std::string_view text, size_t bytes_max
 
 Status CheckHostPort(std::string_view field, std::string_view address) {
   EMS_RETURN_IF_ERROR(CheckWord(field, address, kAddressBytesMax));
-  const size_t colon = address.rfind(':');
-  const std::string_view host = address.substr(0, colon);
-  uint32_t port = 0;
-  bool valid = colon != std::string_view::npos && !host.empty();
-  if (valid) {
-    const std::string_view digits = address.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    valid =
-        error == std::errc() && end == digits.data() + digits.size() && port >= 1 && port <= 65535;
-  }
-  // Only IPv6 has colons in the host, and then it stands in brackets.
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (valid && (bracketed || host.find_first_of(":[]/") == std::string_view::npos)) {
-    return OkStatus();
-  }
+  const Result<HostPort> parsed = ParseHostPort(address);
+  if (parsed.ok() && parsed->port != 0) return OkStatus();
   return Error(StatusCode::kInvalidArgument, "{} \"{}\": host:port is wanted, port 1 to 65535",
                field, Printable(address));
 }
