@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/host_port.h"
+
 namespace ems {
 namespace {
 
@@ -15,6 +17,15 @@ gpr_timespec In(Duration time) {
 }
 
 }  // namespace
+
+Status CheckControllerAddress(const std::string& address) {
+  const Result<HostPort> parsed = ParseHostPort(address);
+  if (parsed.ok() && parsed->port != 0) return OkStatus();
+  return Error(StatusCode::kInvalidArgument,
+               "controller {}; 7400 is its port unless told otherwise",
+               parsed.ok() ? fmt::format("address \"{}\": nobody listens on port 0", address)
+                           : Message(parsed.status()));
+}
 
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
                                                   int message_bytes_max) {

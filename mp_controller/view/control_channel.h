@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/status.h"
 
 namespace grpc {
 class Channel;
@@ -12,6 +13,8 @@ class ClientContext;
 
 namespace ems {
 
+// That `address` says where a controller is: host:port.   Errors: kInvalidArgument  what is missing
+Status CheckControllerAddress(const std::string& address);
 // Nothing is connected yet. Messages of more than `message_bytes_max` are refused on this side.
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
                                                   int message_bytes_max);

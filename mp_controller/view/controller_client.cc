@@ -48,12 +48,14 @@ struct ControllerClient::Impl {
   Impl(std::string address_in, std::string watcher_in)
       : address(std::move(address_in)),
         watcher(std::move(watcher_in)),
+        address_fault(CheckControllerAddress(address)),
         channel(MakeControlChannel(address, kMessageBytesMax)),
         stub(v1::Controller::NewStub(channel)) {}
 
   // One unary call, its error prefixed with the address.
   template <typename Request, typename Reply, typename Method>
   Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
+    EMS_RETURN_IF_ERROR(address_fault);
     if (deadline.Passed()) {
       return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
     }
@@ -145,6 +147,7 @@ struct ControllerClient::Impl {
 
   const std::string address;
   const std::string watcher;
+  const Status address_fault;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Controller::Stub> stub;
   std::atomic<bool> watching{false};  // release by the watch thread, acquire by watching()
@@ -159,6 +162,7 @@ ControllerClient::ControllerClient(std::string address, std::string watcher)
 ControllerClient::~ControllerClient() { impl_->StopWatch(); }
 
 void ControllerClient::StartWatch(ViewCache* cache, std::function<void()> on_update) {
+  if (!impl_->address_fault.ok()) return;
   impl_->thread = Thread("ems-watch", [impl = impl_.get(), cache, notify = std::move(on_update)] {
     impl->WatchLoop(cache, notify);
   });

@@ -26,7 +26,8 @@ namespace ems {
 // not answer. Threading: thread-safe.
 class ControllerClient final {
  public:
-  // `address` is host:port; nothing is connected yet. `watcher` names this process in the
+  // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
+  // connected yet. `watcher` names this process in the
   // controller's log.
   ControllerClient(std::string address, std::string watcher);
   ~ControllerClient();  // ends the watch

@@ -26,11 +26,13 @@ struct ModelsClient::Impl {
 
   explicit Impl(std::string address_in)
       : address(std::move(address_in)),
+        address_fault(CheckControllerAddress(address)),
         channel(MakeControlChannel(address, kMessageBytesMax)),
         stub(v1::Models::NewStub(channel)) {}
 
   template <typename Request, typename Reply, typename Method>
   Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
+    EMS_RETURN_IF_ERROR(address_fault);
     if (deadline.Passed()) {
       return Error(StatusCode::kDeadlineExceeded, "controller {}: no time left", address);
     }
@@ -50,6 +52,7 @@ struct ModelsClient::Impl {
   }
 
   const std::string address;
+  const Status address_fault;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Models::Stub> stub;
   Guarded<Calls> calls;

@@ -28,7 +28,8 @@ namespace ems {
 // thread-safe.
 class ModelsClient final {
  public:
-  // `address` is host:port; nothing is connected yet.
+  // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
+  // connected yet.
   explicit ModelsClient(std::string address);
   ~ModelsClient();
   ModelsClient(const ModelsClient&) = delete;

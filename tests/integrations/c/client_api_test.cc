@@ -185,6 +185,17 @@ TEST_F(ClientApiTest, ADeadControllerIsSaidWithinTheStartTimeout) {
   EXPECT_THAT(std::string(ems_last_error()), HasSubstr("127.0.0.1:1"));
 }
 
+TEST_F(ClientApiTest, AControllerWithoutAPortIsSaidAtOnce) {
+  ems_client_options options;
+  ASSERT_EQ(ems_client_options_init(&options, sizeof(options)), EMS_OK);
+  options.controller = "localhost";
+  ems_client* client = nullptr;
+  EXPECT_EQ(ems_connect(&options, &client), EMS_INVALID_ARGUMENT);
+  EXPECT_EQ(client, nullptr);
+  EXPECT_THAT(std::string(ems_last_error()),
+              HasSubstr("controller address \"localhost\" is not host:port: the port is missing"));
+}
+
 TEST_F(ClientApiTest, AChildIsToldToConnectAgainAndGivesBackNothing) {
   ASSERT_EQ(Put("parents", "value"), EMS_OK);
   ems_view* view = nullptr;

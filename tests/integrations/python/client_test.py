@@ -6,12 +6,14 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy
 from cluster import Cluster
 from npu_tensor import NpuTensor
 
 import ems
+from ems.engine_queue import EngineQueue
 
 try:
     import torch
@@ -226,6 +228,12 @@ class ClientTest(unittest.TestCase):
             ems.Client(self.cluster.address, 'no-such-namespace')
         with self.assertRaises((ems.errors.Unavailable, ems.errors.DeadlineExceeded)):
             ems.Client('127.0.0.1:1', start_timeout=0.3)
+
+    def test_a_controller_without_a_port_is_said_at_once_whoever_asks(self):
+        with mock.patch.dict(os.environ, EMS_CONTROLLER='localhost'):
+            for ask in (ems.Client, ems.ModelCache().list, lambda: EngineQueue({'model': 'm'})):
+                with self.assertRaisesRegex(ems.errors.InvalidArgument, 'controller address "localhost".*localhost:PORT'):
+                    ask()
 
     def test_a_process_ends_while_its_daemon_threads_are_inside_calls(self):
         script = ('import ems, sys, threading, time\n'

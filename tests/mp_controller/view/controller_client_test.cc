@@ -19,6 +19,20 @@ TEST(ControllerClientTest, NobodyThereFailsFastAndNamesTheAddress) {
             StatusCode::kDeadlineExceeded);
 }
 
+TEST(ControllerClientTest, AnAddressThatIsNoneIsSaidAndNothingIsTried) {
+  for (const char* address : {"localhost", "localhost:", "7400", "", "localhost:0", "http://a:1"}) {
+    ControllerClient client(address, "test");
+    ViewCache cache;
+    client.StartWatch(&cache, {});
+    const Status status = client.Refresh(&cache, Soon());
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << address;
+    EXPECT_NE(Message(status).find(fmt::format("controller address \"{}\"", address)),
+              std::string_view::npos)
+        << status;
+    EXPECT_NE(Message(status).find("7400"), std::string_view::npos) << status;
+  }
+}
+
 TEST(ControllerClientTest, RefreshFillsTheCacheAndNamespaceCallsWork) {
   TempDir dir;
   Controller controller(FastOptions(dir.path()));

@@ -24,6 +24,15 @@ TEST(ModelsClientTest, NobodyThereFailsFastAndNamesTheAddress) {
             StatusCode::kDeadlineExceeded);
 }
 
+TEST(ModelsClientTest, AnAddressThatIsNoneIsSaidAndNothingIsTried) {
+  ModelsClient models("localhost");
+  v1::ModelStatus status;
+  const Status failed = models.Get({}, &status, Soon());
+  EXPECT_EQ(failed.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(Message(failed).find("the port is missing, write localhost:PORT"),
+            std::string_view::npos);
+}
+
 TEST(ModelsClientTest, CloseEndsACallThatWaits) {
   TempDir dir;
   Controller controller(FastOptions(dir.path()));
