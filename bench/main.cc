@@ -16,6 +16,7 @@
 #include "bench/store_command.h"
 #include "bench/trace_command.h"
 #include "common/logging.h"
+#include "tools/unknown_command.h"
 
 int main(int argc, char** argv) {
   CLI::App app{
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
       "ems-bench"};
   app.set_version_flag("--version", std::string("ems-bench ") + EMS_VERSION);
   app.require_subcommand(1);
+  app.failure_message(ems::terminal::UsageError);
   app.footer(
       "ENVIRONMENT\n"
       "  EMS_CONTROLLER   host:port of the controller, where --controller is not given\n"

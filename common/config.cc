@@ -5,6 +5,7 @@
 // Bound: 1 MiB of text, 32 levels, 1000 keys a section, 4096 bytes a value.
 #include "common/config.h"
 
+#include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <yaml-cpp/eventhandler.h>
@@ -25,6 +26,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/config_options.pb.h"
+#include "common/nearest_word.h"
 
 namespace ems::config {
 namespace {
@@ -182,35 +184,15 @@ Result<Item> ParseYaml(std::string_view text, std::string_view name) {
   return std::move(builder.root());
 }
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 Status UnknownKey(std::string_view where, const std::string& path, std::string_view key,
                   const Descriptor* section) {
-  std::string known, nearest;
-  size_t best = std::max<size_t>(2, key.size() / 3) + 1;
-  for (int i = 0; i < section->field_count(); ++i) {
-    const std::string& name = section->field(i)->name();
-    known += (i == 0 ? "" : ", ") + name;
-    if (key.size() > 128) continue;  // no misspelling
-    const size_t distance = EditDistance(key, name);
-    if (distance < best) best = distance, nearest = name;
-  }
+  std::vector<std::string> known;
+  known.reserve(static_cast<size_t>(section->field_count()));
+  for (int i = 0; i < section->field_count(); ++i) known.push_back(section->field(i)->name());
+  const std::string nearest = NearestWord(key, known);
   const std::string hint = nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest);
   return Invalid("{}: unknown key \"{}{}\"{}; known keys here: {}", where, path, Printable(key),
-                 hint, known);
+                 hint, fmt::join(known, ", "));
 }
 
 template <typename Number>

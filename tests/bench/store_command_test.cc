@@ -43,6 +43,19 @@ class StoreCommandTest : public ::testing::Test {
   static inline std::unique_ptr<Cluster> cluster_;
 };
 
+TEST_F(StoreCommandTest, AWordThatIsNoCommandOrNoAddressIsNamed) {
+  const auto unknown = testing::RunProgram("ems-bench", {"stor"}, kBenchTimeout);
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->exit_code, 2);
+  EXPECT_THAT(unknown->out, HasSubstr("ems-bench: there is no command \"stor\" (did you mean "
+                                      "\"store\"?)"));
+  const auto ran =
+      testing::RunProgram("ems-bench", {"store", "--quick", "--controller", "localhost"});
+  ASSERT_TRUE(ran.ok()) << ran.status();
+  EXPECT_EQ(ran->exit_code, 1);
+  EXPECT_THAT(ran->out, HasSubstr("the port is missing, write localhost:PORT"));
+}
+
 TEST_F(StoreCommandTest, QuickRunMeasuresAllSectionsVerifiedAndTidiesUp) {
   const size_t namespaces = NamespaceCount();
   const std::string path = cluster_->folder() + "/store.json";

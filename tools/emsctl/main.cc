@@ -6,6 +6,7 @@
 
 #include "common/logging.h"
 #include "tools/emsctl/context.h"
+#include "tools/unknown_command.h"
 
 namespace {
 
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(kFooter);
+  app.failure_message(ems::terminal::UsageError);
   ems::emsctl::AddClusterCommands(&app, &context, &run);
   ems::emsctl::AddNamespaceCommands(&app, &context, &run);
   ems::emsctl::AddModelCommands(&app, &context, &run);

@@ -14,7 +14,10 @@ TEST_F(ClusterCommandsTest, HelpAndVersionExitWithZeroUsageErrorsWithTwo) {
   EXPECT_EQ(RunBare({"--version"}).exit_code, 0);
   EXPECT_THAT(RunBare({"--version"}).out, HasSubstr("emsctl "));
   EXPECT_EQ(RunBare({}).exit_code, 2);
-  EXPECT_EQ(RunBare({"frobnicate"}).exit_code, 2);
+  const auto unknown = RunBare({"stauts"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.out, HasSubstr("emsctl: there is no command \"stauts\" (did you mean "
+                                     "\"status\"?); commands here: "));
   EXPECT_EQ(RunBare({"status", "--timeout", "never"}).exit_code, 2);
 }
 
@@ -23,6 +26,18 @@ TEST_F(ClusterCommandsTest, UnreachableControllerIsNamedWithTheWayOut) {
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_THAT(ran.out, HasSubstr("controller 127.0.0.1:1"));
   EXPECT_THAT(ran.out, HasSubstr("is the controller running"));
+}
+
+TEST_F(ClusterCommandsTest, AControllerWithoutAPortIsSaid) {
+  for (const auto& command : std::vector<std::vector<std::string>>{
+           {"status"}, {"namespace", "list"}, {"get", "key", "-"}, {"model", "ls"}}) {
+    std::vector<std::string> flags = {"--controller", "localhost"};
+    flags.insert(flags.end(), command.begin(), command.end());
+    const auto ran = RunBare(flags);
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_THAT(ran.out, HasSubstr("controller address \"localhost\" is not host:port: the port is "
+                                   "missing, write localhost:PORT"));
+  }
 }
 
 TEST_F(ClusterCommandsTest, StatusOfAHealthyClusterIsOk) {
