@@ -18,6 +18,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -26,6 +27,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/config_options.pb.h"
+#include "common/host_port.h"
 #include "common/nearest_word.h"
 
 namespace ems::config {
@@ -253,6 +255,31 @@ Result<uint64_t> ParseUnsigned(const Option& marks, uint64_t most, std::string_v
   return *value;
 }
 
+Status CheckOneAddress(const Address& marks, std::string_view text) {
+  constexpr std::string_view kUnix = "unix:";
+  if (marks.or_unix() && text.starts_with(kUnix) && text.size() > kUnix.size()) return OkStatus();
+  EMS_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(text));
+  if (parsed.port != 0 || marks.listen()) return OkStatus();
+  return Invalid("address \"{}\": nobody listens on port 0; write 1 to 65535", Printable(text));
+}
+
+Status CheckAddress(const Option& marks, const std::string& text, const Place& place) {
+  const Address& address = marks.address();
+  std::istringstream words(text);
+  std::vector<std::string> addresses = {text};
+  if (address.list()) addresses = {std::istream_iterator<std::string>(words), {}};
+  for (const std::string& one : addresses) {
+    if (one.empty() && !address.needed()) continue;
+    const Status checked = CheckOneAddress(address, one);
+    if (checked.ok()) continue;
+    return Invalid("{}: \"{}\": {}{}", place.where, place.key, ems::Message(checked),
+                   marks.default_value().empty()
+                       ? ""
+                       : fmt::format("; the default is {}", marks.default_value()));
+  }
+  return OkStatus();
+}
+
 Status CheckText(const Option& marks, std::string_view text, const Place& place) {
   if (text.size() > kValueBytesMax) {
     return Invalid("{}: \"{}\" has {} B, at most {} are allowed", place.where, place.key,
@@ -263,6 +290,9 @@ Status CheckText(const Option& marks, std::string_view text, const Place& place)
     return Invalid("{}: \"{}\" holds a control character: \"{}\"", place.where, place.key,
                    Printable(text));
   }
+  if (marks.has_address()) return CheckAddress(marks, std::string(text), place);
+  if (marks.mode())
+    return Prefixed(ParseMode(text).status(), fmt::format("{}: \"{}\"", place.where, place.key));
   if (marks.one_of().empty()) return OkStatus();
   std::istringstream words(marks.one_of());
   for (std::string word; words >> word;) {
@@ -531,6 +561,14 @@ std::string Describe(const Message& message) {
   std::string out;
   DescribeSection(message.GetDescriptor(), "", &out);
   return out;
+}
+
+Result<uint32_t> ParseMode(std::string_view text) {
+  uint32_t mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
+  return Invalid("\"{}\" is not the mode of a file, octal and at most 0777; write such as 0660",
+                 Printable(text));
 }
 
 std::string OneLine(const Message& message) {

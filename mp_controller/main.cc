@@ -10,6 +10,7 @@
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/logging.h"
+#include "common/machine_check.h"
 #include "mp_controller/controller.h"
 #include "proto/config.pb.h"
 
@@ -99,11 +100,14 @@ int Serve(const Arguments& arguments, const StopSignals& signals) {
   if (!status.ok()) return Fail(kExitUsage, status);
   const Result<ControllerOptions> options = MakeOptions(config);
   if (!options.ok()) return Fail(kExitUsage, options.status());
+  const auto problems = Problems({CheckFolder("data_dir", config.data_dir())});
   if (arguments.check_config) {
     std::puts(config::OneLine(config).c_str());
+    PrintWarnings("mp-controller", problems);
     return kExitOk;
   }
   status = log::Init(config.log_level());
+  if (status.ok()) status = LogWarnings("mp_controller", problems);
   if (!status.ok()) return Fail(kExitUsage, status);
   EMS_LOG(kInfo, "mp_controller", "configuration {}", config::OneLine(config));
 

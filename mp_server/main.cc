@@ -8,7 +8,9 @@
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/logging.h"
+#include "common/machine_check.h"
 #include "mp_server/server.h"
+#include "mp_server/server_options.h"
 #include "proto/config.pb.h"
 
 namespace {
@@ -49,6 +51,11 @@ struct Arguments {
   bool help_config = false;
   bool check_config = false;
 };
+
+int Refuse(const ems::Status& status) {
+  std::fprintf(stderr, "mp-server: %s\n", std::string(ems::Message(status)).c_str());
+  return kUsage;
+}
 
 int Run(const Arguments& arguments, const ems::config::ServerConfig& config) {
   const ems::StopSignals signals;
@@ -108,16 +115,16 @@ int main(int argc, char** argv) {
     std::printf("%s", ems::config::Describe(config).c_str());
     return 0;
   }
-  const ems::Status loaded = ems::config::Load(arguments.config, arguments.overrides, &config);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "mp-server: %.*s\n", static_cast<int>(ems::Message(loaded).size()),
-                 ems::Message(loaded).data());
-    return kUsage;
-  }
+  ems::Status status = ems::config::Load(arguments.config, arguments.overrides, &config);
+  if (status.ok()) status = ems::server::CheckConfig(config);
+  if (!status.ok()) return Refuse(status);
+  const std::vector<ems::Status> problems = ems::server::CheckMachine(config);
   if (arguments.check_config) {
     std::printf("%s\n", ems::config::OneLine(config).c_str());
+    ems::PrintWarnings("mp-server", problems);
     return 0;
   }
   if (!ems::log::Init(config.log_level()).ok()) return kUsage;
-  return Run(arguments, config);
+  status = ems::LogWarnings("mp_server", problems);
+  return status.ok() ? Run(arguments, config) : Refuse(status);
 }

@@ -482,22 +482,7 @@ Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config) {
   EMS_RETURN_IF_ERROR(Prefixed(ArmFailPoints(config.fail_points()), "fail_points"));
-  if (config.dram().low_watermark() > config.dram().high_watermark()) {
-    return Error(StatusCode::kInvalidArgument,
-                 "dram.low_watermark {} is above dram.high_watermark {}",
-                 config.dram().low_watermark(), config.dram().high_watermark());
-  }
-  if (config.listen().empty()) {
-    return Error(StatusCode::kInvalidArgument, "listen is empty: clients need a TCP address");
-  }
-  EMS_ASSIGN_OR_RETURN(const fabric::Address listen, fabric::ParseAddress(config.listen()));
-  if (config.advertise().empty() && (listen.host == "0.0.0.0" || listen.host == "::")) {
-    return Error(StatusCode::kInvalidArgument,
-                 "listen {} is every address of this machine: set advertise to the one that "
-                 "clients are to use",
-                 config.listen());
-  }
-  EMS_RETURN_IF_ERROR(ParseMode(config.unix_mode()).status());
+  EMS_RETURN_IF_ERROR(CheckConfig(config));
   EMS_ASSIGN_OR_RETURN(DataDir dir, DataDir::Open(config.data_dir()));
   auto impl = std::make_unique<Impl>(config, std::move(dir));
   EMS_RETURN_IF_ERROR(impl->Start());

@@ -4,7 +4,10 @@
 #include <charconv>
 #include <sstream>
 
+#include "common/config.h"
+#include "common/host_port.h"
 #include "common/logging.h"
+#include "common/machine_check.h"
 #include "mp_server/descriptor_budget.h"
 #include "proto/config.pb.h"
 
@@ -71,7 +74,7 @@ fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t
   fabric::RpcServerOptions options;
   options.listen = config.listen();
   options.unix_path = config.unix_path();
-  options.unix_mode = ParseMode(config.unix_mode()).value_or(0);  // checked by Start
+  options.unix_mode = config::ParseMode(config.unix_mode()).value_or(0);  // checked by Start
   options.io_threads = network.io_threads();
   options.connections_max = ConnectionsMax(config, regions);
   options.header_timeout = std::chrono::milliseconds(network.header_timeout_ms());
@@ -88,18 +91,39 @@ Result<std::vector<uid_t>> ParseUids(const std::string& text) {
     uid_t uid = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), uid);
     if (error != std::errc() || end != word.data() + word.size())
-      return Error(StatusCode::kInvalidArgument, "shm.uids: \"{}\" is not a user's number", word);
+      return Error(StatusCode::kInvalidArgument,
+                   "shm.uids: \"{}\" is not a user's number; write what `id -u NAME` prints", word);
     uids.push_back(uid);
   }
   return uids;
 }
 
-Result<uint32_t> ParseMode(const std::string& text) {
-  uint32_t mode = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
-  return Error(StatusCode::kInvalidArgument, "unix_mode \"{}\" is not an octal mode of 0 to 0777",
-               text);
+Status CheckConfig(const config::ServerConfig& config) {
+  if (config.dram().low_watermark() > config.dram().high_watermark()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "dram.low_watermark {} is above dram.high_watermark {}",
+                 config.dram().low_watermark(), config.dram().high_watermark());
+  }
+  EMS_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.listen()));
+  if (config.advertise().empty() && (listen.host == "0.0.0.0" || listen.host == "::")) {
+    return Error(StatusCode::kInvalidArgument,
+                 "listen {} is every address of this machine: set advertise to the one that "
+                 "clients are to use",
+                 config.listen());
+  }
+  EMS_RETURN_IF_ERROR(ParseUids(config.shm().uids()).status());
+  return Prefixed(config::ParseMode(config.unix_mode()).status(), "unix_mode");
+}
+
+std::vector<Status> CheckMachine(const config::ServerConfig& config) {
+  std::vector<Status> checks = {CheckFolder("data_dir", config.data_dir()),
+                                CheckMemoryBytes("dram.bytes", config.dram().bytes())};
+  if (config.ssd().capacity_bytes() > 0) {
+    const std::string folder = TierOptions(config).folder;
+    if (!config.ssd().path().empty()) checks.push_back(CheckFolder("ssd.path", folder));
+    checks.push_back(CheckDiskBytes("ssd.capacity_bytes", config.ssd().capacity_bytes(), folder));
+  }
+  return Problems(std::move(checks));
 }
 
 }  // namespace ems::server

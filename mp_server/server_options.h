@@ -27,7 +27,9 @@ ssd::TierOptions TierOptions(const config::ServerConfig& config);
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions);
 // Numbers between blanks.   Errors: kInvalidArgument  a word that is none
 Result<std::vector<uid_t>> ParseUids(const std::string& text);
-// "660".   Errors: kInvalidArgument  not an octal mode of 0 to 0777
-Result<uint32_t> ParseMode(const std::string& text);
+// What each key allows and all together do not.   Errors: kInvalidArgument
+Status CheckConfig(const config::ServerConfig& config);
+// What the configuration wants of this machine and it has not: see common/machine_check.h.
+std::vector<Status> CheckMachine(const config::ServerConfig& config);
 
 }  // namespace ems::server

@@ -13,11 +13,6 @@ namespace {
 constexpr Duration kLoadTimeout = std::chrono::minutes(5);
 
 Result<ModelWeights> FromPool(const config::PdcConfig& config) {
-  if (config.pool().controller().empty()) {
-    return Error(StatusCode::kInvalidArgument,
-                 "model.ems is {}, and pool.controller is not set: it says where the pool is",
-                 config.model().ems());
-  }
   EMS_ASSIGN_OR_RETURN(const model::ModelName name, model::ModelName::Parse(config.model().ems()));
   model::ModelCacheOptions options;
   options.controller = config.pool().controller();
@@ -39,10 +34,8 @@ Result<ModelConfig> PresetOf(const config::PdcModelConfig& wanted) {
 }
 
 Result<ModelWeights> Load(const config::PdcConfig& config) {
+  EMS_RETURN_IF_ERROR(CheckLoopModel(config));
   const config::PdcModelConfig& wanted = config.model();
-  if (!wanted.file().empty() && !wanted.ems().empty())
-    return Error(StatusCode::kInvalidArgument,
-                 "model.file and model.ems are both set: one of them");
   if (!wanted.file().empty()) return ModelWeights::FromFile(wanted.file());
   if (!wanted.ems().empty()) return FromPool(config);
   EMS_ASSIGN_OR_RETURN(const ModelConfig preset, PresetOf(wanted));
@@ -50,6 +43,21 @@ Result<ModelWeights> Load(const config::PdcConfig& config) {
 }
 
 }  // namespace
+
+Status CheckLoopModel(const config::PdcConfig& config) {
+  const config::PdcModelConfig& wanted = config.model();
+  if (wanted.ems().empty()) return OkStatus();
+  if (!wanted.file().empty()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "model.file and model.ems are both set: one of them");
+  }
+  if (config.pool().controller().empty()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "model.ems is {}, and pool.controller is not set: it says where the pool is",
+                 wanted.ems());
+  }
+  return Prefixed(model::ModelName::Parse(wanted.ems()).status(), "model.ems");
+}
 
 std::string ServedModelName(const config::PdcConfig& config) {
   const config::PdcModelConfig& wanted = config.model();

@@ -13,6 +13,9 @@ class PdcConfig;
 
 namespace ems::pdc {
 
+// That the choice is one, and complete.   Errors: kInvalidArgument
+Status CheckLoopModel(const config::PdcConfig& config);
+
 // How the API calls it: the preset's name, the file's stem, or the name in the pool.
 std::string ServedModelName(const config::PdcConfig& config);
 

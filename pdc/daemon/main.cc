@@ -8,6 +8,7 @@
 #include "common/config.h"
 #include "common/daemon.h"
 #include "common/logging.h"
+#include "common/machine_check.h"
 #include "pdc/daemon/loop_model.h"
 #include "pdc/daemon/serving_loop.h"
 #include "proto/config.pb.h"
@@ -118,10 +119,13 @@ int main(int argc, char** argv) {
     std::printf("%s", ems::config::Describe(config).c_str());
     return 0;
   }
-  const ems::Status loaded = ems::config::Load(arguments.config, arguments.overrides, &config);
-  if (!loaded.ok()) return Fail(kUsage, loaded);
+  ems::Status status = ems::config::Load(arguments.config, arguments.overrides, &config);
+  if (status.ok()) status = ems::pdc::CheckLoopConfig(config);
+  if (!status.ok()) return Fail(kUsage, status);
+  const std::vector<ems::Status> problems = ems::pdc::CheckLoopMachine(config);
   if (arguments.check_config) {
     std::printf("%s\n", ems::config::OneLine(config).c_str());
+    ems::PrintWarnings("ems-pdc", problems);
     return 0;
   }
   if (!arguments.write_model.empty()) {
@@ -129,5 +133,6 @@ int main(int argc, char** argv) {
     return written.ok() ? 0 : Fail(kFailed, written);
   }
   if (!ems::log::Init(config.log_level()).ok()) return kUsage;
-  return Run(arguments, config);
+  status = ems::LogWarnings("pdc", problems);
+  return status.ok() ? Run(arguments, config) : Fail(kUsage, status);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/logging.h"
+#include "common/machine_check.h"
 #include "common/metrics.h"
 #include "common/thread_pool.h"
 #include "fabric/http_endpoint.h"
@@ -52,12 +53,26 @@ Verify VerifyOf(const std::string& word) {
   return word == "never" ? Verify::kNever : Verify::kDefault;
 }
 
-// What does not belong together, before anything is started.
-Status CheckRole(const config::PdcConfig& config) {
+bool HasPart(const config::PdcConfig& config, std::string_view part) {
+  return config.role() == "all" || config.role() == part;
+}
+
+uint32_t PrefillsOf(const config::PdcConfig& config) {
+  return HasPart(config, "prefill") ? config.prefill().workers() : 0;
+}
+
+uint32_t DecodesOf(const config::PdcConfig& config) {
+  return HasPart(config, "decode") ? config.decode().workers() : 0;
+}
+
+}  // namespace
+
+Status CheckLoopConfig(const config::PdcConfig& config) {
   const std::string& role = config.role();
   const auto needs = [&](std::string_view key) {
     return Error(StatusCode::kInvalidArgument, "role {} needs {}", role, key);
   };
+  if (HasPart(config, "router") && config.http_listen().empty()) return needs("http_listen");
   if (role == "router" && Words(config.decode_peers()).empty()) return needs("decode_peers");
   if (role == "decode" && Words(config.prefill_peers()).empty()) return needs("prefill_peers");
   if (role == "prefill" && config.unix_path().empty()) return needs("unix_path");
@@ -67,15 +82,19 @@ Status CheckRole(const config::PdcConfig& config) {
                  "role {} is one worker: start one process for each, and leave {}.workers at 1",
                  role, role);
   }
-  return OkStatus();
+  return CheckLoopModel(config);
 }
 
-}  // namespace
+std::vector<Status> CheckLoopMachine(const config::PdcConfig& config) {
+  const uint64_t workers = PrefillsOf(config) + DecodesOf(config);
+  return Problems({CheckMemoryBytes(fmt::format("kv.bytes * {} workers", workers),
+                                    config.kv().bytes() * workers)});
+}
 
 struct ServingLoop::Impl {
   explicit Impl(const config::PdcConfig& wanted) : config(wanted), metrics(&registry) {}
 
-  bool Has(std::string_view part) const { return config.role() == "all" || config.role() == part; }
+  bool Has(std::string_view part) const { return HasPart(config, part); }
   std::string Name() const { return config.name().empty() ? config.role() : config.name(); }
   PrefixCacheOptions CacheOptions() const;
   PrefillPortOptions PortOptions(const fabric::EmulatedPath* path) const;
@@ -154,7 +173,7 @@ uint32_t ServingLoop::Impl::ContextTokens() const {
 }
 
 Status ServingLoop::Impl::Build() {
-  EMS_RETURN_IF_ERROR(CheckRole(config));
+  EMS_RETURN_IF_ERROR(CheckLoopConfig(config));
   EMS_ASSIGN_OR_RETURN(model, LoadLoopModel(config));
   if (ContextTokens() == 0)
     return Error(StatusCode::kInvalidArgument, "kv.bytes is {}: a block takes {}",
@@ -162,8 +181,7 @@ Status ServingLoop::Impl::Build() {
   if (Has("prefill") || Has("decode")) {
     EMS_RETURN_IF_ERROR(BuildPool());
     EMS_ASSIGN_OR_RETURN(
-        machine, LoopMachine::Create(config, Has("prefill") ? config.prefill().workers() : 0,
-                                     Has("decode") ? config.decode().workers() : 0, pool.get()));
+        machine, LoopMachine::Create(config, PrefillsOf(config), DecodesOf(config), pool.get()));
   }
   if (Has("prefill")) EMS_RETURN_IF_ERROR(BuildPrefills());
   if (Has("decode")) EMS_RETURN_IF_ERROR(BuildDecodes());

@@ -8,6 +8,7 @@
 //   prefill  prefill worker ◄───┘
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
@@ -17,6 +18,11 @@ class PdcConfig;
 }
 
 namespace ems::pdc {
+
+// What each key allows and all together do not.   Errors: kInvalidArgument
+Status CheckLoopConfig(const config::PdcConfig& config);
+// What the configuration wants of this machine and it has not: see common/machine_check.h.
+std::vector<Status> CheckLoopMachine(const config::PdcConfig& config);
 
 // Threading: Start, Stop and the destructor from one thread; the rest thread-safe.
 class ServingLoop final {

@@ -14,6 +14,7 @@
 namespace ems::config {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -80,6 +81,45 @@ TEST(ConfigTest, RangeTypeAndWordsAreChecked) {
   EXPECT_THAT(ErrorOf("network:\n  io_threads: 1e3\n"), HasSubstr("whole number"));
   EXPECT_THAT(ErrorOf("network:\n  io_threads: 99999999999999999999\n"), HasSubstr("whole number"));
   EXPECT_THAT(ErrorOf("log_level: loud\n"), HasSubstr("allowed: debug info warn error off"));
+}
+
+TEST(ConfigTest, AddressesAreChecked) {
+  EXPECT_THAT(
+      ErrorOf("listen: 127.0.0.1\n"),
+      AllOf(StartsWith("s.yaml:3: \"listen\": address \"127.0.0.1\" is not host:port: the port "
+                       "is missing"),
+            HasSubstr("the default is 127.0.0.1:7500")));
+  EXPECT_THAT(
+      ErrorOf("kv_events:\n  listen: 5557\n"),
+      StartsWith("s.yaml:4: \"kv_events.listen\": address \"5557\" is not host:port: the host"));
+  EXPECT_THAT(ErrorOf("http_listen: a:70000\n"), HasSubstr("a number of 0 to 65535"));
+  EXPECT_THAT(ErrorOf("listen: unix:/x\n"), HasSubstr("\"listen\""));
+  EXPECT_THAT(ErrorOf("listen: \"\"\n"), HasSubstr("it is empty"));
+  // A port to listen on may be any free one, one to connect to may not.
+  EXPECT_TRUE(LoadServer(kLeast, {"listen=a:0", "http_listen=", "advertise=b:1"}).ok());
+  EXPECT_THAT(ErrorOf("controller: a:0\n"), HasSubstr("nobody listens on port 0"));
+  EXPECT_THAT(ErrorOf("advertise: b:0\n"), HasSubstr("nobody listens on port 0"));
+}
+
+TEST(ConfigTest, ListsOfAddressesAreCheckedOneByOne) {
+  PdcConfig config;
+  const auto load = [&](const std::string& peers) {
+    return LoadText("", "p.yaml", {"prefill_peers=" + peers, "listen=unix:/run/x"}, &config);
+  };
+  EXPECT_EQ(load(""), OkStatus());
+  EXPECT_EQ(load(" a:1  unix:/run/b "), OkStatus());
+  EXPECT_THAT(std::string(Message(load("a:1 b"))),
+              HasSubstr("\"prefill_peers\": address \"b\" is not host:port"));
+  EXPECT_THAT(std::string(Message(load("a:1,b:2"))), HasSubstr("\"prefill_peers\""));
+  EXPECT_FALSE(load("unix:").ok());
+}
+
+TEST(ConfigTest, ModesAreOctal) {
+  EXPECT_EQ(*ParseMode("660"), 0660U);
+  EXPECT_EQ(*ParseMode("0777"), 0777U);
+  for (const char* wrong : {"", "888", "1777", "rw", "66 ", "-1"})
+    EXPECT_EQ(ParseMode(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
+  EXPECT_THAT(ErrorOf("unix_mode: 999\n"), StartsWith("s.yaml:3: \"unix_mode\": \"999\" is not"));
 }
 
 TEST(ConfigTest, ShapeIsChecked) {

@@ -89,6 +89,28 @@ TEST_P(DaemonCliTest, AMissingFileIsNamed) {
   EXPECT_THAT(output.out, HasSubstr("/tmp/ems-no-such-file.yaml"));
 }
 
+TEST_P(DaemonCliTest, AnAddressWithoutAPortNamesFileAndLineAndWhatToWrite) {
+  const ConfigFile config("data_dir: /tmp/ems-never-made\nlisten: 127.0.0.1\n");
+  for (const auto& flags : {std::vector<std::string>{"--config", config.path(), "--check-config"},
+                            std::vector<std::string>{"--config", config.path()}}) {
+    const ProgramOutput output = Run(flags);
+    EXPECT_EQ(output.exit_code, 2);
+    EXPECT_THAT(output.out, AllOf(HasSubstr(config.path() + ":2: \"listen\""),
+                                  HasSubstr("write 127.0.0.1:PORT")));
+  }
+}
+
+TEST_P(DaemonCliTest, AFolderThatThisMachineHasNotIsAWarning) {
+  std::vector<std::string> flags = {"--set", "data_dir=/tmp/ems-never/made", "--check-config"};
+  const std::string program = GetParam();
+  if (program == "mp-server") flags.insert(flags.end(), {"--set", "name=a"});
+  const ProgramOutput output = Run(flags);
+  EXPECT_EQ(output.exit_code, 0) << output.out;
+  EXPECT_THAT(output.out, HasSubstr(program + ": warning: on this machine \"data_dir\" is "
+                                              "/tmp/ems-never/made: of it only /tmp is there"));
+  EXPECT_FALSE(std::filesystem::exists("/tmp/ems-never"));
+}
+
 TEST_P(DaemonCliTest, TheSampleConfigurationIsGood) {
   const std::string name = GetParam() == std::string_view("mp-server") ? "server" : "controller";
   const std::string path = std::string(EMS_SOURCE_DIR) + "/deploy/config/" + name + ".yaml";
@@ -110,6 +132,70 @@ TEST(ServerConfigTest, ANumberOutOfRangeNamesTheRange) {
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(output->exit_code, 2);
   EXPECT_THAT(output->out, AllOf(HasSubstr(config.path() + ":4"), HasSubstr("bytes")));
+}
+
+TEST(ServerConfigTest, AValueThatCannotWorkIsRefusedAtTheCheckAndAtTheStart) {
+  const struct {
+    const char* set;
+    const char* says;
+  } cases[] = {
+      {"controller=localhost", "\"controller\": address \"localhost\" is not host:port"},
+      {"kv_events.listen=5557", "write HOST:5557"},
+      {"listen=127.0.0.1:70000", "0 to 65535"},
+      {"unix_mode=999", "write such as 0660"},
+      {"listen=0.0.0.0:0", "set advertise"},
+      {"shm.uids=root", "id -u"},
+  };
+  for (const auto& [set, says] : cases) {
+    std::vector<std::string> flags = {"--set", "name=a", "--set", "data_dir=/tmp/ems-never-made",
+                                      "--set", set};
+    for (const bool check : {false, true}) {
+      if (check) flags.push_back("--check-config");
+      const Result<ProgramOutput> output = RunProgram("mp-server", flags);
+      ASSERT_TRUE(output.ok()) << set << ": " << output.status();
+      EXPECT_EQ(output->exit_code, 2) << set << ": " << output->out;
+      EXPECT_THAT(output->out, HasSubstr(says)) << set;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists("/tmp/ems-never-made"));
+}
+
+TEST(ServerConfigTest, APoolLargerThanTheMachineIsAWarningAtTheCheckAndAnErrorAtTheStart) {
+  std::vector<std::string> flags = {
+      "--set", "name=a", "--set", "data_dir=/tmp/ems-never-made", "--set", "dram.bytes=16TiB"};
+  const Result<ProgramOutput> started = RunProgram("mp-server", flags);
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->exit_code, 2) << started->out;
+  EXPECT_THAT(started->out, HasSubstr("\"dram.bytes\" is 16 TiB: this machine has"));
+  flags.push_back("--check-config");
+  const Result<ProgramOutput> checked = RunProgram("mp-server", flags);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->exit_code, 0) << checked->out;
+  EXPECT_THAT(checked->out, HasSubstr("warning: on this machine \"dram.bytes\""));
+}
+
+TEST(PdcConfigTest, AValueThatCannotWorkIsRefusedAtTheCheckAndAtTheStart) {
+  const struct {
+    std::vector<std::string> flags;
+    const char* says;
+  } cases[] = {
+      {{"--set", "pool.controller=localhost"}, "\"pool.controller\": address \"localhost\""},
+      {{"--set", "http_listen=8000"}, "write HOST:8000"},
+      {{"--set", "role=router"}, "role router needs decode_peers"},
+      {{"--set", "http_listen="}, "role all needs http_listen"},
+      {{"--set", "role=decode", "--set", "prefill_peers=a:1 b"}, "write b:PORT"},
+      {{"--set", "model.ems=x"}, "pool.controller is not set"},
+  };
+  for (const auto& [flags, says] : cases) {
+    std::vector<std::string> all = flags;
+    for (const bool check : {false, true}) {
+      if (check) all.push_back("--check-config");
+      const Result<ProgramOutput> output = RunProgram("ems-pdc", all);
+      ASSERT_TRUE(output.ok()) << flags[1] << ": " << output.status();
+      EXPECT_EQ(output->exit_code, 2) << flags[1] << ": " << output->out;
+      EXPECT_THAT(output->out, HasSubstr(says)) << flags[1];
+    }
+  }
 }
 
 TEST(ServerConfigTest, ARequiredOptionThatIsMissingIsNamed) {

@@ -2,12 +2,16 @@
 // sizes are whole huge pages.
 #include "mp_server/server_options.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/config.h"
 #include "proto/config.pb.h"
 
 namespace ems::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(ServerOptionsTest, UsersAreNumbersBetweenBlanks) {
   EXPECT_EQ(*ParseUids(" 0  1000\t7 "), (std::vector<uid_t>{0, 1000, 7}));
@@ -19,11 +23,34 @@ TEST(ServerOptionsTest, UsersAreNumbersBetweenBlanks) {
   }
 }
 
-TEST(ServerOptionsTest, ModesAreOctal) {
-  EXPECT_EQ(*ParseMode("660"), 0660U);
-  EXPECT_EQ(*ParseMode("0777"), 0777U);
-  for (const char* wrong : {"", "888", "1777", "rw", "66 "})
-    EXPECT_EQ(ParseMode(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
+TEST(ServerOptionsTest, WhatDoesNotGoTogetherIsSaid) {
+  const auto error_of = [](const std::vector<std::string>& more) {
+    config::ServerConfig config;
+    EXPECT_EQ(config::LoadText("name: a\ndata_dir: /d\n", "s.yaml", more, &config), OkStatus());
+    return std::string(Message(CheckConfig(config)));
+  };
+  EXPECT_EQ(error_of({}), "");
+  EXPECT_EQ(error_of({"listen=0.0.0.0:1", "advertise=a:1"}), "");
+  EXPECT_THAT(error_of({"listen=0.0.0.0:1"}), HasSubstr("set advertise"));
+  EXPECT_THAT(error_of({"listen=[::]:1"}), HasSubstr("set advertise"));
+  EXPECT_THAT(error_of({"dram.high_watermark=0.5"}), HasSubstr("dram.low_watermark 0.96 is above"));
+  EXPECT_THAT(error_of({"shm.uids=root"}), HasSubstr("shm.uids: \"root\" is not"));
+}
+
+TEST(ServerOptionsTest, WhatThisMachineHasNotIsSaid) {
+  config::ServerConfig config;
+  config.set_data_dir("/tmp");
+  config.mutable_dram()->set_bytes(64 * kMiB);
+  EXPECT_EQ(CheckMachine(config), std::vector<Status>());
+  config.mutable_dram()->set_bytes(uint64_t{1} << 60);
+  config.mutable_ssd()->set_path("/tmp/ems-never/made");
+  EXPECT_EQ(CheckMachine(config).size(), 1U);  // without a capacity there is no SSD tier
+  config.mutable_ssd()->set_capacity_bytes(uint64_t{1} << 60);
+  const std::vector<Status> problems = CheckMachine(config);
+  ASSERT_EQ(problems.size(), 3U);
+  EXPECT_THAT(std::string(Message(problems[0])), HasSubstr("\"dram.bytes\""));
+  EXPECT_THAT(std::string(Message(problems[1])), HasSubstr("\"ssd.path\""));
+  EXPECT_THAT(std::string(Message(problems[2])), HasSubstr("\"ssd.capacity_bytes\""));
 }
 
 TEST(ServerOptionsTest, SegmentsAreWholeHugePagesAndNotMoreThanThePool) {

@@ -134,7 +134,7 @@ class KvEventsFaultTest(EventTest):
             holder.bind(('127.0.0.1', taken))
             holder.listen()
             for flag, said in ((f'kv_events.listen=127.0.0.1:{taken}', f'kv_events: cannot listen on 127.0.0.1:{taken}'),
-                               ('kv_events.listen=5557', 'kv_events: address "5557" is not host:port'),
+                               ('kv_events.listen=5557', '"kv_events.listen": address "5557" is not host:port'),
                                ('kv_events.listen=localhost:0', 'kv_events: cannot listen on localhost:0')):
                 run = subprocess.run(
                     [os.path.join(BIN, 'mp-server'), '--set', 'name=x', '--set', f'data_dir={folder}/x', '--set',
