@@ -4,6 +4,7 @@ Needs pyzmq and msgpack (Debian: python3-zmq, python3-msgpack); BlockNames also 
 before it is used.
 """
 import collections
+import importlib
 import math
 import time
 
@@ -14,6 +15,15 @@ STATE_NOW = END_OF_ANSWER = 2**64 - 1
 MEDIA = ('EMS_DRAM', 'EMS_SSD')
 AHEAD_MAX = 1000  # batches that a Follower keeps while it waits for what comes before them
 PAUSE = 0.1       # seconds after an answer that was none
+PACKAGES = {'zmq': 'python3-zmq (Debian) or pyzmq', 'msgpack': 'python3-msgpack (Debian) or msgpack',
+            'xxhash': 'python3-xxhash (Debian) or xxhash'}
+
+
+def _needed(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f'ems.kv_events needs the module {name}: install {PACKAGES[name]}', name=name) from error
 
 
 class BlockNames:
@@ -36,14 +46,12 @@ class BlockNames:
     @staticmethod
     def of_key(key):
         """key: of an object in the pool, bytes or str."""
-        import xxhash  # pylint: disable=import-outside-toplevel
-        return xxhash.xxh3_128(key if isinstance(key, bytes) else key.encode()).digest()
+        return _needed('xxhash').xxh3_128(key if isinstance(key, bytes) else key.encode()).digest()
 
 
 def decode(payload):
     """[(name of the event, its hashes, its medium)] of one batch, in either encoding; what else is in it is passed over."""
-    import msgpack  # pylint: disable=import-outside-toplevel
-    batch = msgpack.unpackb(payload, strict_map_key=False)
+    batch = _needed('msgpack').unpackb(payload, strict_map_key=False)
     events = batch['events'] if isinstance(batch, dict) else batch[1]
     result = []
     for event in events:
@@ -65,8 +73,7 @@ class Follower:
 
     def __init__(self, events, replay, topic='', patience=2.0):
         """patience: of seconds without a message, after which an answer is given up and asked for again."""
-        import zmq  # pylint: disable=import-outside-toplevel
-        self._zmq = zmq
+        self._zmq = zmq = _needed('zmq')
         self._context = zmq.Context()
         self._replay, self._patience = replay, patience
         self._socket = self._context.socket(zmq.SUB)

@@ -4,6 +4,9 @@ LMCache takes the class by its methods; nothing of it is imported.
 """
 from ems.engine_queue import EngineQueue
 
+_QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'threads', 'waiting_max', 'durability', 'shm_token',
+                  'transport')
+
 
 class EmsConnector:
     """Seven methods over one eventfd. Thread-safe.
@@ -19,6 +22,10 @@ class EmsConnector:
     def __init__(self, adapter_params=None, *, domain='', **params):
         params = {**(adapter_params or {}), **params}
         domain = params.pop('domain', domain)
+        unknown = sorted(set(params) - set(_QUEUE_OPTIONS))
+        if unknown:
+            raise TypeError(f'EmsConnector does not take {", ".join(map(str, unknown))}; adapter_params may have '
+                            f'{", ".join(_QUEUE_OPTIONS)} and domain')
         self._queue = EngineQueue({'model': 'lmcache', 'custom': [('domain', str(domain))]}, **params)
 
     def event_fd(self):

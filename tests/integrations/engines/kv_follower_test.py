@@ -1,14 +1,16 @@
 """What a Follower of KV events does with what a server says, or does not say: the server is the test."""
 import socket
+import sys
 import time
 import unittest
+from unittest import mock
 
 import msgpack
 import zmq
 from event_peer import END, STATE_NOW, free_port
 from harness import until
 
-from ems.kv_events import Follower
+from ems.kv_events import BlockNames, Follower, decode
 
 DRAM = 'EMS_DRAM'
 
@@ -160,6 +162,14 @@ class KvFollowerTest(unittest.TestCase):
         server.publish(8, stored(b'c'))
         self.poll_until(follower, lambda: follower.last == 8, 'a hole')
         self.assertEqual((follower.stale, follower.blocks[DRAM]), (True, {b'c'}))
+
+    def test_a_module_that_is_missing_is_named_with_its_package(self):
+        for module, call, says in (('zmq', lambda: Follower('127.0.0.1:1', ''), r'python3-zmq \(Debian\) or pyzmq'),
+                                   ('msgpack', lambda: decode(b''), 'python3-msgpack'),
+                                   ('xxhash', lambda: BlockNames.of_key(b''), 'python3-xxhash')):
+            with mock.patch.dict(sys.modules, {module: None}):
+                with self.assertRaisesRegex(ImportError, f'ems.kv_events needs the module {module}: install {says}'):
+                    call()
 
 
 if __name__ == '__main__':

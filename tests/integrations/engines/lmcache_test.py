@@ -153,7 +153,7 @@ class LmcacheTest(unittest.TestCase):
         self.assertIn('closed', error)
 
     def test_unknown_parameter_is_named(self):
-        with self.assertRaisesRegex(TypeError, 'controler'):
+        with self.assertRaisesRegex(TypeError, 'does not take controler; adapter_params may have controller, .* and domain'):
             EmsConnector(controler='127.0.0.1:1')
 
 
