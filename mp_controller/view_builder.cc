@@ -91,12 +91,22 @@ void SetTargets(std::vector<Seat>* seats) {
   }
 }
 
-// Takes from each seat what it holds above its target, the slots it has the weakest claim to first.
+// Takes from each seat what it holds above its target, the slots it has the weakest claim to first:
+// against those of the seats that are to have more. So one that was away is given the slots that it
+// had.
 void ShedSurplus(std::vector<Seat>* seats, std::vector<SlotId>* moving) {
+  std::vector<const Seat*> takers;
+  for (const Seat& seat : *seats)
+    if (seat.held.size() < seat.target) takers.push_back(&seat);
+  const auto claim = [&takers](const Seat& seat, SlotId slot) {
+    double best = 0;
+    for (const Seat* taker : takers) best = std::max(best, Score(*taker, slot));
+    return best > 0 ? Score(seat, slot) / best : Score(seat, slot);
+  };
   for (Seat& seat : *seats) {
     if (seat.held.size() > seat.target) {
       std::vector<std::pair<double, SlotId>> claims;
-      for (const SlotId slot : seat.held) claims.emplace_back(Score(seat, slot), slot);
+      for (const SlotId slot : seat.held) claims.emplace_back(claim(seat, slot), slot);
       std::sort(claims.begin(), claims.end());
       const size_t surplus = seat.held.size() - seat.target;
       for (size_t i = 0; i < surplus; ++i) moving->push_back(claims[i].second);

@@ -19,8 +19,9 @@ struct NodeWeight {
 };
 
 // The same input gives the same table, whatever the order of `live`; ids are unique. An owner keeps
-// a slot unless it is gone or over its target; only the surplus moves. Cost: O(moved slots × nodes
-// + 4096 log 4096).
+// a slot unless it is gone or over its target; only the surplus moves, and a node that was away is
+// given nearly all of the slots that it had. Cost: O(moved slots × nodes + 4096 × nodes that gain
+// slots + 4096 log 4096).
 SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live);
 
 }  // namespace ems::controller

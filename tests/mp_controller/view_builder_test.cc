@@ -132,6 +132,20 @@ TEST_P(ViewBuilderTest, SameMembersMoveNothingAndOrderDoesNotMatter) {
   EXPECT_EQ(BuildSlots(table, nodes), table);
 }
 
+// What it stored would be of no use to it otherwise, and what others stored of theirs lost.
+TEST_P(ViewBuilderTest, ANodeThatComesBackIsGivenTheSlotsItHad) {
+  for (const uint32_t count : {3u, 8u, 32u, 64u}) {
+    const Nodes nodes = MakeNodes(count, GetParam(), &random_);
+    const SlotTable table = BuildSlots(SlotTable(), nodes);
+    Nodes others = nodes;
+    const auto away = others.begin() + static_cast<long>(random_() % count);
+    const uint32_t had = table.CountOf(away->id);
+    others.erase(away);
+    const SlotTable back = BuildSlots(BuildSlots(table, others), nodes);
+    EXPECT_LE(Moved(table, back), 0.3 * had + 4) << count << " nodes, seed " << kSeed;
+  }
+}
+
 // Random joins, leaves and weight changes in a row: errors must not add up.
 TEST_P(ViewBuilderTest, LongChurnKeepsBothBounds) {
   Nodes nodes = MakeNodes(16, GetParam(), &random_);
