@@ -61,6 +61,9 @@ class ClusterState final {
   // first start, and publishes the stored owners under the new term. Errors: of the store;
   // kResourceExhausted  no term left
   Status Start(const std::string& default_namespace);
+  // Servers can reach this controller from now on: until then no lease ends of those that the store
+  // had.
+  void Listen() { membership_.Listen(parts_.clock->Now()); }
   // Ends leases and publishes what follows from it. Call at least ten times a second.
   void Tick();
 

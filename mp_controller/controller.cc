@@ -71,6 +71,8 @@ struct Controller::Impl {
   }
 
   void Tick() {
+    if (listening.load(std::memory_order_acquire) && !std::exchange(listened, true))
+      state->Listen();
     state->Tick();
     ticked_ns.store(Clock::System().Now().time_since_epoch().count(), std::memory_order_release);
   }
@@ -79,7 +81,9 @@ struct Controller::Impl {
   MetricsRegistry registry;
   ControllerMetrics metrics;
   ViewPublisher publisher;
-  std::atomic<int64_t> ticked_ns{0};  // release by the loop, acquire by Healthy()
+  std::atomic<int64_t> ticked_ns{0};   // release by the loop, acquire by Healthy()
+  std::atomic<bool> listening{false};  // release by Start, acquire by the loop
+  bool listened = false;               // the loop's
   std::unique_ptr<ControllerStore> store;
   std::unique_ptr<ClusterState> state;
   std::unique_ptr<EventLoop> loop;
@@ -121,6 +125,7 @@ Status Controller::Start() {
                                                                    .publisher = &impl.publisher,
                                                                    .metrics = &impl.metrics,
                                                                    .models = impl.models.get()}));
+  impl.listening.store(true, std::memory_order_release);
   if (impl.options.http_listen.empty()) return OkStatus();
   EMS_ASSIGN_OR_RETURN(
       impl.http, fabric::HttpEndpoint::Start(

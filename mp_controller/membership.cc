@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "mp_controller/view/control_channel.h"
 
 namespace ems::controller {
 namespace {
@@ -34,9 +35,17 @@ void Membership::RestoreView(const DhtView& view, TimePoint now) {
     member.shown = node;
     member.state = NodeState::kLive;
     member.last_heard = now;
+    member.kept_until = TimePoint::max();
     member.admitted_at = now;
   }
   frozen_ = view.frozen();
+}
+
+void Membership::Listen(TimePoint now) {
+  for (auto& [id, member] : members_) {
+    if (member.kept_until == TimePoint::max())
+      member.kept_until = now + kReconnectMost + options_.lease;
+  }
 }
 
 std::optional<NodeId> Membership::IdOf(const std::string& name) const {
@@ -163,7 +172,9 @@ void Membership::EndLeases(TimePoint now) {
   for (auto& [id, member] : members_) {
     if (!member.alive()) continue;
     if (paused) member.last_heard = std::min(now, member.last_heard + gap);
+    if (paused && member.kept_until != TimePoint::max()) member.kept_until += gap;
     if (now - member.last_heard <= options_.lease) continue;
+    if (!member.heard && now <= member.kept_until) continue;
     member.state = NodeState::kDown;
     member.down_at = now;
   }

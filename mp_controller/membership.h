@@ -57,9 +57,11 @@ class Membership final {
 
   // After a start: a node known by name. Its id is never given to another name.
   void RestoreNode(NodeId id, const std::string& name);
-  // After a start: what the stored view showed. Its nodes count as alive for one whole lease from
-  // `now`.
+  // After a start: what the stored view showed. Its nodes count as alive until Listen.
   void RestoreView(const DhtView& view, TimePoint now);
+  // From `now` on they can be heard. Those that have not been count as alive for kReconnectMost and
+  // a whole lease more: a server that lives may find the controller again later than a lease.
+  void Listen(TimePoint now);
 
   // The id of `info.name`, or nullopt when the name is new: then the caller makes one durable and
   // gives it to AddNode.
@@ -106,6 +108,7 @@ class Membership final {
     NodeState state = NodeState::kUnknown;
     bool heard = false;  // since the start of the controller
     TimePoint last_heard{};
+    TimePoint kept_until{};  // as long as it has not been heard
     TimePoint down_at{};
     std::optional<NodeInfo> shown;  // as the published view has it
     TimePoint admitted_at{};

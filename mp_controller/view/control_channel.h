@@ -15,6 +15,11 @@ namespace ems {
 
 // That `address` says where a controller is: host:port.   Errors: kInvalidArgument  what is missing
 Status CheckControllerAddress(const std::string& address);
+
+// How long after a controller is back somebody who lives may not have reached it: the longest pause
+// between two attempts (1.2 s), the attempt, and the call, on a busy machine.
+inline constexpr Duration kReconnectMost = std::chrono::seconds(2);
+
 // Nothing is connected yet. Messages of more than `message_bytes_max` are refused on this side.
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
                                                   int message_bytes_max);

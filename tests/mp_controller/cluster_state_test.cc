@@ -19,6 +19,7 @@ struct Life {
     state = std::make_unique<ClusterState>(
         MembershipOptions{}, ClusterState::Parts{clock, store.get(), &publisher, &metrics});
     EXPECT_TRUE(state->Start("default").ok());
+    state->Listen();
   }
   uint32_t Register(const std::string& name, uint64_t boot, uint64_t lineage = 0) {
     v1::RegisterRequest request;
