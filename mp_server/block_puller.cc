@@ -53,9 +53,10 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
                                 ConstBytes bytes, ModelPull::Outcome* outcome) {
   const Deadline deadline = Deadline::After(kRoomPatience);
   while (true) {
-    // Not for ever under one view: whoever gave the task looks at the view again.
+    // Not for ever under one view: whoever gave the task looks at the view again. A lease that has
+    // ended may be back in a moment, and with it the same slots: these bytes are not read again.
     const Verdict verdict = ownership_->CheckWrite(task.slot, ViewVersion());
-    if (verdict == Verdict::kHold) {
+    if (verdict == Verdict::kHold || verdict == Verdict::kFenced) {
       if (stop_->WaitFor(kLookAgain)) return Error(StatusCode::kCancelled, "stopping");
       if (deadline.Passed()) return false;
       continue;

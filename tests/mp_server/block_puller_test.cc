@@ -72,14 +72,16 @@ class BlockPullerTest : public SmallTierTest {
   }
   // All slots belong to `owner` in the next view.
   void Own(uint32_t owner) {
+    const auto view = NextView(owner);
+    store_->SetOwnedSlots({view->version(), ownership_.Install(*view)});
+  }
+  std::shared_ptr<const DhtView> NextView(uint32_t owner) {
     SlotTable slots;
     for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(owner));
     std::vector<NodeInfo> nodes(2);
     nodes[0].id = NodeId(1);
     nodes[1].id = NodeId(2);
-    const ViewVersion version(1, ++epoch_);
-    store_->SetOwnedSlots(
-        {version, ownership_.Install(**DhtView::Make(version, nodes, slots, false))});
+    return *DhtView::Make(ViewVersion(1, ++epoch_), nodes, slots, false);
   }
   Result<BlockPuller::Pulled> Pull() {
     const auto open = [this](uint32_t lane) -> Result<std::shared_ptr<model::WeightSource>> {
@@ -366,6 +368,33 @@ TEST_F(BlockPullerTest, WithoutALeaseNothingIsReadOrStored) {
   EXPECT_FALSE(pulled->ours);
   EXPECT_EQ(source_.reads, 0);
   EXPECT_EQ(Stored(), "");
+}
+
+// As when the controller is away and the other servers, busy as they are, answer late.
+TEST_F(BlockPullerTest, WhatWasReadWhenTheLeaseEndsIsStoredWhenItIsBack) {
+  ManualClock clock;
+  Ownership ownership(&clock);
+  ownership.SetSelf(NodeId(1));
+  (void)ownership.Install(*NextView(1));
+  ownership.RenewLease(clock.Now() + seconds(1));
+  puller_.emplace(store_.get(), &ownership, &stop_, 8);
+  StopFlag ended;
+  source_.damage = [&](int, MutableBytes) {
+    clock.Advance(seconds(2));
+    ended.Set();
+  };
+  Thread renewer("renewer", [&] {
+    EXPECT_TRUE(ended.WaitFor(seconds(20)));
+    StopFlag never;
+    never.WaitFor(milliseconds(20));  // it is being waited for, or has been given up
+    ownership.RenewLease(clock.Now() + seconds(100));
+  });
+  const auto pulled = Pull();
+  renewer.Join();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_TRUE(pulled->ours) << "it would be read again";
+  EXPECT_EQ(source_.reads, 1);
+  EXPECT_EQ(Stored(), source_.content);
 }
 
 TEST_F(BlockPullerTest, StoppingEndsAWaitForRoom) {
