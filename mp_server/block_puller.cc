@@ -15,6 +15,7 @@ namespace {
 constexpr Duration kReadPatience = std::chrono::minutes(5);
 constexpr uint64_t kReadBytesPerSMin = 2 * kKiB;
 constexpr Duration kRoomPatience = std::chrono::seconds(10);
+constexpr Duration kKeptPatience = std::chrono::seconds(1);  // then what is kept makes room
 constexpr Duration kFetchPatience = std::chrono::seconds(10);
 constexpr uint32_t kReadsMax = 6;  // of a block that does not come the same twice
 constexpr Duration kLookAgain = std::chrono::milliseconds(5);
@@ -80,11 +81,26 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
       return true;
     }
     if (reserved.status().code() == StatusCode::kFailedPrecondition) return false;
+    // Not while memory is only being made.
+    const bool for_long = deadline.Remaining() < kRoomPatience - kKeptPatience;
+    if (for_long && kept_ != nullptr && kept_->Clear()) continue;
     if (reserved.status().code() != StatusCode::kResourceExhausted || deadline.Passed())
       return Prefixed(reserved.status(),
                       fmt::format("no room for a block of {}", task.manifest->model));
     if (stop_->WaitFor(kLookAgain)) return Error(StatusCode::kCancelled, "stopping");
   }
+}
+
+Result<bool> BlockPuller::TakeBack(const ModelPull::Task& task, const std::string& key,
+                                   ModelPull::Outcome* outcome) {
+  ObjectPin pin = kept_ != nullptr ? kept_->Take(task.ns, key) : ObjectPin();
+  if (!pin || pin.value().size() != task.manifest->blocks[task.block].bytes) return false;
+  Sha256 sha256;
+  if (sha256.Digest(pin.value()) != *task.digest) return false;
+  EMS_ASSIGN_OR_RETURN(const bool ours, Store(task, key, pin.value(), outcome));
+  outcome->shared = false;  // nothing was read
+  if (!ours) kept_->Keep(task.ns, std::move(pin));
+  return ours;
 }
 
 // What is waited for in turn, all of it on one lane, twice over.
@@ -174,6 +190,13 @@ Result<BlockPuller::Pulled> BlockPuller::Pull(const ModelPull::Task& task, const
     EMS_ASSIGN_OR_RETURN(const bool found, Find(task.ns, model::BlockKey(*task.digest), block.bytes,
                                                 &pulled.outcome));
     if (found) return pulled;
+    EMS_ASSIGN_OR_RETURN(const bool back,
+                         TakeBack(task, model::BlockKey(*task.digest), &pulled.outcome));
+    if (back) {
+      if (task.pin)
+        pulled.outcome.pin = store_->dram().Get(task.ns, model::BlockKey(*task.digest), true);
+      return pulled;
+    }
   }
   // Nor what could not be stored now: a server without a lease may be so for hours.
   const Verdict write = ownership_->CheckWrite(task.slot, ViewVersion());

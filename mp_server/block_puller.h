@@ -1,5 +1,6 @@
 #pragma once
-// Brings one block of a model into DRAM: from this server's own SSD, or from the model's source.
+// Brings one block of a model into DRAM: from this server's own SSD, from what it kept of slots
+// that it had lost, or from the model's source.
 //
 // A block is read from the source at most once for each call, unless it is damaged or the version's
 // source is to be read twice; it is checked against its digest, and becomes visible only whole.
@@ -15,6 +16,7 @@
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "ems_model/source/weight_source.h"
+#include "mp_server/kept_blocks.h"
 #include "mp_server/model_pull.h"
 #include "mp_server/ownership.h"
 #include "mp_server/tiered_store.h"
@@ -32,9 +34,11 @@ class BlockPuller final {
   // `lane` 0 or 1: two that share no connection.
   using OpenSource = std::function<Result<std::shared_ptr<model::WeightSource>>(uint32_t lane)>;
 
-  // All must outlive it. `stop` ends waits. `readers_max`: so many read from a source at a time.
-  BlockPuller(TieredStore* store, const Ownership* ownership, StopFlag* stop, uint32_t readers_max)
-      : store_(store), ownership_(ownership), stop_(stop), readers_max_(readers_max) {}
+  // All must outlive it; `kept` may be null. `stop` ends waits. `readers_max`: so many read from a
+  // source at a time.
+  BlockPuller(TieredStore* store, const Ownership* ownership, StopFlag* stop, uint32_t readers_max,
+              KeptBlocks* kept = nullptr)
+      : store_(store), ownership_(ownership), stop_(stop), readers_max_(readers_max), kept_(kept) {}
 
   // `open` and `buffer`, which grows to the block's size, are used only if the bytes are not here
   // yet. Errors: those of `open` and of the source    kFailedPrecondition  the source has changed
@@ -56,6 +60,9 @@ class BlockPuller final {
   // How long one read of a block may take from a source that gives so much a second, 0: no limit.
   // They share that, so the last one waits for all others.
   Duration ReadPatience(uint64_t block_bytes, uint64_t bytes_per_s_max) const;
+  // Back under its key, if it is one of those that were kept.
+  Result<bool> TakeBack(const ModelPull::Task& task, const std::string& key,
+                        ModelPull::Outcome* outcome);
   Result<bool> Store(const ModelPull::Task& task, const std::string& key, ConstBytes bytes,
                      ModelPull::Outcome* outcome);
 
@@ -63,6 +70,7 @@ class BlockPuller final {
   const Ownership* const ownership_;
   StopFlag* const stop_;
   const uint32_t readers_max_;
+  KeptBlocks* const kept_;
 };
 
 }  // namespace ems::server

@@ -28,6 +28,12 @@ std::string OriginOf(const model::ManifestSource& source) {
 
 }  // namespace
 
+uint64_t ModelPull::CheckTask::BytesOf(uint32_t blocks) const {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < blocks; ++i) bytes += manifest->blocks[first + i].bytes;
+  return bytes;
+}
+
 ModelPull::ModelPull(uint32_t id, std::shared_ptr<const model::Manifest> manifest)
     : id_(id),
       manifest_(std::move(manifest)),
@@ -201,6 +207,15 @@ std::vector<ObjectPin> ModelPull::SetOwned(ViewVersion view, NamespaceRef ns,
   }
   news_ = true;
   return lost;
+}
+
+void ModelPull::NamesIn(const std::bitset<kSlotCount>& slots, std::vector<BlockName>* names) const {
+  if (!working()) return;
+  for (const uint32_t block : owned_) {
+    const SlotId slot = SlotOf(ns_.id, model::RouteKey(manifest_->blocks[block].route));
+    if (digests_[block] && slots[slot.value()])
+      names->emplace_back(ns_, model::BlockKey(*digests_[block]));
+  }
 }
 
 std::vector<ObjectPin> ModelPull::WithoutNamespace(TimePoint now) {

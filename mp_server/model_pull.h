@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "ems_model/format/manifest.h"
 #include "mp_server/found_blocks.h"
+#include "mp_server/kept_blocks.h"
 #include "mp_server/object_store.h"
 
 namespace ems::v1 {
@@ -73,6 +74,7 @@ class ModelPull final {
     std::vector<model::BlockDigest> digests;  // of it and those that follow
     NamespaceRef ns;
     std::shared_ptr<const model::Manifest> manifest;
+    uint64_t BytesOf(uint32_t blocks) const;  // the first ones of it
   };
   static constexpr size_t kCheckBlocksMax = 64;  // of a task; and
   static constexpr uint64_t kCheckBytesMax = 64 * kMiB;
@@ -103,6 +105,8 @@ class ModelPull final {
                                   const std::bitset<kSlotCount>& owned);
   ViewVersion view() const { return view_; }
   NamespaceRef name_space() const { return ns_; }
+  // Appends its blocks in these slots that may be here. Cost: O(blocks of this server).
+  void NamesIn(const std::bitset<kSlotCount>& slots, std::vector<BlockName>* names) const;
   // Its namespace is not there. Nothing is given out until SetOwned; it is an error once that has
   // gone on for kNamespacePatience: a new one is heard of within less. Returns all pins, as there
   // is nothing left that they could keep.

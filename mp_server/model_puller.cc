@@ -20,6 +20,7 @@
 #include "mp_controller/view/slot_table.h"
 #include "mp_server/block_puller.h"
 #include "mp_server/file_checker.h"
+#include "mp_server/kept_blocks.h"
 #include "mp_server/model_metrics.h"
 #include "mp_server/model_pull.h"
 #include "mp_server/model_sources.h"
@@ -41,12 +42,6 @@ constexpr Duration kChecksWait = std::chrono::milliseconds(500);
 constexpr Duration kChecksPause = std::chrono::milliseconds(5);  // gathers what comes together
 constexpr Duration kChecksRetry = std::chrono::milliseconds(200);
 constexpr size_t kBufferBytesKept = 16 * kMiB;
-
-uint64_t BytesOf(const ModelPull::CheckTask& task, uint32_t blocks) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < blocks; ++i) bytes += task.manifest->blocks[task.first + i].bytes;
-  return bytes;
-}
 
 }  // namespace
 
@@ -81,7 +76,6 @@ struct ModelPuller::Impl {
   void Report(uint32_t id);
 
   void WorkLoop();
-  Result<BlockPuller::Pulled> Run(const ModelPull::Task& task, std::vector<std::byte>* buffer);
   void Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled);
   void DropSources(const std::vector<std::unique_ptr<ModelPull>>& gone);
 
@@ -95,6 +89,7 @@ struct ModelPuller::Impl {
   ModelMetrics counters;
   ModelsClient models;
   StopFlag stop;
+  KeptBlocks kept;
   BlockPuller puller;
   FileChecker checker;
   ModelSources sources;
@@ -109,7 +104,8 @@ ModelPuller::Impl::Impl(const Options& options_in)
     : options(options_in),
       counters(options.metrics),
       models(options.controller),
-      puller(options.store, options.ownership, &stop, PullSchedule(options.pulls_max).workers()),
+      puller(options.store, options.ownership, &stop, PullSchedule(options.pulls_max).workers(),
+             &kept),
       checker(&puller),
       sources({.connections_max = options.pulls_max,
                .credentials_file = options.credentials_file,
@@ -147,6 +143,7 @@ void ModelPuller::Impl::WatchLoop() {
       return;
     }
     FollowView();
+    kept.DropOld();
   }
 }
 
@@ -444,16 +441,11 @@ void ModelPuller::Impl::WorkLoop() {
       buffer = {};  // nothing to do: its memory is of use elsewhere
       continue;
     }
-    Take(*next.pull, Run(*next.pull, &buffer));
+    const model::ManifestSource& source = next.pull->manifest->source;
+    const auto open = [&](uint32_t lane) { return sources.Open(source, lane); };
+    Take(*next.pull, puller.Pull(*next.pull, open, &buffer));
     if (buffer.size() > kBufferBytesKept) buffer = {};
   }
-}
-
-Result<BlockPuller::Pulled> ModelPuller::Impl::Run(const ModelPull::Task& task,
-                                                   std::vector<std::byte>* buffer) {
-  return puller.Pull(
-      task, [this, &task](uint32_t lane) { return sources.Open(task.manifest->source, lane); },
-      buffer);
 }
 
 void ModelPuller::Impl::Take(const ModelPull::Task& task, Result<BlockPuller::Pulled> pulled) {
@@ -565,7 +557,7 @@ void ModelPuller::Impl::RunCheck(const ModelPull::CheckTask& task) {
   v1::FileCheck reply;
   Status told = added.status();
   if (added.ok() && added->blocks > 0) {
-    counters.checked_bytes.Add(static_cast<double>(BytesOf(task, added->blocks)));
+    counters.checked_bytes.Add(static_cast<double>(task.BytesOf(added->blocks)));
     v1::ReportCheckRequest report;
     report.set_model_id(task.model_id);
     report.set_file(task.file);
@@ -596,5 +588,14 @@ void ModelPuller::Impl::RunCheck(const ModelPull::CheckTask& task) {
 ModelPuller::ModelPuller(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 
 ModelPuller::~ModelPuller() = default;
+
+void ModelPuller::KeepBlocks(const std::bitset<kSlotCount>& slots) {
+  std::vector<BlockName> names;
+  {
+    auto locked = impl_->state.Lock();
+    for (const auto& [id, pull] : locked->pulls) pull->NamesIn(slots, &names);
+  }
+  impl_->kept.Keep(&impl_->options.store->dram(), names);
+}
 
 }  // namespace ems::server

@@ -5,11 +5,13 @@
 // What is to be done follows from the list and the view alone, so nothing is lost when this server,
 // another one or the controller is restarted. Bound: pulls_max blocks at a time, each with a buffer
 // of its size; a version's manifest only while there is something to do for it.
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "common/clock.h"
+#include "common/ids.h"
 #include "common/metrics.h"
 #include "mp_controller/view/view_cache.h"
 #include "mp_server/ownership.h"
@@ -34,6 +36,10 @@ class ModelPuller final {
   };
   // Begins to follow. All pointers must outlive it.
   explicit ModelPuller(const Options& options);
+  // Before the store drops the objects of slots that are lost, or come back empty: blocks of
+  // versions that are being brought in are kept for a while (kept_blocks.h).
+  // Cost: O(blocks of those versions); does not wait.
+  void KeepBlocks(const std::bitset<kSlotCount>& slots);
   // Ends what is under way.
   ~ModelPuller();
   ModelPuller(const ModelPuller&) = delete;

@@ -113,6 +113,7 @@ struct Server::Impl {
   // Once; from any thread.
   void ReportOlder(ViewVersion offered, ViewVersion installed);
   void SetNamespaces(const NamespaceTable& table, double new_share);
+  void KeepBlocks(const std::bitset<kSlotCount>& slots);
   void ForgetObjects(const std::bitset<kSlotCount>& slots);
   void AskPeers();
   NodeUsage Usage() const;
@@ -136,6 +137,7 @@ struct Server::Impl {
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
   std::unique_ptr<fabric::RpcServer> rpc;
   std::unique_ptr<ModelPuller> models;
+  std::atomic<ModelPuller*> keeper{nullptr};  // the same; release by Start, acquire by ems-ctl
   std::unique_ptr<fabric::HttpEndpoint> http;
   std::string http_address;
   ViewCache views;
@@ -194,6 +196,7 @@ Status Server::Impl::Start() {
                            .credentials_file = config.models().credentials_file(),
                            .file_root = config.models().file_root(),
                            .ca_file = config.models().ca_file()});
+  keeper.store(models.get(), std::memory_order_release);
   return OkStatus();
 }
 
@@ -327,8 +330,10 @@ void Server::Impl::InstallNews() {
   if (view != nullptr && view->version().epoch() < data_dir.highest_view().epoch())
     ReportOlder(view->version(), data_dir.highest_view());
   // Where the view will not say what others did meanwhile.
-  if (expelled.exchange(false, std::memory_order_acq_rel) && granted.history == 0)
+  if (expelled.exchange(false, std::memory_order_acq_rel) && granted.history == 0) {
+    KeepBlocks(granted.owned);
     ForgetObjects(granted.owned);
+  }
   double new_share = share;
   if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version() &&
       !ShowsAnother(*view, ownership.self(), boot_id, data_dir.lineage())) {
@@ -340,9 +345,11 @@ void Server::Impl::InstallNews() {
     const double coming = static_cast<double>(view->slots().CountOf(ownership.self())) / kSlotCount;
     if (coming > share) SetNamespaces(*namespaces, coming);  // room before the first Put
     ssd::SlotGrant next = GrantOf(*view, ownership.self(), data_dir.lineage());
+    const std::bitset<kSlotCount> kept = next.Kept(granted.Record(0));
+    KeepBlocks(granted.owned & ~kept);
     // What others may have changed in views that were not seen here goes before the new view says
     // that it is this server's.
-    ForgetObjects(granted.owned & next.owned & ~next.Kept(granted.Record(0)));
+    ForgetObjects(granted.owned & next.owned & ~kept);
     granted = std::move(next);
     (void)ownership.Install(*view);
     tiered.SetOwnedSlots(granted);
@@ -371,6 +378,13 @@ void Server::Impl::SetNamespaces(const NamespaceTable& table, double new_share) 
   const bool other = feed != nullptr && feed->SetNamespaces(table);
   tiered.SetNamespaces(table, new_share);
   if (other) feed->Restate();
+}
+
+// Blocks of models are known by the digest of their bytes: whatever others did meanwhile, they are
+// what they were.
+void Server::Impl::KeepBlocks(const std::bitset<kSlotCount>& slots) {
+  ModelPuller* const puller = keeper.load(std::memory_order_acquire);
+  if (puller != nullptr && slots.any()) puller->KeepBlocks(slots);
 }
 
 // These may have been others' in a view that was not seen here: what they took or removed meanwhile

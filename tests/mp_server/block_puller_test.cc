@@ -65,7 +65,7 @@ class BlockPullerTest : public SmallTierTest {
     task_.ns = kNs;
     task_.slot = SlotId(5);
     task_.job = 1;
-    puller_.emplace(store_.get(), &ownership_, &stop_, 8);
+    puller_.emplace(store_.get(), &ownership_, &stop_, 8, &kept_);
     ownership_.SetSelf(NodeId(1));
     Own(1);
     ownership_.RenewLease(Clock::System().Now() + seconds(100));
@@ -105,6 +105,7 @@ class BlockPullerTest : public SmallTierTest {
   Ownership ownership_{&Clock::System()};
   uint64_t epoch_ = 0;
   StopFlag stop_;
+  KeptBlocks kept_;
   std::optional<BlockPuller> puller_;
   OneFile source_;
   int opened_ = 0;
@@ -358,6 +359,45 @@ TEST_F(BlockPullerTest, ABlockOfANamespaceThatIsGoneIsNotRead) {
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_FALSE(pulled->ours);
   EXPECT_EQ(source_.reads, 0);
+}
+
+TEST_F(BlockPullerTest, WhatWasKeptIsTakenBackAndNotReadAgain) {
+  const auto first = Pull();
+  ASSERT_TRUE(first.ok()) << first.status();
+  kept_.Keep(kNs, dram_->Get(kNs, Key(), false));
+  Own(2);
+  Own(1);
+  EXPECT_EQ(Stored(), "") << "slots that come back begin empty";
+  task_.digest = first->outcome.digest;
+  task_.pin = true;
+  const auto again = Pull();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->ours);
+  EXPECT_EQ(again->outcome.source_bytes, 0U);
+  EXPECT_FALSE(again->outcome.shared);
+  EXPECT_EQ(again->outcome.digest, first->outcome.digest);
+  EXPECT_TRUE(again->outcome.pin);
+  EXPECT_EQ(source_.reads, 1);
+  EXPECT_EQ(Stored(), source_.content);
+  EXPECT_FALSE(kept_.Clear()) << "it is not kept twice";
+}
+
+// Something else had its name, or its memory has been damaged.
+TEST_F(BlockPullerTest, WhatWasKeptAndHasAnotherDigestIsReadAgain) {
+  const auto first = Pull();
+  ASSERT_TRUE(first.ok()) << first.status();
+  {
+    ObjectPin pin = dram_->Get(kNs, Key(), false);
+    const_cast<std::byte&>(pin.value()[kBytes / 2]) ^= std::byte{1};
+    kept_.Keep(kNs, std::move(pin));
+  }
+  Own(2);
+  Own(1);
+  task_.digest = first->outcome.digest;
+  const auto again = Pull();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->outcome.source_bytes, kBytes);
+  EXPECT_EQ(Stored(), source_.content);
 }
 
 // Its worker comes again soon, for as long as the controller is away: it read the source each time.

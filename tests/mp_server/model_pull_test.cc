@@ -125,6 +125,26 @@ TEST(ModelPullTest, AnotherViewIsLookedAtAnewWhatIsUnderWayOnce) {
   EXPECT_EQ(Report(&pull).source_bytes(), 10 * (tasks.size() + 1)) << "each was read once";
 }
 
+TEST(ModelPullTest, NamesInLostSlotsAreThoseOfItsOwnBlocksThatAreKnown) {
+  ModelPull pull(7, Sample());
+  pull.Follow(Status(1, true));
+  const auto names = [&](const std::bitset<kSlotCount>& slots) {
+    std::vector<BlockName> found;
+    pull.NamesIn(slots, &found);
+    return found;
+  };
+  const auto all = std::bitset<kSlotCount>().set();
+  pull.SetOwned(ViewVersion(1, 1), kNs, Slots(true));
+  EXPECT_TRUE(names(all).empty());
+  for (uint32_t block = 0; block < kBlocks; ++block) pull.Learn(block, Digest(block));
+  ASSERT_EQ(names(all).size(), TakeAll(&pull).size());
+  EXPECT_EQ(names(all)[0], BlockName(kNs, model::BlockKey(Digest(0))));
+  EXPECT_TRUE(names({}).empty());
+  EXPECT_TRUE(names(~Slots(true)).empty());
+  pull.Follow(Status(1, false));
+  EXPECT_TRUE(names(all).empty()) << "nobody wants them";
+}
+
 TEST(ModelPullTest, WhatIsGivenBackComesAgain) {
   ModelPull pull(7, Sample());
   pull.Follow(Status(1, true));
