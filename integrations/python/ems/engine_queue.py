@@ -18,6 +18,11 @@ DOMAIN_FIELDS = {'dtype': '', 'kv_layout': '', 'tp_rank': 0, 'tp_size': 1, 'pp_r
 log = logging.getLogger('ems')
 
 
+def hasher_of(domain, block_tokens=128):
+    """What makes keys of names in a domain, as EngineQueue takes it."""
+    return _ems.BlockHasher(**{**DOMAIN_FIELDS, 'block_tokens': block_tokens, **domain})
+
+
 class EngineQueue:
     """Thread-safe. Blocks live in a domain: names of different domains never meet.
 
@@ -32,8 +37,8 @@ class EngineQueue:
         self._closing = threading.Event()
         self._connecting = None
         self._native = abandon_in_child(_ems.BatchQueue(
-            hasher=_ems.BlockHasher(**{**DOMAIN_FIELDS, 'block_tokens': block_tokens, **domain}), threads=threads,
-            lanes=lanes, waiting_max=waiting_max, timeout=timeout, durability=durability))
+            hasher=hasher_of(domain, block_tokens), threads=threads, lanes=lanes, waiting_max=waiting_max, timeout=timeout,
+            durability=durability))
         self._connect_with = {'controller': controller, 'namespace': namespace, 'timeout': timeout, 'shm_token': shm_token,
                               'transport': transport}
         process.connecting()

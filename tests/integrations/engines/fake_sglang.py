@@ -58,17 +58,48 @@ class HiCacheStorageConfig:
     tp_size: int = 1
     pp_rank: int = 0
     pp_size: int = 1
+    attn_cp_rank: int = 0  # each has a slice of each page
+    attn_cp_size: int = 1
     is_mla_model: bool = False
+    enable_storage_metrics: bool = False
     is_page_first_layout: bool = True
     model_name: str = 'llama'
+    dp_rank: int = 0
+    dp_size: int = 1
+    tp_lcm_size: int = None
+    should_split_heads: bool = False
     extra_config: dict = None
 
 
-class HostPool:
-    """Pages of K and V, page first: [pages, 2, page bytes]. An index is a token's; a page has `page_size` of them."""
+@dataclass
+class StorageMetrics:
+    prefetch_pgs: list
+    backup_pgs: list
 
-    def __init__(self, pages, page_size=16, page_bytes=8192, is_mla=False):
-        self.page_size, self.is_mla = page_size, is_mla
+
+def check_hicache_events(storage):
+    """What the scheduler does with the figures in each round, with --enable-metrics."""
+    metrics = storage.get_stats()
+    if metrics is not None:
+        assert isinstance(metrics, StorageMetrics)
+
+
+@dataclass
+class DevicePool:
+    dtype: str = 'torch.bfloat16'  # of the numbers
+
+
+class HostPool:
+    """Pages of K and V, page first: [pages, 2, page bytes]. An index is a token's; a page has `page_size` of them.
+
+    Its dtype is that of storing, as SGLang's: uint8 for both kinds of fp8, which the device's pool tells apart.
+    """
+
+    def __init__(self, pages, page_size=16, page_bytes=8192, is_mla=False, dtype='bfloat16', layout='page_first'):
+        self.page_size, self.is_mla, self.layout = page_size, is_mla, layout
+        self.dtype = 'torch.uint8' if dtype.startswith('float8') else f'torch.{dtype}'
+        self.device_pool = DevicePool(f'torch.{dtype}')
+        self.layer_num, self.start_layer, self.end_layer, self.head_num, self.head_dim = 4, 0, 4, 2, 32
         self.memory = numpy.zeros((pages, 1 if is_mla else 2, page_bytes), numpy.uint8)
 
     def indices(self, pages):
@@ -92,7 +123,16 @@ def install():
     sys.modules[MODULE] = module
 
 
-def backend(cluster_address, pool, **config):
+class PoolGroup:
+    """A pool and others beside it, as hybrid models have; it tells less itself."""
+
+    def __init__(self, anchor):
+        self.layout, self.page_size = anchor.layout, anchor.page_size
+        self.anchor_entry = types.SimpleNamespace(host_pool=anchor)
+        self.get_page_buffer_meta = anchor.get_page_buffer_meta
+
+
+def backend(cluster_address, pool, config_class=HiCacheStorageConfig, **config):
     """Made as SGLang's factory makes a dynamic backend."""
     import importlib  # pylint: disable=import-outside-toplevel
     extra = {'backend_name': 'ems', 'module_path': 'ems.sglang', 'class_name': 'EmsHiCache', 'interface_v1': 1,
@@ -100,6 +140,6 @@ def backend(cluster_address, pool, **config):
     cls = getattr(importlib.import_module(extra['module_path']), extra['class_name'])
     if not issubclass(cls, HiCacheStorage):
         raise TypeError('a dynamic backend must be a HiCacheStorage')
-    storage = cls(HiCacheStorageConfig(extra_config=extra, **config), {})
+    storage = cls(config_class(extra_config=extra, **config), {})
     storage.register_mem_pool_host(pool)
     return storage

@@ -66,6 +66,38 @@ class SglangFaultTest(unittest.TestCase):
             self.assertEqual(state['bad'], [])
             self.assertLess(state['slowest'], TIMEOUT + SLACK)
 
+    def test_close_waits_for_a_load_under_way_and_then_nothing_touches_its_pages(self):
+        with Cluster(servers=1, server_flags=['shm.share=off']) as cluster:
+            pool = fake_sglang.HostPool(PAGES)
+            pool.memory[:] = 7
+            storage = fake_sglang.backend(cluster.address, pool, extra={'timeout': 2.0})
+            self.assertEqual(storage.batch_set_v1(hashes(1), pool.indices(range(PAGES))), [True] * PAGES)
+            cluster.stand_still()
+            state = {}
+
+            def prefetch():
+                state['begun'] = True
+                state['done'] = storage.batch_get_v1(hashes(1), pool.indices(range(PAGES)))
+            thread = threading.Thread(target=prefetch)
+            try:
+                begin = time.monotonic()
+                thread.start()
+                until(lambda: 'begun' in state, 10, 'it runs')
+                time.sleep(0.2)  # it is in the call
+                storage.close()
+                pool.memory[:] = 0xEE
+                self.assertGreater(time.monotonic() - begin, 1.5)
+                self.assertLess(time.monotonic() - begin, 2.0 + SLACK)
+                thread.join(SLACK)
+                self.assertEqual(state.get('done'), [False] * PAGES)
+            finally:
+                cluster.go_on()
+                thread.join()
+            other = fake_sglang.backend(cluster.address, fake_sglang.HostPool(PAGES))
+            self.addCleanup(other.close)
+            until(lambda: other.batch_exists(hashes(1)) == PAGES, 20, 'the pool answers again')
+            self.assertTrue((pool.memory == 0xEE).all())
+
 
 if __name__ == '__main__':
     unittest.main()
