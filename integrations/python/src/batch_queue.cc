@@ -88,10 +88,18 @@ BatchOutcome OutcomeOf(BatchKind kind, const std::vector<Status>& results) {
   BatchOutcome outcome;
   outcome.done.reserve(results.size());
   for (const Status& result : results) outcome.done.push_back(result.ok());
+  const auto done = std::count(outcome.done.begin(), outcome.done.end(), true);
   const auto failed = std::find_if(results.begin(), results.end(), IsFailure);
-  if (failed == results.end()) return outcome;
-  const bool all = std::all_of(results.begin(), results.end(), IsFailure);
-  if (kind == BatchKind::kSet || all) outcome.status = *failed;
+  if (kind == BatchKind::kSet || kind == BatchKind::kGet) {
+    if (failed != results.end()) {
+      outcome.status = *failed;
+    } else if (std::cmp_less(done, results.size())) {
+      outcome.status = Error(StatusCode::kNotFound, "{} of {} blocks are not there",
+                             results.size() - static_cast<size_t>(done), results.size());
+    }
+  } else if (!results.empty() && std::all_of(results.begin(), results.end(), IsFailure)) {
+    outcome.status = *failed;
+  }
   return outcome;
 }
 

@@ -45,7 +45,8 @@ struct BatchOutcome {
   // For each name. kSet: the pool has it now. kGet: it arrived, and is as long as its memory.
   // kExists: it is there. kRemove: it was there and is gone.
   std::vector<bool> done;
-  // ok, or what went wrong first: of a set with any block, of others when no block was answered.
+  // Of set and get, ok when all blocks are done: there are callers who look at nothing else. Of
+  // others, when any was answered. If not, what went wrong first; NotFound: blocks were missing.
   Status status;
 };
 

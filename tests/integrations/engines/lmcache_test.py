@@ -90,14 +90,27 @@ class LmcacheTest(unittest.TestCase):
         keys = [key(500 + i) for i in range(8)]
         loop.set(keys[::2], [filled(k, SIZE) for k in keys[::2]])
         buffers = [bytearray(SIZE) for _ in keys]
-        self.assertEqual(loop.get(keys, buffers), (True, None, [True, False] * 4))
+        ok, error, flags = loop.get(keys, buffers)
+        self.assertEqual((ok, flags), (False, [True, False] * 4))
+        self.assertIn('4 of 8', error)
         self.assertEqual(buffers[::2], [filled(k, SIZE) for k in keys[::2]])
+
+    def test_load_that_missed_is_no_success_for_who_looks_at_nothing_else(self):
+        loop = self.connect()  # LMCache once took `ok` for all keys of a load
+        loop.set([key(550)], [filled('x', SIZE)])
+        for keys in ([key(551)], [key(551), key(552)], [key(550), key(551)]):
+            with self.subTest(keys):
+                ok, error, flags = loop.get(keys, [bytearray(SIZE) for _ in keys])
+                self.assertEqual((ok, flags), (False, [k == key(550) for k in keys]))
+                self.assertTrue(error)
+        self.assertEqual(loop.exists([key(551)]), (True, None, [False]))  # these it only takes when ok
+        self.assertEqual(loop.delete([key(551)]), (True, None, [False]))
 
     def test_value_of_another_size_is_a_miss(self):
         loop = self.connect()
         loop.set([key(600), key(601)], [filled('x', SIZE), filled('y', SIZE)])
         for size in (SIZE - 64, SIZE + 64):
-            self.assertEqual(loop.get([key(600), key(601)], [bytearray(size), bytearray(SIZE)]), (True, None, [False, True]))
+            self.assertEqual(loop.get([key(600), key(601)], [bytearray(size), bytearray(SIZE)])[2], [False, True])
 
     def test_evicted_between_exists_and_get_is_a_miss_and_not_garbage(self):
         loop = self.connect()
@@ -109,7 +122,7 @@ class LmcacheTest(unittest.TestCase):
             self.assertEqual(loop.set(keys, [filled(k, 1 << 20) for k in keys])[2], [True] * 16)
         buffers = [bytearray(SIZE) for _ in first]
         ok, _, flags = loop.get(first, buffers)
-        self.assertTrue(ok)
+        self.assertFalse(ok)
         self.assertIn(False, flags)
         for k, buffer, arrived in zip(first, buffers, flags):
             self.assertTrue(not arrived or buffer == filled(k, SIZE))
