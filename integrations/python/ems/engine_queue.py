@@ -6,11 +6,12 @@ thread tries again each second.
 import logging
 import select
 import threading
+import weakref
 
 from ems import _ems, process
 from ems.client import Client
 from ems.connection import abandon_in_child
-from ems.errors import DeadlineExceeded, Unavailable
+from ems.errors import Error, InvalidArgument, NotFound
 
 RETRY_SECONDS = 1.0
 DOMAIN_FIELDS = {'dtype': '', 'kv_layout': '', 'tp_rank': 0, 'tp_size': 1, 'pp_rank': 0, 'pp_size': 1, 'lora': '',
@@ -28,7 +29,7 @@ class EngineQueue:
 
     domain: model and the other fields of ems.ContextCache's domain, as a dict. timeout: seconds for each batch, its wait for a
     thread included. start_timeout: how long the constructor waits for the pool. Raises what is wrong with the arguments, or
-    NotFound for a namespace that is not there; never because the pool is away.
+    NotFound for a namespace that is not there; never because the pool is away, or something else answers in its place.
     """
 
     def __init__(self, domain, *, controller=None, namespace=None, timeout=2.0, start_timeout=3.0, threads=2, lanes=2,
@@ -44,24 +45,20 @@ class EngineQueue:
         process.connecting()
         try:
             self._attach(start_timeout)
-        except (Unavailable, DeadlineExceeded) as error:
+        except (NotFound, InvalidArgument):
+            raise
+        except Error as error:
             log.warning('the pool cannot be reached, all is a miss until it can: %s', error)
-            self._connecting = threading.Thread(target=self._connect_later, name='ems-connect', daemon=True)
+            # By a weak reference: a queue that is dropped without close() ends its thread, too.
+            mine = weakref.ref(self, lambda _, closing=self._closing: closing.set())
+            self._connecting = threading.Thread(target=_connect_later, args=(mine, self._closing), name='ems-connect',
+                                                daemon=True)
             self._connecting.start()
 
     def _attach(self, start_timeout):
         client = Client(start_timeout=start_timeout, **self._connect_with)
         self._native.attach(client._native)
         self._client = client
-
-    def _connect_later(self):
-        while not self._closing.wait(RETRY_SECONDS):
-            try:
-                self._attach(RETRY_SECONDS)
-                log.warning('the pool is there')
-                return
-            except Exception as error:  # whatever it is: the engine goes on without the pool
-                log.debug('not yet: %s', error)
 
     @property
     def client(self):
@@ -77,18 +74,20 @@ class EngineQueue:
         """Starts a batch and returns its id: 'set', 'get', 'exists' or 'remove'. Never blocks, and never raises.
 
         memory[i]: what has the buffer protocol, or a list of it; for 'get' writable, and exactly as long as the block. It is
-        kept until the batch has been drained. `hashed`: names are keys already. What makes no sense is over at once, too.
+        kept until the batch has been drained. `hashed`: names are keys already. What makes no sense is over at once, too; names
+        that cannot be counted have no bools.
         """
         try:
+            names = list(names)
             return self._native.submit(kind, names, memory, hashed)
         except Exception as error:  # an engine's thread must not end for it
             log.error('a batch was refused: %s', error)
-            return self._native.fail(len(names), str(error))
+            return self._native.fail(_count(names), str(error))
 
     def drain(self):
         """[(id, ok, error text or None, [bool for each name])] of all that is over. Never blocks.
 
-        ok: of a set, all blocks are stored; of others, some block was answered.
+        ok: of a set, all blocks are stored; of a get, all have arrived; of others, some block was answered.
         """
         return self._native.drain()
 
@@ -98,10 +97,11 @@ class EngineQueue:
         addresses, sizes: `parts` pieces of memory of each name; they are not checked.
         """
         try:
+            names = list(names)
             return self._native.run_at(kind, names, addresses, sizes, parts, hashed)
         except Exception as error:
             log.error('a batch was refused: %s', error)
-            return [False] * len(names), str(error)
+            return [False] * _count(names), str(error)
 
     def wait(self, seconds):
         """Waits until there is something to drain; False: not in this time."""
@@ -117,3 +117,25 @@ class EngineQueue:
         self._native.close()
         if self._client is not None:
             self._client.close()
+
+
+def _count(names):
+    return len(names) if isinstance(names, list) else 0
+
+
+def _connect_later(mine, closing):
+    """`mine`: a weak reference to the queue. Tries until it is connected, closed or gone."""
+    told = False
+    while not closing.wait(RETRY_SECONDS):
+        queue = mine()
+        if queue is None:
+            return
+        try:
+            queue._attach(RETRY_SECONDS)
+            log.warning('the pool is there')
+            return
+        except Exception as error:  # whatever it is: the engine goes on without the pool
+            is_final = isinstance(error, (NotFound, InvalidArgument))  # no time will mend it
+            log.log(logging.WARNING if is_final and not told else logging.DEBUG, 'not connected yet: %s', error)
+            told = told or is_final
+        del queue

@@ -54,6 +54,17 @@ class EngineQueueTest(unittest.TestCase):
                 with self.assertRaises(error):
                     EngineQueue({'model': 'm'}, controller=self.cluster.address, **options)
 
+    def test_names_that_make_no_sense_raise_nothing(self):
+        queue = self.queue()
+        for names in (None, 5, [1, 2], [None]):
+            with self.subTest(names):
+                ok, error, done = self.carry(queue, 'exists', names)
+                self.assertEqual((ok, done), (False, [False] * (len(names) if isinstance(names, list) else 0)))
+                self.assertEqual(queue.run_at('exists', names)[0], done)
+                self.assertTrue(error)
+        self.assertEqual(queue.run_at('exists', (1 // k for k in (1, 0)))[0], [])
+        self.assertEqual(queue.run_at('exists', (name for name in ['a', 'b'])), ([False, False], None))
+
     def test_more_than_may_wait_is_over_at_once(self):
         queue = self.queue(threads=1, waiting_max=2)
         self.cluster.stand_still()

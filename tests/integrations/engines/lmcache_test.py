@@ -145,6 +145,19 @@ class LmcacheTest(unittest.TestCase):
                 self.assertEqual((ok, flags), (False, [False] * len(keys)))
                 self.assertTrue(error)
 
+    def test_keys_that_cannot_be_counted_raise_nothing(self):
+        loop = self.connect()
+        for keys in (lambda: None, lambda: 5, lambda: (k for k in [1, 2]), lambda: (1 // k for k in [1, 0])):
+            for call, memory in ((loop.connector.submit_batch_exists, ()), (loop.connector.submit_batch_delete, ()),
+                                 (loop.connector.submit_batch_get, ([bytearray(4)] * 2,)),
+                                 (loop.connector.submit_batch_set, ([bytearray(4)] * 2,))):
+                ok, error, flags = loop.wait(loop.submit(call, keys(), *memory))
+                self.assertEqual((ok, any(flags)), (False, False))
+                self.assertTrue(error)
+        loop.set([key(750)], [filled('x', SIZE)])
+        self.assertEqual(loop.wait(loop.submit(loop.connector.submit_batch_exists, (k for k in [key(750), key(751)]))),
+                         (True, None, [True, False]))
+
     def test_buffers_are_held_until_their_completion_is_drained(self):
         connector = EmsConnector(controller=self.cluster.address)
         buffer = bytearray(64)
