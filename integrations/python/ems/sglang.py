@@ -16,7 +16,7 @@ _QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'durabi
 _THEIRS = ('backend_name', 'module_path', 'class_name', 'interface_v1')
 _ELSEWHERE = ('tp_rank', 'tp_size', 'tp_lcm_size', 'pp_rank', 'pp_size')
 _REPLICAS = ('dp_rank', 'dp_size')  # they compute the same
-_KNOWN_SLICES = ('attn_cp_rank', 'attn_cp_size')
+RANKS = (*_ELSEWHERE, *_REPLICAS, 'attn_cp_rank', 'attn_cp_size')  # that are known
 _POOL_SHAPE = ('layout', 'page_size', 'layer_num', 'start_layer', 'end_layer', 'head_num', 'head_dim', 'v_head_dim',
                'kv_lora_rank', 'qk_rope_head_dim')
 
@@ -38,7 +38,7 @@ def _slices(fields):
             continue
         if str(value) == ('0' if name.endswith('_rank') else '1'):
             continue
-        if name not in _KNOWN_SLICES:
+        if name not in RANKS:
             log.warning("EMS does not know SGLang's %s: only those with the same %s share pages", name, value)
         result.append((name, str(value)))
     return result

@@ -63,6 +63,12 @@ class SignaturesTest(unittest.TestCase):
                 bases = [base for base in cls.__mro__ if getattr(base, '__abstractmethods__', None)]
                 self.assertEqual({method for base in bases for method in base.__abstractmethods__}, set(seat['abstract']))
 
+    def test_each_rank_of_sglangs_configuration_is_known(self):
+        import ems.sglang  # pylint: disable=import-outside-toplevel
+        config = getattr(importlib.import_module(ems.sglang.BASE), 'HiCacheStorageConfig')
+        ranks = {name for name in config.__dataclass_fields__ if name.endswith(('_rank', '_size'))}
+        self.assertEqual(ranks - set(ems.sglang.RANKS), set(), 'these would keep pages apart, with a WARNING')
+
     def test_classes_are_found_by_their_names_as_pickle_does(self):
         for name in [*self.manifest, 'ems.vllm.EmsMetadata']:
             cls = class_of(name)
