@@ -39,15 +39,27 @@ def _tier_manager():
 
 
 def _metadata():
-    from ems.vllm_connector import Transfer  # pylint: disable=import-outside-toplevel
+    from ems.vllm_connector import Step  # pylint: disable=import-outside-toplevel
     base = _theirs(CONNECTOR_BASE, 'KVConnectorMetadata', 'ems.vllm.EmsConnector')
 
     class EmsMetadata(base):
-        """Loads and saves of a step, from the scheduler to the workers; it can be pickled."""
+        """A step's loads and saves, from the scheduler to the workers; it can be pickled."""
 
-        def __init__(self, loads=None, saves=None):
-            self.loads, self.saves = loads or Transfer(), saves or Transfer()
+        def __init__(self, step=None):
+            self.step = step or Step()
     return EmsMetadata
+
+
+def _handshake():
+    # Releases before it do no handshake.
+    base = getattr(importlib.import_module(CONNECTOR_BASE), 'KVConnectorHandshakeMetadata', object)
+
+    class EmsHandshake(base):
+        """What a worker tells the scheduler when its KV caches are there; it can be pickled."""
+
+        def __init__(self, pp_rank, tp_rank, layout):
+            self.pp_rank, self.tp_rank, self.layout = pp_rank, tp_rank, layout
+    return EmsHandshake
 
 
 def _connector():
@@ -65,15 +77,18 @@ def _connector():
                 base.__init__(self, vllm_config, role)
             self._open(vllm_config, role, kv_cache_config)
 
-        def _metadata_of(self, loads, saves):
-            return metadata_class(loads, saves)
+        def _metadata_of(self, step):
+            return metadata_class(step)
 
         def _metadata(self):
             return self._get_connector_metadata()
+
+        def _handshake_of(self, pp_rank, tp_rank, layout):
+            return __getattr__('EmsHandshake')(pp_rank, tp_rank, layout)
     return EmsConnector
 
 
-_CLASSES = {'EmsTierManager': _tier_manager, 'EmsMetadata': _metadata, 'EmsConnector': _connector}
+_CLASSES = {'EmsTierManager': _tier_manager, 'EmsMetadata': _metadata, 'EmsHandshake': _handshake, 'EmsConnector': _connector}
 
 
 def __getattr__(name):

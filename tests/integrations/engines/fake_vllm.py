@@ -1,5 +1,7 @@
 """What vLLM has on its side of the contracts, restated: the tier's and the connector's abstract classes, and little engines."""
 import abc
+import collections
+import contextlib
 import enum
 import importlib
 import pickle
@@ -71,6 +73,10 @@ class KVConnectorMetadata(abc.ABC):
     pass
 
 
+class KVConnectorHandshakeMetadata(abc.ABC):
+    pass
+
+
 class KVConnectorBase_V1(abc.ABC):
     def __init__(self, vllm_config, role, kv_cache_config=None):
         self._connector_metadata = None
@@ -114,11 +120,26 @@ class KVConnectorBase_V1(abc.ABC):
     def build_connector_meta(self, scheduler_output):
         ...
 
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config):
+        return False
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config):
+        return None
+
+    def reset_cache(self):
+        return None
+
+    def get_kv_connector_stats(self):
+        return None
+
 
 def install():
     """As if vLLM were there."""
     for name, members in ((TIER, (SecondaryTierManager, JobMetadata, JobResult)), (FACTORY, (SecondaryTierFactory,)),
-                          (CONNECTOR, (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole))):
+                          (CONNECTOR, (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorHandshakeMetadata,
+                                       KVConnectorRole))):
         parts = name.split('.')
         for end in range(1, len(parts) + 1):
             sys.modules.setdefault('.'.join(parts[:end]), types.ModuleType('.'.join(parts[:end])))
@@ -144,31 +165,50 @@ class Request:
     prompt_embeds: object = None
 
 
-class Engine:
-    """One scheduler and one worker around a connector. A 'forward pass' writes what a token's KV is a function of.
+class ForwardFailed(RuntimeError):
+    pass
 
-    kv: layer name → [K and V, blocks, block tokens, heads, head size] in float16.
+
+class Engine:
+    """One scheduler and a worker for each tensor-parallel rank, around connectors.
+
+    A 'forward pass' computes KV from the tokens, and, as attention does, from all KV before them as it lies in the paged caches of
+    all ranks: what is wrong there shows in what is computed on it. Blocks that are handed out hold somebody else's KV.
+
+    kv: [rank][layer name] → [K and V, blocks, block tokens, heads, head size] in float16. `ahead`: steps that are planned before the
+    output of the first is looked at (asynchronous scheduling: 2). `calls_layers`: false when full CUDA graphs are replayed, which
+    call nothing for each layer. `starts_late`: a step without loads calls start_load_kv after the forward pass.
     """
 
     LAYERS = ('model.layers.0', 'model.layers.1', 'model.layers.2')
+    STALE = 666
 
-    def __init__(self, address, blocks=64, make=None, **options):
+    def __init__(self, address, blocks=64, make=None, settings=None, tp_size=1, ahead=1, calls_layers=True, starts_late=False,
+                 heads_first=False, order=1, does_handshake=True, **options):
         import ems.vllm  # pylint: disable=import-outside-toplevel
         make = make or (lambda shape: numpy.zeros(shape, numpy.float16))
         kv_cache_config = SimpleNamespace(num_blocks=blocks, kv_cache_groups=[None])
-        settings = config(address, **options)
+        settings = settings or config(address, tp_size=tp_size, **options)
+        ranks = [SimpleNamespace(**{**vars(settings), 'parallel_config': SimpleNamespace(
+            **{**vars(settings.parallel_config), 'rank': rank})}) for rank in range(tp_size)]
         self.scheduler = ems.vllm.EmsConnector(settings, KVConnectorRole.SCHEDULER, kv_cache_config)
-        self.worker = ems.vllm.EmsConnector(settings, KVConnectorRole.WORKER, kv_cache_config)
-        self.kv = {layer: make((2, blocks, BLOCK, 2, 8)) for layer in self.LAYERS}
-        self.worker.register_kv_caches(self.kv)
+        self.workers = [ems.vllm.EmsConnector(one, KVConnectorRole.WORKER, kv_cache_config) for one in ranks]
+        shape = (2, blocks, 2, BLOCK, 8) if heads_first else (2, blocks, BLOCK, 2, 8)
+        self.kv = [{layer: make(shape) for layer in self.LAYERS} for _ in ranks]
+        for worker, kv in zip(self.workers, self.kv):
+            worker.register_kv_caches(dict(list(kv.items())[::order]))
+        if does_handshake:  # it goes between processes
+            said = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.workers)}
+            self.scheduler.set_xfer_handshake_metadata_pp_aware(pickle.loads(pickle.dumps(said)))
+        self._heads_first, self._calls_layers, self._starts_late, self._ahead = heads_first, calls_layers, starts_late, ahead
         self.free = list(range(blocks))
         self.retries = 0
         self.computed = 0  # tokens that were not loaded
+        self.fails_in_layer = None
 
-    @staticmethod
-    def value(tokens, layer, position):
-        """KV of a position: all tokens up to it matter."""
-        return float((sum(tokens[:position + 1]) * 7 + layer * 13 + position) % 997)
+    @property
+    def worker(self):
+        return self.workers[0]
 
     def matched(self, request, num_computed=0):
         """As the scheduler asks: again while the answer is None."""
@@ -182,69 +222,168 @@ class Engine:
             self.scheduler._scheduler._queue.wait(0.05)
         raise AssertionError('no answer')
 
-    def run(self, request, chunk=None, between=lambda: None):
+    def run(self, request, chunk=None, between=lambda: None, preempt_at=None, before_step=lambda: None):
         """A prefill, in steps of `chunk` tokens. Returns (tokens that were loaded, the request's blocks)."""
+        loaded, ids = self._admit(request)
+        between()
         tokens = request.prompt_token_ids
+        planned, kind, steps = loaded, 'new', collections.deque()
+        while True:
+            while planned < len(tokens) and len(steps) < self._ahead:
+                end = min(planned + (chunk or len(tokens)), len(tokens))
+                steps.append((self._plan(request, ids, planned, end, kind), planned, end))
+                planned, kind = end, 'running'
+            if not steps:
+                break
+            before_step()
+            errors = self._step(request, ids, *steps.popleft())
+            if errors:  # vLLM goes back to the first block that failed; what is planned on it runs all the same
+                planned = min(planned, min(ids.index(block) for block in errors) * BLOCK)
+                loaded = min(loaded, planned)
+            self.scheduler.update_connector_output(SimpleNamespace(invalid_block_ids=errors))
+            if preempt_at is not None and planned >= preempt_at:
+                preempt_at = None
+                before_step()
+                self.free[:0] = ids
+                planned, ids = self._admit(request)
+                kind = 'resumed'
+        self.finish(request, ids)
+        return loaded, ids
+
+    def _admit(self, request):
         external = self.matched(request)
-        count = -(-len(tokens) // BLOCK)
-        ids = [self.free.pop() for _ in range(count)]
+        ids = [self.free.pop() for _ in range(-(-len(request.prompt_token_ids) // BLOCK))]
+        for kv in self.kv:
+            for cache in kv.values():
+                cache[:, ids] = self.STALE
         blocks = SimpleNamespace(get_block_ids=lambda: (ids,))
         self.scheduler.update_state_after_alloc(request, blocks, external)
         self.scheduler.update_state_after_alloc(request, blocks, 0)  # it may be called twice
-        between()
-        done, is_new, loaded = external, True, external
-        while done < len(tokens):
-            step = min(chunk or len(tokens), len(tokens) - done)
-            errors = self._step(request, ids, done, step, is_new)
-            if errors:  # vLLM recomputes from the first block that failed
-                first = min(ids.index(block) for block in errors) * BLOCK
-                loaded = min(loaded, first)
-                self._forward(tokens, ids, first, done)
-            done += step
-            is_new = False
-        self.scheduler.request_finished(request, ids)
-        return loaded, ids
+        return external, ids
 
-    def _step(self, request, ids, done, step, is_new):
-        new = [SimpleNamespace(req_id=request.request_id, block_ids=(ids,), num_computed_tokens=done)] if is_new else []
-        cached = SimpleNamespace(req_ids=[] if is_new else [request.request_id], new_block_ids=[] if is_new else [None],
-                                 num_computed_tokens=[] if is_new else [done])
-        output = SimpleNamespace(scheduled_new_reqs=new, scheduled_cached_reqs=cached,
-                                 num_scheduled_tokens={request.request_id: step})
-        metadata = pickle.loads(pickle.dumps(self.scheduler.build_connector_meta(output)))  # it goes to another process
-        self.worker.bind_connector_metadata(metadata)
-        self.worker.start_load_kv(None)
-        for layer, name in enumerate(self.LAYERS):
-            self.worker.wait_for_layer_load(name)
-            self._forward_layer(request.prompt_token_ids, ids, done, done + step, layer)
-            self.worker.save_kv_layer(name, self.kv[name], None)
-        self.worker.wait_for_save()
-        self.worker.clear_connector_metadata()
-        return self.worker.get_block_ids_with_load_errors()
+    def finish(self, request, ids):
+        """vLLM makes a step of its own to tell the workers."""
+        self.scheduler.request_finished(request, ids)
+        self.idle()
+
+    def idle(self):
+        """A step in which nothing is computed."""
+        metadata = self._built([], SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]), {})
+        self._run_step(metadata, lambda: None)
+        if len(self.workers) > 1:  # of one worker no output is made
+            self.scheduler.update_connector_output(SimpleNamespace(invalid_block_ids=set()))
+
+    def _plan(self, request, ids, begin, end, kind):
+        new = [SimpleNamespace(req_id=request.request_id, block_ids=(ids,), num_computed_tokens=begin)] if kind == 'new' else []
+        cached = SimpleNamespace(
+            req_ids=[] if new else [request.request_id], new_block_ids=[] if new else [(ids,) if kind == 'resumed' else None],
+            num_computed_tokens=[] if new else [begin], resumed_req_ids={request.request_id} if kind == 'resumed' else set())
+        return self._built(new, cached, {request.request_id: end - begin})
+
+    def _built(self, new, cached, tokens):
+        output = SimpleNamespace(scheduled_new_reqs=new, scheduled_cached_reqs=cached, num_scheduled_tokens=tokens)
+        return pickle.dumps(self.scheduler.build_connector_meta(output))  # it goes to other processes
+
+    def _step(self, request, ids, metadata, begin, end):
+        return self._run_step(metadata, lambda: self._forward(request.prompt_token_ids, ids, begin, end))
+
+    def _run_step(self, metadata, forward):
+        """Returns the blocks that some rank could not load."""
+        errors = set()
+        with contextlib.ExitStack() as stack:
+            for worker in self.workers:
+                worker.bind_connector_metadata(pickle.loads(metadata))
+                stack.enter_context(self._around(worker, errors))
+            forward()
+        return errors
+
+    @contextlib.contextmanager
+    def _around(self, worker, errors):
+        late = self._starts_late and not worker._metadata().step.loads.names
+        if not late:
+            worker.start_load_kv(None)
+        try:
+            yield
+        finally:
+            if late:
+                worker.start_load_kv(None)
+            worker.wait_for_save()
+            errors |= worker.get_block_ids_with_load_errors()
+            worker.clear_connector_metadata()
 
     def _forward(self, tokens, ids, begin, end):
-        for layer in range(len(self.LAYERS)):
-            self._forward_layer(tokens, ids, begin, end, layer)
+        hidden = numpy.array(tokens[begin:end], numpy.int64)
+        for layer, name in enumerate(self.LAYERS):
+            if layer == self.fails_in_layer:
+                raise ForwardFailed
+            for worker in self.workers if self._calls_layers else ():
+                worker.wait_for_layer_load(name)
+            before = []
+            for rank, kv in enumerate(self.kv):
+                cache = self._tokens_first(kv[name])
+                mine = self.value(hidden, layer, rank, begin)
+                for at, position in enumerate(range(begin, end)):
+                    cache[:, ids[position // BLOCK], position % BLOCK] = mine[at]
+                before.append(self._read(cache, ids, end))
+            for worker, kv in zip(self.workers, self.kv) if self._calls_layers else ():
+                worker.save_kv_layer(name, kv[name], None)
+            hidden = self.attend(hidden, before, begin)
+        self.computed += end - begin
 
-    def _forward_layer(self, tokens, ids, begin, end, layer):
-        for position in range(begin, end):
-            self.kv[self.LAYERS[layer]][:, ids[position // BLOCK], position % BLOCK] = self.value(tokens, layer, position)
-        if layer == 0:
-            self.computed += end - begin
+    def _tokens_first(self, cache):
+        return cache.swapaxes(2, 3) if self._heads_first else cache
+
+    @staticmethod
+    def _read(cache, ids, end):
+        """What is in the cache of each position up to `end`: of all heads, of K and V."""
+        blocks = numpy.nan_to_num(numpy.array(cache[:, ids], numpy.float64))
+        return blocks.sum(axis=(0, 3, 4)).astype(numpy.int64).reshape(-1)[:end]
+
+    @staticmethod
+    def value(hidden, layer, rank, begin):
+        """KV of positions from `begin` on."""
+        return (hidden * 7 + layer * 13 + rank * 5 + numpy.arange(begin, begin + len(hidden)) * 3) % 997
+
+    @staticmethod
+    def attend(hidden, before, begin):
+        """The next layer's hidden states. before: of each rank, what is in the cache of all positions up to the last one."""
+        seen = sum((one * (numpy.arange(len(one)) % 31 + 1)).cumsum() for one in before)
+        return (hidden * 5 + seen[begin:]) % 9973
+
+    def truth(self, tokens):
+        """[layer][rank] → KV of all positions, computed from the first token on."""
+        hidden, result = numpy.array(tokens, numpy.int64), []
+        size = self._tokens_first(self.kv[0][self.LAYERS[0]])[:, 0, 0].size
+        for layer in range(len(self.LAYERS)):
+            result.append([self.value(hidden, layer, rank, 0) for rank in range(len(self.workers))])
+            hidden = self.attend(hidden, [one * size for one in result[-1]], 0)
+        return result
 
     def is_right(self, request, ids):
         """Whether all KV of the prompt is what computing it gives."""
-        tokens = request.prompt_token_ids
-        return all((self.kv[name][:, ids[position // BLOCK], position % BLOCK] == self.value(tokens, layer, position)).all()
-                   for layer, name in enumerate(self.LAYERS) for position in range(len(tokens)))
+        truth = self.truth(request.prompt_token_ids)
+        for layer, name in enumerate(self.LAYERS):
+            for rank, kv in enumerate(self.kv):
+                cache = self._tokens_first(kv[name])
+                for position, value in enumerate(truth[layer][rank]):
+                    if not (cache[:, ids[position // BLOCK], position % BLOCK] == value).all():
+                        return False
+        return True
+
+    def remove(self, request, at, rank=0):
+        """Takes the at-th block of a prompt out of the pool."""
+        worker = self.workers[rank]._worker
+        names = self.scheduler._scheduler._names.of(request)
+        return worker._queue.run_at('remove', worker._keys(names[at:at + 1]), hashed=True)[0] == [True]
 
     def settle(self):
         """Until the pool has what was saved."""
-        worker = self.worker._worker
-        while worker._under_way:
-            worker._queue.wait(1)
-            worker._drain()
+        for connector in self.workers:
+            worker = connector._worker
+            while worker._under_way:
+                worker._queue.wait(1)
+                worker._drain()
 
     def close(self):
-        self.scheduler.shutdown()
-        self.worker.shutdown()
+        for connector in (self.scheduler, *self.workers):
+            connector.shutdown()

@@ -24,7 +24,7 @@ class VllmConnectorTest(unittest.TestCase):
 
     @staticmethod
     def prompt(seed, tokens=5 * BLOCK + 3):
-        return [(seed * 1000 + i * 31) % 32000 for i in range(tokens)]
+        return [(seed * 1000 + i * 31) % 1000000 for i in range(tokens)]
 
     def test_another_engine_loads_the_prefix_and_has_the_same_kv(self):
         first, second = self.engine(), self.engine()
@@ -99,14 +99,123 @@ class VllmConnectorTest(unittest.TestCase):
         first.run(request)
         first.settle()
 
-        def evict():
-            names = second.scheduler._scheduler._names.of(request)
-            queue = second.worker._worker._queue
-            self.assertEqual(queue.run_at('remove', names[2:3])[0], [True])
-        loaded, ids = second.run(Request('b', self.prompt(10)), between=evict)
+        loaded, ids = second.run(Request('b', self.prompt(10)), between=lambda: self.assertTrue(second.remove(request, 2)))
         self.assertEqual(loaded, 2 * BLOCK)
         self.assertTrue(second.is_right(request, ids))
         self.assertEqual(second.worker.get_block_ids_with_load_errors(), set(), 'told once')
+
+    def check_pool_after_missing_block(self, seed, rank=0, chunk=None, **options):
+        """Three of six blocks are there, the second goes before it is loaded; then whoever loads anything has the right KV."""
+        first, second, third = (self.engine(**options) for _ in range(3))
+        whole = Request('whole', self.prompt(seed, 6 * BLOCK + 3))
+        first.run(Request('a', whole.prompt_token_ids[:3 * BLOCK + 1]))
+        first.settle()
+        loaded, ids = second.run(whole, chunk=chunk, between=lambda: self.assertTrue(second.remove(whole, 1, rank)))
+        second.settle()
+        self.assertEqual(loaded, BLOCK)
+        self.assertTrue(second.is_right(whole, ids))
+        first.run(Request('heals', whole.prompt_token_ids[:3 * BLOCK + 1]))
+        first.settle()
+        loaded, ids = third.run(Request('b', whole.prompt_token_ids))
+        self.assertTrue(third.is_right(whole, ids))
+        return loaded
+
+    def test_nothing_computed_on_a_block_that_did_not_arrive_is_stored(self):
+        self.assertGreaterEqual(self.check_pool_after_missing_block(20), 3 * BLOCK)
+
+    def test_what_is_computed_again_after_a_load_error_is_stored(self):
+        self.assertEqual(self.check_pool_after_missing_block(21, chunk=BLOCK), 6 * BLOCK)
+
+    def test_steps_that_were_planned_on_a_block_that_did_not_arrive_store_nothing(self):
+        for chunk in (BLOCK, 2 * BLOCK + 5):
+            self.assertGreaterEqual(self.check_pool_after_missing_block(22 + chunk, chunk=chunk, ahead=2), 3 * BLOCK)
+
+    def test_other_ranks_store_nothing_computed_on_a_block_that_one_rank_missed(self):
+        for seed, (rank, ahead, chunk) in enumerate(((0, 1, None), (1, 1, None), (1, 2, BLOCK))):
+            self.check_pool_after_missing_block(100 + seed, rank, chunk, tp_size=2, ahead=ahead)
+
+    def test_ranks_store_when_the_scheduler_has_heard_that_none_failed(self):
+        for seed, ahead in enumerate((1, 2)):
+            first, second = (self.engine(tp_size=2, ahead=ahead) for _ in range(2))
+            request = Request('a', self.prompt(110 + seed))
+            first.run(request, chunk=BLOCK)
+            first.settle()
+            self.assertEqual(first.worker._worker._held, [])
+            loaded, ids = second.run(Request('b', self.prompt(110 + seed)))
+            self.assertEqual(loaded, 5 * BLOCK)
+            self.assertTrue(second.is_right(request, ids))
+
+    def test_replayed_cuda_graphs_that_call_no_layer_load_and_save_the_same(self):
+        import ems.vllm  # pylint: disable=import-outside-toplevel
+        self.assertIs(ems.vllm.EmsConnector.requires_piecewise_for_cudagraph({}), False)
+        first, second = (self.engine(calls_layers=False) for _ in range(2))
+        request = Request('a', self.prompt(30))
+        first.run(request)
+        first.settle()
+        loaded, ids = second.run(Request('b', self.prompt(30)))
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(second.is_right(request, ids))
+
+    def test_step_that_starts_after_its_forward_pass_stores_what_it_computed(self):
+        first, second = (self.engine(starts_late=True) for _ in range(2))
+        request = Request('a', self.prompt(31))
+        first.run(request)
+        first.settle()
+        loaded, ids = second.run(Request('b', self.prompt(31)))
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(second.is_right(request, ids))
+
+    def test_forward_pass_that_failed_stores_nothing(self):
+        for seed, options in enumerate(({}, {'starts_late': True}, {'tp_size': 2})):
+            first, second = (self.engine(**options) for _ in range(2))
+            first.fails_in_layer = 1
+            with self.assertRaises(fake_vllm.ForwardFailed):
+                first.run(Request('a', self.prompt(32 + seed)))
+            for _ in range(5):
+                first.idle()
+            first.settle()
+            self.assertEqual(second.run(Request('b', self.prompt(32 + seed)))[0], 0)
+
+    def test_request_that_was_preempted_loads_what_it_saved_and_goes_on(self):
+        first, second = (self.engine() for _ in range(2))
+        request = Request('a', self.prompt(36))
+        _, ids = first.run(request, chunk=BLOCK, preempt_at=3 * BLOCK, before_step=first.settle)
+        first.settle()
+        self.assertTrue(first.is_right(request, ids))
+        self.assertLess(first.computed, 5 * BLOCK + 3 + 3 * BLOCK, 'some of it was loaded')
+        loaded, ids = second.run(Request('b', self.prompt(36)))
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(second.is_right(request, ids))
+
+    def test_load_larger_than_staging_comes_in_parts(self):
+        first = self.engine()
+        first.run(Request('a', self.prompt(37)))
+        first.settle()
+        row = first.worker._worker._row
+        second = self.engine(staging_bytes=2 * row)
+        queue, sizes = second.worker._worker._queue, []
+        submit = queue.submit
+
+        def watched(kind, names, memory=None, **options):
+            if kind == 'get':
+                sizes.append(sum(one.nbytes for one in memory))
+            return submit(kind, names, memory, **options)
+        queue.submit = watched
+        request = Request('b', self.prompt(37))
+        loaded, ids = second.run(request)
+        self.assertEqual((loaded, sizes), (5 * BLOCK, [2 * row, 2 * row, row]))
+        self.assertTrue(second.is_right(request, ids))
+
+    def test_shutdown_stores_what_runs_and_touches_nothing_afterwards(self):
+        first, second = (self.engine() for _ in range(2))
+        request = Request('a', self.prompt(38))
+        first.run(request)
+        first.close()  # waits for what runs; what has not begun is a failure
+        done = [ok for _, _, _, done in first.worker._worker._queue.drain() for ok in done]
+        loaded, ids = second.run(Request('b', self.prompt(38)))
+        self.assertEqual(loaded, 5 * BLOCK if all(done) else 0)
+        self.assertTrue(second.is_right(request, ids))
+        first.run(Request('c', self.prompt(38)))  # nothing raises, all is computed
 
     def test_block_of_another_layout_is_computed(self):
         first = self.engine()
