@@ -4,6 +4,7 @@ Both are made when they are first asked for, for they are subclasses of vLLM's; 
 them but that.
 """
 import importlib
+import inspect
 
 TIER_BASE = 'vllm.v1.kv_offload.tiering.base'
 CONNECTOR_BASE = 'vllm.distributed.kv_transfer.kv_connector.v1.base'
@@ -19,22 +20,34 @@ def _theirs(module, name, wanted):
 
 
 def register_tier(name='ems'):
-    """Makes vLLM know the tier under this name; to be called by a plug-in, before the engine starts."""
-    _theirs(TIER_FACTORY, 'SecondaryTierFactory', 'register_tier()').register_tier(name, __name__, 'EmsTierManager')
+    """Makes vLLM know the tier under this name, once; to be called by a plug-in, before the engine starts."""
+    if name not in _registered:
+        _theirs(TIER_FACTORY, 'SecondaryTierFactory', 'register_tier()').register_tier(name, __name__, 'EmsTierManager')
+        _registered.add(name)
+
+
+_registered = set()
 
 
 def _tier_manager():
     from ems.vllm_tier import TierSeat  # pylint: disable=import-outside-toplevel
     base = _theirs(TIER_BASE, 'SecondaryTierManager', 'ems.vllm.EmsTierManager')
     result = _theirs(TIER_BASE, 'JobResult', 'ems.vllm.EmsTierManager')
+    # Newer releases have an enumeration for what lookup() says.
+    said = getattr(importlib.import_module(TIER_BASE), 'LookupResult', None)
+    said = None if said is None else {True: said.HIT, False: said.MISS, None: said.RETRY}
 
     class EmsTierManager(TierSeat, base):
         __doc__ = TierSeat.__doc__
 
-        def __init__(self, primary_kv_view, config=None, **options):
-            options = {**(config or {}), **options}
-            options.pop('type', None)  # the tier's name
-            TierSeat.__init__(self, primary_kv_view, options.pop('domain', None) or {}, job_result=result, **options)
+        def __init__(self, offloading_spec=None, primary_kv_view=None, tier_type=None, vllm_config=None, **config):
+            """As vLLM's factory calls it: by name, with what its release has, and the tier's configuration without its type."""
+            given = {'offloading_spec': offloading_spec, 'primary_kv_view': primary_kv_view, 'tier_type': tier_type,
+                     'vllm_config': vllm_config}
+            known = inspect.signature(base.__init__).parameters
+            base.__init__(self, **{name: value for name, value in given.items() if name in known})
+            domain = config.pop('domain', None) or {}
+            TierSeat.__init__(self, primary_kv_view, domain, job_result=result, lookup_result=said, **config)
     return EmsTierManager
 
 

@@ -1,11 +1,14 @@
 """EMS as a secondary tier behind vLLM's CPU tier, without what it is a subclass of: ems.vllm.EmsTierManager is that."""
 import logging
+import time
 
 from ems.engine_queue import EngineQueue
 
 log = logging.getLogger('ems')
 LOOKUPS_MAX = 1 << 16  # answers that nobody has asked for again are forgotten beyond it
-IN_TRANSFER = None
+ANSWER_SECONDS = 1.0   # that nobody has taken counts so long
+LOOK_EVERY = 50e-6     # seconds
+DRAIN_SECONDS = 60.0   # far beyond the timeout of any batch
 
 
 class TierSeat:
@@ -15,11 +18,13 @@ class TierSeat:
     go straight between it and the pool. `domain`: what vLLM's block hashes do not cover, a dict of ems.ContextCache's domain
     (model, dtype, kv_layout, tp_rank, tp_size, …). Other options as ems.engine_queue.EngineQueue.
 
-    A look-up of a key is answered None ("ask again") until the pool has said whether it is there: submit_lookup(keys) asks for
-    many at once. A job succeeds when all of its blocks arrived, or are stored; after a failed load its blocks are undefined.
+    A look-up of a key is answered None ("ask again") until the pool has said whether it is there; the first that asks waits
+    `lookup_wait` seconds for it, while no other waits. submit_lookup(keys) asks for many at once. A job succeeds when all of its
+    blocks arrived, or are stored; after a failed load its blocks are undefined.
     """
 
-    def __init__(self, primary_kv_view, domain, *, block_bytes=None, job_result=None, **options):
+    def __init__(self, primary_kv_view, domain, *, block_bytes=None, lookup_wait=0.0002, job_result=None, lookup_result=None,
+                 **options):
         view = memoryview(primary_kv_view)
         if block_bytes is None:
             if view.ndim < 2:
@@ -32,30 +37,47 @@ class TierSeat:
         self._blocks = view.nbytes // block_bytes
         self._queue = EngineQueue({'model': 'vllm', **domain}, **options)
         self._job_result = job_result or (lambda job_id, success: (job_id, success))
-        self._jobs = {}      # batch → job
+        self._lookup_result = lookup_result or {True: True, False: False, None: None}
+        self._lookup_wait = float(lookup_wait)
+        self._jobs = {}      # batch → (job, keys that it stores)
         self._lookups = {}   # batch → keys
-        self._answers = {}   # key → None while it is asked for, then whether it is there
+        self._answers = {}   # key → (None while it is asked for, then whether it is there; the batch; since when)
         self._over = []
 
     def lookup(self, key, req_context=None):
-        """True, False, or None: ask again. An answer counts once: whoever asks later asks the pool again."""
+        """True, False, or None: ask again. An answer counts once, and for a second: whoever asks later asks the pool again."""
         self._drain()
-        if key not in self._answers:
+        if not self._is_asked(key):
             self.submit_lookup([key])
+            self._wait()
+        answer = self._answers.get(key, (None,))[0]
+        if answer is not None:
+            del self._answers[key]
+        return self._lookup_result[answer]
+
+    def _is_asked(self, key):
+        """Whether it has been answered, not too long ago, or will be."""
+        answer = self._answers.get(key)
+        return answer is not None and (answer[0] is None or time.monotonic() - answer[2] < ANSWER_SECONDS)
+
+    def _wait(self):
+        """The pool mostly answers at once; where it does not, one look-up has waited, and the others need not."""
+        until = time.monotonic() + (self._lookup_wait if len(self._lookups) == 1 else 0)
+        self._drain()
+        while self._lookups and time.monotonic() < until:
+            time.sleep(LOOK_EVERY)  # poll(2) counts in milliseconds
             self._drain()
-        if self._answers[key] is None:
-            return IN_TRANSFER
-        return self._answers.pop(key)
 
     def submit_lookup(self, keys):
         """Asks for keys in one batch; lookup() then says what is there."""
-        keys = [key for key in dict.fromkeys(keys) if key not in self._answers]
+        keys = [key for key in dict.fromkeys(keys) if not self._is_asked(key)]
         if not keys:
             return
         if len(self._answers) + len(keys) > LOOKUPS_MAX:
-            self._answers = {key: answer for key, answer in self._answers.items() if answer is None}
-        self._answers.update(dict.fromkeys(keys))
-        self._lookups[self._queue.submit('exists', keys)] = keys
+            self._answers = {key: answer for key, answer in self._answers.items() if answer[0] is None}
+        batch = self._queue.submit('exists', keys)
+        self._answers.update(dict.fromkeys(keys, (None, batch, 0)))
+        self._lookups[batch] = keys
 
     def submit_store(self, job_metadata):
         """job_metadata: job_id, keys, block_ids. What the pool has already moves no bytes."""
@@ -72,7 +94,7 @@ class TierSeat:
             log.error('job %s: %s', job.job_id, error)
             self._over.append(self._job_result(job_id=job.job_id, success=False))
             return
-        self._jobs[self._queue.submit(kind, keys, memory)] = job.job_id
+        self._jobs[self._queue.submit(kind, keys, memory)] = (job.job_id, keys if kind == 'set' else ())
 
     def _memory(self, block_ids):
         size = self._block_bytes
@@ -88,16 +110,32 @@ class TierSeat:
         over, self._over = self._over, []
         return over
 
+    def get_finished_jobs(self):
+        """Newer releases' name of get_finished."""
+        return self.get_finished()
+
+    def drain_jobs(self):
+        """Waits until all jobs are over: each takes `timeout` at most. get_finished still tells of them."""
+        until = time.monotonic() + DRAIN_SECONDS
+        self._drain()
+        while self._jobs and time.monotonic() < until:
+            self._queue.wait(until - time.monotonic())
+            self._drain()
+
     def _drain(self):
         for batch, _, _, done in self._queue.drain():
             if batch in self._jobs:
-                self._over.append(self._job_result(job_id=self._jobs.pop(batch), success=all(done)))
-            else:
-                self._answers.update(zip(self._lookups.pop(batch), done))
+                job_id, stored = self._jobs.pop(batch)
+                self._over.append(self._job_result(job_id=job_id, success=all(done)))
+                for key in stored:  # what was asked before is not so any more
+                    self._answers.pop(key, None)
+            for key, is_there in zip(self._lookups.pop(batch, ()), done):
+                if self._answers.get(key) == (None, batch, 0):
+                    self._answers[key] = (is_there, batch, time.monotonic())
 
     def touch(self, keys, req_context=None):
         """A look-up touches: keys that are there become the youngest."""
-        self._lookups[self._queue.submit('exists', list(keys))] = ()
+        self._queue.submit('exists', list(keys))
 
     def request_finished(self, req_context=None):
         """Nothing is kept for a request."""

@@ -63,8 +63,7 @@ class DocsTest(unittest.TestCase):
         [config] = configurations('VLLM.md', quoted=False)
         self.named('ems.vllm', 'register_tier')(config['type'])
         memory = memoryview(bytearray(4096)).cast('B', (4, 1024))
-        manager = fake_vllm.SecondaryTierFactory.create(
-            config['type'], memory, {**config, 'controller': self.cluster.address})
+        manager = fake_vllm.SecondaryTierFactory.create_secondary_tier({**config, 'controller': self.cluster.address}, memory)
         manager.shutdown()
 
     def test_kv_events(self):

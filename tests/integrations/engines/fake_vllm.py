@@ -34,6 +34,11 @@ class JobResult:
 
 
 class SecondaryTierManager(abc.ABC):
+    def __init__(self, offloading_spec, primary_kv_view, tier_type):
+        self._offloading_spec = offloading_spec
+        self._primary_kv_view = primary_kv_view
+        self.tier_type = tier_type
+
     @abc.abstractmethod
     def lookup(self, key, req_context):
         ...
@@ -52,16 +57,21 @@ class SecondaryTierManager(abc.ABC):
 
 
 class SecondaryTierFactory:
-    registry = {}
+    _registry = {}
 
     @classmethod
     def register_tier(cls, tier_type, module_path, class_name):
-        cls.registry[tier_type] = (module_path, class_name)
+        if tier_type in cls._registry:
+            raise ValueError(f'{tier_type} is registered')
+        cls._registry[tier_type] = (module_path, class_name)
 
     @classmethod
-    def create(cls, tier_type, *args, **kwargs):
-        module_path, class_name = cls.registry[tier_type]
-        return getattr(importlib.import_module(module_path), class_name)(*args, **kwargs)
+    def create_secondary_tier(cls, tier_config, primary_kv_view, offloading_spec=None):
+        config = dict(tier_config)
+        tier_type = config.pop('type')
+        module_path, class_name = cls._registry[tier_type]
+        return getattr(importlib.import_module(module_path), class_name)(
+            offloading_spec=offloading_spec, primary_kv_view=primary_kv_view, tier_type=tier_type, **config)
 
 
 class KVConnectorRole(enum.Enum):
@@ -175,9 +185,9 @@ class Engine:
     A 'forward pass' computes KV from the tokens, and, as attention does, from all KV before them as it lies in the paged caches of
     all ranks: what is wrong there shows in what is computed on it. Blocks that are handed out hold somebody else's KV.
 
-    kv: [rank][layer name] → [K and V, blocks, block tokens, heads, head size] in float16. `ahead`: steps that are planned before the
-    output of the first is looked at (asynchronous scheduling: 2). `calls_layers`: false when full CUDA graphs are replayed, which
-    call nothing for each layer. `starts_late`: a step without loads calls start_load_kv after the forward pass.
+    kv: [rank][layer name] → [K and V, blocks, block tokens, heads, head size] in float16. `ahead`: steps that are planned before
+    the output of the first is looked at (asynchronous scheduling: 2). `calls_layers`: false when full CUDA graphs are replayed,
+    which call nothing for each layer. `starts_late`: a step without loads calls start_load_kv after the forward pass.
     """
 
     LAYERS = ('model.layers.0', 'model.layers.1', 'model.layers.2')

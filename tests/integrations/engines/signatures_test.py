@@ -70,7 +70,7 @@ class SignaturesTest(unittest.TestCase):
         self.assertEqual(ranks - set(ems.sglang.RANKS), set(), 'these would keep pages apart, with a WARNING')
 
     def test_classes_are_found_by_their_names_as_pickle_does(self):
-        for name in [*self.manifest, 'ems.vllm.EmsMetadata']:
+        for name in [*self.manifest, 'ems.vllm.EmsMetadata', 'ems.vllm.EmsHandshake']:
             cls = class_of(name)
             self.assertEqual(f'{cls.__module__}.{cls.__qualname__}', name)
             self.assertIs(class_of(name), cls)

@@ -1,4 +1,6 @@
 """vLLM's secondary tier: the four methods, by a little tiering manager over a CPU tier of the test's own."""
+import enum
+import sys
 import unittest
 
 import fake_vllm
@@ -14,14 +16,19 @@ from fake_vllm import JobMetadata, JobResult
 BLOCKS, SIZE = 32, 16 << 10
 
 
+class LookupResult(enum.Enum):
+    """Of newer releases."""
+    MISS, HIT, RETRY = range(3)
+
+
 class Tier:
     """A CPU tier, and what vLLM does with the tier behind it."""
 
     def __init__(self, address, **config):
         self.memory = numpy.zeros((BLOCKS, SIZE), numpy.uint8)
         ems.vllm.register_tier()
-        self.manager = fake_vllm.SecondaryTierFactory.create(
-            'ems', memoryview(self.memory), {'controller': address, 'domain': {'model': 'llama'}, **config})
+        self.manager = fake_vllm.SecondaryTierFactory.create_secondary_tier(
+            {'type': 'ems', 'controller': address, 'domain': {'model': 'llama'}, **config}, memoryview(self.memory))
         self.jobs = 0
 
     def job(self, submit, keys, block_ids):
@@ -119,9 +126,79 @@ class VllmTierTest(unittest.TestCase):
         tier.store([key(800)], [0])
         self.assertTrue(tier.lookup(key(800)))
 
+    def test_answer_from_before_a_store_is_forgotten(self):
+        tier = self.tier(lookup_wait=0)
+        tier.manager.lookup(key(810), None)  # asked, and not asked again
+        self.assertTrue(tier.store([key(810)], [0]))
+        self.assertTrue(tier.lookup(key(810)))
+
+    def test_answer_that_nobody_took_is_too_old_after_a_while(self):
+        tier, other = self.tier(), self.tier()
+        tier.manager.submit_lookup([key(811)])
+        until(lambda: tier.manager._drain() or not tier.manager._lookups, 30, 'it is answered')
+        other.store([key(811)], [0])
+        answer = tier.manager._answers[key(811)]
+        tier.manager._answers[key(811)] = (*answer[:2], answer[2] - 60)
+        self.assertTrue(tier.lookup(key(811)))
+
+    def test_prefix_is_not_asked_again_for_each_of_its_blocks(self):
+        tier = self.tier(lookup_wait=5)
+        keys = [key(1200 + i) for i in range(50)]
+        tier.store(keys, [0] * 50)
+        self.assertEqual([tier.manager.lookup(k, None) for k in keys], [True] * 50)
+
+    def test_releases_differ_in_what_they_construct_with_and_call(self):
+        view = memoryview(bytearray(4096)).cast('B', (4, 1024))
+        self.assertEqual(self.tier().manager.tier_type, 'ems')
+        for given in ({'offloading_spec': object(), 'tier_type': 'ems'}, {'vllm_config': object(), 'tier_type': 'ems'},
+                      {'vllm_config': object()}):
+            class Base(fake_vllm.SecondaryTierManager):
+                pass
+            made = {}
+            exec(f'def __init__(self, primary_kv_view, {", ".join(given)}): self.view = primary_kv_view',  # pylint: disable=exec-used
+                 made)
+            Base.__init__ = made['__init__']
+            theirs = sys.modules[fake_vllm.TIER]
+            theirs.SecondaryTierManager, theirs.LookupResult = Base, LookupResult
+            try:
+                manager = ems.vllm._tier_manager()(primary_kv_view=view, controller=self.cluster.address, **given)
+            finally:
+                theirs.SecondaryTierManager = fake_vllm.SecondaryTierManager
+                del theirs.LookupResult
+            self.assertIs(manager.view, view)
+            manager.submit_store(JobMetadata(1, [key(820)], numpy.array([0])))
+            manager.drain_jobs()
+            self.assertEqual(list(manager.get_finished_jobs()), [JobResult(1, True)])
+            found = []
+            until(lambda: found.append(manager.lookup(key(820), None)) or found[-1] is not LookupResult.RETRY, 30, 'answered')
+            self.assertIs(found[-1], LookupResult.HIT)
+            manager.shutdown()
+
+    def test_registering_again_does_nothing(self):
+        for _ in 'xy':
+            ems.vllm.register_tier()
+
+    def test_shutdown_ends_what_runs_and_the_cpu_tier_is_left_alone(self):
+        tier = self.tier()
+        keys = [key(1300 + i) for i in range(BLOCKS)]
+        for i in range(BLOCKS):
+            tier.memory[i] = i + 1
+        self.assertTrue(tier.store(keys, range(BLOCKS)))
+        tier.memory[:] = 0
+        jobs = [tier.job(tier.manager.submit_load, keys, range(BLOCKS)) for _ in range(20)]
+        tier.manager.shutdown()
+        before = tier.memory.copy()
+        over = {result.job_id: result.success for result in tier.manager.get_finished()}
+        self.assertEqual(set(over), set(jobs), 'each has ended, one way or the other')
+        for i in range(BLOCKS):
+            self.assertIn(set(before[i].tolist()), ({0}, {i + 1}))
+        if any(over.values()):
+            self.assertTrue((before[:, 0] == numpy.arange(1, BLOCKS + 1)).all())
+        self.assertTrue((tier.memory == before).all())
+
     def test_flat_view_needs_the_size_of_a_block(self):
         with self.assertRaisesRegex(ValueError, 'block_bytes'):
-            ems.vllm.EmsTierManager(memoryview(bytearray(64)), {'controller': self.cluster.address})
+            ems.vllm.EmsTierManager(primary_kv_view=memoryview(bytearray(64)), controller=self.cluster.address)
 
     def test_nothing_raises_after_shutdown(self):
         tier = self.tier()
