@@ -37,6 +37,58 @@ class VllmConnectorFaultTest(unittest.TestCase):
             watch.check(self)
             until(lambda: engine.matched(Request(f'c{time.monotonic()}', prompt(1))) == 5 * BLOCK, 20, 'the pool answers again')
 
+    def test_worker_waits_for_nothing_but_promised_loads_while_the_daemons_stand_still(self):
+        with Cluster(servers=2) as cluster:
+            engine, other = (Engine(cluster.address, blocks=128, timeout=TIMEOUT) for _ in 'xy')
+            self.addCleanup(engine.close)
+            self.addCleanup(other.close)
+            engine.run(Request('a', prompt(3)))
+            engine.settle()
+            watch = Stopwatch()
+            start, save = engine.worker.start_load_kv, engine.worker.wait_for_save
+            engine.worker.start_load_kv = lambda context: watch.time(start, context)
+            engine.worker.wait_for_save = lambda: watch.time(save)
+            try:
+                for number in range(10):
+                    engine.run(Request(f'r{number}', prompt(200 + number)), before_step=cluster.stand_still)
+                    cluster.go_on()
+                begin = []
+
+                def stand_still():
+                    cluster.stand_still()
+                    begin.append(time.monotonic())
+                loaded, ids = other.run(Request('b', prompt(3)), between=stand_still)
+                self.assertLess(time.monotonic() - begin[0], TIMEOUT + SLACK)
+                self.assertEqual(loaded, 0)
+                self.assertTrue(other.is_right(Request('b', prompt(3)), ids))
+            finally:
+                cluster.go_on()
+            watch.check(self)
+
+    def test_daemon_killed_during_a_save_leaves_whole_blocks_or_none(self):
+        with Cluster(servers=1, server_flags=['ssd.capacity_bytes=1GiB', 'ssd.path={folder}/ssd'],
+                     controller_flags=['damping_ms=0']) as cluster:
+            first, second = (Engine(cluster.address, blocks=128, timeout=2.0, durability='ssd') for _ in 'xy')
+            self.addCleanup(first.close)
+            self.addCleanup(second.close)
+            for seed in range(20):
+                _, ids = first.run(Request(f'a{seed}', prompt(300 + seed)))
+                first.free += ids
+                if seed == 0:
+                    first.settle()
+                if seed == 10:
+                    cluster.kill_servers()
+            begin = time.monotonic()
+            first.settle()
+            self.assertLess(time.monotonic() - begin, 2.0 + SLACK)
+            cluster.start_servers()
+            until(lambda: second.matched(Request(f'c{time.monotonic()}', prompt(300))) > 0, 30, 'the pool answers again')
+            for seed in range(20):
+                request = Request(f'b{seed}', prompt(300 + seed))
+                _, ids = second.run(request)
+                second.free += ids
+                self.assertTrue(second.is_right(request, ids))
+
     def test_daemon_killed_between_exists_and_load_means_computing(self):
         with Cluster(servers=1, controller_flags=['damping_ms=0']) as cluster:
             first, second = Engine(cluster.address, timeout=TIMEOUT), Engine(cluster.address, timeout=TIMEOUT)

@@ -86,6 +86,89 @@ class VllmConnectorTest(unittest.TestCase):
             self.assertEqual(self.engine(**options).matched(Request('d', self.prompt(8))), 0, options)
         self.assertEqual(first.matched(Request('e', self.prompt(8))), 5 * BLOCK)
 
+    def settings(self, part, **values):
+        settings = fake_vllm.config(self.cluster.address)
+        for name, value in values.items():
+            setattr(getattr(settings, part), name, value)
+        return settings
+
+    def test_models_of_one_name_whose_kv_differs_never_meet(self):
+        first = self.engine()
+        first.run(Request('a', self.prompt(40)))
+        first.settle()
+        for values in ({'revision': 'v2'}, {'quantization': 'fp8'}, {'hf_overrides': {'rope_scaling': {'factor': 8}}},
+                       {'hf_overrides': self.settings}, {'rope_scaling': {'factor': 2}}, {'hf_config_path': 'other'},
+                       {'disable_sliding_window': True}):
+            # What is not set is the same as what a release does not have.
+            engine = self.engine(settings=self.settings('model_config', **values))
+            self.assertEqual(engine.matched(Request('b', self.prompt(40))), 0, values)
+        engine = self.engine(settings=self.settings('model_config', revision=None, quantization=None, hf_overrides={}))
+        self.assertEqual(engine.matched(Request('c', self.prompt(40))), 5 * BLOCK)
+
+    def test_lora_adapters_of_one_name_from_two_places_never_meet(self):
+        engine = self.engine()
+
+        def lora(path):
+            return SimpleNamespace(lora_name='tenant', lora_path=path)
+        engine.run(Request('a', self.prompt(41), lora_request=lora('/v1')))
+        engine.settle()
+        self.assertEqual(engine.matched(Request('b', self.prompt(41), lora_request=lora('/v2'))), 0)
+        self.assertEqual(engine.matched(Request('c', self.prompt(41), lora_request=lora('/v1'))), 5 * BLOCK)
+
+    def test_layouts_of_one_size_never_meet(self):
+        first, heads_first = self.engine(), self.engine(heads_first=True)
+        request = Request('a', self.prompt(42))
+        for engine in (first, heads_first, first):
+            loaded, ids = engine.run(request)
+            engine.settle()
+            self.assertTrue(engine.is_right(request, ids))
+        self.assertEqual(loaded, 5 * BLOCK)
+        strided = self.engine(make=lambda shape: numpy.zeros((shape[0], shape[1], shape[3], shape[2], shape[4]),
+                                                             numpy.float16).swapaxes(2, 3))
+        self.assertEqual(strided.matched(request), 0)
+        other = type('Other', (Engine,), {'LAYERS': ('a', 'b', 'c')})(self.cluster.address)
+        self.addCleanup(other.close)
+        self.assertEqual(other.matched(request), 0)
+
+    def test_order_in_which_layers_are_registered_does_not_matter(self):
+        first, second = self.engine(), self.engine(order=-1)
+        request = Request('a', self.prompt(43))
+        first.run(request)
+        first.settle()
+        loaded, ids = second.run(request)
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(second.is_right(request, ids))
+
+    def test_without_the_workers_word_nothing_is_promised_unless_the_layout_is_given(self):
+        first = self.engine(layout='ours')
+        request = Request('a', self.prompt(44))
+        first.run(request)
+        first.settle()
+        silent = self.engine(does_handshake=False)
+        with self.assertLogs('ems', 'WARNING') as logs:
+            self.assertEqual([silent.matched(request) for _ in range(3)], [0, 0, 0])
+        self.assertRegex(' '.join(logs.output), 'layout')
+        self.assertEqual(len(logs.output), 1)
+        self.assertEqual(self.engine(does_handshake=False, layout='theirs').matched(request), 0)
+        told = self.engine(does_handshake=False, layout='ours')
+        loaded, ids = told.run(request)
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(told.is_right(request, ids))
+        silent.run(request)
+        silent.settle()
+        silent.scheduler.set_xfer_handshake_metadata({0: silent.worker.get_handshake_metadata()})  # without pipeline ranks
+        self.assertEqual(silent.matched(Request('b', self.prompt(44))), 5 * BLOCK)
+
+    def test_configuration_whose_blocks_are_not_whole_or_not_alike_is_refused(self):
+        for part, values, why in (('parallel_config', {'decode_context_parallel_size': 2}, 'decode_context.*LMCache'),
+                                  ('parallel_config', {'prefill_context_parallel_size': 2}, 'prefill_context.*LMCache'),
+                                  ('cache_config', {'cache_dtype': 'fp8_e4m3', 'calculate_kv_scales': True}, 'scales')):
+            with self.assertRaisesRegex(ValueError, why):
+                self.engine(settings=self.settings(part, **values))
+        # A tensor that counts smaller blocks than vLLM's block ids do.
+        with self.assertRaisesRegex(ValueError, r'model.layers.0: dimension 1 .* the 64 blocks'):
+            self.engine(make=lambda shape: numpy.zeros((2, 2 * shape[1], shape[2] // 2, *shape[3:]), numpy.float16))
+
     def test_prompt_whose_kv_is_not_of_tokens_alone_is_left_alone(self):
         engine = self.engine()
         for extra in ({'mm_features': ['image']}, {'prompt_embeds': object()}):
