@@ -25,6 +25,7 @@ from ems.engine_queue import DOMAIN_FIELDS, EngineQueue
 log = logging.getLogger('ems')
 HASHERS_MAX = 256
 LOOK_EVERY = 50e-6  # seconds
+LOAD_BYTES = 32 << 20  # at a time: what has arrived when the time is over counts
 _QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'durability', 'shm_token', 'transport')
 _OWN_OPTIONS = ('domain', 'layout', 'lookup_wait', 'staging_bytes', 'block_dim')
 _MODEL_FIELDS = ('revision', 'quantization', 'hf_config_path', 'hf_overrides', 'rope_scaling', 'rope_theta',
@@ -350,9 +351,9 @@ class WorkerSeat:
         return sum(self._under_way.values()) + sum(rows.nbytes for _, _, rows in self._held)
 
     def _load(self, loads):
-        """In parts of staging_bytes."""
+        """In parts, of staging_bytes at most."""
         until = time.monotonic() + self._timeout
-        count = max(1, self._staging_bytes // max(1, self._row))
+        count = max(1, min(self._staging_bytes, LOAD_BYTES) // max(1, self._row))
         for at in range(0, len(loads.names), count):
             ids = loads.block_ids[at:at + count]
             done = self._load_part(loads.names[at:at + count], ids, until)
