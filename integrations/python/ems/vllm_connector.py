@@ -24,6 +24,7 @@ from ems.engine_queue import DOMAIN_FIELDS, EngineQueue
 
 log = logging.getLogger('ems')
 HASHERS_MAX = 256
+NULL_BLOCK = 0  # of vLLM: stands for a block that is not there
 LOOK_EVERY = 50e-6  # seconds
 LOAD_BYTES = 32 << 20  # at a time: what has arrived when the time is over counts
 _QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'durability', 'shm_token', 'transport')
@@ -200,17 +201,17 @@ class SchedulerSeat:
         first = num_computed_tokens // self._block_tokens
         if num_computed_tokens % self._block_tokens or first >= len(state.names) or not self._keys:
             return 0, False
+        self._drain()
         if state.asked_from != first:
             state.asked_from, state.found = first, -1
             state.batch = self._queue.submit('exists', self._keys(state.names[first:]), hashed=True)
             self._asked[state.batch] = request.request_id
-            until = time.monotonic() + self._lookup_wait
+            # Where the pool does not answer at once, one request has waited, and the others need not.
+            until = time.monotonic() + (self._lookup_wait if len(self._asked) == 1 else 0)
             self._drain()
             while state.batch and time.monotonic() < until:
                 time.sleep(LOOK_EVERY)  # poll(2) counts in milliseconds
                 self._drain()
-        else:
-            self._drain()
         return (None if state.batch else state.found * self._block_tokens), False
 
     def _drain(self):
@@ -226,9 +227,9 @@ class SchedulerSeat:
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         state = self._state(request)
-        first, count = state.asked_from, num_external_tokens // self._block_tokens
+        first, count = state.asked_from, -(-num_external_tokens // self._block_tokens)
         state.asked_from = -1  # what was found is used: whoever asks again, after a preemption, asks the pool
-        if count > 0:
+        if count > 0 and first >= 0:
             ids = list(blocks.get_block_ids()[0])
             self._loads.extend(state.names[first:first + count], ids[first:first + count])
             state.held = max(state.held, first + count)
@@ -270,7 +271,8 @@ class SchedulerSeat:
     def _save(self, state, computed_tokens, saves):
         end = min(computed_tokens // self._block_tokens, len(state.names), len(state.block_ids))
         if end > state.held:
-            saves.extend(state.names[state.held:end], state.block_ids[state.held:end])
+            real = [at for at in range(state.held, end) if state.block_ids[at] != NULL_BLOCK]
+            saves.extend([state.names[at] for at in real], [state.block_ids[at] for at in real])
             state.unsure.append((self._step, state.held))
             state.held = end
 
@@ -431,13 +433,23 @@ def _shape_of(tensor, dim):
     return [int(n) for at, n in enumerate(tensor.shape) if at != dim], order, str(tensor.dtype).rsplit('.', 1)[-1]
 
 
+def _check_groups(groups):
+    """One group, whose requests keep all of their blocks."""
+    if len(groups) > 1:
+        raise ValueError(f'a model with {len(groups)} KV cache groups: EMS takes one; use LMCache with EMS behind it')
+    for group in groups:
+        spec = getattr(group, 'kv_cache_spec', None)
+        for one in (spec, *getattr(spec, 'kv_cache_specs', {}).values()):
+            if type(one).__name__.startswith(('SlidingWindow', 'ChunkedLocal', 'Mamba')):
+                raise ValueError(f'a model with {type(one).__name__}, whose requests do not keep all of their blocks: use LMCache '
+                                 'with EMS behind it')
+
+
 class ConnectorSeat:
     """KVConnectorBase_V1's methods; `role` says which half it is."""
 
     def _open(self, vllm_config, role, kv_cache_config=None):
-        groups = getattr(kv_cache_config, 'kv_cache_groups', None)
-        if groups is not None and len(groups) > 1:
-            raise ValueError(f'a model with {len(groups)} KV cache groups: EMS takes one; use LMCache with EMS behind it')
+        _check_groups(getattr(kv_cache_config, 'kv_cache_groups', None) or [])
         settings = Settings.of(vllm_config)
         self._settings = settings
         self._num_blocks = getattr(kv_cache_config, 'num_blocks', None)

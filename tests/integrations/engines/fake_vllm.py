@@ -211,7 +211,7 @@ class Engine:
             said = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.workers)}
             self.scheduler.set_xfer_handshake_metadata_pp_aware(pickle.loads(pickle.dumps(said)))
         self._heads_first, self._calls_layers, self._starts_late, self._ahead = heads_first, calls_layers, starts_late, ahead
-        self.free = list(range(blocks))
+        self.free = list(range(1, blocks))  # 0 is vLLM's null block
         self.retries = 0
         self.computed = 0  # tokens that were not loaded
         self.fails_in_layer = None

@@ -1,4 +1,5 @@
 """vLLM's KV connector: a little engine whose KV shows which tokens it came from, over real daemons."""
+import pickle
 import unittest
 from types import SimpleNamespace
 
@@ -319,6 +320,21 @@ class VllmConnectorTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, '2 KV cache groups.*LMCache'):
             ems.vllm.EmsConnector(fake_vllm.config(self.cluster.address), fake_vllm.KVConnectorRole.WORKER,
                                   SimpleNamespace(num_blocks=4, kv_cache_groups=[1, 2]))
+
+    def test_model_whose_requests_lose_blocks_is_refused(self):
+        import ems.vllm  # pylint: disable=import-outside-toplevel
+        sliding = type('SlidingWindowSpec', (), {})()
+        for spec in (sliding, SimpleNamespace(kv_cache_specs={'layer': sliding})):
+            with self.assertRaisesRegex(ValueError, 'SlidingWindowSpec.*LMCache'):
+                ems.vllm.EmsConnector(fake_vllm.config(self.cluster.address), fake_vllm.KVConnectorRole.WORKER,
+                                      SimpleNamespace(num_blocks=4, kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec)]))
+
+    def test_null_block_is_never_stored(self):
+        engine, request = self.engine(), Request('a', self.prompt(45))
+        engine.matched(request)
+        engine._plan(request, [0, 1, 0, 2, 3, 4], 0, 1, 'new')
+        step = pickle.loads(engine._plan(request, [], 1, 5 * BLOCK, 'running')).step
+        self.assertEqual(step.saves.block_ids, [1, 2, 3])
 
     def test_unknown_option_is_named(self):
         import ems.vllm  # pylint: disable=import-outside-toplevel
