@@ -5,7 +5,7 @@
 //
 // Invariant: what is kept is in no index, so it is what a key led to once, and whoever takes it
 // compares it with the key, which is the digest of its bytes. Bound: what was in the lost slots,
-// for kKeepFor, or until something else finds no room.
+// for kKeepFor, or until a block that is brought in finds no room for a second.
 #include <map>
 #include <string>
 #include <utility>

@@ -23,7 +23,6 @@
 #include "mp_server/kept_blocks.h"
 #include "mp_server/model_metrics.h"
 #include "mp_server/model_pull.h"
-#include "mp_server/model_sources.h"
 #include "mp_server/pull_schedule.h"
 #include "proto/model.pb.h"
 
@@ -107,10 +106,7 @@ ModelPuller::Impl::Impl(const Options& options_in)
       puller(options.store, options.ownership, &stop, PullSchedule(options.pulls_max).workers(),
              &kept),
       checker(&puller),
-      sources({.connections_max = options.pulls_max,
-               .credentials_file = options.credentials_file,
-               .file_root = options.file_root,
-               .ca_file = options.ca_file}) {
+      sources(options.sources) {
   threads.emplace_back("ems-model-watch", [this] { WatchLoop(); });
   threads.emplace_back("ems-model-tell", [this] { ReportLoop(); });
   threads.emplace_back("ems-model-check", [this] { CheckLoop(); });

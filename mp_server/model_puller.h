@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "common/metrics.h"
 #include "mp_controller/view/view_cache.h"
+#include "mp_server/model_sources.h"
 #include "mp_server/ownership.h"
 #include "mp_server/tiered_store.h"
 
@@ -30,9 +31,7 @@ class ModelPuller final {
     ViewCache* views = nullptr;
     MetricsRegistry* metrics = nullptr;
     uint32_t pulls_max = 8;
-    std::string credentials_file;  // as model::ReadCredentials reads it; empty: none
-    std::string file_root;         // folders below it may be sources; empty: none
-    std::string ca_file = {};      // certificates that https is checked by; empty: the system's
+    ModelSources::Options sources;
   };
   // Begins to follow. All pointers must outlive it.
   explicit ModelPuller(const Options& options);

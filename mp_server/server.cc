@@ -193,9 +193,10 @@ Status Server::Impl::Start() {
                            .views = &views,
                            .metrics = &registry,
                            .pulls_max = config.models().pulls_max(),
-                           .credentials_file = config.models().credentials_file(),
-                           .file_root = config.models().file_root(),
-                           .ca_file = config.models().ca_file()});
+                           .sources = {.connections_max = config.models().pulls_max(),
+                                       .credentials_file = config.models().credentials_file(),
+                                       .file_root = config.models().file_root(),
+                                       .ca_file = config.models().ca_file()}});
   keeper.store(models.get(), std::memory_order_release);
   return OkStatus();
 }
