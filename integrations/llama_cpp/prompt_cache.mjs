@@ -3,34 +3,15 @@
 //
 // Invariant: trouble with the pool is a miss. What is thrown comes from the engine, or is a mistake in the options.
 // Bound: savesMax states wait to be stored; more are dropped. Threading: that of JavaScript; sequences may take turns.
-import {Code, Durability, EmsLibrary} from './ems_library.mjs';
-import {defaultDigestCache, modelDigest} from './file_digest.mjs';
+import fs from 'node:fs';
+
+import {checkedOptions} from './cache_options.mjs';
+import {Code, EmsLibrary} from './ems_library.mjs';
+import {modelDigest} from './file_digest.mjs';
 import {KeyDomain, domainOf} from './key_domain.mjs';
 import {MemoryFile} from './memory_file.mjs';
 import {ObjectClient} from './object_client.mjs';
 import {StateStore} from './state_store.mjs';
-
-const DEFAULTS = {
-  library: 'libems.so.0',
-  controller: '127.0.0.1:7400',
-  namespace: 'default',
-  shmToken: null,
-  lora: [], // [{path, scale}] of the context, in its order
-  cacheSalt: '', // those with different salts share nothing
-  stepTokens: 64, // prefixes are looked up at multiples of this
-  restTokensMin: 64, // tokens of a prompt that are computed in any case; see docs/engines/LLAMA_CPP.md on equal bits
-  saveEveryTokens: 512, // a multiple of stepTokens: saved on the way, besides the last step of a prompt; 0: that alone
-  durability: 'default', // or 'dram', 'ssd'
-  partBytes: 4 << 20, // largest value; halved by itself where the pool takes no such values
-  savesMax: 4,
-  lookupTimeoutMs: 100,
-  loadTimeoutMs: 5000,
-  saveTimeoutMs: 30_000,
-  startTimeoutMs: 1000,
-  reconnectMs: 5000, // without a pool, between two attempts
-  digestCache: defaultDigestCache(), // file that remembers hashes of model files; null: none
-  koffi: null, // the module, for applications whose node_modules this package does not see
-};
 
 export class PromptCache {
   #context;
@@ -51,13 +32,14 @@ export class PromptCache {
   };
 
   /**
-   * Opens the cache of `context` (a LlamaContext), whose model is the file `modelPath`; DEFAULTS lists the other options.
+   * Opens the cache of `context` (a LlamaContext), whose model is the file `modelPath`; the other options: cache_options.mjs.
    * Reads the model file when its hash is not known yet. Without a pool all is a miss, and connecting is tried again later.
-   * Throws for options that make no sense, a file that cannot be read, and without the library.
+   * Throws for options that make no sense or are not those of the context, a file that cannot be read, a namespace that does
+   * not exist, and without the library.
    */
   static async open({context, modelPath, ...more}) {
-    const options = {...DEFAULTS, ...more};
-    check(context, modelPath, options);
+    const options = checkedOptions(more);
+    await checkEngine(context, modelPath, options.lora);
     const koffi = options.koffi ?? (await import('koffi')).default;
     const library = new EmsLibrary(koffi, options.library);
     library.logLevel(process.env.EMS_LOG_LEVEL ?? 'error');
@@ -66,10 +48,14 @@ export class PromptCache {
       lora.push({digest: await modelDigest(path, options.digestCache), scale});
     }
     const digest = await modelDigest(modelPath, options.digestCache);
-    const {llama} = context.model;
-    const domain = new KeyDomain(domainOf({llama, context, modelDigest: digest, lora, cacheSalt: options.cacheSalt}));
+    const devices = await context.model.llama.getGpuDeviceNames();
+    const domain = new KeyDomain(domainOf({context, devices, modelDigest: digest, lora, cacheSalt: options.cacheSalt}));
     const cache = new PromptCache(context, library, domain, options);
-    await cache.#connect();
+    const error = await cache.#connect();
+    if (error?.code === Code.NOT_FOUND) {
+      throw new Error(`there is no namespace '${options.namespace}' at ${options.controller}`);
+    }
+    if (error?.code === Code.INVALID_ARGUMENT) throw error;
     return cache;
   }
 
@@ -138,6 +124,7 @@ export class PromptCache {
     await client?.close();
   }
 
+  /** Nothing, or why there is no connection. Never rejects. */
   #connect() {
     const {controller, namespace, shmToken, startTimeoutMs, partBytes} = this.#options;
     this.#nextConnect = performance.now() + this.#options.reconnectMs;
@@ -145,8 +132,9 @@ export class PromptCache {
       .then((client) => {
         this.#client = client;
         this.#store = new StateStore(client, this.#domain, partBytes, this.#options);
-      }, () => {
+      }, (error) => {
         this.stats.connectsFailed += 1;
+        return error;
       })
       .finally(() => {
         this.#connecting = null;
@@ -239,25 +227,27 @@ export class PromptCache {
   }
 }
 
-function check(context, modelPath, options) {
-  const unknown = Object.keys(options).filter((name) => !(name in DEFAULTS));
-  if (unknown.length > 0) throw new TypeError(`there is no option ${unknown.join(', ')}`);
+/** Throws TypeError when these are not the files that the engine runs. Scales of adapters it does not say. */
+async function checkEngine(context, modelPath, lora) {
   if (typeof context?.getSequence !== 'function') throw new TypeError('context: a LlamaContext is needed');
   if (typeof modelPath !== 'string') throw new TypeError('modelPath: the path of the model file is needed');
-  if (!(options.durability in Durability)) {
-    throw new TypeError(`durability: '${options.durability}' is none of ${Object.keys(Durability).join(', ')}`);
+  const loaded = context.model._modelPath;
+  if (typeof loaded !== 'string' || !(context._loraAdapters instanceof Set)) {
+    throw new TypeError('this node-llama-cpp does not say which files a context was made of');
   }
-  const {stepTokens, restTokensMin, saveEveryTokens, partBytes} = options;
-  if (!Number.isInteger(stepTokens) || stepTokens < 1) throw new TypeError(`stepTokens: ${stepTokens} is not above 0`);
-  if (!Number.isInteger(restTokensMin) || restTokensMin < 1) {
-    throw new TypeError(`restTokensMin: ${restTokensMin} is not above 0: a token to generate from is needed`);
+  if (!await sameFiles([loaded], [modelPath])) {
+    throw new TypeError(`modelPath: ${modelPath} is not ${loaded}, of which the context is`);
   }
-  if (!Number.isInteger(saveEveryTokens) || saveEveryTokens < 0 || saveEveryTokens % stepTokens !== 0) {
-    throw new TypeError(`saveEveryTokens: ${saveEveryTokens} is no multiple of stepTokens (${stepTokens})`);
+  const adapters = [...context._loraAdapters].map(({filePath}) => filePath);
+  if (lora.length > 0 && !await sameFiles(adapters, lora.map(({path}) => path))) {
+    throw new TypeError(`lora: the context has ${adapters.join(', ') || 'none'}`);
   }
-  if (!Number.isInteger(Math.log2(partBytes)) || partBytes < 1 << 16 || partBytes > 1 << 30) {
-    throw new TypeError(`partBytes: ${partBytes} is no power of two from 64 KiB to 1 GiB`);
-  }
+}
+
+async function sameFiles(loaded, said) {
+  const real = (paths) => Promise.all(paths.map((path) => fs.promises.realpath(path)));
+  const [a, b] = [await real(said), await real(loaded)];
+  return a.length === b.length && a.every((path, i) => path === b[i]);
 }
 
 function commonPrefix(a, b) {

@@ -1,6 +1,6 @@
 // An engine process for tests and benchmarks: node-llama-cpp with the prompt cache, driven line by line.
 //
-//   node llama_engine.mjs '{"model": FILE, "cache": {…} | null, "kvType": "F16", "contextSize": 2560, "threads": 1}'
+//   node llama_engine.mjs '{"model": FILE, "cache": {…} | null, "kvType": "F16", "contextSize": 2560, "threads": 1, …}'
 //
 // Says {"ready": …}, then answers each line of standard input with one line:
 //   {"tokens": […], "generate": N, "cache": true}  → {"ttftMs", "tokens", "cachedTokens", …}: greedy, from an empty sequence
@@ -24,10 +24,11 @@ import {StateStore} from '../../integrations/llama_cpp/state_store.mjs';
 
 const settings = JSON.parse(process.argv[2]);
 const llama = await getLlama({gpu: false, build: 'never', skipDownload: true, logLevel: LlamaLogLevel.error});
-const model = await llama.loadModel({modelPath: settings.model});
+const model = await llama.loadModel({modelPath: settings.model, metadataOverrides: settings.metadataOverrides});
 const context = await model.createContext({
   contextSize: settings.contextSize ?? 2560,
-  batchSize: 512,
+  batchSize: settings.batchSize ?? 512,
+  sequences: settings.sequences,
   threads: settings.threads ?? 1,  // more of them spin for each other where tests share the cores
   flashAttention: settings.flashAttention ?? true,
   experimentalKvCacheKeyType: settings.kvType ?? 'F16',
@@ -36,7 +37,9 @@ const context = await model.createContext({
 const sequence = context.getSequence();
 let cache = null;
 try {
-  cache = settings.cache && await PromptCache.open({context, modelPath: settings.model, koffi, ...settings.cache});
+  cache = settings.cache && await PromptCache.open({
+    context, modelPath: settings.model, koffi, ...settings.cache,
+  });
 } catch (error) {
   console.log(JSON.stringify({error: String(error)}));
   process.exit(1);
@@ -108,7 +111,7 @@ async function damage(how, tokens) {
     controller: settings.cache.controller, namespace: 'default', shmToken: null, startTimeoutMs: 5000,
   });
   const digest = await modelDigest(settings.model, null);
-  const domain = new KeyDomain(domainOf({llama, context, modelDigest: digest, lora: [], cacheSalt: ''}));
+  const domain = new KeyDomain(domainOf({context, devices: [], modelDigest: digest, lora: [], cacheSalt: ''}));
   const store = new StateStore(client, domain, 4 << 20, TIMES);
   const checkpoints = domain.checkpoints(tokens, 64);
   const codes = await store.lookup(checkpoints);

@@ -24,9 +24,9 @@ class EngineDied(AssertionError):
 
 
 class Engine:
-    """A process with the model, for `with`. `cache`: options of PromptCache.open; None: without one."""
+    """A process with the model, for `with`. `cache`: options of PromptCache.open; None: without one. `environment`: more variables."""
 
-    def __init__(self, model, cache=None, **settings):
+    def __init__(self, model, cache=None, environment=None, **settings):
         if not os.path.isdir(os.path.join(NODE_MODULES, 'node-llama-cpp')):
             raise AssertionError('tests/node_modules is not there; run tests/run.sh --only deps')
         if cache is not None:
@@ -34,7 +34,8 @@ class Engine:
             cache = {'library': os.path.realpath(LIBRARY), 'digestCache': None, **cache}
         settings = {'model': model, 'cache': cache, **settings}
         self._process = subprocess.Popen(['node', os.path.join(HERE, 'llama_engine.mjs'), json.dumps(settings)],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                         env={**os.environ, **(environment or {})})
         self.ready = None
 
     def __enter__(self):

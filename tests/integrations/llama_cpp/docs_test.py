@@ -49,8 +49,8 @@ class DocumentTest(unittest.TestCase):
         return run.stdout
 
     def test_the_options_are_those_of_the_package(self):
-        with open(os.path.join(PACKAGE, 'prompt_cache.mjs'), encoding='utf-8') as file:
-            defaults, = re.findall(r'^const DEFAULTS = \{\n(.*?)^\};', file.read(), re.S | re.M)
+        with open(os.path.join(PACKAGE, 'cache_options.mjs'), encoding='utf-8') as file:
+            defaults, = re.findall(r'^export const DEFAULTS = \{\n(.*?)^\};', file.read(), re.S | re.M)
         table, = re.findall(r'^\| option .*?\n\n', self.page, re.S | re.M)
         named = {name for row in re.findall(r'^\| (`[^|]*) \|', table, re.M) for name in re.findall(r'`(\w+)`', row)}
         self.assertEqual(named, set(re.findall(r'^  (\w+):', defaults, re.M)))
