@@ -11,10 +11,12 @@ import {modelDigest} from './file_digest.mjs';
 import {KeyDomain, domainOf} from './key_domain.mjs';
 import {MemoryFile} from './memory_file.mjs';
 import {ObjectClient} from './object_client.mjs';
+import {ShiftedSequences} from './shifted_sequences.mjs';
 import {StateStore} from './state_store.mjs';
 
 export class PromptCache {
   #context;
+  #shifted;
   #library;
   #domain;
   #options;
@@ -62,6 +64,7 @@ export class PromptCache {
   /** For open() alone. */
   constructor(context, library, domain, options) {
     this.#context = context;
+    this.#shifted = new ShiftedSequences(context);
     this.#library = library;
     this.#domain = domain;
     this.#options = options;
@@ -79,13 +82,15 @@ export class PromptCache {
    *   const {rest} = await cache.prefill(sequence, tokens);
    *   for await (const token of sequence.evaluate(rest)) …
    *
-   * What the sequence holds already is kept where it is the longer prefix. Beside `rest`: cachedTokens from the pool,
-   * residentTokens from the sequence; lookupMs and restoreMs, what the pool cost.
+   * What the sequence holds already is kept where it is the longer prefix; after a context shift nothing is saved of it. Beside
+   * `rest`: cachedTokens from the pool, residentTokens from the sequence; lookupMs and restoreMs, what the pool cost.
    */
   async prefill(sequence, tokens) {
     if (sequence.context !== this.#context) throw new TypeError('the sequence is of another context than the cache');
     const {stepTokens, restTokensMin} = this.#options;
-    const checkpoints = this.#domain.checkpoints(tokens.slice(0, Math.max(0, tokens.length - restTokensMin)), stepTokens);
+    // Of a prompt that does not fit no more than the context takes without a shift: the rest is the engine's own business.
+    const end = Math.min(tokens.length - restTokensMin, this.#context.contextSize - 1);
+    const checkpoints = this.#domain.checkpoints(tokens.slice(0, Math.max(0, end)), stepTokens);
     const begun = performance.now();
     const codes = await this.#lookup(checkpoints);
     const lookedUp = performance.now();
@@ -95,8 +100,9 @@ export class PromptCache {
     const restored = performance.now();
     if (cached === 0 && sequence.nextTokenIndex > 0) await sequence.adaptStateToTokens(tokens.slice(0, -1), false);
     const start = sequence.nextTokenIndex;
+    const savable = this.#shifted.has(sequence) ? [] : checkpoints;
     // One that was found and could not be loaded is written again.
-    const absent = checkpoints.filter(
+    const absent = savable.filter(
       ({tokens: length}, i) => length > start && (codes[i] === Code.NOT_FOUND || codes[i] === Code.OK));
     await this.#evaluate(sequence, tokens, checkpoints.at(-1)?.tokens ?? 0, this.#worthSaving(absent, checkpoints.at(-1)));
     this.stats.prompts += 1;
@@ -168,7 +174,10 @@ export class PromptCache {
         touched = true;
         await sequence.loadStateFromFile(file.path, {acceptRisk: true}); // of this model: the key says so
         if (commonPrefix(sequence.contextTokens, tokens) === checkpoint.tokens
-          && sequence.nextTokenIndex === checkpoint.tokens) return checkpoint.tokens;
+          && sequence.nextTokenIndex === checkpoint.tokens) {
+          this.#shifted.forget(sequence);
+          return checkpoint.tokens;
+        }
       }
     } catch {
       // a state that the library refuses, or no memory for it: a miss

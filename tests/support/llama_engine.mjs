@@ -5,7 +5,7 @@
 // Says {"ready": …}, then answers each line of standard input with one line:
 //   {"tokens": […], "generate": N, "cache": true}  → {"ttftMs", "tokens", "cachedTokens", …}: greedy, from an empty sequence
 //     unless "keep"; "cache" false: without looking or saving
-//   {"flush": true} → {}     {"stats": true} → the cache's counters
+//   {"flush": true} → {}     {"stats": true} → the cache's counters     {"held": true} → {"tokens"}: what the sequence holds
 //   {"killAtManifest": PID} → {}: kills that process when the next save has stored its parts, and lists them
 //   {"damage": HOW, "of": […]} → {"states": N}: spoils what the pool has of prefixes of these tokens; `damages` lists how
 import crypto from 'node:crypto';
@@ -34,7 +34,7 @@ const context = await model.createContext({
   experimentalKvCacheKeyType: settings.kvType ?? 'F16',
   experimentalKvCacheValueType: settings.kvType ?? 'F16',
 });
-const sequence = context.getSequence();
+const sequence = context.getSequence({contextShift: settings.contextShift});
 let cache = null;
 try {
   cache = settings.cache && await PromptCache.open({
@@ -145,6 +145,7 @@ async function answerTo(command) {
   if (command.killAtManifest) return killAtManifest(command.killAtManifest);
   if (command.damage) return damage(command.damage, command.of);
   if (command.tokens) return run(command);
+  if (command.held) return {tokens: sequence.contextTokens};
   if (command.flush) {
     await cache.flush();
     return {};

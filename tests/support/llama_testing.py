@@ -24,7 +24,8 @@ class EngineDied(AssertionError):
 
 
 class Engine:
-    """A process with the model, for `with`. `cache`: options of PromptCache.open; None: without one. `environment`: more variables."""
+    """A process with the model, for `with`. `cache`: options of PromptCache.open; None: without one. `environment`: more
+    variables."""
 
     def __init__(self, model, cache=None, environment=None, **settings):
         if not os.path.isdir(os.path.join(NODE_MODULES, 'node-llama-cpp')):
@@ -72,6 +73,10 @@ class Engine:
 
     def stats(self):
         return self._ask(stats=True)
+
+    def held(self):
+        """The tokens that its sequence holds."""
+        return self._ask(held=True)['tokens']
 
     def kill_at_manifest(self, pid):
         """That process is killed when the next save has stored all parts of a state, and lists them."""

@@ -1,0 +1,44 @@
+// Which sequences of a context hold KV that was moved: where the engine erased tokens in the middle (a context shift does), those
+// behind keep what they saw of them. Such KV is not that of the tokens which the sequence says it has, and must not be saved.
+//
+// Invariant: a sequence that is not here was computed from its tokens alone, or loaded. Threading: that of JavaScript.
+
+export class ShiftedSequences {
+  #native;
+  #shifted = new Set(); // ids of sequences
+
+  /** Watches `context` from now on. What it holds already counts as shifted. Throws TypeError when it cannot be watched. */
+  constructor(context) {
+    this.#native = context._ctx;
+    for (const name of ['shiftSequenceTokenCells', 'copySequenceStateFromOtherSequence', 'getSequenceKvCacheMinPosition']) {
+      if (typeof this.#native?.[name] !== 'function') {
+        throw new TypeError('this node-llama-cpp does not say when a context shift happens');
+      }
+    }
+    this.#before('shiftSequenceTokenCells', (sequence) => this.#shifted.add(sequence));
+    this.#before('copySequenceStateFromOtherSequence', (to, from) => this.#shifted.has(from) && this.#shifted.add(to));
+    for (let sequence = 0; sequence < context.totalSequences; ++sequence) {
+      if (this.#native.getSequenceKvCacheMinPosition(sequence) >= 0) this.#shifted.add(sequence);
+    }
+  }
+
+  // Nothing of the library tells of it; the object is this context's alone.
+  #before(name, look) {
+    const call = this.#native[name];
+    const watched = function watched(...values) {
+      look(...values);
+      return call.apply(this, values);
+    };
+    Object.defineProperty(this.#native, name, {value: watched, configurable: true, writable: true});
+  }
+
+  has(sequence) {
+    if (sequence.nextTokenIndex === 0) this.forget(sequence);
+    return this.#shifted.has(sequence._sequenceId);
+  }
+
+  /** A whole state was loaded into it. */
+  forget(sequence) {
+    this.#shifted.delete(sequence._sequenceId);
+  }
+}
