@@ -29,6 +29,7 @@ const context = await model.createContext({
   contextSize: settings.contextSize ?? 2560,
   batchSize: settings.batchSize ?? 512,
   sequences: settings.sequences,
+  lora: settings.lora && {adapters: settings.lora},
   threads: settings.threads ?? 1,  // more of them spin for each other where tests share the cores
   flashAttention: settings.flashAttention ?? true,
   experimentalKvCacheKeyType: settings.kvType ?? 'F16',

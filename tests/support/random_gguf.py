@@ -97,15 +97,34 @@ def tensors(seed, layers):
 
 
 def write(path, seed=1, layers=8):
+    write_file(path, metadata(layers), tensors(seed, layers))
+
+
+def write_adapter(path, seed=1, rank=4):
+    """A LoRA adapter of the model, for the queries and values of its first layer; large enough to change tokens."""
+    entries = [
+        entry('general.architecture', STRING, 'llama'),
+        entry('general.type', STRING, 'adapter'),
+        entry('adapter.type', STRING, 'lora'),
+        entry('adapter.lora.alpha', FLOAT32, float(rank)),
+    ]
+    random = numpy.random.default_rng(seed)
+    weights = []
+    for name, rows in (('attn_q', HEADS * HEAD), ('attn_v', KV_HEADS * HEAD)):
+        weights.append((f'blk.0.{name}.weight.lora_a', F32, random.standard_normal((rank, EMBEDDING), numpy.float32)))
+        weights.append((f'blk.0.{name}.weight.lora_b', F32, random.standard_normal((rows, rank), numpy.float32)))
+    write_file(path, entries, weights)
+
+
+def write_file(path, entries, weights):
     infos, blobs, offset = [], [], 0
-    for name, kind, values in tensors(seed, layers):
+    for name, kind, values in weights:
         blob = values.tobytes()
         blob += bytes(-len(blob) % ALIGNMENT)
         dimensions = values.shape[::-1]
         infos.append(string(name) + struct.pack(f'<I{len(dimensions)}QIQ', len(dimensions), *dimensions, kind, offset))
         blobs.append(blob)
         offset += len(blob)
-    entries = metadata(layers)
     head = b'GGUF' + struct.pack('<IQQ', 3, len(infos), len(entries)) + b''.join(entries) + b''.join(infos)
     with open(path, 'wb') as file:
         file.write(head + bytes(-len(head) % ALIGNMENT))
