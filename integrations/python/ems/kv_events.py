@@ -7,6 +7,7 @@ import collections
 import importlib
 import math
 import time
+from types import SimpleNamespace
 
 from ems import _ems
 from ems.engine_queue import DOMAIN_FIELDS
@@ -33,11 +34,14 @@ def _needed(name):
 class BlockNames:
     """From what an engine calls a block to what events call it. Thread-safe; talks to nobody.
 
-    domain: that of the seat that stores, as its page in docs/engines says; model and so on, as ems.ContextCache's.
+    domain: that of the seat that stores, as docs/engines/KV_EVENTS.md says; model and so on, as ems.ContextCache's.
     """
 
     def __init__(self, **domain):
-        self._hasher = _ems.BlockHasher(**{**DOMAIN_FIELDS, **domain})
+        domain = {**DOMAIN_FIELDS, **domain}
+        self._hasher = _ems.BlockHasher(**domain)
+        self._block_tokens = domain['block_tokens']
+        self._prompts = None
 
     def of_name(self, name):
         """name: the engine's hash or key of a block, bytes or str. 16 bytes."""
@@ -46,6 +50,18 @@ class BlockNames:
     def of_tokens(self, tokens, parent=b''):
         """Those of the full blocks of `tokens`, where EMS hashes tokens itself."""
         return [self.of_key(key) for key in self._hasher.hash_tokens(tokens, parent)]
+
+    def of_prompt(self, tokens, lora_request=None, cache_salt=None):
+        """Those of the full blocks of `tokens`, as vLLM's connector stores them.
+
+        lora_request, cache_salt: as vLLM's Request has them; the connector hashes prompts with them before its domain.
+        """
+        if self._prompts is None:
+            from ems import vllm_connector  # pylint: disable=import-outside-toplevel
+            self._prompts = vllm_connector.BlockNames(self._block_tokens)
+        # One token more: of a prompt the connector leaves out the block that has the last, which vLLM computes anyway.
+        prompt = SimpleNamespace(prompt_token_ids=[*tokens, 0], lora_request=lora_request, cache_salt=cache_salt)
+        return [self.of_name(name) for name in self._prompts.of(prompt)]
 
     @staticmethod
     def of_key(key):
