@@ -58,6 +58,16 @@ Status KvEventFeed::Start(ObjectStore* dram, ssd::SsdTier* ssd,
 
 bool KvEventFeed::SetNamespaces(const NamespaceTable& table) {
   const NamespaceInfo* info = table.Find(name_space_);
+  const bool missing = info == nullptr && table.version != 0;
+  if (missing && !missing_) {
+    EMS_LOG(kWarn, "mp_server",
+            "kv_events.name_space: there is no namespace {}, so no events are published until it "
+            "is made",
+            name_space_);
+  } else if (missing_ && info != nullptr) {
+    EMS_LOG(kInfo, "mp_server", "kv events of namespace {} begin: it is there now", name_space_);
+  }
+  missing_ = missing;
   const uint64_t now = info == nullptr ? kNone : Packed(info->ref);
   const uint64_t before = published_.exchange(now, std::memory_order_relaxed);
   return before != kNone && before != now;

@@ -40,7 +40,8 @@ class KvEventFeed final : public ssd::StoredObserver {
   const std::string& name_space() const { return name_space_; }
 
   // Before the stores take `table` over. True: the namespace is another one than before, so what is
-  // pushed while they do may be out of order: call Restate afterwards.
+  // pushed while they do may be out of order: call Restate afterwards. A table that lacks the
+  // namespace is warned of once, for nothing is published until it is made.
   bool SetNamespaces(const NamespaceTable& table);
   void Restate() { events_.Lose(); }
   // What was found on the SSD at the start may be shown from now on. Only the first call counts.
@@ -63,6 +64,7 @@ class KvEventFeed final : public ssd::StoredObserver {
   kv_events::BlockEvents events_;
   std::atomic<uint64_t> published_{kNone};
   bool announced_ = false;
+  bool missing_ = false;  // and said so
   ObjectStore* dram_ = nullptr;
   ssd::SsdTier* ssd_ = nullptr;
   // The publisher's thread's own.

@@ -111,6 +111,13 @@ Status CheckConfig(const config::ServerConfig& config) {
                  "clients are to use",
                  config.listen());
   }
+  const config::KvEventsConfig& events = config.kv_events();
+  if (events.listen().empty() && !events.replay_listen().empty()) {
+    return Error(StatusCode::kInvalidArgument,
+                 "kv_events.replay_listen is {} but kv_events.listen is empty: nothing would be "
+                 "published; set both or neither",
+                 events.replay_listen());
+  }
   EMS_RETURN_IF_ERROR(ParseUids(config.shm().uids()).status());
   return Prefixed(config::ParseMode(config.unix_mode()).status(), "unix_mode");
 }

@@ -7,6 +7,7 @@
 
 #include <bitset>
 
+#include "common/logging.h"
 #include "common/object_key.h"
 #include "proto/config.pb.h"
 #include "tests/mp_server/kv_events/zmq_peer.h"
@@ -50,6 +51,26 @@ std::vector<BlockEvent> Drain(KvEventFeed* feed) {
 TEST(KvEventFeedTest, WithoutAnAddressThereIsNone) {
   EXPECT_EQ(KvEventFeed::Make(config::KvEventsConfig()), nullptr);
   EXPECT_NE(KvEventFeed::Make(Config()), nullptr);
+}
+
+TEST(KvEventFeedTest, ANamespaceThatIsNotThereIsWarnedOfOnce) {
+  ASSERT_TRUE(log::Init("info").ok());
+  KvEventFeed feed(Config());
+  NamespaceTable empty;
+  testing::internal::CaptureStderr();
+  feed.SetNamespaces(empty);  // none has been heard of
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  empty.version = 1;
+  testing::internal::CaptureStderr();
+  feed.SetNamespaces(empty);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("there is no namespace kv"));
+  testing::internal::CaptureStderr();
+  feed.SetNamespaces(empty);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  feed.SetNamespaces(Table(5));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("it is there now"));
 }
 
 TEST(KvEventFeedTest, HearsOfOneNamespaceOnTheSsd) {

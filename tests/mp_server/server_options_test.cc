@@ -34,6 +34,9 @@ TEST(ServerOptionsTest, WhatDoesNotGoTogetherIsSaid) {
   EXPECT_THAT(error_of({"listen=0.0.0.0:1"}), HasSubstr("set advertise"));
   EXPECT_THAT(error_of({"listen=[::]:1"}), HasSubstr("set advertise"));
   EXPECT_THAT(error_of({"dram.high_watermark=0.5"}), HasSubstr("dram.low_watermark 0.96 is above"));
+  EXPECT_THAT(error_of({"kv_events.replay_listen=127.0.0.1:1"}),
+              HasSubstr("kv_events.listen is empty"));
+  EXPECT_EQ(error_of({"kv_events.listen=127.0.0.1:2", "kv_events.replay_listen=127.0.0.1:1"}), "");
   EXPECT_THAT(error_of({"shm.uids=root"}), HasSubstr("shm.uids: \"root\" is not"));
 }
 

@@ -3,8 +3,9 @@ import os
 import subprocess
 import unittest
 
+import msgpack
 import zmq
-from event_peer import STATE_NOW, EventTest, Wire, block, blocks_of
+from event_peer import END, STATE_NOW, EventTest, Wire, block, blocks_of
 from harness import filled, until
 
 import ems
@@ -65,15 +66,33 @@ class KvEventsTest(EventTest):
             for number, batch in replayed[:last - first]:
                 self.assertEqual(batch, seen[number], 'the very same batch')
 
-    def test_a_socket_of_kind_req_is_answered(self):
+    def test_a_socket_of_kind_req_gets_the_first_message_of_an_answer_alone(self):
         cluster, client = self.start()
         client.put('a', b'1' * 1000)
         wire = Wire(self, cluster)
         req = wire.asker(zmq.REQ)
-        req.send((0).to_bytes(8, 'big'))  # a REQ socket takes the first message of the answer
+        req.send((0).to_bytes(8, 'big'))
         number, payload = req.recv_multipart()
         self.assertGreater(int.from_bytes(number, 'big'), 0)
         self.assertEqual(decode(payload)[0][0], 'AllBlocksCleared')
+        with self.assertRaises(zmq.ZMQError):
+            req.recv_multipart(zmq.NOBLOCK)  # a REQ socket has to ask before it may hear more
+
+    def test_who_asks_again_asks_anew(self):
+        cluster, client = self.start()
+        keys = [f'k{i}' for i in range(3000)]
+        client.multi_put([(key, filled(key, 100)) for key in keys])
+        asker = Wire(self, cluster).asker()
+        for _ in range(10):
+            asker.send(STATE_NOW)
+        answer, ends = [], 0
+        while ends == 0 or asker.poll(1000):
+            number, payload = asker.recv_multipart()
+            ends += number == END
+            if number != END:
+                answer.append((int.from_bytes(number, 'big'), msgpack.unpackb(payload)))
+        self.assertLess(ends, 10, 'an answer that was under way goes on as the next one')
+        self.assertEqual(blocks_of(answer), {'EMS_DRAM': {block(key) for key in keys}})
 
     def test_who_is_late_or_has_fallen_out_of_the_buffer_gets_the_state(self):
         cluster, client = self.start('kv_events.replay_batches=3')

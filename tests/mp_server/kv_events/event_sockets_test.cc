@@ -2,13 +2,17 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "tests/mp_server/kv_events/zmq_peer.h"
+#include "tests/support/eventually.h"
 
 namespace ems::kv_events {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr char kAnyPort[] = "127.0.0.1:0";
 
@@ -50,6 +54,37 @@ TEST(EventSocketsTest, APortIsFreeAgainOnceItIsClosed) {
   first->Publish("t", 1, "x");
   first.reset();
   EXPECT_TRUE(EventSockets::Open({address, "", 10}).ok());
+}
+
+// Of connections in /proc/net/tcp to this port, as the machine's own end has them: whether a timer
+// for keep-alive runs.
+std::vector<bool> KeptAlive(const std::string& address) {
+  const auto port = static_cast<unsigned>(std::stoul(address.substr(address.rfind(':') + 1)));
+  std::ifstream table("/proc/net/tcp");
+  std::vector<bool> found;
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream words(line);
+    std::string number, local, remote, state, queues, timer;
+    words >> number >> local >> remote >> state >> queues >> timer;
+    if (state == "01" && std::stoul(local.substr(local.find(':') + 1), nullptr, 16) == port)
+      found.push_back(timer.starts_with("02:"));
+  }
+  return found;
+}
+
+TEST(EventSocketsTest, ConnectionsOfAHostThatVanishedEnd) {
+  const auto sockets = Open();
+  ZmqPeer subscriber(ZMQ_SUB, sockets->address());
+  ZmqPeer asker(ZMQ_DEALER, sockets->replay_address());
+  asker.Send({BigEndian(1)});
+  Asker who;
+  uint64_t start = 0;
+  ASSERT_EQ(Hear(sockets.get(), &who, &start), EventSockets::Heard::kRequest);
+  EXPECT_THAT(KeptAlive(sockets->replay_address()), ElementsAre(true));
+  EXPECT_TRUE(ems::testing::Eventually(
+      [&] { return KeptAlive(sockets->address()) == std::vector<bool>{true}; }));
 }
 
 TEST(EventSocketsTest, RequestsWithAndWithoutDelimiterAreAnsweredAlike) {
