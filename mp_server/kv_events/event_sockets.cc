@@ -29,8 +29,9 @@ uint64_t FromBigEndian(std::string_view bytes) {
   return number;
 }
 
-// When a peer's host vanishes without a word, its connection ends after two minutes. TCP's means
-// and not ZeroMQ's (ZMQ_HEARTBEAT_IVL): subscribers in other libraries end a connection on a PING.
+// When a peer's host vanishes without a word, an idle connection ends after two minutes, and one
+// with batches on their way when TCP gives them up. TCP's means and not ZeroMQ's
+// (ZMQ_HEARTBEAT_IVL): subscribers in other libraries end a connection on a PING.
 constexpr int kKeepAliveIdleSeconds = 60;
 constexpr int kKeepAliveEverySeconds = 10;
 constexpr int kKeepAliveProbes = 6;
