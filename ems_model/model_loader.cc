@@ -117,7 +117,13 @@ struct ModelLoader::Run {
   void StartJob();
   // What a job's end means for blocks that are still missing.
   void JudgeJob(const BlockQueue::State& state);
-  void CatalogFailed(const Status& status);
+  // Of a call that ends with the load, or, if that is sooner, with its own time.
+  struct CatalogTime {
+    Deadline until;
+    bool cut;  // to what is left of the load: that it was too little says nothing of the controller
+  };
+  CatalogTime TimeForCatalog(Duration wait) const;
+  void CatalogFailed(const Status& status, const CatalogTime& time);
   void GoDirect(const Status& why);
   void CheckPatience(const BlockQueue::State& state);
   Status Probe();
@@ -186,12 +192,19 @@ void ModelLoader::Run::Learn(const DigestNews& news) {
   queue.Learn(blocks);
 }
 
+ModelLoader::Run::CatalogTime ModelLoader::Run::TimeForCatalog(Duration wait) const {
+  const Deadline own = Deadline::After(wait + kCatalogTimeout);
+  const bool cut = deadline.at() < own.at();
+  return {.until = cut ? deadline : own, .cut = cut};
+}
+
 void ModelLoader::Run::Poll(Duration wait) {
   next_poll = Clock::System().Now() + kNewsWait / 2;
+  wait = std::min(wait, deadline.Remaining() / 2);
   for (bool more = true; more; wait = Duration(0)) {
-    const Deadline until(std::min(deadline.at(), Deadline::After(wait + kCatalogTimeout).at()));
-    const Result<DigestNews> news = catalog->Digests(loader->since_, wait, until);
-    if (!news.ok()) return CatalogFailed(news.status());
+    const CatalogTime time = TimeForCatalog(wait);
+    const Result<DigestNews> news = catalog->Digests(loader->since_, wait, time.until);
+    if (!news.ok()) return CatalogFailed(news.status(), time);
     silence = OkStatus();
     job = news->job;
     Learn(*news);
@@ -201,10 +214,10 @@ void ModelLoader::Run::Poll(Duration wait) {
 }
 
 void ModelLoader::Run::StartJob() {
-  const Deadline until(std::min(deadline.at(), Deadline::After(kCatalogTimeout).at()));
-  const Result<JobInfo> started = catalog->StartJob(options.priority, until);
+  const CatalogTime time = TimeForCatalog(Duration(0));
+  const Result<JobInfo> started = catalog->StartJob(options.priority, time.until);
   next_start = Clock::System().Now() + kNewsWait * (1 << std::min<uint64_t>(jobs, 4));
-  if (!started.ok()) return CatalogFailed(started.status());
+  if (!started.ok()) return CatalogFailed(started.status(), time);
   silence = OkStatus();
   job = *started;
   joined = job.number;
@@ -215,7 +228,8 @@ void ModelLoader::Run::StartJob() {
   next_start = Clock::System().Now() + job_pause;
 }
 
-void ModelLoader::Run::CatalogFailed(const Status& status) {
+void ModelLoader::Run::CatalogFailed(const Status& status, const CatalogTime& time) {
+  if (time.cut && status.code() == StatusCode::kDeadlineExceeded) return;
   if (IsOutage(status)) {
     silence = status;
     (void)queue.WaitForNews(kNewsWait);
@@ -283,9 +297,12 @@ void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   job_bytes = progress;
   if (state.waiting() == 0 || now - last_news < options.pool_patience) return;
   if (!options.fallback_to_source) return;  // the deadline decides
-  Status why = !state.trouble.ok() ? state.trouble : silence;
+  // What was wrong with the pool when it was last read may have passed since: it is asked.
+  Status why = silence;
   if (why.ok() && now - last_news < kSlowSource * options.pool_patience)
     why = Probe();
+  else if (why.ok() && !state.trouble.ok())
+    why = state.trouble;
   else if (why.ok())
     why = Error(StatusCode::kUnavailable, "nothing came from the pool");
   if (why.ok()) return;
@@ -301,8 +318,11 @@ Status ModelLoader::Run::Probe() {
   std::vector<BlockRoute> routes;
   for (const uint32_t block : queue.Waiting(kProbesMax))
     routes.push_back(loader->parts_.manifest->blocks[block].route);
-  return loader->parts_.pool->Probe(
-      routes, std::clamp<Duration>(deadline.Remaining(), milliseconds(1), kProbeEvery));
+  const Duration left = deadline.Remaining();
+  const Status answer =
+      loader->parts_.pool->Probe(routes, std::clamp<Duration>(left, milliseconds(1), kProbeEvery));
+  const bool cut = left < kProbeEvery && answer.code() == StatusCode::kDeadlineExceeded;
+  return cut ? OkStatus() : answer;
 }
 
 Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/guarded.h"
+#include "common/thread_pool.h"
 #include "ems_model/manifest_maker.h"
 #include "ems_model/model_loader.h"
 #include "tests/support/memory_model.h"
@@ -94,13 +95,21 @@ class FakeCatalog final : public LoadCatalog {
   JobInfo job;
   int jobs_started = 0;
   size_t page = 16'384;                          // most digests in an answer
+  bool waits = false;                            // for news, and takes 2 ms to answer
   std::function<Status()> silent;                // an error: no controller
   std::function<void(FakeCatalog*)> on_start;    // a job has been asked for
   std::function<void(FakeCatalog*)> on_digests;  // before each answer
 
-  Result<DigestNews> Digests(uint32_t since, Duration, Deadline) override {
+  Result<DigestNews> Digests(uint32_t since, Duration wait, Deadline deadline) override {
     if (silent) EMS_RETURN_IF_ERROR(silent());
     if (on_digests) on_digests(this);
+    if (waits && since >= known.size()) {
+      StopFlag never;
+      const Duration takes = wait + std::chrono::milliseconds(2);
+      const bool late = takes > deadline.Remaining();
+      (void)never.WaitFor(std::min(takes, deadline.Remaining()));
+      if (late) return Error(StatusCode::kDeadlineExceeded, "no answer in time");
+    }
     DigestNews news;
     for (size_t i = since; i < known.size() && news.digests.size() < page; ++i)
       news.digests.push_back(known[i]);

@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 using testing::MadeTensor;
 using testing::MakeValue;
 using testing::ModelFiles;
+using ::testing::Not;
 using testing::TensorFile;
 
 ModelFiles SmallModel() {
@@ -240,6 +241,31 @@ TEST(ModelLoaderTest, ASlowSourceIsWaitedForWhileServersAnswer) {
   EXPECT_GE(stats->waiting, Quick().pool_patience);
 }
 
+TEST(ModelLoaderTest, AServerThatDiedDoesNotSendALoadToASlowSourceWhenOthersAnswer) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  model.BringAll();
+  const std::string lost = BlockKey(model.DigestOf(1));
+  model.pool.Erase(lost);
+  std::atomic<int> asked{0};
+  model.pool.gate = [&](std::string_view key) {  // its next owner answers from then on
+    return key == lost && asked.fetch_add(1) == 0 ? Error(StatusCode::kUnavailable, "no server")
+                                                  : OkStatus();
+  };
+  const TimePoint begin = Clock::System().Now();
+  model.catalog.on_digests = [&](FakeCatalog* catalog) {
+    if (catalog->job.state != JobState::kRunning ||
+        Clock::System().Now() - begin < 3 * Quick().pool_patience)
+      return;
+    model.pool.Insert(lost, model.BytesOf(1));
+    catalog->job.state = JobState::kDone;
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, 0U) << stats->detour;
+}
+
 TEST(ModelLoaderTest, ServersThatAreGoneBeforeAnythingIsKnownAreNotWaitedFor) {
   FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
   model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };
@@ -391,6 +417,19 @@ TEST(ModelLoaderTest, TheDeadlineEndsALoadThatNothingComesFor) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(ToString(status), HasSubstr("job 1 is running"));
   EXPECT_LT(Clock::System().Now() - begin, seconds(5));
+}
+
+TEST(ModelLoaderTest, AControllerIsNotBlamedForTheLoadsLastMoments) {
+  FakeModel model(SmallModel());
+  model.catalog.waits = true;
+  LoadOptions options;
+  options.pool_patience = milliseconds(100);  // six times as long while servers answer
+  HostTarget target;
+  const Status status = model.Load(&target, options, milliseconds(450)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(ToString(status), Not(HasSubstr("no answer in time")));
+  EXPECT_THAT(ToString(status), HasSubstr("job 1 is running"));
+  EXPECT_EQ(model.opened, 0) << "too late to read the source";
 }
 
 TEST(ModelLoaderTest, ARemovedVersionEndsItOrTakesTheSource) {
