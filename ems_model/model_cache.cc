@@ -87,6 +87,10 @@ class ClientPool final : public BlockPool {
     }
     return OkStatus();
   }
+  uint64_t view() override {
+    const ViewCache::View view = client_.ok() ? (*client_)->views().view() : nullptr;
+    return view != nullptr ? view->version().packed() : 0;
+  }
 
  private:
   Status Outage() const {

@@ -146,9 +146,11 @@ struct ModelLoader::Run {
   uint64_t jobs = 0;     // begun or joined
   uint64_t counted = 0;  // number of the last one that has ended
   // What those that have ended have read from the source, about; what is read twice counts once.
-  // When it is half of the version and blocks are missing again, it does not fit: one more job
-  // would read as much, and lose it as well.
+  // When it is half of the version and servers say that blocks are missing again, it does not fit:
+  // one more job would read as much, and lose it as well. Not of jobs begun under another view:
+  // what they brought in may have been lost with a server.
   uint64_t brought = 0;
+  uint64_t job_view = 0;   // the pool's when the last one was begun or joined
   TimePoint next_start{};  // not before
   Duration job_pause = kNewsWait / 2;
   uint64_t arrivals_at_start = 0;  // of the last job
@@ -221,6 +223,7 @@ void ModelLoader::Run::StartJob() {
   silence = OkStatus();
   job = *started;
   joined = job.number;
+  job_view = loader->parts_.pool->view();
   ++jobs;
   // Jobs that bring nothing here are no help, as when a server cannot be reached.
   job_pause = arrivals != arrivals_at_start ? kNewsWait : std::min(2 * job_pause, kJobPauseMost);
@@ -259,7 +262,10 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
       return GoDirect(Error(StatusCode::kCancelled, "{} has been cancelled", what));
     case JobState::kDone:
     case JobState::kNone:
-      if (job.number > counted) {
+      if (loader->parts_.pool->view() != job_view) {
+        counted = job.number;
+        brought = 0;
+      } else if (job.number > counted) {
         counted = job.number;
         const bool once = loader->parts_.manifest->source.first_read == FirstRead::kOnce;
         brought += once ? job.source_bytes : job.source_bytes / 2;
@@ -270,7 +276,8 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
         return queue.AskAgain();
       }
       if (state.waiting() == 0 || Clock::System().Now() < next_start || !queue.AskedAgain()) return;
-      if (options.fallback_to_source && 2 * brought >= loader->parts_.manifest->bytes()) {
+      if (options.fallback_to_source && state.refused == 0 &&
+          2 * brought >= loader->parts_.manifest->bytes()) {
         return GoDirect(Error(StatusCode::kResourceExhausted,
                               "{} has read {} from the source, and {} blocks are not there any "
                               "more: does the pool have room for all of it?",

@@ -76,6 +76,8 @@ class BlockPool {
   virtual std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration timeout) = 0;
   // Whether the servers of these routes answer: the first error, if any.
   virtual Status Probe(std::span<const BlockRoute> routes, Duration timeout) = 0;
+  // Another number whenever others keep the blocks: what was there may not be there any more.
+  virtual uint64_t view() = 0;
 };
 
 struct DigestNews {

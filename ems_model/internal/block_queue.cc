@@ -61,6 +61,7 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
     const uint64_t more = manifest_.blocks[index].bytes;
     if (task.blocks.size() == kBatchBlocksMax || (bytes > 0 && bytes + more > most)) return false;
     bytes += more;
+    SetRefused(queues, index, false);
     queues->blocks[index].phase = Phase::kBusy;
     queues->blocks[index].round = queues->round;
     task.blocks.push_back(index);
@@ -83,6 +84,12 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
   task.direct = true;
   task.known = queues->blocks[index].known;
   return task;
+}
+
+void BlockQueue::SetRefused(Queues* queues, uint32_t index, bool refused) {
+  queues->state.refused += static_cast<size_t>(refused);
+  queues->state.refused -=
+      static_cast<size_t>(std::exchange(queues->blocks[index].refused, refused));
 }
 
 void BlockQueue::Rest(Queues* queues) {
@@ -112,7 +119,9 @@ void BlockQueue::Missed(uint32_t index, const Status& why) {
   block.phase = Phase::kMissing;
   queues->missing.emplace(Clock::System().Now() + delay, index);
   ++queues->state.missing;
-  if (why.code() != StatusCode::kNotFound) queues->state.trouble = why;
+  const bool refused = why.code() != StatusCode::kNotFound;
+  SetRefused(&*queues, index, refused);
+  if (refused) queues->state.trouble = why;
   queues->missed = true;
   work_.notify_all();
   news_.notify_all();
@@ -148,6 +157,7 @@ void BlockQueue::GoDirect() {
   for (uint32_t index = 0; index < queues->blocks.size(); ++index) {
     Block& block = queues->blocks[index];
     if (block.phase != Phase::kUnknown && block.phase != Phase::kMissing) continue;
+    SetRefused(&*queues, index, false);
     block.phase = Phase::kDirect;
     queues->direct.push_back(index);
   }

@@ -42,6 +42,7 @@ class BlockQueue final {
     size_t left = 0;        // blocks that are not done
     size_t unknown = 0;     // that wait for their digest
     size_t missing = 0;     // that the pool did not have
+    size_t refused = 0;     // of them, those that it could not be asked for
     uint64_t arrivals = 0;  // blocks that came from the pool
     Status error;
     Status trouble;  // the pool's, since a block came from it
@@ -86,6 +87,7 @@ class BlockQueue final {
   struct Block {
     Phase phase = Phase::kUnwanted;
     bool known = false;
+    bool refused = false;  // missing, but not because its server said so
     uint8_t misses = 0;
     uint32_t round = 0;  // in which it was last asked for
   };
@@ -102,6 +104,7 @@ class BlockQueue final {
     Duration idle{0};
   };
   Task TakeFrom(Queues* queues, uint64_t bytes_max) const;
+  static void SetRefused(Queues* queues, uint32_t index, bool refused);
   static bool HasWork(const Queues& queues);
   static void Rest(Queues* queues);  // a reader is done with a block
 

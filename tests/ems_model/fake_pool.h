@@ -1,5 +1,7 @@
 #pragma once
 // A pool and a controller in memory, for loads that go wrong as a test wants.
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <functional>
 #include <map>
@@ -9,6 +11,7 @@
 
 #include "common/guarded.h"
 #include "common/thread_pool.h"
+#include "ems_model/host_target.h"
 #include "ems_model/manifest_maker.h"
 #include "ems_model/model_loader.h"
 #include "tests/support/memory_model.h"
@@ -66,6 +69,8 @@ class FakePool final : public BlockPool {
     ++probes;
     return gate ? gate("probe") : OkStatus();
   }
+  uint64_t view() override { return view_number; }
+  std::atomic<uint64_t> view_number{1};
   std::atomic<int> ranges_read{0};
   std::atomic<int> probes{0};
 
@@ -186,5 +191,29 @@ struct FakeModel {
   std::shared_ptr<StopFlag> source_stop;  // of the one that was opened last
   int opened = 0;
 };
+
+inline testing::ModelFiles SmallModel() {
+  return {{"config.json", "{}"},
+          {"empty.txt", ""},
+          {"model.safetensors", testing::TensorFile({{.name = "a", .shape = {300, 512}},
+                                                     {.name = "b.norm", .shape = {512}},
+                                                     {.name = "c", .shape = {256, 512}}})},
+          {"sub/tokenizer.bin", testing::MakeValue("file", "tokenizer", 1, 200'000)}};
+}
+
+inline void ExpectWhole(const FakeModel& model, const HostTarget& target) {
+  for (const auto& [path, bytes] : model.files) {
+    const Result<ConstBytes> loaded = target.file(path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_TRUE(AsText(*loaded) == bytes) << path;
+  }
+}
+
+// Of little patience with the pool.
+inline LoadOptions Quick() {
+  LoadOptions options;
+  options.pool_patience = std::chrono::milliseconds(300);
+  return options;
+}
 
 }  // namespace ems::model
