@@ -28,8 +28,11 @@ constexpr Duration kCatalogTimeout = seconds(2);  // beyond the wait that was as
 // A version that does not fit into the pool is brought in by job after job; what they report is no
 // sign of life any more.
 constexpr uint64_t kJobsThatCount = 3;
-constexpr int kSlowSource = 6;  // times pool_patience
+constexpr uint64_t kRetriesThatCount = 16;  // of jobs that failed for their source's sake, besides
+constexpr int kSlowSource = 6;              // times pool_patience
 constexpr Duration kProbeEvery = seconds(1);
+constexpr Duration kLookAsideEvery = seconds(1);
+constexpr Duration kLookAsidePause = seconds(10);  // without a controller
 constexpr size_t kProbesMax = 64;
 
 // The source is not what it was, wherever it is read. That servers cannot reach it, may not read it
@@ -42,6 +45,12 @@ bool IsOutage(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
          status.code() == StatusCode::kDeadlineExceeded ||
          status.code() == StatusCode::kResourceExhausted;
+}
+
+// Of the source of a job, which may be there again soon.
+bool MayPass(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
 }
 
 uint32_t ThreadsOf(const LoadOptions& options) {
@@ -125,7 +134,11 @@ struct ModelLoader::Run {
   CatalogTime TimeForCatalog(Duration wait) const;
   void CatalogFailed(const Status& status, const CatalogTime& time);
   void GoDirect(const Status& why);
+  // The job has failed, as its source does not answer: another one may do.
+  void RetryJob(const BlockQueue::State& state, const Status& why);
   void CheckPatience(const BlockQueue::State& state);
+  // While the source is read: what others have brought into the pool meanwhile comes from there.
+  void LookAside();
   Status Probe();
   Status OutOfTime(const BlockQueue::State& state) const;
 
@@ -154,6 +167,9 @@ struct ModelLoader::Run {
   TimePoint next_start{};  // not before
   Duration job_pause = kNewsWait / 2;
   uint64_t arrivals_at_start = 0;  // of the last job
+  TimePoint failing_since{};       // jobs have failed one after the other
+  uint64_t retries = 0;            // after them
+  TimePoint next_look{};           // aside, not before
   TimePoint next_poll{};           // not before, for the job's state alone
   bool direct = false;             // the pool is not waited for any more
   bool polled = false;
@@ -257,11 +273,13 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
   switch (job.state) {
     case JobState::kFailed:
       if (IsOfSource(job.error)) return queue.Fail(Prefixed(job.error, what));
+      if (MayPass(job.error)) return RetryJob(state, Prefixed(job.error, what));
       return GoDirect(Prefixed(job.error, what));
     case JobState::kCancelled:
       return GoDirect(Error(StatusCode::kCancelled, "{} has been cancelled", what));
     case JobState::kDone:
     case JobState::kNone:
+      failing_since = TimePoint();
       if (loader->parts_.pool->view() != job_view) {
         counted = job.number;
         brought = 0;
@@ -295,10 +313,33 @@ void ModelLoader::Run::JudgeJob(const BlockQueue::State& state) {
   }
 }
 
+void ModelLoader::Run::RetryJob(const BlockQueue::State& state, const Status& why) {
+  if (state.waiting() == 0) return;
+  const TimePoint now = Clock::System().Now();
+  const Duration patience =
+      options.fallback_to_source ? options.pool_patience : BlockReader::kSourcePatience;
+  if (failing_since == TimePoint()) failing_since = now;
+  if (now - std::max(failing_since, last_news) >= patience) return GoDirect(why);
+  if (now < next_start) return;
+  retries += retries < kRetriesThatCount ? 1 : 0;
+  StartJob();
+}
+
+void ModelLoader::Run::LookAside() {
+  const TimePoint now = Clock::System().Now();
+  if (now < next_look) return;
+  const Result<DigestNews> news =
+      catalog->Digests(loader->since_, Duration(0), TimeForCatalog(Duration(0)).until);
+  next_look = Clock::System().Now() + (news.ok() ? kLookAsideEvery : kLookAsidePause);
+  if (!news.ok()) return;
+  Learn(*news);
+  if (!news->digests.empty() && loader->since_ < news->known) next_look = now;
+}
+
 void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   const TimePoint now = Clock::System().Now();
   const uint64_t progress = job.bytes_done + job.checked_bytes;
-  if (state.arrivals != arrivals || (progress != job_bytes && jobs <= kJobsThatCount))
+  if (state.arrivals != arrivals || (progress != job_bytes && jobs <= kJobsThatCount + retries))
     last_news = now;
   arrivals = state.arrivals;
   job_bytes = progress;
@@ -339,10 +380,13 @@ Status ModelLoader::Run::OutOfTime(const BlockQueue::State& state) const {
   if (joined != 0) {
     text += fmt::format("; job {} is {} at {}", job.number, JobStateName(job.state),
                         FormatBytes(job.bytes_done));
+    if (!job.error.ok()) text += fmt::format(" ({})", Message(job.error));
   }
   text += fmt::format("; the source is {}", loader->parts_.manifest->source.url);
   if (!silence.ok()) text += fmt::format("; {}", Message(silence));
   if (!state.trouble.ok()) text += fmt::format("; {}", Message(state.trouble));
+  if (!state.source_trouble.ok())
+    text += fmt::format("; from the source: {}", Message(state.source_trouble));
   return Error(StatusCode::kDeadlineExceeded, "{}", text);
 }
 
@@ -374,6 +418,8 @@ Status ModelLoader::Run::Go() {
       state = queue.state();
       if (!direct && state.waiting() > 0 && polled && joined == 0) StartJob();
       if (!direct) JudgeJob(queue.state());
+    } else if (state.direct > 0) {
+      LookAside();
     }
     CheckPatience(queue.state());
     state = queue.state();

@@ -20,7 +20,10 @@ void BlockQueue::Learn(std::span<const uint32_t> blocks) {
   auto queues = queues_.Lock();
   for (const uint32_t index : blocks) {
     Block& block = queues->blocks[index];
-    block.known = true;
+    if (!std::exchange(block.known, true) && block.phase == Phase::kDirect) {
+      queues->direct.push_front(index);
+      queues->direct_at = TimePoint();
+    }
     if (block.phase != Phase::kUnknown) continue;
     block.phase = Phase::kReady;
     --queues->state.unknown;
@@ -31,17 +34,23 @@ void BlockQueue::Learn(std::span<const uint32_t> blocks) {
 }
 
 bool BlockQueue::HasWork(const Queues& queues) {
-  return queues.state.over() || !queues.ready.empty() || !queues.direct.empty() ||
-         (!queues.missing.empty() && queues.missing.begin()->first <= Clock::System().Now());
+  return queues.state.over() || UntilWork(queues) <= Duration(0);
+}
+
+Duration BlockQueue::UntilWork(const Queues& queues) {
+  if (!queues.ready.empty()) return Duration(0);
+  const TimePoint now = Clock::System().Now();
+  Duration wait = std::chrono::seconds(1);
+  if (queues.state.direct > 0) wait = std::min(wait, queues.direct_at - now);
+  if (!queues.missing.empty()) wait = std::min(wait, queues.missing.begin()->first - now);
+  return wait;
 }
 
 BlockQueue::Task BlockQueue::Take(uint64_t bytes_max) {
   auto queues = queues_.Lock();
   while (!HasWork(*queues)) {
     // Another reader's Missed may come before the moment that is waited for: it wakes all.
-    const Duration wait = queues->missing.empty()
-                              ? Duration(std::chrono::seconds(1))
-                              : queues->missing.begin()->first - Clock::System().Now();
+    const Duration wait = UntilWork(*queues);
     (void)queues.WaitFor(work_, std::max(wait, Duration(std::chrono::microseconds(100))),
                          [](const Queues& q) { return HasWork(q); });
   }
@@ -78,11 +87,15 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
     --queues->state.missing;
   }
   if (!task.blocks.empty()) return task;
+  while (queues->blocks[queues->direct.front()].phase != Phase::kDirect) queues->direct.pop_front();
   const uint32_t index = queues->direct.front();
   queues->direct.pop_front();
+  --queues->state.direct;
   (void)take(index);
+  const Block& block = queues->blocks[index];
   task.direct = true;
-  task.known = queues->blocks[index].known;
+  task.known = block.known;
+  task.ask = block.known && !block.distrusted;
   return task;
 }
 
@@ -101,6 +114,8 @@ void BlockQueue::Done(uint32_t index, bool from_pool) {
   Rest(&*queues);
   queues->blocks[index].phase = Phase::kDone;
   --queues->state.left;
+  queues->state.source_trouble = OkStatus();
+  if (!from_pool) queues->source_pause = Duration(0);
   if (from_pool) {
     ++queues->state.arrivals;
     queues->state.trouble = OkStatus();
@@ -147,9 +162,35 @@ bool BlockQueue::AskedAgain() {
 void BlockQueue::MakeDirect(uint32_t index) {
   auto queues = queues_.Lock();
   Rest(&*queues);
+  queues->blocks[index].distrusted = true;
+  PutDirect(&*queues, index);
+  work_.notify_all();
+}
+
+void BlockQueue::PutDirect(Queues* queues, uint32_t index) {
+  SetRefused(queues, index, false);
   queues->blocks[index].phase = Phase::kDirect;
   queues->direct.push_back(index);
+  ++queues->state.direct;
+}
+
+void BlockQueue::SourceFailed(uint32_t index, const Status& why, Duration patience) {
+  auto queues = queues_.Lock();
+  Rest(&*queues);
+  const TimePoint now = Clock::System().Now();
+  if (queues->state.source_trouble.ok()) queues->source_well = now;
+  queues->state.source_trouble = why;
+  PutDirect(&*queues, index);
+  // Of several reads that failed together the first one counts.
+  if (now >= queues->direct_at) {
+    queues->source_pause =
+        std::clamp(2 * queues->source_pause, kSourceRetryFirst, kSourceRetryMost);
+    queues->direct_at = now + queues->source_pause;
+  }
+  const bool enough = now - queues->source_well >= patience;
   work_.notify_all();
+  queues.Unlock();
+  if (enough) Fail(why);
 }
 
 void BlockQueue::GoDirect() {
@@ -157,9 +198,7 @@ void BlockQueue::GoDirect() {
   for (uint32_t index = 0; index < queues->blocks.size(); ++index) {
     Block& block = queues->blocks[index];
     if (block.phase != Phase::kUnknown && block.phase != Phase::kMissing) continue;
-    SetRefused(&*queues, index, false);
-    block.phase = Phase::kDirect;
-    queues->direct.push_back(index);
+    PutDirect(&*queues, index);
   }
   queues->missing.clear();
   queues->state.missing = queues->state.unknown = 0;

@@ -5,6 +5,8 @@
 //      │                ▲           │ Missed
 //      │                └── later ◀─┘
 //      └──── GoDirect ─▶ direct ─Take─▶ busy      (so do blocks that are to be asked for later)
+//                           ▲           │ SourceFailed
+//                           └── later ◀─┘
 //
 // Invariant: a block is with one reader at a time and done once. Bound: some bytes a block.
 #include <condition_variable>
@@ -30,6 +32,8 @@ class BlockQueue final {
  public:
   static constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
   static constexpr Duration kRetryMost = std::chrono::milliseconds(100);
+  static constexpr Duration kSourceRetryFirst = std::chrono::milliseconds(200);
+  static constexpr Duration kSourceRetryMost = std::chrono::seconds(5);
   static constexpr size_t kBatchBlocksMax = 1024;
 
   // What a reader is to read: blocks from the pool, or one from the source.
@@ -37,15 +41,18 @@ class BlockQueue final {
     std::vector<uint32_t> blocks;  // empty: the load is over
     bool direct = false;
     bool known = true;  // whether its digest is
+    bool ask = false;   // direct, but others may have brought it into the pool since
   };
   struct State {
     size_t left = 0;        // blocks that are not done
     size_t unknown = 0;     // that wait for their digest
     size_t missing = 0;     // that the pool did not have
     size_t refused = 0;     // of them, those that it could not be asked for
+    size_t direct = 0;      // that wait to be read from the source
     uint64_t arrivals = 0;  // blocks that came from the pool
     Status error;
-    Status trouble;  // the pool's, since a block came from it
+    Status trouble;         // the pool's, since a block came from it
+    Status source_trouble;  // the source's, since a block came from either
     bool over() const { return left == 0 || !error.ok(); }
     size_t waiting() const { return unknown + missing; }
   };
@@ -56,7 +63,8 @@ class BlockQueue final {
   BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted, uint32_t shares = 1,
              std::shared_ptr<StopFlag> failed = nullptr);
 
-  // The digest of a block has become known.
+  // The digest of a block has become known. One that was to be read from the source is given out
+  // before others: the pool may have it by now.
   void Learn(std::span<const uint32_t> blocks);
   // Waits for something to read: blocks of up to `bytes_max` together, or one that is larger.
   Task Take(uint64_t bytes_max);
@@ -67,8 +75,11 @@ class BlockQueue final {
   // been asked for each of them since.
   void AskAgain();
   bool AskedAgain();
-  // The pool will not have it.
+  // The pool will not have it, or something else in its name.
   void MakeDirect(uint32_t block);
+  // The source does not answer, which may pass: it is asked again after 200 ms to 5 s, for this
+  // block last. After `patience` without a block from anywhere the load fails.
+  void SourceFailed(uint32_t block, const Status& why, Duration patience);
   // Blocks that wait are to be read from the source.
   void GoDirect();
   // Ends the load; the first error counts.
@@ -87,16 +98,21 @@ class BlockQueue final {
   struct Block {
     Phase phase = Phase::kUnwanted;
     bool known = false;
-    bool refused = false;  // missing, but not because its server said so
+    bool refused = false;     // missing, but not because its server said so
+    bool distrusted = false;  // what the pool has in its name is something else
     uint8_t misses = 0;
     uint32_t round = 0;  // in which it was last asked for
   };
   struct Queues {
     std::vector<Block> blocks;
-    std::deque<uint32_t> ready, direct;
+    std::deque<uint32_t> ready;
+    std::deque<uint32_t> direct;  // some twice: those in another phase are done with
     uint64_t ready_bytes = 0;
     std::multimap<TimePoint, uint32_t> missing;  // by when to ask again
     State state;
+    TimePoint direct_at{};    // the source is not read before
+    TimePoint source_well{};  // until when a block had come from somewhere, if it is in trouble
+    Duration source_pause{0};
     uint32_t round = 0;   // grows with each AskAgain
     bool missed = false;  // since the last WaitForNews
     size_t readers = 0;   // that are reading
@@ -106,6 +122,8 @@ class BlockQueue final {
   Task TakeFrom(Queues* queues, uint64_t bytes_max) const;
   static void SetRefused(Queues* queues, uint32_t index, bool refused);
   static bool HasWork(const Queues& queues);
+  static Duration UntilWork(const Queues& queues);
+  static void PutDirect(Queues* queues, uint32_t index);
   static void Rest(Queues* queues);  // a reader is done with a block
 
   const Manifest& manifest_;

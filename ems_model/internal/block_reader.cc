@@ -16,6 +16,7 @@ constexpr Duration kReadPatience = std::chrono::seconds(2);
 constexpr uint64_t kRangeBytesMin = 64 * kKiB;
 constexpr size_t kPartsMax = 64;
 constexpr uint32_t kReadsMax = 6;  // of a block that does not come the same twice
+constexpr Duration kAskPause = std::chrono::seconds(10);
 
 enum class Form : uint8_t {
   kWhole,    // straight into its places
@@ -27,6 +28,7 @@ enum class Form : uint8_t {
 
 struct BlockReader::Placed {
   uint32_t index = 0;
+  bool direct = false;  // what the pool does not have is read from the source
   const ManifestBlock* block = nullptr;
   std::string key;
   std::vector<LoadRange> ranges;
@@ -70,10 +72,12 @@ void BlockReader::Work() {
   while (true) {
     const BlockQueue::Task task = parts_.queue->Take(options_.batch_bytes);
     if (task.blocks.empty()) return;
-    if (task.direct) {
-      ReadFromSource(task.blocks[0], task.known);
+    const bool ask = !task.direct ||
+                     (task.ask && Clock::System().Now() >= ask_at_.load(std::memory_order_relaxed));
+    if (ask) {
+      ReadFromPool(task.blocks, task.direct);
     } else {
-      ReadFromPool(task.blocks);
+      ReadFromSource(task.blocks[0], task.known);
     }
   }
 }
@@ -84,7 +88,7 @@ Duration BlockReader::TimeoutFor(uint64_t bytes) const {
                               kReadPatience + transfer);
 }
 
-void BlockReader::ReadFromPool(std::span<const uint32_t> blocks) {
+void BlockReader::ReadFromPool(std::span<const uint32_t> blocks, bool direct) {
   std::vector<Placed> all(blocks.size());
   std::vector<GetItem> gets;
   std::vector<RangeItem> parts;
@@ -93,6 +97,7 @@ void BlockReader::ReadFromPool(std::span<const uint32_t> blocks) {
     Placed& placed = all[i];
     if (const Status ok = Place(blocks[i], &placed); !ok.ok()) return parts_.queue->Fail(ok);
     ChooseForm(&placed);
+    placed.direct = direct;
     placed.key = BlockKey(parts_.digests[blocks[i]]);
     const ManifestBlock& block = *placed.block;
     if (placed.form != Form::kRanges) {
@@ -156,8 +161,9 @@ void BlockReader::Settle(Placed* placed, const Status& read) {
     case StatusCode::kFailedPrecondition:  // the namespace, or a view that does not settle
     case StatusCode::kDataLoss:  // its server drops what is damaged, and it is fetched anew
     case StatusCode::kCancelled:
-      return parts_.queue->Missed(placed->index, status);
+      return NotThere(*placed, status);
     case StatusCode::kOutOfRange:
+      if (placed->direct) return ReadFromSource(placed->index, true);
       if (options_.fallback_to_source) return parts_.queue->MakeDirect(placed->index);
       return parts_.queue->Fail(Error(StatusCode::kDataLoss,
                                       "what the pool holds as block {} is something else: {}",
@@ -173,6 +179,13 @@ void BlockReader::Settle(Placed* placed, const Status& read) {
   }
   if (const Status handed = Hand(placed); !handed.ok()) return parts_.queue->Fail(handed);
   parts_.queue->Done(placed->index, true);
+}
+
+void BlockReader::NotThere(const Placed& placed, const Status& why) {
+  if (!placed.direct) return parts_.queue->Missed(placed.index, why);
+  if (why.code() != StatusCode::kNotFound && why.code() != StatusCode::kDataLoss)
+    ask_at_.store(Clock::System().Now() + kAskPause, std::memory_order_relaxed);
+  ReadFromSource(placed.index, true);
 }
 
 Status BlockReader::Hand(Placed* placed) {
@@ -191,7 +204,12 @@ Status BlockReader::Hand(Placed* placed) {
 void BlockReader::ReadFromSource(uint32_t block, bool known) {
   Placed placed;
   Status status = Place(block, &placed);
-  if (status.ok()) status = ReadFromSource(&placed, known);
+  if (status.ok()) {
+    status = ReadFromSource(&placed, known);
+    const bool may_pass = status.code() == StatusCode::kUnavailable ||
+                          (status.code() == StatusCode::kDeadlineExceeded && !deadline_.Passed());
+    if (may_pass) return parts_.queue->SourceFailed(block, status, kSourcePatience);
+  }
   if (status.ok()) status = Hand(&placed);
   if (!status.ok()) return parts_.queue->Fail(status);
   parts_.queue->Done(block, false);

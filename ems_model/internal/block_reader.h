@@ -38,6 +38,9 @@ class BlockReader final {
   BlockReader(const Parts& parts, const LoadOptions& options, Deadline deadline)
       : parts_(parts), options_(options), deadline_(deadline) {}
 
+  // How long a source that does not answer is asked again.
+  static constexpr Duration kSourcePatience = std::chrono::minutes(5);
+
   // Reads what the queue has until the load is over.
   void Work();
   const Counts& counts() const { return counts_; }
@@ -47,9 +50,11 @@ class BlockReader final {
   struct Placed;
   Status Place(uint32_t block, Placed* placed) const;
   void ChooseForm(Placed* placed) const;
-  void ReadFromPool(std::span<const uint32_t> blocks);
+  // `direct`: what is not there is read from the source.
+  void ReadFromPool(std::span<const uint32_t> blocks, bool direct);
   Duration TimeoutFor(uint64_t bytes) const;
   void Settle(Placed* placed, const Status& read);
+  void NotThere(const Placed& placed, const Status& why);
   void ReadFromSource(uint32_t block, bool known);
   Status ReadFromSource(Placed* placed, bool known);
   // All of a block, as often as it takes to trust it.
@@ -61,6 +66,8 @@ class BlockReader final {
   const LoadOptions& options_;
   const Deadline deadline_;
   Counts counts_;
+  // Blocks that are to be read from the source are not asked for before: the pool does not answer.
+  std::atomic<TimePoint> ask_at_{};  // relaxed: no other memory depends on it
 };
 
 }  // namespace ems::model::internal

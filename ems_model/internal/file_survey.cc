@@ -26,6 +26,9 @@ Result<BlockDigest> FileSurvey::DigestOf(uint32_t block, const Load& load) {
     auto files = files_.Lock();
     File& file = (*files)[index];
     if (!file.digests.empty()) return file.digests.at(block);
+    const bool may_pass = file.failed.code() == StatusCode::kUnavailable ||
+                          file.failed.code() == StatusCode::kDeadlineExceeded;
+    if (may_pass && Clock::System().Now() >= file.failed_at + kOutage) file.failed = OkStatus();
     if (!file.failed.ok()) return file.failed;
     if (!std::exchange(file.busy, true)) break;
     (void)files.WaitFor(done_, kLook, [&](auto& all) { return !all[index].busy; });
@@ -35,6 +38,7 @@ Result<BlockDigest> FileSurvey::DigestOf(uint32_t block, const Load& load) {
   File& file = (*files)[index];
   file.busy = false;
   done_.notify_all();
+  file.failed_at = Clock::System().Now();
   if (!read.ok()) return file.failed = read.status();
   file.digests = *std::move(read);
   return file.digests.at(block);

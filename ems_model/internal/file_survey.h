@@ -34,7 +34,8 @@ class FileSurvey final {
   // Must outlive it.
   explicit FileSurvey(const Manifest* manifest) : manifest_(manifest) {}
 
-  // Another load begins: what could not be had is tried again. While nobody asks.
+  // Another load begins: what could not be had is tried again. While nobody asks. Where the source
+  // did not answer, this load tries again, kOutage later.
   void Begin();
   // Of a block whose file has a sum. Errors: those of the source    kDataLoss  the file is not what
   // the source says, kFileReadsMax times    kUnimplemented  no MD5 here    kCancelled  the load is
@@ -45,11 +46,13 @@ class FileSurvey final {
 
  private:
   static constexpr Duration kLook = std::chrono::milliseconds(100);
+  static constexpr Duration kOutage = std::chrono::seconds(1);
   using Digests = std::map<uint32_t, BlockDigest>;  // by block
   struct File {
     bool busy = false;
     Digests digests;  // empty: not known yet
     Status failed;    // in this load
+    TimePoint failed_at{};
   };
   static Status GoesOn(const Load& load);
   Result<Digests> Read(uint32_t file, const Load& load) const;

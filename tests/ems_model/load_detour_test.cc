@@ -242,6 +242,90 @@ TEST(LoadDetourTest, ServersThatOnlyAnswerAreNotWaitedForForEver) {
   EXPECT_GE(stats->elapsed, 6 * options.pool_patience);
 }
 
+TEST(LoadDetourTest, AnOutageOfTheSourceThatPassesEndsNoLoad) {
+  for (const bool fallback : {true, false}) {
+    FakeModel model(SmallModel());
+    model.catalog.on_start = [&](FakeCatalog* catalog) {
+      catalog->job.state = catalog->jobs_started < 3 ? JobState::kFailed : JobState::kDone;
+      if (catalog->jobs_started < 3)
+        catalog->job.error = Error(StatusCode::kUnavailable, "HTTP 503");
+      else
+        model.BringAll();
+    };
+    LoadOptions options;
+    if (!fallback) options.pool_patience = milliseconds(1);
+    options.fallback_to_source = fallback;
+    HostTarget target;
+    const Result<LoadStats> stats = model.Load(&target, options);
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    ExpectWhole(model, target);
+    EXPECT_EQ(model.catalog.jobs_started, 3);
+    EXPECT_EQ(stats->source_bytes, 0U);
+  }
+}
+
+TEST(LoadDetourTest, ASourceThatServersCannotReachIsReadAfterSomePatience) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kFailed;
+    catalog->job.error = Error(StatusCode::kUnavailable, "no route");
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, Quick());
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_GE(stats->elapsed, Quick().pool_patience);
+  EXPECT_LT(stats->elapsed, 10 * Quick().pool_patience);
+  EXPECT_THAT(ToString(stats->detour), HasSubstr("no route"));
+}
+
+TEST(LoadDetourTest, ReadsOfASourceThatIsAwayGoOnOnceItIsThereAgain) {
+  FakeModel model(SmallModel());
+  model.catalog.silent = [] { return Error(StatusCode::kNotFound, "it has been removed"); };
+  const TimePoint back = Clock::System().Now() + milliseconds(500);
+  model.source_gate = [&](const std::string&, uint64_t) {
+    return Clock::System().Now() < back ? Error(StatusCode::kUnavailable, "HTTP 503") : OkStatus();
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+
+  model.source_gate = [](const std::string&, uint64_t) {
+    return Error(StatusCode::kUnavailable, "HTTP 503");
+  };
+  HostTarget other;
+  const Status status = model.Load(&other, {}, milliseconds(700)).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(ToString(status), HasSubstr("HTTP 503"));
+}
+
+TEST(LoadDetourTest, WhatOthersBringInWhileTheSourceIsReadComesFromThePool) {
+  FakeModel model(SmallModel());
+  model.catalog.on_start = [](FakeCatalog* catalog) {
+    catalog->job.state = JobState::kFailed;
+    catalog->job.error = Error(StatusCode::kResourceExhausted, "no room");
+  };
+  std::atomic<bool> reads{false};
+  std::atomic<int> looks{0};  // after that
+  model.catalog.on_digests = [&](FakeCatalog*) {
+    if (reads && ++looks == 1) model.BringAll();
+  };
+  model.source_gate = [&](const std::string&, uint64_t) {
+    reads = true;
+    StopFlag never;
+    for (int i = 0; i < 500 && looks < 2; ++i) (void)never.WaitFor(milliseconds(10));
+    return OkStatus();
+  };
+  LoadOptions options;
+  options.threads = 1;
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, options);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, model.manifest.blocks[0].bytes);
+}
+
 TEST(LoadDetourTest, AJobThatFailsForThePoolsSakeIsGoneAround) {
   FakeModel model(SmallModel());
   model.catalog.on_start = [](FakeCatalog* catalog) {

@@ -143,6 +143,43 @@ TEST(BlockQueueTest, WaitingBlocksCanGoTheOtherWay) {
   EXPECT_TRUE(queue.Take(1000).direct);
 }
 
+TEST(BlockQueueTest, ASourceThatDoesNotAnswerIsAskedAgainLaterAndForOtherBlocksFirst) {
+  const Manifest manifest = MakeBlocks(2, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.GoDirect();
+  EXPECT_EQ(queue.state().direct, 2U);
+  ASSERT_EQ(queue.Take(1000).blocks, (std::vector<uint32_t>{0}));
+  const TimePoint begin = Clock::System().Now();
+  queue.SourceFailed(0, Error(StatusCode::kUnavailable, "away"), seconds(60));
+  EXPECT_EQ(queue.state().direct, 2U);
+  EXPECT_EQ(queue.Take(1000).blocks, (std::vector<uint32_t>{1}));
+  EXPECT_GE(Clock::System().Now() - begin, BlockQueue::kSourceRetryFirst);
+  EXPECT_EQ(queue.state().source_trouble.code(), StatusCode::kUnavailable);
+  queue.Done(1, false);
+  EXPECT_TRUE(queue.state().source_trouble.ok());
+  ASSERT_EQ(queue.Take(1000).blocks, (std::vector<uint32_t>{0}));
+  queue.SourceFailed(0, Error(StatusCode::kUnavailable, "away for good"), Duration(0));
+  EXPECT_EQ(queue.state().error, Error(StatusCode::kUnavailable, "away for good"));
+}
+
+TEST(BlockQueueTest, WhatOthersHaveBroughtInIsAskedForBeforeTheSourceIsRead) {
+  const Manifest manifest = MakeBlocks(3, 100);
+  BlockQueue queue(manifest, AllOf(manifest));
+  queue.GoDirect();
+  queue.Learn(std::vector<uint32_t>{2});
+  BlockQueue::Task task = queue.Take(1000);
+  EXPECT_EQ(task.blocks, (std::vector<uint32_t>{2}));
+  EXPECT_TRUE(task.direct && task.known && task.ask);
+  queue.MakeDirect(2);  // it is something else
+  task = queue.Take(1000);
+  EXPECT_EQ(task.blocks, (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(task.direct && !task.known && !task.ask);
+  ASSERT_EQ(queue.Take(1000).blocks, (std::vector<uint32_t>{1}));
+  task = queue.Take(1000);
+  EXPECT_EQ(task.blocks, (std::vector<uint32_t>{2}));
+  EXPECT_TRUE(task.direct && task.known && !task.ask);
+}
+
 TEST(BlockQueueTest, AnErrorReleasesReadersAndTheFirstOneCounts) {
   const Manifest manifest = MakeBlocks(1, 100);
   BlockQueue queue(manifest, AllOf(manifest));

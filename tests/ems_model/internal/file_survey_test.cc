@@ -116,6 +116,11 @@ TEST_F(FileSurveyTest, ASourceThatFailsIsAskedOnceForAll) {
   source_.fault = Error(StatusCode::kUnavailable, "gone");
   for (const Status& answer : AskForAll()) EXPECT_EQ(answer.code(), StatusCode::kUnavailable);
   EXPECT_EQ(source_.reads, 1);
+  source_.fault = OkStatus();
+  StopFlag never;
+  for (int i = 0; i < 300 && !DigestOf(2).ok(); ++i)
+    (void)never.WaitFor(std::chrono::milliseconds(10));
+  EXPECT_TRUE(DigestOf(2).ok()) << "this load, too, once it is there again";
 }
 
 TEST_F(FileSurveyTest, ALoadThatIsOverReadsNoMore) {
