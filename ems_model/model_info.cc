@@ -56,6 +56,7 @@ JobInfo FromProto(const v1::PullJob& job) {
   info.promoted_bytes = job.promoted_bytes();
   info.shared_bytes = job.shared_bytes();
   info.checked_bytes = job.checked_bytes();
+  info.read_bytes = job.read_bytes();
   info.elapsed = std::chrono::milliseconds(job.elapsed_ms());
   return info;
 }

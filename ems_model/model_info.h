@@ -40,6 +40,8 @@ struct JobInfo {
   // Of files with a sum: those that it has been computed of. A file can be loaded from the pool
   // when that is all of it.
   uint64_t checked_bytes = 0;
+  // Another number as long as the source sends something, be it parts of blocks; nothing to add up.
+  uint64_t read_bytes = 0;
   Duration elapsed{0};  // since the job began, to its end
 };
 

@@ -338,7 +338,7 @@ void ModelLoader::Run::LookAside() {
 
 void ModelLoader::Run::CheckPatience(const BlockQueue::State& state) {
   const TimePoint now = Clock::System().Now();
-  const uint64_t progress = job.bytes_done + job.checked_bytes;
+  const uint64_t progress = job.bytes_done + job.checked_bytes + job.read_bytes;
   if (state.arrivals != arrivals || (progress != job_bytes && jobs <= kJobsThatCount + retries))
     last_news = now;
   arrivals = state.arrivals;

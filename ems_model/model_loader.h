@@ -42,7 +42,8 @@ struct LoadOptions {
   // Read from the source here when the pool does not answer, or cannot hold the version.
   bool fallback_to_source = true;
   // How long nothing may come from the pool, nor the job make progress, before that happens; six
-  // times as long while a job is running and the servers answer: the source may be slow.
+  // times as long while the servers answer. What the source sends the job is progress, too. Jobs
+  // that fail as their source does not answer are begun anew for as long.
   Duration pool_patience = std::chrono::seconds(10);
   uint32_t priority = 0;  // of jobs that the load begins
   // Called every 100 ms or so on the thread that loads. May be empty.

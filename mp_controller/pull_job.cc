@@ -17,7 +17,8 @@ void PullJob::Take(const v1::ReportPullRequest& report) {
                              .bytes_done = report.bytes_done(),
                              .source_bytes = report.source_bytes(),
                              .promoted_bytes = report.promoted_bytes(),
-                             .shared_bytes = report.shared_bytes()};
+                             .shared_bytes = report.shared_bytes(),
+                             .read_bytes = report.read_bytes()};
 }
 
 bool PullJob::FinishedBy(const DhtView* view) const {
@@ -49,12 +50,13 @@ void PullJob::Restore(const v1::PullJob& saved) {
 void PullJob::Fill(const DhtView* view, TimePoint now, uint64_t blocks_max, uint64_t bytes_max,
                    v1::PullJob* out) const {
   Save(out);
-  uint64_t blocks = 0, bytes = 0, source = 0, promoted = 0, shared = 0;
+  uint64_t blocks = 0, bytes = 0, source = 0, promoted = 0, shared = 0, read = 0;
   for (const auto& [boot, part] : parts) {
     const uint64_t boot_id = boot;  // clang 14 captures no bindings
     source += part.source_bytes;
     promoted += part.promoted_bytes;
     shared += part.shared_bytes;
+    read += part.read_bytes;
     // What a server that is gone had done is to be done again.
     const auto is_there = [&](const NodeInfo& node) { return node.boot_id == boot_id; };
     if (view != nullptr && running() && std::ranges::none_of(view->nodes(), is_there)) continue;
@@ -66,6 +68,7 @@ void PullJob::Fill(const DhtView* view, TimePoint now, uint64_t blocks_max, uint
   out->set_source_bytes(source);
   out->set_promoted_bytes(promoted);
   out->set_shared_bytes(shared);
+  out->set_read_bytes(read);
   const Duration took = std::max((running() ? now : ended) - began, Duration(0));
   out->set_elapsed_ms(
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));

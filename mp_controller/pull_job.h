@@ -24,6 +24,7 @@ struct PullJob {
     bool finished = false;
     uint64_t blocks_done = 0, bytes_done = 0;
     uint64_t source_bytes = 0, promoted_bytes = 0, shared_bytes = 0;
+    uint64_t read_bytes = 0;  // a sign of life
   };
   uint64_t number = 0;
   int state = 0;  // v1::PullState

@@ -395,13 +395,16 @@ void ModelPuller::Impl::Report(uint32_t id) {
     v1::ReportPullRequest report;
     report.set_node_id(options.ownership->self().value());
     report.set_boot_id(options.boot_id);
+    std::shared_ptr<const model::Manifest> manifest;
     {
       auto locked = state.Lock();
       const auto pull = locked->pulls.find(id);
       if (pull == locked->pulls.end()) return;
       pull->second->FillReport(&report);
+      manifest = pull->second->manifest();
       more = pull->second->has_news();
     }
+    report.set_read_bytes(sources.BytesRead(manifest->source));
     v1::ReportPullReply reply;
     const Status told = models.ReportPull(report, &reply, Deadline::After(kCallPatience));
     if (told.ok()) continue;

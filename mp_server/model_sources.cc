@@ -73,6 +73,21 @@ Result<std::shared_ptr<model::WeightSource>> ModelSources::Open(const model::Man
   return opened.source;
 }
 
+uint64_t ModelSources::BytesRead(const model::ManifestSource& source) {
+  std::vector<std::shared_ptr<model::WeightSource>> lanes;
+  {
+    auto locked = state_.Lock();
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const auto it = locked->opened.find(KeyOf(source, lane));
+      if (it != locked->opened.end() && it->second.source != nullptr)
+        lanes.push_back(it->second.source);
+    }
+  }
+  uint64_t bytes = 0;
+  for (const auto& lane : lanes) bytes += lane->counters().bytes_read;
+  return bytes;
+}
+
 void ModelSources::Forget(const model::ManifestSource& source) {
   std::vector<std::shared_ptr<model::WeightSource>> last;  // end after the lock
   auto locked = state_.Lock();

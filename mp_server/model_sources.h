@@ -35,6 +35,8 @@ class ModelSources final {
   // folder that is not below file_root    kCancelled  it was dropped, or Close has been called
   Result<std::shared_ptr<model::WeightSource>> Open(const model::ManifestSource& wanted,
                                                     uint32_t lane);
+  // That have come from there by now, over all lanes; from 0 again when it is opened anew.
+  uint64_t BytesRead(const model::ManifestSource& source);
   // After a failure: it is opened anew, with the keys that are in the file by then, and the folder
   // that is mounted there by then. Reads that are under way go on.
   void Forget(const model::ManifestSource& source);

@@ -359,14 +359,14 @@ Result<bool> HttpReader::ReadRange(const HttpUrl& url, const RemoteFile& file, u
     std::vector<std::string> headers = {fmt::format("Range: bytes={}-{}", from, from + left - 1)};
     // Weak tags never match; what came is compared below in any case.
     if (file.tag.starts_with('"')) headers.push_back("If-Match: " + file.tag);
-    HttpRequest request{.into = into.subspan(done), .accept = [&](const HttpHead& head) {
-                          return CheckRangeHead(head, file, from, left);
-                        }};
+    HttpRequest request{
+        .into = into.subspan(done),
+        .accept = [&](const HttpHead& head) { return CheckRangeHead(head, file, from, left); },
+        .received = &bytes_read_};
     const std::string where = fmt::format(" at offset {}", from);
     HttpOutcome outcome;
     Verdict verdict = Exchange(&request, url, where, headers, deadline, &outcome);
     done += outcome.body_bytes;
-    bytes_read_.fetch_add(outcome.body_bytes, std::memory_order_relaxed);
     // A tag, too, may have been damaged on the way: another one is believed when it comes again.
     if (verdict.status.code() == StatusCode::kFailedPrecondition) {
       std::string change = ToString(verdict.status);

@@ -106,6 +106,8 @@ class Exchange final {
     if (MustPause(bytes)) return CURL_WRITEFUNC_PAUSE;
     std::memcpy(request_.into.data() + outcome_.body_bytes, data, bytes);
     outcome_.body_bytes += bytes;
+    if (request_.received != nullptr)
+      request_.received->fetch_add(bytes, std::memory_order_relaxed);
     return bytes;
   }
 

@@ -47,6 +47,8 @@ struct HttpRequest {
   uint64_t text_bytes_max = 0;  // a 2xx body as text may be this long
   // Asked once for a 2xx, before its body is touched; an error ends the exchange with kRefused.
   std::function<Status(const HttpHead&)> accept = nullptr;
+  // Grows with what comes to `into`, as it comes; relaxed. May be null.
+  std::atomic<uint64_t>* received = nullptr;
 };
 
 enum class HttpFailure {

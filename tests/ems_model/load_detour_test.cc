@@ -220,6 +220,25 @@ TEST(LoadDetourTest, AServerThatDiedDoesNotSendALoadToASlowSourceWhenOthersAnswe
   EXPECT_EQ(stats->source_bytes, 0U) << stats->detour;
 }
 
+TEST(LoadDetourTest, ASourceThatSendsSteadilyIsWaitedForHoweverLongABlockTakes) {
+  FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
+  LoadOptions options;
+  options.pool_patience = milliseconds(50);
+  const TimePoint whole = Clock::System().Now() + 12 * options.pool_patience;
+  model.catalog.on_digests = [&](FakeCatalog* catalog) {
+    if (catalog->job.state != JobState::kRunning) return;
+    ++catalog->job.read_bytes;
+    if (Clock::System().Now() < whole) return;
+    model.BringAll();
+    catalog->job.state = JobState::kDone;
+  };
+  HostTarget target;
+  const Result<LoadStats> stats = model.Load(&target, options);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  ExpectWhole(model, target);
+  EXPECT_EQ(stats->source_bytes, 0U) << stats->detour;
+}
+
 TEST(LoadDetourTest, ServersThatAreGoneBeforeAnythingIsKnownAreNotWaitedFor) {
   FakeModel model({{"a.bin", "some bytes"}, {"b.bin", "more"}});
   model.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no server"); };

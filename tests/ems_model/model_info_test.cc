@@ -36,6 +36,7 @@ TEST(ModelInfoTest, CarriesEveryField) {
   job->set_promoted_bytes(30);
   job->set_shared_bytes(40);
   job->set_elapsed_ms(50);
+  job->set_read_bytes(60);
   const ModelInfo info = FromProto(status);
   EXPECT_EQ(info.id, 7U);
   EXPECT_EQ(info.name, (ModelName{.model = "m", .version = "v"}));
@@ -56,6 +57,7 @@ TEST(ModelInfoTest, CarriesEveryField) {
   EXPECT_EQ(info.job.promoted_bytes, 30U);
   EXPECT_EQ(info.job.shared_bytes, 40U);
   EXPECT_EQ(info.job.elapsed, std::chrono::milliseconds(50));
+  EXPECT_EQ(info.job.read_bytes, 60U);
 }
 
 TEST(ModelInfoTest, StatesHaveNames) {

@@ -34,6 +34,7 @@ v1::ReportPullRequest Report(uint64_t boot, uint64_t epoch, uint64_t blocks, boo
   report.set_source_bytes(8 * blocks);
   report.set_promoted_bytes(2 * blocks);
   report.set_shared_bytes(blocks);
+  report.set_read_bytes(9 * blocks);
   return report;
 }
 
@@ -67,6 +68,7 @@ TEST(PullJobTest, SaysWhatItsServersHaveSaidAndNoMoreThanThereIs) {
   EXPECT_EQ(said.source_bytes(), 64U) << "but it was read";
   EXPECT_EQ(said.promoted_bytes(), 16U);
   EXPECT_EQ(said.shared_bytes(), 8U);
+  EXPECT_EQ(said.read_bytes(), 72U);
   EXPECT_EQ(said.elapsed_ms(), 2000U);
   job.state = v1::PULL_DONE;
   job.ended = TimePoint(seconds(11));

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "tests/mp_controller/temp_dir.h"
 
@@ -54,6 +56,27 @@ TEST(ModelSourcesTest, WhatIsDroppedEndsItsReadsAndCanBeOpenedAgain) {
   EXPECT_EQ((*again)->List(Deadline::After(std::chrono::seconds(10))).status().code(),
             StatusCode::kCancelled);
   EXPECT_EQ(sources.Open(Http("c"), 0).status().code(), StatusCode::kCancelled);
+}
+
+TEST(ModelSourcesTest, WhatHasComeFromAPlaceIsCountedOverItsLanes) {
+  const controller::TempDir dir;
+  std::ofstream(std::filesystem::path(dir.path()) / "f") << "bytes";
+  const model::ManifestSource place = {.url = dir.path(), .credentials = {}, .bytes_per_s_max = 0};
+  ModelSources sources({.connections_max = 2, .credentials_file = {}, .file_root = dir.path()});
+  EXPECT_EQ(sources.BytesRead(place), 0U);
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    const auto source = sources.Open(place, lane);
+    ASSERT_TRUE(source.ok()) << source.status();
+    const Deadline deadline = Deadline::After(std::chrono::seconds(10));
+    const auto files = (*source)->List(deadline);
+    ASSERT_TRUE(files.ok()) << files.status();
+    std::string into(5, '.');
+    ASSERT_EQ((*source)->Read(files->at(0), 0, std::as_writable_bytes(std::span(into)), deadline),
+              OkStatus());
+  }
+  EXPECT_EQ(sources.BytesRead(place), 10U);
+  sources.Forget(place);
+  EXPECT_EQ(sources.BytesRead(place), 0U);
 }
 
 TEST(ModelSourcesTest, FoldersAreReadBelowTheRootAlone) {

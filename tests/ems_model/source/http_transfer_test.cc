@@ -70,6 +70,27 @@ TEST(HttpTransferTest, AnErrorsBodyIsTextAndTheSpanStaysUntouched) {
             HttpFailure::kTooLong);
 }
 
+TEST(HttpTransferTest, WhatComesIsCountedWhileTheRestIsStillToCome) {
+  HttpScript server([](const ScriptRequest&) {
+    return ScriptReply{.bytes = "HTTP/1.1 206 P\r\nContent-Length: 9\r\n\r\nhell",
+                       .end = ScriptReply::End::kHang};
+  });
+  HttpTransfer transfer({}, nullptr);
+  std::string into(9, '.');
+  std::atomic<uint64_t> received{0};
+  std::atomic<bool> ended{false};
+  HttpRequest request{.url = server.origin() + "/x", .received = &received};
+  request.into = std::as_writable_bytes(std::span(into));
+  Thread reader("reader", [&] {
+    (void)transfer.Do(request, Deadline::After(milliseconds(500)));
+    ended = true;
+  });
+  StopFlag never;
+  while (received < 4 && !ended) (void)never.WaitFor(milliseconds(1));
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(received, 4U);
+}
+
 TEST(HttpTransferTest, ACutBodyIsBrokenAndSaysHowMuchCame) {
   const Tried tried = Try(
       {.bytes = "HTTP/1.1 206 P\r\nContent-Length: 9\r\n\r\nhell", .end = ScriptReply::End::kClose},
