@@ -15,7 +15,7 @@
 namespace ems {
 
 // From here on a copy counts as large.
-inline constexpr size_t kLargeCopyBytes = 256 * kKiB;
+inline constexpr size_t kLargeCopyBytes = 128 * kKiB;
 
 // Copies into.size() bytes and, unless `hasher` is null, updates it with the copy: what is hashed
 // is what lies in `into`, even if `from` is written meanwhile. Ranges must not overlap. Ordered

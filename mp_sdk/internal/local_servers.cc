@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/bytes.h"
 #include "common/logging.h"
 
 namespace ems::internal {
@@ -14,6 +15,7 @@ namespace {
 
 // How often to look whether the readers of a grace period have left.
 constexpr int kGracePollMs = 10;
+constexpr uint64_t kStagingStepBytes = 4 * kMiB;
 
 bool Contains(const std::vector<std::shared_ptr<LocalServer>>& servers, const LocalServer* one) {
   return std::ranges::any_of(servers, [one](const auto& server) { return server.get() == one; });
@@ -123,16 +125,17 @@ void LocalServers::Run() {
   std::vector<std::shared_ptr<LocalServer>> polled;
   while (Collect()) {
     AttachDue();
+    const bool staging = MakeStaging();
     entries.assign(1, {.fd = wakeup_.get(), .events = POLLIN, .revents = 0});
     polled.clear();
     for (const auto& server : servers_) {
       if (server->owner == nullptr) continue;
-      if (staging_ != nullptr && !std::exchange(server->offered, true)) {
-        if (const Status whole = staging_->MakePages(); whole.ok()) {
+      if (staging && !std::exchange(server->offered, true)) {
+        if (staging_failed_.ok()) {
           server->owner->Offer(staging_->memory());
         } else {
           EMS_LOG(kWarn, "mp_sdk", "Puts take the socket server={} reason=\"{}\"",
-                  server->node.name, ToString(whole));
+                  server->node.name, ToString(staging_failed_));
         }
       }
       if (!server->owner->Send()) {
@@ -144,7 +147,8 @@ void LocalServers::Run() {
           {.fd = server->owner->fd(), .events = static_cast<short>(wanted), .revents = 0});
       polled.push_back(server);
     }
-    if (::poll(entries.data(), entries.size(), PollTimeoutMs()) < 0 && errno != EINTR) {
+    const bool more = staging_ != nullptr && !staging && !polled.empty();
+    if (::poll(entries.data(), entries.size(), more ? 0 : PollTimeoutMs()) < 0 && errno != EINTR) {
       EMS_LOG(kError, "mp_sdk", "reads take the sockets from now on: poll failed reason=\"{}\"",
               fabric::ErrnoText(errno));
       for (const auto& server : servers_) Detach(server.get());
@@ -164,7 +168,11 @@ bool LocalServers::Collect() {
     if (state->stopping) return false;
     retired.swap(state->retired);
     routes = state->routes;
-    staging_ = state->staging;
+    if (staging_ != state->staging) {
+      staging_ = state->staging;
+      staging_made_ = 0;
+      staging_failed_ = OkStatus();
+    }
   }
   for (auto& what : retired) Retire(std::move(what));
   if (routes != nullptr && servers_ != routes->servers) {
@@ -179,6 +187,19 @@ bool LocalServers::Collect() {
     if (server->owner != nullptr) server->owner->DropGone(ended);
   }
   return true;
+}
+
+bool LocalServers::MakeStaging() {
+  if (staging_ == nullptr) return false;
+  const uint64_t size = staging_->memory().bytes().size();
+  if (staging_made_ == size || !staging_failed_.ok()) return true;
+  if (std::ranges::none_of(servers_, [](const auto& server) { return server->owner != nullptr; }))
+    return false;
+  const uint64_t step = std::min(kStagingStepBytes, size - staging_made_);
+  staging_failed_ = staging_->MakePages(staging_made_, step);
+  if (!staging_failed_.ok()) return true;
+  staging_made_ += step;
+  return staging_made_ == size;
 }
 
 void LocalServers::Retire(std::shared_ptr<const void> what) {

@@ -108,6 +108,10 @@ class LocalServers final {
   void Attach(LocalServer* server);
   void Detach(LocalServer* server);
   void Serve(LocalServer* server, short events);
+  // A step of making the staging memory's pages, if a server is there that could use it. In between
+  // sessions are served: reads go over sockets until their segments are mapped. True: all are made,
+  // or there is no memory for them.
+  bool MakeStaging();
   int PollTimeoutMs() const;
   void Retire(std::shared_ptr<const void> what);
   ShmSession* SessionOf(NodeId node) const;
@@ -122,6 +126,8 @@ class LocalServers final {
   // Of ems-shm.
   std::vector<std::shared_ptr<LocalServer>> servers_;
   std::shared_ptr<StagingMemory> staging_;
+  uint64_t staging_made_ = 0;  // bytes of it that have pages
+  Status staging_failed_;
   std::vector<Retired> retired_;
   Thread thread_;  // last
 };
