@@ -32,7 +32,7 @@ class EngineQueue:
     NotFound for a namespace that is not there; never because the pool is away, or something else answers in its place.
     """
 
-    def __init__(self, domain, *, controller=None, namespace=None, timeout=2.0, start_timeout=3.0, threads=2, lanes=2,
+    def __init__(self, domain, *, controller=None, namespace=None, timeout=2.0, start_timeout=3.0, threads=3, lanes=3,
                  waiting_max=1024, durability='', shm_token='', transport='auto', block_tokens=128):
         self._client = None
         self._closing = threading.Event()

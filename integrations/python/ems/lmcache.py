@@ -4,14 +4,14 @@ LMCache takes the class by its methods; nothing of it is imported.
 """
 from ems.engine_queue import EngineQueue
 
-_QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'threads', 'waiting_max', 'durability', 'shm_token',
+_QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'threads', 'lanes', 'waiting_max', 'durability', 'shm_token',
                   'transport')
 
 
 class EmsConnector:
     """Seven methods over one eventfd. Thread-safe.
 
-    Parameters (adapter_params): controller, namespace, timeout, start_timeout, threads, waiting_max, durability, shm_token,
+    Parameters (adapter_params): controller, namespace, timeout, start_timeout, threads, lanes, waiting_max, durability, shm_token,
     transport as ems.engine_queue.EngineQueue takes them, and `domain`: a text. LMCache's keys name model, rank and salt, but
     not what else makes bytes differ (KV dtype, version of the engine): deployments with different domains share nothing.
 

@@ -51,8 +51,8 @@ struct BatchOutcome {
 };
 
 struct BatchQueueOptions {
-  size_t threads = 2;
-  size_t lanes = 2;  // a large batch is carried by so many threads at once
+  size_t threads = 3;
+  size_t lanes = 3;  // a large batch is carried by so many threads at once; two may share a core
   size_t waiting_max = 1024;
   Duration timeout = std::chrono::seconds(2);  // of each batch
   Durability durability = Durability::kDefault;
