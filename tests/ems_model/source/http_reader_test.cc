@@ -48,7 +48,7 @@ class HttpReaderTest : public ::testing::Test {
     const Result<bool> compared =
         reader.ReadRange(url, {.bytes = kBody.size(), .tag = tag_}, 5,
                          std::as_writable_bytes(std::span(into_)), deadline);
-    const Status status = compared.status();
+    const Status& status = compared.status();
     compared_ = compared.value_or(false);
     counters_ = reader.counters();
     requests_ = server.requests();
