@@ -30,7 +30,7 @@ LOAD_BYTES = 32 << 20  # at a time: what has arrived when the time is over count
 _QUEUE_OPTIONS = ('controller', 'namespace', 'timeout', 'start_timeout', 'durability', 'shm_token', 'transport')
 _OWN_OPTIONS = ('domain', 'layout', 'lookup_wait', 'staging_bytes', 'block_dim')
 _MODEL_FIELDS = ('revision', 'quantization', 'hf_config_path', 'hf_overrides', 'rope_scaling', 'rope_theta',
-                 'disable_sliding_window')  # of vLLM's ModelConfig, where it has them: KV is another with another value
+                 'disable_sliding_window', 'override_attention_dtype')  # of vLLM's ModelConfig, where it has them: KV is another with another value
 
 
 @dataclass
@@ -76,6 +76,9 @@ class Settings:
                              f'{", ".join(_QUEUE_OPTIONS + _OWN_OPTIONS)}')
         parallel, model, cache = vllm_config.parallel_config, vllm_config.model_config, vllm_config.cache_config
         cache_dtype = str(getattr(cache, 'cache_dtype', ''))
+        role = str(getattr(vllm_config.kv_transfer_config, 'kv_role', None) or 'kv_both')
+        if role != 'kv_both':
+            raise ValueError(f'kv_role is {role}: EMS loads and saves in every engine; say kv_both')
         for name in ('decode_context_parallel_size', 'prefill_context_parallel_size'):
             if int(getattr(parallel, name, 1) or 1) > 1:
                 raise ValueError(f'{name} is {getattr(parallel, name)}: EMS takes blocks that one rank has whole; use LMCache with '
@@ -89,7 +92,8 @@ class Settings:
             model=str(model.model), dtype=f'{getattr(model, "dtype", "")}/{cache_dtype}', block_tokens=int(cache.block_size),
             tp_rank=rank % tp_size, tp_size=tp_size, pp_rank=rank // tp_size,
             pp_size=int(getattr(parallel, 'pipeline_parallel_size', 1)), extra=extra,
-            custom=[(name, _text(getattr(model, name, None))) for name in _MODEL_FIELDS])
+            custom=[*((name, _text(getattr(model, name, None))) for name in _MODEL_FIELDS),
+                    ('context', _context(model)), ('draft', _draft(vllm_config))])
 
     def domain(self, layout, tp_rank, pp_rank):
         """Of the blocks of a worker."""
@@ -106,6 +110,23 @@ class Settings:
         """Takes keys; the layout is known later than it is made."""
         options = {name: self.extra[name] for name in _QUEUE_OPTIONS if name in self.extra}
         return EngineQueue({'model': self.model}, block_tokens=self.block_tokens, **{'timeout': 1.0, **options})
+
+
+def _context(model):
+    """The context's length where KV depends on it: models with two sets of RoPE factors choose one by it."""
+    config = getattr(model, 'hf_text_config', None) or getattr(model, 'hf_config', None)
+    if config is not None:
+        ropes = ' '.join(str(getattr(config, name, '')) for name in ('rope_scaling', 'rope_parameters'))
+        if not any(word in ropes for word in ('short_factor', 'long_factor', 'longrope', "'su'")):
+            return ''
+    return _text(getattr(model, 'max_model_len', None))
+
+
+def _draft(vllm_config):
+    """The model that drafts: its layers are among those whose KV is kept."""
+    model = getattr(getattr(vllm_config, 'speculative_config', None), 'draft_model_config', None)
+    fields = ('model', 'dtype', *_MODEL_FIELDS) if model is not None else ()
+    return '/'.join(_text(getattr(model, name, None)) for name in fields)
 
 
 def _text(value):
@@ -194,6 +215,8 @@ class SchedulerSeat:
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         """(tokens that can be loaded behind the computed ones, False), or (None, False): ask again."""
         state = self._state(request)
+        if getattr(request, 'skip_reading_prefix_cache', False):
+            return 0, False  # it wants something of each position of the prompt, as log probabilities
         if self._keys is None:
             log.warning('nothing is loaded: this vLLM does not hand over what workers say (get_handshake_metadata); give a '
                         '`layout` (docs/engines/VLLM.md)')

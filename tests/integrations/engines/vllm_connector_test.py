@@ -99,12 +99,43 @@ class VllmConnectorTest(unittest.TestCase):
         first.settle()
         for values in ({'revision': 'v2'}, {'quantization': 'fp8'}, {'hf_overrides': {'rope_scaling': {'factor': 8}}},
                        {'hf_overrides': self.settings}, {'rope_scaling': {'factor': 2}}, {'hf_config_path': 'other'},
-                       {'disable_sliding_window': True}):
+                       {'disable_sliding_window': True}, {'override_attention_dtype': 'bfloat16'}, {'max_model_len': 4096}):
             # What is not set is the same as what a release does not have.
             engine = self.engine(settings=self.settings('model_config', **values))
             self.assertEqual(engine.matched(Request('b', self.prompt(40))), 0, values)
         engine = self.engine(settings=self.settings('model_config', revision=None, quantization=None, hf_overrides={}))
         self.assertEqual(engine.matched(Request('c', self.prompt(40))), 5 * BLOCK)
+
+    def test_lengths_of_contexts_part_only_models_that_choose_their_rope_by_it(self):
+        def settings(length, **rope):
+            return self.settings('model_config', max_model_len=length, hf_text_config=SimpleNamespace(rope_scaling=rope))
+        for number, (rope, found) in enumerate((({'rope_type': 'longrope', 'short_factor': [1.0], 'long_factor': [2.0]}, 0),
+                                                ({'rope_type': 'yarn', 'factor': 4.0}, 5 * BLOCK))):
+            first = self.engine(settings=settings(4096, **rope))
+            first.run(Request('a', self.prompt(60 + number)))
+            first.settle()
+            second = self.engine(settings=settings(131072, **rope))
+            self.assertEqual(second.matched(Request('b', self.prompt(60 + number))), found, rope)
+
+    def test_draft_models_never_meet(self):
+        first = self.engine()
+        first.run(Request('a', self.prompt(62)))
+        first.settle()
+        settings = fake_vllm.config(self.cluster.address)
+        settings.speculative_config = SimpleNamespace(draft_model_config=SimpleNamespace(model='eagle'))
+        self.assertEqual(self.engine(settings=settings).matched(Request('b', self.prompt(62))), 0)
+
+    def test_requests_that_want_every_position_of_the_prompt_are_promised_nothing(self):
+        engine = self.engine()
+        engine.run(Request('a', self.prompt(63)))
+        engine.settle()
+        request = Request('b', self.prompt(63))
+        request.skip_reading_prefix_cache = True
+        self.assertEqual(engine.matched(request), 0)
+
+    def test_other_roles_than_both_are_refused(self):
+        with self.assertRaisesRegex(ValueError, 'kv_consumer: .*kv_both'):
+            self.engine(settings=self.settings('kv_transfer_config', kv_role='kv_consumer'))
 
     def test_lora_adapters_of_one_name_from_two_places_never_meet(self):
         engine = self.engine()
