@@ -32,6 +32,7 @@ constexpr uint64_t kRetriesThatCount = 16;  // of jobs that failed for their sou
 constexpr int kSlowSource = 6;              // times pool_patience
 constexpr Duration kProbeEvery = seconds(1);
 constexpr Duration kLookAsideEvery = seconds(1);
+constexpr Duration kLookAsideTimeout = milliseconds(200);
 constexpr Duration kLookAsidePause = seconds(10);  // without a controller
 constexpr size_t kProbesMax = 64;
 
@@ -328,8 +329,9 @@ void ModelLoader::Run::RetryJob(const BlockQueue::State& state, const Status& wh
 void ModelLoader::Run::LookAside() {
   const TimePoint now = Clock::System().Now();
   if (now < next_look) return;
-  const Result<DigestNews> news =
-      catalog->Digests(loader->since_, Duration(0), TimeForCatalog(Duration(0)).until);
+  // Not longer: whoever waits for this load to stop or end waits for it.
+  const Deadline until(std::min(deadline.at(), Deadline::After(kLookAsideTimeout).at()));
+  const Result<DigestNews> news = catalog->Digests(loader->since_, Duration(0), until);
   next_look = Clock::System().Now() + (news.ok() ? kLookAsideEvery : kLookAsidePause);
   if (!news.ok()) return;
   Learn(*news);

@@ -1,6 +1,7 @@
 #include "mp_server/block_puller.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/checksum.h"
@@ -52,17 +53,19 @@ Result<bool> BlockPuller::Find(NamespaceRef ns, const std::string& key, uint64_t
 
 Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& key,
                                 ConstBytes bytes, ModelPull::Outcome* outcome) {
-  const Deadline deadline = Deadline::After(kRoomPatience);
+  const Deadline lease = Deadline::After(kRoomPatience);
+  std::optional<Deadline> room;  // since the slot was this server's
   while (true) {
     // Not for ever under one view: whoever gave the task looks at the view again. A lease that has
     // ended may be back in a moment, and with it the same slots: these bytes are not read again.
     const Verdict verdict = ownership_->CheckWrite(task.slot, ViewVersion());
     if (verdict == Verdict::kHold || verdict == Verdict::kFenced) {
       if (stop_->WaitFor(kLookAgain)) return Error(StatusCode::kCancelled, "stopping");
-      if (deadline.Passed()) return false;
+      if (lease.Passed()) return false;
       continue;
     }
     if (verdict != Verdict::kYes) return false;
+    if (!room) room = Deadline::After(kRoomPatience);
     auto reserved = store_->dram().Reserve(task.ns, task.slot, key, bytes.size());
     if (reserved.ok()) {
       Reservation reservation = *std::move(reserved);
@@ -82,9 +85,9 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
     }
     if (reserved.status().code() == StatusCode::kFailedPrecondition) return false;
     // Not while memory is only being made.
-    const bool for_long = deadline.Remaining() < kRoomPatience - kKeptPatience;
+    const bool for_long = room->Remaining() < kRoomPatience - kKeptPatience;
     if (for_long && kept_ != nullptr && kept_->Clear()) continue;
-    if (reserved.status().code() != StatusCode::kResourceExhausted || deadline.Passed())
+    if (reserved.status().code() != StatusCode::kResourceExhausted || room->Passed())
       return Prefixed(reserved.status(),
                       fmt::format("no room for a block of {}", task.manifest->model));
     if (stop_->WaitFor(kLookAgain)) return Error(StatusCode::kCancelled, "stopping");
@@ -93,13 +96,17 @@ Result<bool> BlockPuller::Store(const ModelPull::Task& task, const std::string& 
 
 Result<bool> BlockPuller::TakeBack(const ModelPull::Task& task, const std::string& key,
                                    ModelPull::Outcome* outcome) {
-  ObjectPin pin = kept_ != nullptr ? kept_->Take(task.ns, key) : ObjectPin();
+  if (kept_ == nullptr || ownership_->CheckWrite(task.slot, ViewVersion()) != Verdict::kYes)
+    return false;
+  ObjectPin pin = kept_->Take(task.ns, key);
   if (!pin || pin.value().size() != task.manifest->blocks[task.block].bytes) return false;
   Sha256 sha256;
   if (sha256.Digest(pin.value()) != *task.digest) return false;
-  EMS_ASSIGN_OR_RETURN(const bool ours, Store(task, key, pin.value(), outcome));
+  const Result<bool> ours = Store(task, key, pin.value(), outcome);
   outcome->shared = false;  // nothing was read
-  if (!ours) kept_->Keep(task.ns, std::move(pin));
+  if (ours.status().code() == StatusCode::kResourceExhausted)
+    return false;  // what is kept is in the way
+  if (ours.ok() && !*ours) kept_->Keep(task.ns, std::move(pin));
   return ours;
 }
 

@@ -22,7 +22,7 @@ using BlockName = std::pair<NamespaceRef, std::string>;  // and its key
 // Threading: thread-safe.
 class KeptBlocks final {
  public:
-  static constexpr Duration kKeepFor = std::chrono::seconds(60);
+  static constexpr Duration kKeepFor = std::chrono::seconds(20);
 
   explicit KeptBlocks(const Clock* clock = &Clock::System()) : clock_(clock) {}
 

@@ -492,6 +492,7 @@ void ModelPuller::Impl::DropSources(const std::vector<std::unique_ptr<ModelPull>
     for (const auto& [id, pull] : locked->pulls) wanted.push_back(pull->manifest()->source);
   }
   sources.Drop(of_gone, wanted);
+  if (!gone.empty()) (void)kept.Clear();  // it may be theirs
 }
 
 // --- Sums of files.

@@ -347,7 +347,8 @@ void Server::Impl::InstallNews() {
     if (coming > share) SetNamespaces(*namespaces, coming);  // room before the first Put
     ssd::SlotGrant next = GrantOf(*view, ownership.self(), data_dir.lineage());
     const std::bitset<kSlotCount> kept = next.Kept(granted.Record(0));
-    KeepBlocks(granted.owned & ~kept);
+    // Slots that move to others while this server stays in the view do not come back in a moment.
+    KeepBlocks(next.owned.none() ? granted.owned : granted.owned & next.owned & ~kept);
     // What others may have changed in views that were not seen here goes before the new view says
     // that it is this server's.
     ForgetObjects(granted.owned & next.owned & ~kept);
