@@ -3,11 +3,9 @@
 #include "mp_server/model_puller.h"
 
 #include <algorithm>
-#include <bitset>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
