@@ -1,7 +1,8 @@
 // Which sequences of a context hold KV that was moved: where the engine erased tokens in the middle (a context shift does), those
-// behind keep what they saw of them. Such KV is not that of the tokens which the sequence says it has, and must not be saved.
+// behind keep what they saw of them. Such KV is not that of the tokens which the sequence says it has, and must not be saved. A state
+// that the application loads from a file of its own may have been moved before it was saved: it counts as shifted.
 //
-// Invariant: a sequence that is not here was computed from its tokens alone, or loaded. Threading: that of JavaScript.
+// Invariant: a sequence that is not here was computed from its tokens alone, or restored by the cache. Threading: that of JavaScript.
 
 export class ShiftedSequences {
   #native;
@@ -10,13 +11,15 @@ export class ShiftedSequences {
   /** Watches `context` from now on. What it holds already counts as shifted. Throws TypeError when it cannot be watched. */
   constructor(context) {
     this.#native = context._ctx;
-    for (const name of ['shiftSequenceTokenCells', 'copySequenceStateFromOtherSequence', 'getSequenceKvCacheMinPosition']) {
+    for (const name of ['shiftSequenceTokenCells', 'copySequenceStateFromOtherSequence', 'loadSequenceStateFromFile',
+      'getSequenceKvCacheMinPosition']) {
       if (typeof this.#native?.[name] !== 'function') {
-        throw new TypeError('this node-llama-cpp does not say when a context shift happens');
+        throw new TypeError('this node-llama-cpp does not say when a context shift happens, or a load');
       }
     }
     this.#before('shiftSequenceTokenCells', (sequence) => this.#shifted.add(sequence));
     this.#before('copySequenceStateFromOtherSequence', (to, from) => this.#shifted.has(from) && this.#shifted.add(to));
+    this.#before('loadSequenceStateFromFile', (path, sequence) => this.#shifted.add(sequence));
     for (let sequence = 0; sequence < context.totalSequences; ++sequence) {
       if (this.#native.getSequenceKvCacheMinPosition(sequence) >= 0) this.#shifted.add(sequence);
     }
@@ -37,7 +40,7 @@ export class ShiftedSequences {
     return this.#shifted.has(sequence._sequenceId);
   }
 
-  /** A whole state was loaded into it. */
+  /** The cache restored a state of its own into it: after that load, which counts as a shift like any other. */
   forget(sequence) {
     this.#shifted.delete(sequence._sequenceId);
   }

@@ -6,6 +6,7 @@
 //   {"tokens": […], "generate": N, "cache": true}  → {"ttftMs", "tokens", "cachedTokens", …}: greedy, from an empty sequence
 //     unless "keep"; "cache" false: without looking or saving
 //   {"flush": true} → {}     {"stats": true} → the cache's counters     {"held": true} → {"tokens"}: what the sequence holds
+//   {"saveState": FILE} → {}     {"loadState": FILE} → {}: by the library itself, as an application does
 //   {"killAtManifest": PID} → {}: kills that process when the next save has stored its parts, and lists them
 //   {"damage": HOW, "of": […]} → {"states": N}: spoils what the pool has of prefixes of these tokens; `damages` lists how
 import crypto from 'node:crypto';
@@ -147,6 +148,14 @@ async function answerTo(command) {
   if (command.damage) return damage(command.damage, command.of);
   if (command.tokens) return run(command);
   if (command.held) return {tokens: sequence.contextTokens};
+  if (command.saveState) {
+    await sequence.saveStateToFile(command.saveState);
+    return {};
+  }
+  if (command.loadState) {
+    await sequence.loadStateFromFile(command.loadState, {acceptRisk: true});
+    return {};
+  }
   if (command.flush) {
     await cache.flush();
     return {};

@@ -78,6 +78,13 @@ class Engine:
         """The tokens that its sequence holds."""
         return self._ask(held=True)['tokens']
 
+    def save_state(self, path):
+        """The library's own, without the cache; so is load_state."""
+        self._ask(saveState=path)
+
+    def load_state(self, path):
+        self._ask(loadState=path)
+
     def kill_at_manifest(self, pid):
         """That process is killed when the next save has stored all parts of a state, and lists them."""
         self._ask(killAtManifest=pid)

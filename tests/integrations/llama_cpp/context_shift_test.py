@@ -56,6 +56,33 @@ class ContextShiftTest(unittest.TestCase):
             again = first.run(tokens, generate=16)  # after its history was cleared
             self.assertEqual((again['cachedTokens'], again['tokens']), ((len(tokens) - 64) // 64 * 64, cold['tokens']))
 
+    def test_what_was_shifted_before_it_was_loaded_is_not_saved(self):
+        state = os.path.join(self.folder, 'conversation.state')
+        with Engine(self.model, self.options, **SETTINGS) as before:
+            before.run([BEGIN] + prompt(959, seed=7), generate=100)
+            held = before.held()
+            self.assertLess(len(held), 960)  # it was shifted
+            before.save_state(state)
+        tokens = held + prompt(400, seed=5)
+        with Engine(self.model, self.options, **SETTINGS) as after, Engine(self.model, self.options, **SETTINGS) as other:
+            after.load_state(state)
+            kept = after.run(tokens, keep=True, generate=16)
+            self.assertEqual(kept['residentTokens'], len(held))
+            after.flush()
+            self.assertEqual(after.stats()['saves'], 0)
+            cold = other.run(tokens, generate=16, cache=False)
+            self.assertNotEqual(kept['tokens'], cold['tokens'])  # it matters
+            warm = other.run(tokens, generate=16)
+            self.assertEqual((warm['cachedTokens'], warm['tokens']), (0, cold['tokens']))
+            other.flush()
+            after.load_state(state)
+            restored = after.run(tokens, keep=True, generate=16)
+            self.assertEqual((restored['cachedTokens'], restored['tokens']), ((len(tokens) - 64) // 64 * 64, cold['tokens']))
+            longer = tokens[:-1] + prompt(200, seed=6)
+            after.run(longer, keep=True)  # EMS's own load is trusted
+            after.flush()
+            self.assertGreater(after.stats()['saves'], 0)
+
 
 if __name__ == '__main__':
     unittest.main()
