@@ -82,8 +82,9 @@ export class PromptCache {
    *   const {rest} = await cache.prefill(sequence, tokens);
    *   for await (const token of sequence.evaluate(rest)) …
    *
-   * What the sequence holds already is kept where it is the longer prefix; after a context shift nothing is saved of it. Beside
-   * `rest`: cachedTokens from the pool, residentTokens from the sequence; lookupMs and restoreMs, what the pool cost.
+   * What the sequence holds already is kept where it is the longer prefix; after a context shift, or a load of your own, nothing
+   * is saved of it. Beside `rest`: cachedTokens from the pool, residentTokens from the sequence; lookupMs and restoreMs, what the
+   * pool cost.
    */
   async prefill(sequence, tokens) {
     if (sequence.context !== this.#context) throw new TypeError('the sequence is of another context than the cache');
