@@ -33,8 +33,10 @@ def _tier_manager():
     from ems.vllm_tier import TierSeat  # pylint: disable=import-outside-toplevel
     base = _theirs(TIER_BASE, 'SecondaryTierManager', 'ems.vllm.EmsTierManager')
     result = _theirs(TIER_BASE, 'JobResult', 'ems.vllm.EmsTierManager')
-    # Newer releases have an enumeration for what lookup() says.
-    said = getattr(importlib.import_module(TIER_BASE), 'LookupResult', None)
+    theirs = importlib.import_module(TIER_BASE)
+    # Newer releases have an enumeration for what lookup() says, and ask how a request's blocks are to be offloaded.
+    said = getattr(theirs, 'LookupResult', None)
+    offloading = getattr(theirs, 'RequestOffloadingContext', None)
     said = None if said is None else {True: said.HIT, False: said.MISS, None: said.RETRY}
 
     class EmsTierManager(TierSeat, base):
@@ -48,6 +50,11 @@ def _tier_manager():
             base.__init__(self, **{name: value for name, value in given.items() if name in known})
             domain = config.pop('domain', None) or {}
             TierSeat.__init__(self, primary_kv_view, domain, job_result=result, lookup_result=said, **config)
+
+        if offloading is not None:
+            def on_new_request(self, req_context):
+                """As its blocks are computed: what vLLM does by itself."""
+                return offloading()
     return EmsTierManager
 
 

@@ -80,7 +80,7 @@ class TierSeat:
         self._lookups[batch] = keys
 
     def submit_store(self, job_metadata):
-        """job_metadata: job_id, keys, block_ids. What the pool has already moves no bytes."""
+        """job_metadata: job_id, keys, block_ids (chunk_ids in newer releases). What the pool has already moves no bytes."""
         self._submit('set', job_metadata)
 
     def submit_load(self, job_metadata):
@@ -89,7 +89,7 @@ class TierSeat:
     def _submit(self, kind, job):
         keys = list(job.keys)
         try:
-            memory = self._memory(job.block_ids)
+            memory = self._memory(job.block_ids if hasattr(job, 'block_ids') else job.chunk_ids)
         except Exception as error:
             log.error('job %s: %s', job.job_id, error)
             self._over.append(self._job_result(job_id=job.job_id, success=False))
@@ -139,6 +139,12 @@ class TierSeat:
 
     def request_finished(self, req_context=None):
         """Nothing is kept for a request."""
+
+    def on_request_finished(self, req_context=None):
+        """Newer releases' name of request_finished."""
+
+    def on_schedule_end(self, context=None):
+        """Nothing is left for the end of a step."""
 
     def shutdown(self):
         """Waits for what runs: afterwards nothing touches the CPU tier."""

@@ -18,8 +18,31 @@ CONNECTOR = 'vllm.distributed.kv_transfer.kv_connector.v1.base'
 BLOCK = 16  # tokens
 
 
+class LookupResult(enum.Enum):
+    MISS, HIT, HIT_PENDING, RETRY = range(4)
+
+
+class OffloadPolicy(enum.Enum):
+    CHUNK_LEVEL, REQUEST_LEVEL = range(2)
+
+
+@dataclass
+class RequestOffloadingContext:
+    policy: OffloadPolicy = OffloadPolicy.CHUNK_LEVEL
+
+
+@dataclass
+class TransferJob:
+    job_id: int
+    keys: list
+    chunk_ids: numpy.ndarray
+    is_promotion: bool = False
+    req_context: object = None
+
+
 @dataclass
 class JobMetadata:
+    """Of releases before TransferJob."""
     job_id: int
     keys: list
     block_ids: numpy.ndarray
@@ -37,6 +60,49 @@ class SecondaryTierManager(abc.ABC):
     def __init__(self, offloading_spec, primary_kv_view, tier_type):
         self._offloading_spec = offloading_spec
         self._primary_kv_view = primary_kv_view
+        self.tier_type = tier_type
+
+    @abc.abstractmethod
+    def lookup(self, key, req_context):
+        ...
+
+    @abc.abstractmethod
+    def submit_store(self, job_metadata):
+        ...
+
+    @abc.abstractmethod
+    def submit_load(self, job_metadata):
+        ...
+
+    @abc.abstractmethod
+    def get_finished_jobs(self):
+        ...
+
+    @abc.abstractmethod
+    def on_new_request(self, req_context):
+        ...
+
+    @abc.abstractmethod
+    def drain_jobs(self):
+        ...
+
+    def touch(self, keys, req_context):
+        return None
+
+    def on_request_finished(self, req_context):
+        return None
+
+    def on_schedule_end(self, context):
+        return None
+
+    def shutdown(self):
+        return None
+
+
+class FirstTierManager(abc.ABC):
+    """As the first releases had it, without LookupResult and RequestOffloadingContext."""
+
+    def __init__(self, offloading_spec, primary_kv_view, tier_type):
         self.tier_type = tier_type
 
     @abc.abstractmethod
@@ -147,7 +213,8 @@ class KVConnectorBase_V1(abc.ABC):
 
 def install():
     """As if vLLM were there."""
-    for name, members in ((TIER, (SecondaryTierManager, JobMetadata, JobResult)), (FACTORY, (SecondaryTierFactory,)),
+    for name, members in ((TIER, (SecondaryTierManager, TransferJob, JobResult, LookupResult, RequestOffloadingContext)),
+                          (FACTORY, (SecondaryTierFactory,)),
                           (CONNECTOR, (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorHandshakeMetadata,
                                        KVConnectorRole))):
         parts = name.split('.')

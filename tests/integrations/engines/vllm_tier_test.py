@@ -1,7 +1,7 @@
 """vLLM's secondary tier: the four methods, by a little tiering manager over a CPU tier of the test's own."""
-import enum
 import sys
 import unittest
+from unittest import mock
 
 import fake_vllm
 import numpy
@@ -11,14 +11,12 @@ fake_vllm.install()
 
 # pylint: disable=wrong-import-position
 import ems.vllm
-from fake_vllm import JobMetadata, JobResult
+from fake_vllm import JobMetadata, JobResult, LookupResult, OffloadPolicy, RequestOffloadingContext, TransferJob
 
 BLOCKS, SIZE = 32, 16 << 10
 
 
-class LookupResult(enum.Enum):
-    """Of newer releases."""
-    MISS, HIT, RETRY = range(3)
+ANSWERS = {LookupResult.HIT: True, LookupResult.MISS: False, LookupResult.RETRY: None}
 
 
 class Tier:
@@ -33,14 +31,14 @@ class Tier:
 
     def job(self, submit, keys, block_ids):
         self.jobs += 1
-        submit(JobMetadata(self.jobs, keys, numpy.array(block_ids, numpy.int64)))
+        submit(TransferJob(self.jobs, keys, numpy.array(block_ids, numpy.int64)))
         return self.jobs
 
     def wait(self, *jobs):
         over = {}
 
         def are_over():
-            for result in self.manager.get_finished():
+            for result in self.manager.get_finished_jobs():
                 assert isinstance(result, JobResult) and result.job_id not in over
                 over[result.job_id] = result.success
             return set(jobs) <= set(over)
@@ -53,11 +51,15 @@ class Tier:
     def load(self, keys, block_ids):
         return self.wait(self.job(self.manager.submit_load, keys, block_ids))[0]
 
+    def ask(self, key):
+        """One look-up."""
+        return ANSWERS[self.manager.lookup(key, None)]
+
     def lookup(self, key):
         found = []
 
         def is_answered():
-            found.append(self.manager.lookup(key, None))
+            found.append(self.ask(key))
             return found[-1] is not None
         until(is_answered, 30, 'the look-up is answered')
         return found[-1]
@@ -145,34 +147,52 @@ class VllmTierTest(unittest.TestCase):
         tier = self.tier(lookup_wait=5)
         keys = [key(1200 + i) for i in range(50)]
         tier.store(keys, [0] * 50)
-        self.assertEqual([tier.manager.lookup(k, None) for k in keys], [True] * 50)
+        self.assertEqual([tier.ask(k) for k in keys], [True] * 50)
+
+    def manager_of(self, base, view, given, members):
+        """Of a release with this base class, which its factory gives these, and that has these members besides."""
+        theirs = sys.modules[fake_vllm.TIER]
+        later = {'LookupResult': LookupResult, 'RequestOffloadingContext': RequestOffloadingContext}
+        with mock.patch.object(theirs, 'SecondaryTierManager', base):
+            for name in later:
+                delattr(theirs, name)
+            vars(theirs).update({name: later[name] for name in members})
+            try:
+                manager = ems.vllm._tier_manager()(primary_kv_view=view, controller=self.cluster.address, **given)
+            finally:
+                vars(theirs).update(later)
+        self.addCleanup(manager.shutdown)
+        return manager
 
     def test_releases_differ_in_what_they_construct_with_and_call(self):
         view = memoryview(bytearray(4096)).cast('B', (4, 1024))
         self.assertEqual(self.tier().manager.tier_type, 'ems')
-        for given in ({'offloading_spec': object(), 'tier_type': 'ems'}, {'vllm_config': object(), 'tier_type': 'ems'},
-                      {'vllm_config': object()}):
-            class Base(fake_vllm.SecondaryTierManager):
-                pass
-            made = {}
-            exec(f'def __init__(self, primary_kv_view, {", ".join(given)}): self.view = primary_kv_view',  # pylint: disable=exec-used
-                 made)
-            Base.__init__ = made['__init__']
-            theirs = sys.modules[fake_vllm.TIER]
-            theirs.SecondaryTierManager, theirs.LookupResult = Base, LookupResult
-            try:
-                manager = ems.vllm._tier_manager()(primary_kv_view=view, controller=self.cluster.address, **given)
-            finally:
-                theirs.SecondaryTierManager = fake_vllm.SecondaryTierManager
-                del theirs.LookupResult
-            self.assertIs(manager.view, view)
-            manager.submit_store(JobMetadata(1, [key(820)], numpy.array([0])))
-            manager.drain_jobs()
-            self.assertEqual(list(manager.get_finished_jobs()), [JobResult(1, True)])
-            found = []
-            until(lambda: found.append(manager.lookup(key(820), None)) or found[-1] is not LookupResult.RETRY, 30, 'answered')
-            self.assertIs(found[-1], LookupResult.HIT)
-            manager.shutdown()
+        first, newest = fake_vllm.FirstTierManager, fake_vllm.SecondaryTierManager
+        for theirs, job, given, members in (
+                (first, JobMetadata, {'offloading_spec': object(), 'tier_type': 'ems'}, []),
+                (first, JobMetadata, {'vllm_config': object(), 'tier_type': 'ems'}, []),
+                (first, JobMetadata, {'vllm_config': object()}, ['LookupResult']),
+                (newest, JobMetadata, {'offloading_spec': object(), 'tier_type': 'ems'},
+                 ['LookupResult', 'RequestOffloadingContext']),
+                (newest, TransferJob, {'offloading_spec': object(), 'tier_type': 'ems'},
+                 ['LookupResult', 'RequestOffloadingContext'])):
+            with self.subTest(base=theirs.__name__, job=job.__name__, given=list(given)):
+                made = {}
+                taken = ', '.join(['primary_kv_view', *given])
+                exec(f'def __init__(self, {taken}): self.view = primary_kv_view', made)  # pylint: disable=exec-used
+                base = type('Base', (theirs,), made)
+                manager = self.manager_of(base, view, given, members)
+                self.assertIs(manager.view, view)
+                if theirs is newest:
+                    self.assertEqual(manager.on_new_request(None).policy, OffloadPolicy.CHUNK_LEVEL)
+                manager.submit_store(job(1, [key(820)], numpy.array([0])))
+                manager.drain_jobs()
+                self.assertEqual(list(manager.get_finished_jobs()), [JobResult(1, True)])
+                found, again = [], LookupResult.RETRY if 'LookupResult' in members else None
+                until(lambda: found.append(manager.lookup(key(820), None)) or found[-1] is not again, 30, 'answered')
+                self.assertIs(found[-1], LookupResult.HIT if 'LookupResult' in members else True)
+                manager.on_schedule_end(None)
+                manager.on_request_finished(None)
 
     def test_registering_again_does_nothing(self):
         for _ in 'xy':
