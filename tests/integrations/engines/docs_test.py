@@ -84,8 +84,8 @@ class DocsTest(unittest.TestCase):
             self.addCleanup(client.close)
             cache = ems.ContextCache(client, model='vllm', dtype='bf16')
             hashes = [bytes([i]) * 32 for i in range(3)]
-            for one in hashes[:2]:
-                client.put(cache.own_key(one), filled(one, 1000))
+            for one in hashes[:2]:  # of group 0
+                client.put(cache.own_key(one + bytes(4)), filled(one, 1000))
             until(lambda: made['cached_prefix'](hashes) == 2, 10, 'two leading blocks')
 
 

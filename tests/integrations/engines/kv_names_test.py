@@ -1,4 +1,5 @@
 """Names of blocks in KV events, computed as the table in docs/engines/KV_EVENTS.md says, are those of what each seat stores."""
+import struct
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -55,11 +56,12 @@ class KvNamesTest(unittest.TestCase):
         view = memoryview(bytearray(filled('tier', 3 * 4096))).cast('B', (3, 4096))
         seat = TierSeat(view, domain, controller=self.cluster.address, timeout=10)
         self.addCleanup(seat._queue.close)
-        hashes = [bytes([i]) * 32 for i in range(3)]
-        seat.submit_store(SimpleNamespace(job_id=1, keys=hashes, block_ids=[0, 1, 2]))
+        blocks = [(bytes([i]) * 32, group) for i, group in enumerate((0, 0, 1))]  # vLLM's block hash and KV cache group
+        keys = [block_hash + struct.pack('>I', group) for block_hash, group in blocks]  # as its make_offload_key
+        seat.submit_store(SimpleNamespace(job_id=1, keys=keys, block_ids=[0, 1, 2]))
         until(lambda: seat.get_finished() == [(1, True)], 10, 'stored')
         names = BlockNames(**{'model': 'vllm', **domain})
-        self.assertEqual(self.stored(), {names.of_name(one) for one in hashes})
+        self.assertEqual(self.stored(), {names.of_name(block_hash + group.to_bytes(4, 'big')) for block_hash, group in blocks})
 
     def test_connector_of_vllm(self):
         prompt = [i * 31 % 32000 for i in range(5 * BLOCK)]
