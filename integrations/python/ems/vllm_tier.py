@@ -6,8 +6,11 @@ from ems.engine_queue import EngineQueue
 
 log = logging.getLogger('ems')
 LOOKUPS_MAX = 1 << 16  # answers that nobody has asked for again are forgotten beyond it
-ANSWER_SECONDS = 1.0   # that nobody has taken counts so long
+ANSWER_SECONDS = 1.0   # an answer counts so long
+LOOKUP_BATCH = 256     # keys
+STEP_SECONDS = 0.001   # without a look-up: the next one is of another step
 LOOK_EVERY = 50e-6     # seconds
+NO_ROOM = 'too many batches wait'  # what the queue says of a batch that nobody has tried
 DRAIN_SECONDS = 60.0   # far beyond the timeout of any batch
 
 
@@ -18,9 +21,10 @@ class TierSeat:
     go straight between it and the pool. `domain`: what vLLM's block hashes do not cover, a dict of ems.ContextCache's domain
     (model, dtype, kv_layout, tp_rank, tp_size, …). Other options as ems.engine_queue.EngineQueue.
 
-    A look-up of a key is answered None ("ask again") until the pool has said whether it is there; the first that asks waits
-    `lookup_wait` seconds for it, while no other waits. submit_lookup(keys) asks for many at once. A job succeeds when all of its
-    blocks arrived, or are stored; after a failed load its blocks are undefined.
+    A look-up of a key is answered None ("ask again") until the pool has said whether it is there. vLLM asks for each block of a
+    prompt in one step: the look-ups of a step together wait `lookup_wait` seconds, and later keys go in batches, the last when the
+    step is over. submit_lookup(keys) asks for many at once. A job succeeds when all of its blocks arrived, or are stored; after a
+    failed load its blocks are undefined.
     """
 
     def __init__(self, primary_kv_view, domain, *, block_bytes=None, lookup_wait=0.0002, job_result=None, lookup_result=None,
@@ -39,38 +43,62 @@ class TierSeat:
         self._job_result = job_result or (lambda job_id, success: (job_id, success))
         self._lookup_result = lookup_result or {True: True, False: False, None: None}
         self._lookup_wait = float(lookup_wait)
-        self._jobs = {}      # batch → (job, keys that it stores)
+        self._jobs = {}      # batch → (job, keys)
         self._lookups = {}   # batch → keys
+        self._next = {}      # keys of the next batch of look-ups, in their order
+        self._looked = 0.0   # when the last look-up came
+        self._wait_left = self._lookup_wait
         self._answers = {}   # key → (None while it is asked for, then whether it is there; the batch; since when)
         self._over = []
 
     def lookup(self, key, req_context=None):
-        """True, False, or None: ask again. An answer counts once, and for a second: whoever asks later asks the pool again."""
+        """True, False, or None: ask again. False counts once, True until its block is loaded or stored, each for a second."""
+        self._end_old_step()
         self._drain()
+        is_again = key in self._next
         if not self._is_asked(key):
-            self.submit_lookup([key])
-            self._wait()
+            self._answers.pop(key, None)
+            self._next[key] = None
+        if is_again or self._wait_left > 0 or len(self._next) >= LOOKUP_BATCH:
+            self._submit_next()
+        self._wait(key)
+        self._looked = time.monotonic()
         answer = self._answers.get(key, (None,))[0]
-        if answer is not None:
+        if answer is False:
             del self._answers[key]
         return self._lookup_result[answer]
 
     def _is_asked(self, key):
         """Whether it has been answered, not too long ago, or will be."""
+        if key in self._next:
+            return True
         answer = self._answers.get(key)
         return answer is not None and (answer[0] is None or time.monotonic() - answer[2] < ANSWER_SECONDS)
 
-    def _wait(self):
-        """The pool mostly answers at once; where it does not, one look-up has waited, and the others need not."""
-        until = time.monotonic() + (self._lookup_wait if len(self._lookups) == 1 else 0)
-        self._drain()
-        while self._lookups and time.monotonic() < until:
+    def _end_old_step(self):
+        """Where on_schedule_end is not called; and get_finished, once in a step or before each look-up, says it not."""
+        if time.monotonic() - self._looked > STEP_SECONDS:
+            self._end_step()
+
+    def _end_step(self):
+        self._wait_left = self._lookup_wait
+        self._submit_next()
+
+    def _wait(self, key):
+        """While this step may: the pool mostly answers at once."""
+        while self._wait_left > 0 and self._answers.get(key, (False,))[0] is None:
+            begin = time.monotonic()
             time.sleep(LOOK_EVERY)  # poll(2) counts in milliseconds
+            self._wait_left -= max(LOOK_EVERY, time.monotonic() - begin)
             self._drain()
 
     def submit_lookup(self, keys):
         """Asks for keys in one batch; lookup() then says what is there."""
-        keys = [key for key in dict.fromkeys(keys) if not self._is_asked(key)]
+        self._next.update(dict.fromkeys(key for key in keys if not self._is_asked(key)))
+        self._submit_next()
+
+    def _submit_next(self):
+        keys, self._next = list(self._next), {}
         if not keys:
             return
         if len(self._answers) + len(keys) > LOOKUPS_MAX:
@@ -94,7 +122,7 @@ class TierSeat:
             log.error('job %s: %s', job.job_id, error)
             self._over.append(self._job_result(job_id=job.job_id, success=False))
             return
-        self._jobs[self._queue.submit(kind, keys, memory)] = (job.job_id, keys if kind == 'set' else ())
+        self._jobs[self._queue.submit(kind, keys, memory)] = (job.job_id, keys)
 
     def _memory(self, block_ids):
         size = self._block_bytes
@@ -106,6 +134,7 @@ class TierSeat:
 
     def get_finished(self):
         """What is over since the last call, each job once."""
+        self._end_old_step()
         self._drain()
         over, self._over = self._over, []
         return over
@@ -116,6 +145,7 @@ class TierSeat:
 
     def drain_jobs(self):
         """Waits until all jobs are over: each takes `timeout` at most. get_finished still tells of them."""
+        self._end_step()
         until = time.monotonic() + DRAIN_SECONDS
         self._drain()
         while self._jobs and time.monotonic() < until:
@@ -123,15 +153,20 @@ class TierSeat:
             self._drain()
 
     def _drain(self):
-        for batch, _, _, done in self._queue.drain():
+        for batch, _, error, done in self._queue.drain():
             if batch in self._jobs:
-                job_id, stored = self._jobs.pop(batch)
+                job_id, moved = self._jobs.pop(batch)
                 self._over.append(self._job_result(job_id=job_id, success=all(done)))
-                for key in stored:  # what was asked before is not so any more
+                for key in moved:  # what was answered before may not be so any more
                     self._answers.pop(key, None)
+            is_refused, now = NO_ROOM in (error or ''), time.monotonic()
             for key, is_there in zip(self._lookups.pop(batch, ()), done):
-                if self._answers.get(key) == (None, batch, 0):
-                    self._answers[key] = (is_there, batch, time.monotonic())
+                if self._answers.get(key) != (None, batch, 0):
+                    continue
+                if is_refused:  # nobody knows: whoever asks next asks the pool
+                    del self._answers[key]
+                else:
+                    self._answers[key] = (is_there, batch, now)
 
     def touch(self, keys, req_context=None):
         """A look-up touches: keys that are there become the youngest."""
@@ -144,7 +179,8 @@ class TierSeat:
         """Newer releases' name of request_finished."""
 
     def on_schedule_end(self, context=None):
-        """Nothing is left for the end of a step."""
+        """Sends the look-ups that have come since the last batch."""
+        self._end_step()
 
     def shutdown(self):
         """Waits for what runs: afterwards nothing touches the CPU tier."""

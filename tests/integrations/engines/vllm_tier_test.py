@@ -1,5 +1,7 @@
 """vLLM's secondary tier: the four methods, by a little tiering manager over a CPU tier of the test's own."""
+import math
 import sys
+import time
 import unittest
 from unittest import mock
 
@@ -11,6 +13,7 @@ fake_vllm.install()
 
 # pylint: disable=wrong-import-position
 import ems.vllm
+import ems.vllm_tier
 from fake_vllm import JobMetadata, JobResult, LookupResult, OffloadPolicy, RequestOffloadingContext, TransferJob
 
 BLOCKS, SIZE = 32, 16 << 10
@@ -122,11 +125,32 @@ class VllmTierTest(unittest.TestCase):
         self.assertFalse(tier.load([key(700)], [-1]))
         self.assertTrue(tier.store([key(700)], [BLOCKS - 1]))
 
-    def test_an_answer_counts_once(self):
+    def test_absence_counts_once(self):
         tier = self.tier()
         self.assertFalse(tier.lookup(key(800)))
+        self.assertNotIn(key(800), tier.manager._answers)
         tier.store([key(800)], [0])
         self.assertTrue(tier.lookup(key(800)))
+
+    def test_presence_counts_until_the_block_is_loaded_or_stored(self):
+        tier = self.tier()
+        tier.store([key(801)], [0])
+        self.assertTrue(tier.lookup(key(801)))
+        with mock.patch.object(tier.manager._queue, 'submit', side_effect=AssertionError('asked again')):
+            self.assertTrue(tier.ask(key(801)))
+        for move in (tier.load, tier.store):
+            self.assertTrue(tier.lookup(key(801)))
+            self.assertTrue(move([key(801)], [1]))
+            self.assertNotIn(key(801), tier.manager._answers)
+
+    def test_presence_is_too_old_after_a_while(self):
+        tier = self.tier(lookup_wait=0)
+        tier.store([key(802)], [0])
+        self.assertTrue(tier.lookup(key(802)))
+        answer = tier.manager._answers[key(802)]
+        tier.manager._answers[key(802)] = (*answer[:2], answer[2] - 60)
+        self.assertIsNone(tier.ask(key(802)))
+        self.assertTrue(tier.lookup(key(802)))
 
     def test_answer_from_before_a_store_is_forgotten(self):
         tier = self.tier(lookup_wait=0)
@@ -163,6 +187,75 @@ class VllmTierTest(unittest.TestCase):
                 vars(theirs).update(later)
         self.addCleanup(manager.shutdown)
         return manager
+
+    def said_of(self, tier, keys):
+        """What steps say that ask for all of them, until one has an answer for each."""
+        said = set()
+
+        def all_are_answered():
+            step = [tier.ask(k) for k in keys]
+            tier.manager.on_schedule_end(None)
+            said.update(step)
+            return None not in step
+        until(all_are_answered, 30, 'look-ups are answered')
+        return said
+
+    def test_step_that_asks_for_a_long_prompt_waits_little_and_asks_in_batches(self):
+        tier = self.tier()
+        keys = [key(10_000 + i) for i in range(4000)]
+        self.assertTrue(tier.store(keys, [i % BLOCKS for i in range(4000)]))
+        for lookup_wait, waits in ((0.0002, 4), (0, 0)):
+            with self.subTest(lookup_wait=lookup_wait), mock.patch.object(ems.vllm_tier, 'STEP_SECONDS', math.inf):
+                tier = self.tier(lookup_wait=lookup_wait)
+                with mock.patch.object(tier.manager._queue, 'submit', wraps=tier.manager._queue.submit) as submit, \
+                        mock.patch.object(ems.vllm_tier.time, 'sleep', wraps=time.sleep) as sleep:
+                    first = [tier.ask(k) for k in keys]
+                    tier.manager.on_schedule_end(None)
+                batches = [len(call.args[1]) for call in submit.call_args_list]
+                self.assertEqual(sum(batches), len(keys), 'each key is asked for once')
+                self.assertLessEqual(len(batches), 16 + waits, batches)
+                self.assertLessEqual(sleep.call_count, waits)
+                self.assertNotIn(False, first)
+                self.assertNotIn(False, self.said_of(tier, keys))
+
+    def test_next_step_waits_again_and_sends_what_the_last_one_left(self):
+        tier = self.tier()
+        for ends in (lambda: tier.manager.on_schedule_end(None), lambda: tier.manager.get_finished_jobs(),
+                     lambda: tier.manager.drain_jobs(), lambda: tier.ask(key(901))):
+            tier.manager._wait_left = 0  # as it is in the middle of a step
+            tier.manager._looked = time.monotonic() + 60
+            self.assertIsNone(tier.ask(key(902)))
+            self.assertIn(key(902), tier.manager._next)
+            tier.manager._looked = 0  # long ago
+            ends()
+            self.assertNotIn(key(902), tier.manager._next)
+            self.assertFalse(tier.lookup(key(902)))
+
+    def test_key_that_is_asked_for_again_in_a_step_is_sent(self):
+        tier = self.tier(lookup_wait=0)
+        tier.store([key(903)], [0])
+        with mock.patch.object(ems.vllm_tier, 'STEP_SECONDS', math.inf):
+            self.assertTrue(tier.lookup(key(903)))
+
+    def test_lookups_for_which_there_is_no_room_are_asked_again(self):
+        tier = self.tier()
+        keys = [key(20_000 + i) for i in range(4000)]
+        self.assertTrue(tier.store(keys, [i % BLOCKS for i in range(4000)]))
+        tier = self.tier(lookup_wait=0, threads=1, waiting_max=1)
+        refused, drain = [], tier.manager._queue.drain
+
+        def drained():
+            over = drain()
+            refused.extend(error for _, _, error, _ in over if error)
+            return over
+        with mock.patch.object(tier.manager._queue, 'drain', drained):
+            said = set()
+            for k in keys:
+                said.add(tier.ask(k))
+                tier.manager.on_schedule_end(None)  # each key is a batch
+            said |= self.said_of(tier, keys)
+        self.assertEqual(said, {None, True})
+        self.assertTrue(refused)
 
     def test_releases_differ_in_what_they_construct_with_and_call(self):
         view = memoryview(bytearray(4096)).cast('B', (4, 1024))
