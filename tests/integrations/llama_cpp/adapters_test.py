@@ -1,33 +1,26 @@
 #!/usr/bin/env python3
 """LoRA adapters of a context: states meet only where files and scales are the same, and a declaration that is wrong is refused."""
 import os
-import shutil
-import tempfile
 import unittest
 
 import random_gguf
-from cluster import Cluster
+from llama_case import PoolCase
 from llama_testing import Engine, prompt
 
 SHORT, KEPT = 700, 576
 
 
-class AdaptersTest(unittest.TestCase):
+class AdaptersTest(PoolCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model, cls.adapter, cls.other = (os.path.join(cls.folder, name) for name in ('model.gguf', 'a.gguf', 'b.gguf'))
-        random_gguf.write(cls.model, layers=2)
+        super().setUpClass()
+        cls.adapter, cls.other = (os.path.join(cls.folder, name) for name in ('a.gguf', 'b.gguf'))
         random_gguf.write_adapter(cls.adapter)
         random_gguf.write_adapter(cls.other, seed=2)
-        cls.cluster = Cluster(servers=1, dram='256MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
 
     def engine(self, path=None, scale=1, **more):
         """An engine with an adapter, which it declares unless `more` says otherwise."""
-        options = {'controller': self.cluster.address, 'lookupTimeoutMs': 5000}
+        options = self.options()
         if path is None:
             return Engine(self.model, {**options, **more})
         options['lora'] = [{'path': path, 'scale': scale}]

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """Contexts that are full: the engine erases tokens from the middle, and what it holds then is no engine's state of its tokens."""
 import os
-import shutil
-import tempfile
 import unittest
 
-import random_gguf
-from cluster import Cluster
+from llama_case import PoolCase
 from llama_testing import Engine, prompt
 
 CONTEXT = 1024
@@ -14,21 +11,10 @@ BEGIN = 1  # the token that stays where it is in a shift; what begins with anoth
 SETTINGS = {'contextSize': CONTEXT, 'contextShift': {'size': 500}}
 
 
-class ContextShiftTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model = os.path.join(cls.folder, 'model.gguf')
-        random_gguf.write(cls.model, layers=2)
-        cls.cluster = Cluster(servers=1, dram='256MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-        cls.options = {'controller': cls.cluster.address, 'lookupTimeoutMs': 5000}
-
+class ContextShiftTest(PoolCase):
     def test_a_prompt_longer_than_the_context_is_answered_as_without_the_cache(self):
         tokens = [BEGIN] + prompt(1499, seed=1)
-        with Engine(self.model, self.options, **SETTINGS) as engine:
+        with Engine(self.model, self.options(), **SETTINGS) as engine:
             cold = engine.run(tokens, cache=False)
             for cached in (0, 960):  # the last multiple of 64 that fits
                 warm = engine.run(tokens)
@@ -37,7 +23,7 @@ class ContextShiftTest(unittest.TestCase):
             self.assertEqual((engine.stats()['saves'], engine.stats()['loadsFailed']), (2, 0))
 
     def test_what_a_context_shift_leaves_is_not_saved(self):
-        with Engine(self.model, self.options, **SETTINGS) as first, Engine(self.model, self.options, **SETTINGS) as second:
+        with Engine(self.model, self.options(), **SETTINGS) as first, Engine(self.model, self.options(), **SETTINGS) as second:
             first.run([BEGIN] + prompt(959, seed=2), generate=100)
             first.flush()
             saves = first.stats()['saves']
@@ -58,13 +44,13 @@ class ContextShiftTest(unittest.TestCase):
 
     def test_what_was_shifted_before_it_was_loaded_is_not_saved(self):
         state = os.path.join(self.folder, 'conversation.state')
-        with Engine(self.model, self.options, **SETTINGS) as before:
+        with Engine(self.model, self.options(), **SETTINGS) as before:
             before.run([BEGIN] + prompt(959, seed=7), generate=100)
             held = before.held()
             self.assertLess(len(held), 960)  # it was shifted
             before.save_state(state)
         tokens = held + prompt(400, seed=5)
-        with Engine(self.model, self.options, **SETTINGS) as after, Engine(self.model, self.options, **SETTINGS) as other:
+        with Engine(self.model, self.options(), **SETTINGS) as after, Engine(self.model, self.options(), **SETTINGS) as other:
             after.load_state(state)
             kept = after.run(tokens, keep=True, generate=16)
             self.assertEqual(kept['residentTokens'], len(held))

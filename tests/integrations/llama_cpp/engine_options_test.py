@@ -2,32 +2,16 @@
 """Options of node-llama-cpp and of the cache: engines whose states differ never share one, and what makes no sense is said."""
 import os
 import shutil
-import tempfile
 import unittest
 
-import random_gguf
-from cluster import Cluster
+from llama_case import PoolCase
 from llama_testing import Engine, prompt
 
 SHORT = 700
-LAYERS = 2
 KEPT = 576  # tokens of a prompt of SHORT that are looked up: the last multiple of 64 that leaves 64
 
 
-class EngineOptionsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model = os.path.join(cls.folder, 'model.gguf')
-        random_gguf.write(cls.model, layers=LAYERS)
-        cls.cluster = Cluster(servers=1, dram='256MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def options(self, **more):
-        return {'controller': self.cluster.address, 'lookupTimeoutMs': 5000, **more}
-
+class EngineOptionsTest(PoolCase):
     def saved(self, seed, **settings):
         """A prompt that an engine has saved, and its answer."""
         with Engine(self.model, self.options(), **settings) as engine:

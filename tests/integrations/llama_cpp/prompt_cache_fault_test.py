@@ -1,27 +1,16 @@
 #!/usr/bin/env python3
 """Prompts through node-llama-cpp with EMS in trouble: an answer each time, the one that is computed without a pool."""
-import os
-import shutil
-import tempfile
 import unittest
 
-import random_gguf
 from cluster import Cluster, until
+from llama_case import ModelCase
 from llama_testing import Engine, prompt
 
 LENGTH, KEPT = 700, 576
-LAYERS = 2
 NOBODY = '127.0.0.1:1'
 
 
-class PromptCacheFaultTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model = os.path.join(cls.folder, 'model.gguf')
-        random_gguf.write(cls.model, layers=LAYERS)
-
+class PromptCacheFaultTest(ModelCase):
     def check_answer(self, engine, answer, cached):
         got = engine.run(prompt(LENGTH))
         self.assertEqual((got['cachedTokens'], got['tokens']), (cached, answer['tokens']))

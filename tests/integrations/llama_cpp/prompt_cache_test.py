@@ -2,34 +2,22 @@
 """Prompts through node-llama-cpp with EMS: what one engine process computed another one does not, and the tokens are the same."""
 import os
 import shutil
-import tempfile
 import unittest
 
 import random_gguf
 from cluster import Cluster, until
+from llama_case import LAYERS, ModelCase, PoolCase
 from llama_testing import Engine, prompt
 
 # Turns of a conversation; each has 90 % or more of its tokens from the one before. The last batch of 512 tokens of a whole
 # prompt has 64 or more: below that, llama.cpp computes in another order (docs/engines/LLAMA_CPP.md).
 TURNS = (1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048)
 SHORT = 700
-LAYERS = 2  # the benchmark has 8
 KEPT = 576  # tokens of a prompt of SHORT that are looked up: the last multiple of 64 that leaves 64
 
 
-class PromptCacheTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model = os.path.join(cls.folder, 'model.gguf')
-        random_gguf.write(cls.model, layers=LAYERS)
-        cls.cluster = Cluster(servers=2, dram='256MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def options(self, **more):
-        return {'controller': self.cluster.address, 'lookupTimeoutMs': 5000, **more}
+class PromptCacheTest(PoolCase):
+    SERVERS = 2
 
     def saved(self, seed, **options):
         """A prompt that an engine has saved, and its answer."""
@@ -122,14 +110,7 @@ class PromptCacheTest(unittest.TestCase):
             self.assertEqual(engine.stats()['saves'], 0)
 
 
-class OtherPoolsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix='ems-llama-')
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.model = os.path.join(cls.folder, 'model.gguf')
-        random_gguf.write(cls.model, layers=LAYERS)
-
+class OtherPoolsTest(ModelCase):
     def test_states_outlive_a_server_on_its_ssd(self):
         with Cluster(servers=1, server_flags=['ssd.capacity_bytes=512MiB'], controller_flags=['damping_ms=0']) as cluster:
             options = {'controller': cluster.address, 'durability': 'ssd', 'lookupTimeoutMs': 5000}
