@@ -1,34 +1,46 @@
 #!/usr/bin/env bash
-# Everything that has to hold, from a fresh checkout: installs what is missing, then format, layers, builds, tests,
-# sanitizers, fuzzers, clang-tidy and a short quick start. CI runs this very script.
-#   tests/run.sh [--quick] [--tidy-all] [--only STEP[,STEP…]]
+# Everything that has to hold, from a fresh checkout: installs what is missing, then format, layers, builds, tests, exact
+# gates of the benchmarks, sanitizers, fuzzers, clang-tidy and a short quick start. CI runs this very script.
+#   tests/run.sh [--quick] [--all] [--since REV] [--only STEP[,STEP…]]
 #     --quick      format, layers, release build, unit and integration tests; a few minutes
-#     --tidy-all   clang-tidy on every source instead of those that changed
+#     --all        sanitizers and clang-tidy on everything; without it, on what changed
+#     --since REV  what changed since this commit; without it, since this branch left the main one, and on the main branch
+#                  itself since its last commit that is older than a day
 #     --only       these steps (see below), in their order; for work on one of them
-# Steps: deps format layers release test asan tsan fuzz tidy quickstart
-# Prints the closing lines of each ctest run, and at the end `N passed, N failed`: tests, and steps without tests.
-# Exit codes: 0 all passed, 1 something failed, 2 usage. Logs stay in build/logs/. A step that fails does not stop the others.
+# Steps: deps format layers release test gates asan tsan fuzz tidy quickstart; timed_gates only by name, on an idle machine
+# Prints the closing lines of each ctest run, tests that were skipped, and at the end `N passed, N failed`: tests, and steps
+# without tests. Exit codes: 0 all passed, 1 something failed, 2 usage. Logs stay in build/logs/. A step that fails does not
+# stop the others.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-ALL_STEPS=(deps format layers release test asan tsan fuzz tidy quickstart)
+STEPS=(deps format layers release test gates asan tsan fuzz tidy quickstart)
 QUICK_STEPS=(deps format layers release test)
+NAMED_STEPS=(timed_gates)
 FUZZ_SECONDS=15
+TESTS_MIN=470       # a whole run of step test that finds fewer has lost some
+TIDY_FILES_MAX=32   # those that changed most; --all has no bound
 TIDY_SOURCES=('*.cc' ':!integrations/python') # gcc alone builds the Python module
 JOBS=$(nproc)
 LOGS=$PWD/build/logs
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 
-steps=("${ALL_STEPS[@]}")
+steps=("${STEPS[@]}")
 quick=0
-tidy_all=0
+all=0
+since=
 while [[ $# -gt 0 ]]; do
   case $1 in
     --quick) quick=1 steps=("${QUICK_STEPS[@]}") ;;
-    --tidy-all) tidy_all=1 ;;
+    --all) all=1 ;;
+    --since)
+      since=${2:-}
+      git rev-parse -q --verify "$since^{commit}" >/dev/null || { echo "run.sh: --since: no commit '$since'" >&2; exit 2; }
+      shift
+      ;;
     --only)
       IFS=, read -ra steps <<<"${2:-}"
       shift
@@ -42,7 +54,8 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 for step in "${steps[@]}"; do
-  [[ " ${ALL_STEPS[*]} " == *" $step "* ]] || { echo "run.sh: no step '$step'; there are ${ALL_STEPS[*]}" >&2; exit 2; }
+  [[ " ${STEPS[*]} ${NAMED_STEPS[*]} " == *" $step "* ]] ||
+    { echo "run.sh: no step '$step'; there are ${STEPS[*]} ${NAMED_STEPS[*]}" >&2; exit 2; }
 done
 
 mkdir -p "$LOGS"
@@ -105,25 +118,28 @@ run_ctest() {
   ((bad)) && failures+=("$step: $bad of $all tests")
   printf '%-10s %-44s %s %6d s\n' "$step" "$((all - bad)) of $all tests" "$( ((bad)) && echo FAILED || echo 'ok    ')" \
     $((SECONDS - start))
+  tests/skipped.py "build/$preset/Testing/Temporary/LastTest.log" | sed 's/^/    /'
+  ((PIPESTATUS[0] == 0)) || note_failure "$step: a test skipped itself that may not (tests/skips.txt)"
   return $((bad > 0))
-}
-
-# targets_of PRESET FLAGS…: the targets of the tests that ctest runs with these flags; scripts have none.
-targets_of() {
-  local preset=$1
-  shift
-  ctest --test-dir "build/$preset" -N "$@" | sed -nE 's/^ *Test +#[0-9]+: (.*)$/\1/p' | tr / _ |
-    grep -xF -f <(ninja -C "build/$preset" -t targets all | sed 's/: .*//')
 }
 
 cpp_files() { git ls-files -- '*.h' '*.cc'; }
 
-# Sources that differ from where this branch left the main one; on the main branch itself, those of the last commit.
-changed_sources() {
+# The commit since which sources count as changed. A submission to the main branch may be several commits: a day of them.
+base_revision() {
   local base
+  [[ -n $since ]] && { echo "$since"; return; }
   base=$(git merge-base HEAD origin/HEAD 2>/dev/null) || base=
-  [[ -n $base && $base != $(git rev-parse HEAD) ]] || base=$(git rev-parse -q --verify HEAD~1) || return 0
-  git diff --name-only --diff-filter=d "$base" -- "${TIDY_SOURCES[@]}"
+  if [[ -z $base || $base == $(git rev-parse HEAD) ]]; then
+    base=$(git rev-list -1 --before="$(($(git log -1 --format=%ct) - 86400))" HEAD)
+  fi
+  echo "${base:-$(git rev-list --max-parents=0 HEAD | tail -n 1)}"
+}
+
+# Sources that changed, those with the most changed lines first. A file that only moved counts by what changed in it.
+changed_sources() {
+  git diff --numstat -M --diff-filter=d "$(base_revision)" -- "${TIDY_SOURCES[@]}" | sort -rn |
+    sed -E 's/^[0-9]+\t[0-9]+\t//; s/\{(.*) => (.*)\}/\2/; s/.* => //; s,//,/,g'
 }
 
 step_deps() {
@@ -153,16 +169,31 @@ step_test() {
     run_ctest test release -L 'unit|integration'
   else
     run_ctest test release
+    (($(sed -nE 's/.* tests failed out of ([0-9]+).*/\1/p' "$LOGS/test-ctest.log") >= TESTS_MIN)) ||
+      note_failure "test: fewer than $TESTS_MIN tests; some are lost, or TESTS_MIN of tests/run.sh is too high"
   fi
 }
 
-# build_and_test STEP PRESET TARGETS FLAGS…: the tests that ctest runs with these flags, their targets and TARGETS.
+# Gates on counts, hit rates, bytes and tokens, which are the same on any machine.
+step_gates() { run gates 'exact gates of ems-bench' tests/gates.sh exact; }
+
+step_timed_gates() { run timed_gates 'gates on time of ems-bench' tests/gates.sh timed; }
+
+# build_and_test STEP PRESET TARGETS FLAGS…: of the tests that ctest lists with these flags, those that a change can have
+# broken; builds their programs and TARGETS.
 build_and_test() {
-  local step=$1 preset=$2 targets=($3)
+  local step=$1 preset=$2 targets=($3) numbers programs range=()
   shift 3
   run "$step" "configure $preset" cmake --preset "$preset" -DEMS_BUILD_TESTS=ON || return
-  mapfile -t -O "${#targets[@]}" targets < <(targets_of "$preset" "$@")
-  run "$step" "build $preset" ninja -C "build/$preset" "${targets[@]}" && run_ctest "$step" "$preset" "$@"
+  ((all)) || range=(--since "$(base_revision)")
+  { read -r numbers && read -r programs; } < <(tests/affected.py --build "build/$preset" "${range[@]}" "$@")
+  if [[ -z ${numbers:-} ]]; then
+    printf '%-10s %-44s\n' "$step" 'nothing changed that its tests are made of'
+    return
+  fi
+  read -ra programs <<<"$programs"
+  run "$step" "build $preset" ninja -C "build/$preset" "${targets[@]}" "${programs[@]}" &&
+    run_ctest "$step" "$preset" "$@" -I "0,0,0,$numbers"
 }
 
 # Without what looks at files and names alone, and what says how soon a loop under load serves again; emsctl is what
@@ -202,16 +233,16 @@ step_fuzz() {
 }
 
 step_tidy() {
-  # The clang build's commands; generated headers have to be there.
-  run tidy 'configure fuzz' cmake --preset fuzz &&
-    run tidy 'generated headers' ninja -C build/fuzz ems_config_options_proto ems_config_proto ems_controller_proto ems_model_proto ems_pdc_proto || return
+  # The commands of each source by itself; generated headers have to be there.
+  run tidy 'configure tidy' cmake --preset tidy &&
+    run tidy 'generated headers' ninja -C build/tidy ems_config_options_proto ems_config_proto ems_controller_proto ems_model_proto ems_pdc_proto || return
   local sources
-  if ((tidy_all)); then
+  if ((all)); then
     mapfile -t sources < <(git ls-files -- "${TIDY_SOURCES[@]}")
   else
-    mapfile -t sources < <(changed_sources)
+    mapfile -t -n "$TIDY_FILES_MAX" sources < <(changed_sources)
   fi
-  tidy_files() { printf '%s\n' "$@" | xargs -r -n 1 -P "$JOBS" clang-tidy -p build/fuzz --quiet; }
+  tidy_files() { printf '%s\n' "$@" | xargs -r -n 1 -P "$JOBS" clang-tidy -p build/tidy --quiet; }
   ((${#sources[@]} == 0)) || run tidy "clang-tidy on ${#sources[@]} files" tidy_files "${sources[@]}"
 }
 
