@@ -1,5 +1,7 @@
 # Debian packages only; deploy/install_deps.sh names them.
 find_package(Threads REQUIRED)
+# Debian's own interpreter: python3-dev has its headers, and another one first in PATH has not its packages.
+set(EMS_PYTHON /usr/bin/python3 CACHE FILEPATH "The Python of the build, of the tests, and that the package ems is for")
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)

@@ -19,14 +19,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "engine");
   return RunBench(AddEngineCommand, std::move(arguments));
 }
 
 TEST(EngineCommandTest, QuickRunMeasuresEveryPart) {
   const std::string path = ::testing::TempDir() + "/engine.json";
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--quick", "--model", "tiny", "--weights", "int8", "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   std::ifstream file(path);
@@ -40,7 +40,7 @@ TEST(EngineCommandTest, QuickRunMeasuresEveryPart) {
 }
 
 TEST(EngineCommandTest, GatesPrintTheirLines) {
-  const Outcome outcome = RunCommand({"--quick", "--gate", "--model", "tiny"});
+  const CommandOutcome outcome = RunCommand({"--quick", "--gate", "--model", "tiny"});
   EXPECT_THAT(outcome.text, HasSubstr("gate engine_product_of_peak "));
   EXPECT_THAT(outcome.text, HasSubstr("gate engine_prefill_of_peak "));
 }
@@ -49,7 +49,7 @@ TEST(EngineCommandTest, RefusesFlagsThatMakeNoSense) {
   EXPECT_FALSE(RunCommand({"--model", "huge"}).parsed);
   EXPECT_FALSE(RunCommand({"--weights", "fp4"}).parsed);
   EXPECT_FALSE(RunCommand({"--threads", "0"}).parsed);
-  const Outcome outcome = RunCommand({"--model", "tiny", "--prompt-tokens", "9000"});
+  const CommandOutcome outcome = RunCommand({"--model", "tiny", "--prompt-tokens", "9000"});
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_THAT(outcome.errors, HasSubstr("8192 positions"));
 }

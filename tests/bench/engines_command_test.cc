@@ -34,7 +34,7 @@ class EnginesCommandTest : public ::testing::Test {
     for (const char* const script : {"/python_engines.py", "/llama_cpp.py"})
       std::ofstream(folder_ + script) << "import json, sys\n" << body;
   }
-  Outcome RunCommand(std::vector<std::string> arguments) const {
+  CommandOutcome RunCommand(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"engines", "--scripts", folder_});
     return RunBench(AddEnginesCommand, std::move(arguments));
   }
@@ -48,7 +48,7 @@ class EnginesCommandTest : public ::testing::Test {
 TEST_F(EnginesCommandTest, FiguresAreShownAndWritten) {
   WriteScript(Writes(R"({"figures": {"load": 7.25, "submits": 480}})"));
   const std::string path = folder_ + "/out.json";
-  const Outcome outcome = RunCommand({"--json", path});
+  const CommandOutcome outcome = RunCommand({"--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.errors;
   EXPECT_THAT(outcome.text, HasSubstr("7.25"));
   std::ifstream file(path);
@@ -61,7 +61,7 @@ TEST_F(EnginesCommandTest, GatesAreJudgedWhenAskedFor) {
     {"name": "load", "op": ">=", "bound": 0.7}, {"name": "submit", "op": "<=", "bound": 100},
     {"name": "forgotten", "op": ">=", "bound": 0}]})"));
   EXPECT_EQ(RunCommand({}).code, kExitOk);
-  const Outcome outcome = RunCommand({"--gate"});
+  const CommandOutcome outcome = RunCommand({"--gate"});
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_THAT(outcome.text, HasSubstr("gate load 0.8 >= 0.7 pass"));
   EXPECT_THAT(outcome.text, HasSubstr("gate submit 120 <= 100 fail"));
@@ -77,7 +77,7 @@ TEST_F(EnginesCommandTest, QuickIsPassedOn) {
 
 TEST_F(EnginesCommandTest, FailedScriptIsQuoted) {
   WriteScript("sys.exit('wrong bytes')\n");
-  const Outcome outcome = RunCommand({});
+  const CommandOutcome outcome = RunCommand({});
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_THAT(outcome.errors, HasSubstr("wrong bytes"));
 }

@@ -19,14 +19,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "fabric");
   return RunBench(AddFabricCommand, std::move(arguments));
 }
 
 TEST(FabricCommandTest, QuickRunMeasuresRingsAndPlanes) {
   const std::string path = ::testing::TempDir() + "/fabric.json";
-  const Outcome outcome = RunCommand({"--quick", "--scale", "50", "--checksums", "--json", path});
+  const CommandOutcome outcome =
+      RunCommand({"--quick", "--scale", "50", "--checksums", "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   std::ifstream file(path);
   const auto json = nlohmann::json::parse(file, nullptr, false);
@@ -49,7 +50,7 @@ TEST(FabricCommandTest, QuickRunMeasuresRingsAndPlanes) {
 TEST(FabricCommandTest, RefusesSettingsThatMakeNoSense) {
   for (const auto& flags : std::vector<std::vector<std::string>>{
            {"--scale", "0"}, {"--slots", "0"}, {"--slot-bytes", "100"}, {"--slot-bytes", "much"}}) {
-    const Outcome outcome = RunCommand(flags);
+    const CommandOutcome outcome = RunCommand(flags);
     EXPECT_EQ(outcome.code, kExitUsage) << flags.back();
     EXPECT_THAT(outcome.errors, HasSubstr("ems-bench fabric: "));
   }

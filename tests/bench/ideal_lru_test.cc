@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/trace_reader.h"
+#include "tests/support/paths.h"
 
 namespace ems::bench {
 namespace {
@@ -53,7 +54,7 @@ TEST(IdealLruTest, UseKeepsABlock) {
 // What others measured on the same trace: 19.54–19.58 %, 27.84–27.89 %, 35.35 % and 36.64 % of the
 // blocks, depending on the order of touches.
 TEST(IdealLruTest, ReproducesTheKnownHitRatesOfTheConversationTrace) {
-  const auto trace = ReadTrace(EMS_SOURCE_DIR "/bench/data/conversation_trace.jsonl.gz");
+  const auto trace = ReadTrace(testing::SourceDir() + "/bench/data/conversation_trace.jsonl.gz");
   ASSERT_TRUE(trace.ok()) << ToString(trace.status());
   struct Known {
     uint64_t percent;

@@ -12,7 +12,7 @@
 namespace ems::bench {
 namespace {
 
-using testing::GoodResults;
+using test::GoodResults;
 using ::testing::HasSubstr;
 constexpr size_t kGateCount = 6 + 3 + 6 + 7;
 

@@ -6,7 +6,7 @@
 #include "bench/local_gates.h"
 #include "bench/local_result.h"
 
-namespace ems::bench::testing {
+namespace ems::bench::test {
 
 inline void AddLane(LocalResults* results, const std::string& contender, LocalOp op, uint64_t bytes,
                     uint32_t threads, RoundFigures figures) {
@@ -54,4 +54,4 @@ inline LocalResults GoodResults() {
   return results;
 }
 
-}  // namespace ems::bench::testing
+}  // namespace ems::bench::test

@@ -12,7 +12,7 @@
 namespace ems::bench {
 namespace {
 
-using testing::GoodResults;
+using test::GoodResults;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

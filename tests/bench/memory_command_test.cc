@@ -19,14 +19,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "memory");
   return RunBench(AddMemoryCommand, std::move(arguments));
 }
 
 TEST(MemoryCommandTest, QuickRunMeasuresEveryScenario) {
   const std::string path = ::testing::TempDir() + "/memory.json";
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--quick", "--pool-bytes", "256MiB", "--huge-pages", "off", "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   std::ifstream file(path);
@@ -46,7 +46,7 @@ TEST(MemoryCommandTest, QuickRunMeasuresEveryScenario) {
 }
 
 TEST(MemoryCommandTest, GatesPrintTheirLines) {
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--quick", "--gate", "--only", "uniform_147KB", "--pool-bytes", "64MiB"});
   EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_efficiency_min "));
   EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_reserve_p99_us "));
@@ -63,7 +63,7 @@ TEST(MemoryCommandTest, RefusesFlagsThatMakeNoSense) {
            {"--segment-bytes", "3MiB"},
            {"--segment-bytes", "1MiB"},
            {"--pool-bytes", "64MiB", "--segment-bytes", "64MiB"}}) {
-    const Outcome outcome = RunCommand(flags);
+    const CommandOutcome outcome = RunCommand(flags);
     EXPECT_EQ(outcome.code, kExitUsage) << flags.back();
     EXPECT_THAT(outcome.errors, HasSubstr("ems-bench memory: "));
   }

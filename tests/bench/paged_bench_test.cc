@@ -9,8 +9,8 @@
 namespace ems::bench {
 namespace {
 
-using context::testing::FakeBlockStore;
-using context::testing::StoreCall;
+using context::test::FakeBlockStore;
+using context::test::StoreCall;
 
 PagedSettings Small() {
   PagedSettings settings;

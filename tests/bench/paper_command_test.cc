@@ -22,14 +22,14 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "paper");
   return RunBench(AddPaperCommand, std::move(arguments));
 }
 
 TEST(PaperCommandTest, GatesPassAndEverythingIsWritten) {
   const std::string folder = ::testing::TempDir();
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--gate", "--json", folder + "/paper.json", "--plot", folder + "/paper.svg"});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("gate fig23_ub_vs_vpc_percent_off"));
@@ -96,7 +96,7 @@ TEST(PaperCommandTest, ServesATrace) {
       << "\n"
       << R"({"timestamp": 9000, "input_length": 1500, "output_length": 5, "hash_ids": [1, 2, 3]})"
       << "\n";
-  const Outcome outcome = RunCommand({"--trace", path, "--repeat", "2"});
+  const CommandOutcome outcome = RunCommand({"--trace", path, "--repeat", "2"});
   EXPECT_EQ(outcome.code, kExitOk) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("EMS over UB"));
   EXPECT_FALSE(RunCommand({"--repeat", "0"}).parsed);

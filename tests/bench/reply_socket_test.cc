@@ -10,8 +10,8 @@
 namespace ems::bench {
 namespace {
 
-using testing::Room;
-using testing::ScriptedSocket;
+using test::Room;
+using test::ScriptedSocket;
 
 TEST(ReplySocketTest, ExpectedReplyFillsTheValueAndLeavesTheNextOneAlone) {
   ScriptedSocket script;

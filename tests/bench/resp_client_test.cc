@@ -10,9 +10,9 @@
 namespace ems::bench {
 namespace {
 
+using test::Room;
+using test::ScriptedSocket;
 using ::testing::HasSubstr;
-using testing::Room;
-using testing::ScriptedSocket;
 
 TEST(RespClientTest, GetAsksForTheKeyAndFillsTheValue) {
   ScriptedSocket script;

@@ -10,21 +10,21 @@
 
 namespace ems::bench {
 
-struct Outcome {
+struct CommandOutcome {
   bool parsed = false;  // only then it ran
   int code = -1;
   std::string text, errors;
 };
 
 // Parses and, when that went well, runs. `add`: AddEngineCommand, AddMemoryCommand, …
-inline Outcome RunBench(void (*add)(CLI::App*, std::function<int()>*),
-                        std::vector<std::string> arguments) {
+inline CommandOutcome RunBench(void (*add)(CLI::App*, std::function<int()>*),
+                               std::vector<std::string> arguments) {
   CLI::App app;
   app.require_subcommand(1);
   std::function<int()> run;
   add(&app, &run);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
-  Outcome outcome;
+  CommandOutcome outcome;
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError&) {

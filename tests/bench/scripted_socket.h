@@ -11,7 +11,7 @@
 
 #include "bench/reply_socket.h"
 
-namespace ems::bench::testing {
+namespace ems::bench::test {
 
 class ScriptedSocket final {
  public:
@@ -40,4 +40,4 @@ class ScriptedSocket final {
 
 inline MutableBytes Room(std::string* text) { return std::as_writable_bytes(std::span(*text)); }
 
-}  // namespace ems::bench::testing
+}  // namespace ems::bench::test

@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   const std::vector<std::string> small = {"serve",           "--quick", "--prompt-tokens", "640",
                                           "--block-tokens",  "64",      "--system-tokens", "128",
                                           "--output-tokens", "8"};
@@ -32,7 +32,7 @@ Outcome RunCommand(std::vector<std::string> arguments) {
 TEST(ServeCommandTest, TwoLoopsSideBySide) {
   const FakeLoop without({.caches = false}), with;
   const std::string path = ::testing::TempDir() + "/serve.json";
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--api", with.address(), "--api-without", without.address(), "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   EXPECT_THAT(outcome.text, HasSubstr(" Serving Benchmark Result "));
@@ -55,8 +55,8 @@ TEST(ServeCommandTest, TwoLoopsSideBySide) {
 
 TEST(ServeCommandTest, OneLoopAlone) {
   const FakeLoop loop;
-  const Outcome outcome = RunCommand({"--api", loop.address(), "--reuse", "0.25", "--rate", "500",
-                                      "--concurrency", "4", "--own-system"});
+  const CommandOutcome outcome = RunCommand({"--api", loop.address(), "--reuse", "0.25", "--rate",
+                                             "500", "--concurrency", "4", "--own-system"});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   EXPECT_THAT(outcome.text, HasSubstr("============ Serving Benchmark Result ============"));
   EXPECT_THAT(outcome.text, HasSubstr("reuse 25 %, 500 a second"));
@@ -76,7 +76,8 @@ TEST(ServeCommandTest, RunsDoNotFindEachOthersBlocks) {
 
 TEST(ServeCommandTest, AnswersThatDifferFail) {
   const FakeLoop without({.caches = false}), with({.answer_seed = 1});
-  const Outcome outcome = RunCommand({"--api", with.address(), "--api-without", without.address()});
+  const CommandOutcome outcome =
+      RunCommand({"--api", with.address(), "--api-without", without.address()});
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_THAT(outcome.errors, HasSubstr("is not the same: without EMS says"));
   EXPECT_THAT(outcome.text, Not(HasSubstr("every answer is the same")));
@@ -85,14 +86,14 @@ TEST(ServeCommandTest, AnswersThatDifferFail) {
 TEST(ServeCommandTest, RequestsThatFailAreFailures) {
   FakeLoop loop;
   loop.generator().SetRefusal(Error(StatusCode::kUnavailable, "nobody is there"));
-  const Outcome outcome = RunCommand({"--api", loop.address()});
+  const CommandOutcome outcome = RunCommand({"--api", loop.address()});
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_THAT(outcome.errors, HasSubstr("nobody is there"));
 }
 
 TEST(ServeCommandTest, GatesPrintTheirLines) {
   const FakeLoop without({.caches = false}), with;
-  const Outcome outcome = RunCommand(
+  const CommandOutcome outcome = RunCommand(
       {"--api", with.address(), "--api-without", without.address(), "--rounds", "0", "--gate"});
   EXPECT_THAT(outcome.text, HasSubstr("gate ttft_fall_at_0.5_reuse "));
   EXPECT_THAT(outcome.text, HasSubstr("gate ttft_fall_at_0.9_reuse "));
@@ -107,7 +108,7 @@ TEST(ServeCommandTest, RefusesFlagsThatMakeNoSense) {
   EXPECT_EQ(RunCommand({"--api-without", "127.0.0.1:1"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"--api", "127.0.0.1:1", "--gate"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"--reuse", "0.7", "--gate"}).code, kExitUsage);
-  const Outcome nobody = RunCommand({"--api", "127.0.0.1:1"});
+  const CommandOutcome nobody = RunCommand({"--api", "127.0.0.1:1"});
   EXPECT_EQ(nobody.code, kExitFailed);
   EXPECT_THAT(nobody.errors, HasSubstr("no serving loop at 127.0.0.1:1"));
 }

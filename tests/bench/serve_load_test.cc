@@ -65,8 +65,8 @@ TEST(ServeLoadTest, ArrivalsAreAPoissonProcessThatASeedRepeats) {
   EXPECT_NE(times, ArrivalTimes(20'000, 50, 8));
   EXPECT_TRUE(std::ranges::is_sorted(times));
   EXPECT_GE(times.front(), Duration{0});
-  const double seconds = std::chrono::duration<double>(times.back()).count();
-  EXPECT_NEAR(seconds, 400, 400 * 0.03);
+  const double last_s = std::chrono::duration<double>(times.back()).count();
+  EXPECT_NEAR(last_s, 400, 400 * 0.03);
   // Gaps longer than the mean are e^-1 of all.
   size_t longer = 0;
   for (size_t i = 1; i < times.size(); ++i)

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "ssd");
   return RunBench(AddSsdCommand, std::move(arguments));
 }
@@ -29,7 +29,7 @@ Outcome RunCommand(std::vector<std::string> arguments) {
 TEST(SsdCommandTest, QuickRunMeasuresEveryLane) {
   const ::ems::testing::TempFolder folder;
   const std::string path = ::testing::TempDir() + "/ssd.json";
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--quick", "--bytes", "32MiB", "--restart-objects", "2000", "--sizes",
                   "64KiB,1MiB", "--folder", folder.path(), "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
@@ -47,7 +47,7 @@ TEST(SsdCommandTest, QuickRunMeasuresEveryLane) {
 }
 
 TEST(SsdCommandTest, GatesPrintTheirLines) {
-  const Outcome outcome =
+  const CommandOutcome outcome =
       RunCommand({"--quick", "--gate", "--only", "write", "--bytes", "16MiB", "--sizes", "64KiB"});
   EXPECT_THAT(outcome.text, HasSubstr("gate write_64KiB_vs_fio "));
   EXPECT_THAT(outcome.text, HasSubstr("gate write_64KiB_full_vs_fio "));
@@ -57,7 +57,7 @@ TEST(SsdCommandTest, GatesPrintTheirLines) {
 }
 
 TEST(SsdCommandTest, TooLittleSpaceIsSaidBeforeAnythingIsWritten) {
-  const Outcome outcome = RunCommand({"--bytes", "1000000TB", "--only", "write"});
+  const CommandOutcome outcome = RunCommand({"--bytes", "1000000TB", "--only", "write"});
   EXPECT_EQ(outcome.code, kExitFailed);
   EXPECT_THAT(outcome.errors, HasSubstr("free, the run needs"));
 }
@@ -71,7 +71,7 @@ TEST(SsdCommandTest, RefusesFlagsThatMakeNoSense) {
                                                                  {"--sizes", "1000"},
                                                                  {"--sizes", "8MiB"},
                                                                  {"--folder", "/no/such/folder"}}) {
-    const Outcome outcome = RunCommand(flags);
+    const CommandOutcome outcome = RunCommand(flags);
     EXPECT_EQ(outcome.code, kExitUsage) << flags.back();
     EXPECT_THAT(outcome.errors, HasSubstr("ems-bench ssd: "));
   }

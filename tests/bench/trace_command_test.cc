@@ -8,11 +8,12 @@
 
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
+#include "tests/support/paths.h"
 
 namespace ems::bench {
 namespace {
 
-Outcome RunCommand(std::vector<std::string> arguments) {
+CommandOutcome RunCommand(std::vector<std::string> arguments) {
   return RunBench(AddTraceCommand, std::move(arguments));
 }
 
@@ -28,19 +29,21 @@ TEST(TraceCommandTest, RefusesFlagsThatMakeNoSense) {
 
 TEST(TraceCommandTest, SizesThatAreOutOfBoundsAreUsageErrors) {
   for (const char* bytes : {"0", "65MiB", "many"}) {
-    const Outcome outcome = RunCommand({"trace", "--block-bytes", bytes, "--requests", "10"});
+    const CommandOutcome outcome =
+        RunCommand({"trace", "--block-bytes", bytes, "--requests", "10"});
     ASSERT_TRUE(outcome.parsed);
     EXPECT_EQ(outcome.code, kExitUsage) << bytes;
     EXPECT_NE(outcome.errors.find("ems-bench trace: "), std::string::npos) << outcome.errors;
   }
-  const Outcome memory =
+  const CommandOutcome memory =
       RunCommand({"trace", "--block-bytes", "64MiB", "--concurrency", "256", "--requests", "100"});
   EXPECT_EQ(memory.code, kExitUsage);
   EXPECT_NE(memory.errors.find("--concurrency"), std::string::npos) << memory.errors;
 }
 
 TEST(TraceCommandTest, AFileThatIsNoTraceIsAUsageErrorWithItsLine) {
-  const Outcome outcome = RunCommand({"trace", "--trace", EMS_SOURCE_DIR "/bench/data/NOTICE"});
+  const CommandOutcome outcome =
+      RunCommand({"trace", "--trace", testing::SourceDir() + "/bench/data/NOTICE"});
   ASSERT_TRUE(outcome.parsed);
   EXPECT_EQ(outcome.code, kExitUsage);
   EXPECT_NE(outcome.errors.find("NOTICE:1: "), std::string::npos) << outcome.errors;

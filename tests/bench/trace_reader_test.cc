@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/paths.h"
+
 namespace ems::bench {
 namespace {
 
@@ -143,7 +145,7 @@ TEST(TraceReaderTest, ACutArchiveIsAnError) {
 }
 
 TEST(TraceReaderTest, TheTraceOfTheProjectIsWhole) {
-  const auto trace = ReadTrace(EMS_SOURCE_DIR "/bench/data/conversation_trace.jsonl.gz");
+  const auto trace = ReadTrace(testing::SourceDir() + "/bench/data/conversation_trace.jsonl.gz");
   ASSERT_TRUE(trace.ok()) << ToString(trace.status());
   EXPECT_EQ(trace->requests.size(), 12'031u);
   EXPECT_EQ(trace->block_references, 288'500u);

@@ -8,7 +8,7 @@
 namespace ems::bench {
 namespace {
 
-using context::testing::FakeBlockStore;
+using context::test::FakeBlockStore;
 
 constexpr uint64_t kBlockBytes = 64;
 

@@ -14,9 +14,9 @@
 namespace ems::config {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::string_view kLeast = "name: a\ndata_dir: /d\n";
 
@@ -170,14 +170,14 @@ TEST(ConfigTest, BadOverridesNameThemselves) {
 }
 
 TEST(ConfigTest, FilesAreReadAndMissingOnesNamed) {
-  const std::string path = testing::TempDir() + "config_test.yaml";
+  const std::string path = ::testing::TempDir() + "config_test.yaml";
   std::ofstream(path) << "data_dir: /x\nlease_ms: 700\n";
   ControllerConfig config;
   ASSERT_TRUE(Load(path, {}, &config).ok());
   EXPECT_EQ(config.lease_ms(), 700u);
   std::remove(path.c_str());
   EXPECT_EQ(Load(path, {}, &config).code(), StatusCode::kNotFound);
-  EXPECT_EQ(Load(testing::TempDir(), {}, &config).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Load(::testing::TempDir(), {}, &config).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(ConfigTest, DescribeAndOneLineShowEachOption) {

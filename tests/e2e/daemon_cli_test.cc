@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/cluster.h"
+#include "tests/support/paths.h"
 
 namespace ems::testing {
 namespace {
@@ -113,7 +114,7 @@ TEST_P(DaemonCliTest, AFolderThatThisMachineHasNotIsAWarning) {
 
 TEST_P(DaemonCliTest, TheSampleConfigurationIsGood) {
   const std::string name = GetParam() == std::string_view("mp-server") ? "server" : "controller";
-  const std::string path = std::string(EMS_SOURCE_DIR) + "/deploy/config/" + name + ".yaml";
+  const std::string path = testing::SourceDir() + "/deploy/config/" + name + ".yaml";
   const ProgramOutput output = Run({"--config", path, "--check-config"});
   EXPECT_EQ(output.exit_code, 0) << output.out;
   EXPECT_THAT(output.out, HasSubstr("data_dir"));

@@ -11,8 +11,8 @@ namespace ems::context {
 namespace {
 
 using std::chrono::seconds;
-using testing::PagedMemory;
-using testing::TensorShape;
+using test::PagedMemory;
+using test::TensorShape;
 
 constexpr size_t kBlocks = 9;
 
@@ -50,8 +50,8 @@ struct Engine {
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 31);
     const std::vector<std::string> keys = hasher->HashTokens(tokens);
     std::mt19937_64 random(seed);
-    slots = testing::RandomSlots(paged->layout().slots(0), static_cast<uint32_t>(tokens.size()),
-                                 &random);
+    slots =
+        test::RandomSlots(paged->layout().slots(0), static_cast<uint32_t>(tokens.size()), &random);
     std::vector<PagedBlock> blocks;
     for (size_t i = 0; i < kBlocks; ++i) blocks.push_back({keys[i], {RunsOf(SlotsOf(i))}});
     return blocks;
@@ -62,8 +62,7 @@ struct Engine {
   }
   std::vector<std::string> Bytes() const {
     std::vector<std::string> bytes;
-    for (size_t i = 0; i < kBlocks; ++i)
-      bytes.push_back(testing::SlowGather(layers, 0, SlotsOf(i)));
+    for (size_t i = 0; i < kBlocks; ++i) bytes.push_back(test::SlowGather(layers, 0, SlotsOf(i)));
     return bytes;
   }
 

@@ -84,10 +84,10 @@ class Engine final {
     for (size_t i = 0; i < layers_.size(); ++i) {
       for (size_t j = 0; j < layers_[i].tensors.size(); ++j) {
         std::vector<const std::byte*> theirs;
-        testing::VisitHeads(other.layers_[i].tensors[j], other.slots_,
-                            [&](const std::byte* data, uint64_t) { theirs.push_back(data); });
+        test::VisitHeads(other.layers_[i].tensors[j], other.slots_,
+                         [&](const std::byte* data, uint64_t) { theirs.push_back(data); });
         size_t at = 0, wrong = 0;
-        testing::VisitHeads(layers_[i].tensors[j], slots_, [&](std::byte* data, uint64_t bytes) {
+        test::VisitHeads(layers_[i].tensors[j], slots_, [&](std::byte* data, uint64_t bytes) {
           wrong += std::memcmp(data, theirs.at(at++), bytes) == 0 ? 0 : 1;
           std::memset(data, kEmpty, bytes);
         });

@@ -9,7 +9,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/process_memory.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 namespace {
 
 using ::ems::testing::Cluster;
@@ -152,4 +152,4 @@ TEST_F(ServingCorruptionTest, AFlippedBitIsCaughtByTheChecksumAndByNothingElse) 
 }
 
 }  // namespace
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -5,7 +5,7 @@
 #include "tests/e2e/serving_round.h"
 #include "tests/support/cluster.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 namespace {
 
 using ::ems::testing::Cluster;
@@ -87,4 +87,4 @@ TEST_F(ServingIdentityTest, PromptsThatShareTheirBeginningsShareBlocks) {
 }
 
 }  // namespace
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -13,7 +13,7 @@
 #include "pdc/engine/generation.h"
 #include "tests/pdc/engine/engine_rig.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 inline constexpr uint32_t kPage = 16;  // tokens of a block, here and in the pool
 
@@ -138,4 +138,4 @@ class KnownBlocks final {
   std::set<std::string> blocks_;
 };
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -10,7 +10,7 @@
 #include "tests/e2e/serving_round.h"
 #include "tests/support/cluster.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 namespace {
 
 using ::ems::testing::Cluster;
@@ -253,4 +253,4 @@ TEST_F(ServingRecoveryTest, AServerKilledWhileLoadsFromItAreUnderWay) {
 }
 
 }  // namespace
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -21,7 +21,7 @@
 #include "tests/pdc/recording_sink.h"
 #include "tests/support/spied_store.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 struct RigOptions {
   std::string controller;
@@ -146,4 +146,4 @@ inline void ExpectLogits(const LoadedLogits& loaded, const Turn& turn) {
       << turn.prompt.size() << " tokens, " << loaded.hit.cached_tokens << " loaded";
 }
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

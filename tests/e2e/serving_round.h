@@ -11,7 +11,7 @@
 #include "tests/e2e/serving_questions.h"
 #include "tests/e2e/serving_rig.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 // A model and what it is asked.
 struct Asked {
@@ -133,4 +133,4 @@ inline Served Serve(const std::shared_ptr<const Model>& model, const RigOptions&
   return served;
 }
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -41,7 +41,7 @@ class ContextCacheTest : public ::testing::Test {
   void Store(const Keys& keys) {
     for (const std::string& key : keys) store_.Set(key, ValueOf(key));
   }
-  testing::FakeBlockStore store_;
+  test::FakeBlockStore store_;
   ContextCache cache_{&store_, {.block_tokens = 16}};
 };
 

@@ -13,7 +13,7 @@
 #include "common/thread_pool.h"
 #include "ems_context/block_store.h"
 
-namespace ems::context::testing {
+namespace ems::context::test {
 
 // One call as the store saw it.
 struct StoreCall {
@@ -197,4 +197,4 @@ class FakeBlockStore final : public BlockStore {
   ThreadPool threads_;  // last: its threads use the rest
 };
 
-}  // namespace ems::context::testing
+}  // namespace ems::context::test

@@ -38,10 +38,10 @@ std::vector<std::string> Texts(const std::vector<std::string_view>& views) {
 }
 
 TEST(HashRecipesTest, VllmChainsAreThoseOfPython) {
-  ASSERT_EQ(testing::kVllmVectors.size(), 10u);
+  ASSERT_EQ(test::kVllmVectors.size(), 10u);
   const std::vector<int32_t> tokens = Tokens();
   const std::vector<std::vector<ExtraKey>> extra = {Extra()};
-  for (const testing::VllmVector& one : testing::kVllmVectors) {
+  for (const test::VllmVector& one : test::kVllmVectors) {
     const std::string none = VllmNoneHash(one.hash, one.seed);
     EXPECT_EQ(ToHex(AsBytes(none)), one.none_hash);
     EXPECT_EQ(Hex(VllmBlockHashes(one.hash, none, tokens, 16)), Texts(one.plain));
@@ -53,11 +53,11 @@ TEST(HashRecipesTest, VllmChainsAreThoseOfPython) {
 
 TEST(HashRecipesTest, SglangChainsAreThoseOfPython) {
   const std::vector<int32_t> tokens = Tokens();
-  EXPECT_EQ(SglangPageHashes("", std::span(tokens).first(3), 1), Texts(testing::kSglang1));
-  EXPECT_EQ(SglangPageHashes("", tokens, 16), Texts(testing::kSglang16));
-  EXPECT_EQ(SglangPageHashes("", tokens, 20), Texts(testing::kSglang20));
+  EXPECT_EQ(SglangPageHashes("", std::span(tokens).first(3), 1), Texts(test::kSglang1));
+  EXPECT_EQ(SglangPageHashes("", tokens, 16), Texts(test::kSglang16));
+  EXPECT_EQ(SglangPageHashes("", tokens, 20), Texts(test::kSglang20));
   const std::string first = SglangPageHash("", std::span(tokens).first(20));
-  EXPECT_EQ(SglangPageHash(first, std::span(tokens).last(20)), testing::kSglang20[1]);
+  EXPECT_EQ(SglangPageHash(first, std::span(tokens).last(20)), test::kSglang20[1]);
 }
 
 TEST(HashRecipesTest, AChainGoesOnWhereItWasLeft) {

@@ -5,7 +5,7 @@
 
 #include "ems_context/hash_recipes.h"
 
-namespace ems::context::testing {
+namespace ems::context::test {
 
 struct VllmVector {
   VllmHash hash;
@@ -92,4 +92,4 @@ inline const std::vector<std::string_view> kSglang20 = {
     "3ce764f9892397c20f60202f64f29e948586b08e848dff2b7dd54a818a545863",
     "a080ff78298369d693c5257dd99144440ce6ffe1c053b78776178cbea5d4514f"};
 
-}  // namespace ems::context::testing
+}  // namespace ems::context::test

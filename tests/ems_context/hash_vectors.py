@@ -46,7 +46,7 @@ def quoted(text):
 print('#pragma once')
 print('// Made by tests/ems_context/hash_vectors.py; do not edit.')
 print('#include <string_view>\n#include <vector>\n\n#include "ems_context/hash_recipes.h"\n')
-print('namespace ems::context::testing {\n')
+print('namespace ems::context::test {\n')
 print('struct VllmVector {\n  VllmHash hash;\n  std::string_view seed;\n  std::string_view none_hash;\n'
       '  std::vector<std::string_view> plain, extra;\n};\n')
 print('inline const std::vector<VllmVector> kVllmVectors = {')
@@ -60,4 +60,4 @@ print('};\n')
 for page in (1, 16, 20):
     hashes = chain_sglang(TOKENS[:40 if page > 1 else 3], page)
     print(f'inline const std::vector<std::string_view> kSglang{page} = {{' + ', '.join(quoted(one) for one in hashes) + '};')
-print('\n}  // namespace ems::context::testing')
+print('\n}  // namespace ems::context::test')

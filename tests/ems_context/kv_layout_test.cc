@@ -8,14 +8,14 @@
 namespace ems::context {
 namespace {
 
+using test::Joined;
+using test::PagedMemory;
+using test::SlowGather;
+using test::SlowScatter;
+using test::TensorShape;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Joined;
-using testing::PagedMemory;
-using testing::SlowGather;
-using testing::SlowScatter;
-using testing::TensorShape;
 
 std::string MessageOf(const Result<KvLayout>& layout) {
   return layout.ok() ? "ok" : ToString(layout.status());
@@ -56,7 +56,7 @@ void ExpectAgrees(const std::vector<KvLayer>& layers, PagedMemory* memory, uint3
   ASSERT_TRUE(layout.ok()) << layout.status();
   std::mt19937_64 random(seed);
   for (uint32_t group = 0; group < layout->groups(); ++group) {
-    const auto slots = testing::RandomSlots(layout->slots(group), tokens, &random);
+    const auto slots = test::RandomSlots(layout->slots(group), tokens, &random);
     memory->Fill(seed);
     const std::string block = Gather(*layout, group, slots);
     EXPECT_EQ(block.size(), layout->BlockBytes(group, tokens));

@@ -21,7 +21,7 @@ class PagedBlockTest : public ::testing::Test {
   std::string Refusal(const std::vector<PagedBlock>& blocks, SlotUse use = SlotUse::kWrite) {
     return ToString(CheckBlocks(*layout_, blocks, use));
   }
-  testing::PagedMemory memory_{4, 16};
+  test::PagedMemory memory_{4, 16};
   std::optional<KvLayout> layout_;
 };
 

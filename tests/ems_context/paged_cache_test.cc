@@ -15,11 +15,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::PagedMemory;
+using test::SlowGather;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using testing::PagedMemory;
-using testing::SlowGather;
 
 // Holds a store's calls back until it is opened.
 class Gate final {
@@ -109,7 +109,7 @@ class PagedCacheTest : public ::testing::Test {
   PagedMemory memory_{16, 16};
   std::vector<KvLayer> layers_;
   Gate gate_;
-  testing::FakeBlockStore store_;
+  test::FakeBlockStore store_;
   ContextCache context_{&store_, {.timeout = seconds(20)}};
   std::unique_ptr<PagedCache> cache_;
 };
@@ -139,9 +139,9 @@ TEST_F(PagedCacheTest, OnlyTheSlotsNamedAreWritten) {
   const std::string a = Bytes(0);
   memory_.Clear();
   for (uint32_t group = 0; group < 2; ++group)
-    testing::SlowScatter(layers_, group, Slots(2),
-                         group == 0 ? a.substr(0, SlowGather(layers_, 0, Slots(0)).size())
-                                    : a.substr(SlowGather(layers_, 0, Slots(0)).size()));
+    test::SlowScatter(layers_, group, Slots(2),
+                      group == 0 ? a.substr(0, SlowGather(layers_, 0, Slots(0)).size())
+                                 : a.substr(SlowGather(layers_, 0, Slots(0)).size()));
   const auto expected = memory_.Copy();
   memory_.Clear();
   cache.Load(std::vector{Block("a", 2)});
@@ -298,7 +298,7 @@ TEST_F(PagedCacheTest, ACancelledCallThatHasNotBegunNeverTouchesTheTensors) {
   const auto slots = Slots(2);
   for (const KvLayer& layer : layers_)
     for (const KvTensor& tensor : layer.tensors)
-      testing::VisitHeads(tensor, slots, [](std::byte* data, uint64_t bytes) {
+      test::VisitHeads(tensor, slots, [](std::byte* data, uint64_t bytes) {
         for (uint64_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], std::byte{0x5a});
       });
 }
@@ -374,7 +374,7 @@ TEST_F(PagedCacheTest, LayersArriveInOrderAndAreWholeWhenTheyAreReady) {
     EXPECT_EQ(ready->leading_blocks, 3u);
     const KvTensor& tensor = layers_[layer].tensors[0];
     for (size_t i = 0; i < 3; ++i)
-      testing::VisitHeads(tensor, Slots(i), [&](std::byte* data, uint64_t bytes) {
+      test::VisitHeads(tensor, Slots(i), [&](std::byte* data, uint64_t bytes) {
         const auto at = static_cast<size_t>(data - tensor.data);
         ASSERT_EQ(AsText({data, bytes}), expected[layer * 2].substr(at, bytes));
       });

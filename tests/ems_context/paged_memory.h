@@ -11,7 +11,7 @@
 
 #include "ems_context/kv_layout.h"
 
-namespace ems::context::testing {
+namespace ems::context::test {
 
 struct TensorShape {
   uint32_t heads = 1;
@@ -149,4 +149,4 @@ inline std::vector<int64_t> RandomSlots(uint64_t slots, uint32_t tokens, std::mt
   return all;
 }
 
-}  // namespace ems::context::testing
+}  // namespace ems::context::test

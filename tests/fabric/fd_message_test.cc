@@ -12,7 +12,7 @@ namespace {
 
 using Outcome = MessageReceiver::Outcome;
 
-class FdMessageTest : public testing::Test {
+class FdMessageTest : public ::testing::Test {
  protected:
   FdMessageTest() {
     std::array<int, 2> fds{};

@@ -15,6 +15,7 @@
 #include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
 #include "tests/mp_controller/temp_dir.h"
+#include "tests/support/paths.h"
 
 extern char** environ;
 
@@ -27,7 +28,7 @@ Deadline Soon() { return Deadline::After(std::chrono::seconds(10)); }
 class Process final {
  public:
   explicit Process(std::vector<std::string> args) {
-    args.insert(args.begin(), std::string(EMS_BIN_DIR) + "/mp-controller");
+    args.insert(args.begin(), testing::BinDir() + "/mp-controller");
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);

@@ -12,7 +12,7 @@
 namespace ems::controller {
 namespace {
 
-class ControllerTest : public testing::Test {
+class ControllerTest : public ::testing::Test {
  protected:
   void SetUp() override { Restart(); }
   void Restart() {

@@ -31,7 +31,7 @@ v1::ModelManifest Sample(const std::string& version) {
   return proto;
 }
 
-class ModelServiceTest : public testing::Test {
+class ModelServiceTest : public ::testing::Test {
  protected:
   void SetUp() override { Restart(); }
   void Restart() {

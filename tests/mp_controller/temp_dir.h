@@ -10,7 +10,7 @@ namespace ems::controller {
 
 class TempDir final {
  public:
-  TempDir() : path_(testing::TempDir() + "ems_ctl_XXXXXX") {
+  TempDir() : path_(::testing::TempDir() + "ems_ctl_XXXXXX") {
     EXPECT_NE(mkdtemp(path_.data()), nullptr);
   }
   ~TempDir() {

@@ -62,7 +62,7 @@ double Ideal(const Nodes& before, const Nodes& after) {
   return gained;
 }
 
-class ViewBuilderTest : public testing::TestWithParam<int> {
+class ViewBuilderTest : public ::testing::TestWithParam<int> {
  protected:
   static constexpr uint32_t kSeed = 20240711;
   std::mt19937 random_{kSeed};
@@ -170,7 +170,7 @@ TEST_P(ViewBuilderTest, LongChurnKeepsBothBounds) {
   EXPECT_LE(moved, 1.1 * ideal) << "seed " << kSeed;
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, ViewBuilderTest, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Weights, ViewBuilderTest, ::testing::Values(0, 1, 2));
 
 TEST(ViewBuilderEdgeTest, OneNodeOwnsAllAndNoNodeNothing) {
   const SlotTable one = BuildSlots(SlotTable(), {{NodeId(5), 1}});

@@ -17,7 +17,7 @@ namespace {
 
 using kv_events::BlockEvent;
 using kv_events::Medium;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 NamespaceTable Table(uint32_t generation) {
   NamespaceTable table;
@@ -57,20 +57,20 @@ TEST(KvEventFeedTest, ANamespaceThatIsNotThereIsWarnedOfOnce) {
   ASSERT_TRUE(log::Init("info").ok());
   KvEventFeed feed(Config());
   NamespaceTable empty;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   feed.SetNamespaces(empty);  // none has been heard of
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   empty.version = 1;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   feed.SetNamespaces(empty);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::HasSubstr("there is no namespace kv"));
-  testing::internal::CaptureStderr();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("there is no namespace kv"));
+  ::testing::internal::CaptureStderr();
   feed.SetNamespaces(empty);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  testing::internal::CaptureStderr();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
   feed.SetNamespaces(Table(5));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("it is there now"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("it is there now"));
 }
 
 TEST(KvEventFeedTest, HearsOfOneNamespaceOnTheSsd) {
@@ -143,7 +143,7 @@ TEST(KvEventFeedTest, AnAddressThatCannotBeBoundNamesTheOption) {
   KvEventFeed feed(config);
   const Status started = feed.Start(nullptr, nullptr, {});
   EXPECT_EQ(started.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(Message(started)), testing::StartsWith("kv_events: "));
+  EXPECT_THAT(std::string(Message(started)), ::testing::StartsWith("kv_events: "));
 }
 
 }  // namespace

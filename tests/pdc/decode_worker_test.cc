@@ -16,15 +16,15 @@
 namespace ems::pdc {
 namespace {
 
-using context::testing::FakeBlockStore;
+using context::test::FakeBlockStore;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::FlakyPrefillPeer;
-using testing::PrefillFault;
-using testing::RandomTokens;
-using testing::RecordingSink;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::FlakyPrefillPeer;
+using test::PrefillFault;
+using test::RandomTokens;
+using test::RecordingSink;
+using test::TinyConfig;
 
 constexpr KvOptions kKv{.block_tokens = 16};
 

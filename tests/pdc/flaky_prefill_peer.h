@@ -8,7 +8,7 @@
 #include "common/guarded.h"
 #include "pdc/prefill_peer.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 enum class PrefillFault : uint8_t {
   kNone,
@@ -85,4 +85,4 @@ class FlakyPrefillPeer final : public PrefillPeer {
   Guarded<Status> health_;
 };
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -16,10 +16,10 @@ namespace {
 using fabric::NpuDevice;
 using fabric::NpuStream;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 
 std::unique_ptr<NpuDevice> Device(uint64_t bytes) {
   return *NpuDevice::Create({.hbm_bytes = bytes});
@@ -67,7 +67,7 @@ TEST(HbmTest, KvInItIsTheKvOfAnyMemory) {
   const auto device = Device(4 * kMiB);
   const Hbm hbm = *Hbm::Take(device.get(), KvArena::BlockBytes(TinyConfig(), kKv) * 8);
   const auto arena = *KvArena::Create(TinyConfig(), kKv, hbm.memory());
-  context::testing::FakeBlockStore store;
+  context::test::FakeBlockStore store;
   const auto saver = *PrefixCache::Create(&store, rig.arena.get(), *rig.model, {});
   const auto loader =
       *PrefixCache::Create(&store, arena.get(), *rig.model, {.timeout = seconds(30)});

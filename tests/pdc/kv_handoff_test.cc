@@ -15,10 +15,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 
 Deadline Soon() { return Deadline::After(seconds(10)); }
 

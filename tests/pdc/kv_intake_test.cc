@@ -17,11 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::FlakyPrefillPeer;
-using testing::PrefillFault;
-using testing::RandomTokens;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::FlakyPrefillPeer;
+using test::PrefillFault;
+using test::RandomTokens;
+using test::TinyConfig;
 
 constexpr KvOptions kKv{.block_tokens = 16};
 

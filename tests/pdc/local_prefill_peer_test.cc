@@ -10,9 +10,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::TinyConfig;
 
 constexpr KvOptions kKv{.block_tokens = 16};
 

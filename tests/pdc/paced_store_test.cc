@@ -16,16 +16,16 @@
 namespace ems::pdc {
 namespace {
 
-using context::testing::FakeBlockStore;
+using context::test::FakeBlockStore;
 using fabric::EmulatedLink;
 using fabric::EmulatedPath;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 
 constexpr uint64_t kBytesPerSecond = 1'000'000;  // a byte is a microsecond
 constexpr Duration kLatency = microseconds(300);

@@ -12,12 +12,12 @@ namespace ems::pdc {
 namespace {
 
 using context::SavePhase;
-using context::testing::FakeBlockStore;
+using context::test::FakeBlockStore;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 
 constexpr uint32_t kPage = 16;
 

@@ -11,7 +11,7 @@
 #include "common/guarded.h"
 #include "pdc/decode_peer.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 // Threading: thread-safe. Fails the test when the order of events is broken.
 class RecordingSink final : public DecodeSink {
@@ -75,4 +75,4 @@ class RecordingSink final : public DecodeSink {
   std::condition_variable came_;
 };
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

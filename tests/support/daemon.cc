@@ -18,6 +18,7 @@
 
 #include "common/check.h"
 #include "fabric/socket.h"
+#include "tests/support/paths.h"
 
 namespace ems::testing {
 namespace {
@@ -35,7 +36,7 @@ std::string ReadFile(const std::string& path) {
 // are safe there.
 Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& flags,
                     const std::string& output_path, std::optional<uint64_t> fd_limit) {
-  const std::string path = std::string(EMS_BIN_DIR) + "/" + program;
+  const std::string path = BinDir() + "/" + program;
   if (access(path.c_str(), X_OK) != 0) {
     return Error(StatusCode::kNotFound, "{} is not built", path);
   }

@@ -165,16 +165,16 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const CcBatch& batch, siz
 std::vector<std::string_view> NamesOf(const CcBatch& batch, std::string* room) {
   std::vector<std::string_view> names(batch.names.begin(), batch.names.end());
   if (batch.hashes.empty()) return names;
-  constexpr size_t kNameBytesMax = 1 + 20;  // -2^63 and 2^64 - 1 have 20 characters each
-  room->resize(batch.hashes.size() * kNameBytesMax);
+  constexpr size_t kHashTextBytesMax = 1 + 20;  // -2^63 and 2^64 - 1 have 20 characters each
+  room->resize(batch.hashes.size() * kHashTextBytesMax);
   names.reserve(batch.hashes.size());
   char* at = room->data();
   for (const CcHash hash : batch.hashes) {
     char* const begin = at;
     *at++ = 'h';
     at = hash.is_large
-             ? std::to_chars(at, begin + kNameBytesMax, hash.bits).ptr
-             : std::to_chars(at, begin + kNameBytesMax, static_cast<int64_t>(hash.bits)).ptr;
+             ? std::to_chars(at, begin + kHashTextBytesMax, hash.bits).ptr
+             : std::to_chars(at, begin + kHashTextBytesMax, static_cast<int64_t>(hash.bits)).ptr;
     names.emplace_back(begin, at);
   }
   return names;

@@ -17,7 +17,7 @@ Deadline Soon() { return Deadline::After(std::chrono::minutes(1)); }
 Deadline Over() { return Deadline(Clock::System().Now()); }
 
 TEST(BlockBatchesTest, BatchesGoRootFirstAndTailFirstWithin) {
-  testing::FakeBlockStore store;
+  test::FakeBlockStore store;
   for (const char* key : {"a", "b", "c", "d", "e"}) store.Set(key, "x");
   const Keys keys = {"a", "b", "c", "d", "e"};
   const auto present = ExistsInBatches(&store, keys, ExistsScope::kAll, true, kPairs, Soon());
@@ -30,7 +30,7 @@ TEST(BlockBatchesTest, BatchesGoRootFirstAndTailFirstWithin) {
 }
 
 TEST(BlockBatchesTest, ResultsAreInTheOrderOfTheItems) {
-  testing::FakeBlockStore store;
+  test::FakeBlockStore store;
   store.Set("a", "1");
   store.Set("c", "333");
   std::vector<std::string> memory(3, "....");
@@ -47,7 +47,7 @@ TEST(BlockBatchesTest, ResultsAreInTheOrderOfTheItems) {
 }
 
 TEST(BlockBatchesTest, LookingForALeadingRunStopsBehindTheBatchThatEndsIt) {
-  testing::FakeBlockStore store;
+  test::FakeBlockStore store;
   for (const char* key : {"a", "c", "d", "e"}) store.Set(key, "x");
   const Keys keys = {"a", "b", "c", "d", "e"};
   const auto present = ExistsInBatches(&store, keys, ExistsScope::kLeading, true, kPairs, Soon());
@@ -58,7 +58,7 @@ TEST(BlockBatchesTest, LookingForALeadingRunStopsBehindTheBatchThatEndsIt) {
 }
 
 TEST(BlockBatchesTest, NothingIsAskedWhenTheTimeIsOver) {
-  testing::FakeBlockStore store;
+  test::FakeBlockStore store;
   const Keys keys = {"a", "b"};
   for (const auto& one : ExistsInBatches(&store, keys, ExistsScope::kAll, true, kPairs, Over()))
     EXPECT_EQ(one.status().code(), StatusCode::kDeadlineExceeded);
@@ -73,7 +73,7 @@ TEST(BlockBatchesTest, NothingIsAskedWhenTheTimeIsOver) {
 }
 
 TEST(BlockBatchesTest, EachBatchGetsWhatIsLeftOfTheTime) {
-  testing::FakeBlockStore store;
+  test::FakeBlockStore store;
   for (const char* key : {"a", "b", "c"}) store.Set(key, "x");
   const Keys keys = {"a", "b", "c"};
   ExistsInBatches(&store, keys, ExistsScope::kAll, false, kPairs,

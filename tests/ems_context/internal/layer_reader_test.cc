@@ -30,15 +30,15 @@ class LayerReaderTest : public ::testing::Test {
       for (const SlotRun& run : block.runs[group])
         for (uint32_t t = 0; t < run.tokens; ++t)
           slots.push_back(static_cast<int64_t>(run.start_slot + t));
-      bytes += testing::SlowGather(layers_, group, slots);
+      bytes += test::SlowGather(layers_, group, slots);
     }
     return bytes;
   }
 
-  testing::PagedMemory memory_{8, 16};
+  test::PagedMemory memory_{8, 16};
   std::vector<KvLayer> layers_;
   std::optional<KvLayout> layout_;
-  testing::FakeBlockStore store_;
+  test::FakeBlockStore store_;
 };
 
 TEST_F(LayerReaderTest, ReadsHaveAtLeastTheBytesAskedForAndWholeLayers) {

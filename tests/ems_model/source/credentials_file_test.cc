@@ -57,7 +57,7 @@ TEST(CredentialsFileTest, ErrorsNameTheLineAndNoSecret) {
 }
 
 TEST(CredentialsFileTest, AFileThatOthersMayReadIsRefused) {
-  const std::string path = testing::TempDir() + "credentials_file_test.ini";
+  const std::string path = ::testing::TempDir() + "credentials_file_test.ini";
   std::ofstream(path) << kText;
   ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
   const auto open = ReadCredentials(path, "team");
@@ -67,7 +67,7 @@ TEST(CredentialsFileTest, AFileThatOthersMayReadIsRefused) {
   EXPECT_TRUE(ReadCredentials(path, "team").ok());
   EXPECT_EQ(ReadCredentials(path + ".none", "team").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadCredentials("", "team").status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(ReadCredentials(testing::TempDir(), "team").status().code(),
+  EXPECT_EQ(ReadCredentials(::testing::TempDir(), "team").status().code(),
             StatusCode::kInvalidArgument);
   ::unlink(path.c_str());
 }

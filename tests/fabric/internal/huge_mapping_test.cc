@@ -40,7 +40,7 @@ int64_t Smaps(const void* at, const std::string& name) {
   return -1;
 }
 
-class HugeMappingTest : public testing::TestWithParam<uint64_t> {};
+class HugeMappingTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(HugeMappingTest, LiesWhereHugePagesFitAndHoldsTheWholeFile) {
   const uint64_t bytes = GetParam();
@@ -63,8 +63,8 @@ TEST_P(HugeMappingTest, LiesWhereHugePagesFitAndHoldsTheWholeFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, HugeMappingTest,
-                         testing::Values(1, 4 * kKiB, kHuge - 4 * kKiB, kHuge, kHuge + 4 * kKiB,
-                                         3 * kHuge, 5 * kHuge + 12'345));
+                         ::testing::Values(1, 4 * kKiB, kHuge - 4 * kKiB, kHuge, kHuge + 4 * kKiB,
+                                           3 * kHuge, 5 * kHuge + 12'345));
 
 TEST(HugeMappingOfNothingTest, SaysWhy) {
   EXPECT_EQ(MapShared(-1, 4 * kHuge, PROT_READ), MAP_FAILED);

@@ -16,7 +16,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr size_t kBlocks = 4;
+constexpr size_t kContextBlocks = 4;
 constexpr size_t kBlockTokens = 16;
 constexpr size_t kBlockBytes = 3000;
 
@@ -30,12 +30,12 @@ class ContextApiTest : public ApiTest {
     std::iota(tokens_.begin(), tokens_.end(), 1000);
     size_t count = 0;
     ASSERT_EQ(ems_context_hash_tokens(context_, tokens_.data(), tokens_.size(), nullptr,
-                                      keys_.data(), kBlocks, &count),
+                                      keys_.data(), kContextBlocks, &count),
               EMS_OK)
         << ems_last_error();
-    ASSERT_EQ(count, kBlocks);
+    ASSERT_EQ(count, kContextBlocks);
     // Each block in two pieces, as K and V lie apart.
-    for (size_t i = 0; i < kBlocks; ++i) {
+    for (size_t i = 0; i < kContextBlocks; ++i) {
       bytes_[i].assign(kBlockBytes, static_cast<char>('a' + i));
       iov_[2 * i] = {bytes_[i].data(), 1000};
       iov_[2 * i + 1] = {bytes_[i].data() + 1000, kBlockBytes - 1000};
@@ -64,12 +64,12 @@ class ContextApiTest : public ApiTest {
   }
 
   ems_context* context_ = nullptr;
-  std::array<int32_t, kBlocks * kBlockTokens + 5> tokens_{};  // the last block is not full
-  std::array<char, kBlocks * 32> keys_{};
-  std::array<std::string, kBlocks> bytes_;
-  std::array<ems_iov, 2 * kBlocks> iov_{};
-  std::array<ems_pieces, kBlocks> blocks_{};
-  std::array<ems_status, kBlocks> codes_{};
+  std::array<int32_t, kContextBlocks * kBlockTokens + 5> tokens_{};  // the last block is not full
+  std::array<char, kContextBlocks * 32> keys_{};
+  std::array<std::string, kContextBlocks> bytes_;
+  std::array<ems_iov, 2 * kContextBlocks> iov_{};
+  std::array<ems_pieces, kContextBlocks> blocks_{};
+  std::array<ems_status, kContextBlocks> codes_{};
 };
 
 TEST_F(ContextApiTest, KeysFollowTheChainAndTheDomain) {
@@ -78,7 +78,7 @@ TEST_F(ContextApiTest, KeysFollowTheChainAndTheDomain) {
   EXPECT_EQ(ems_context_hash_tokens(context_, tokens_.data(), tokens_.size(), nullptr, nullptr, 0,
                                     &count),
             EMS_OK);
-  EXPECT_EQ(count, kBlocks);
+  EXPECT_EQ(count, kContextBlocks);
   std::array<char, size_t{2} * 32> tail;
   ASSERT_EQ(ems_context_hash_tokens(context_, tokens_.data() + 2 * kBlockTokens, 2 * kBlockTokens,
                                     keys_.data() + 32, tail.data(), 2, &count),
@@ -87,12 +87,12 @@ TEST_F(ContextApiTest, KeysFollowTheChainAndTheDomain) {
   EXPECT_EQ(ems_context_hash_tokens(context_, tokens_.data(), tokens_.size(), nullptr, tail.data(),
                                     2, &count),
             EMS_OUT_OF_RANGE);
-  EXPECT_EQ(count, kBlocks);
+  EXPECT_EQ(count, kContextBlocks);
 
   ems_context* other = Make("another tenant");
-  std::array<char, kBlocks * 32> theirs;
+  std::array<char, kContextBlocks * 32> theirs;
   ASSERT_EQ(ems_context_hash_tokens(other, tokens_.data(), tokens_.size(), nullptr, theirs.data(),
-                                    kBlocks, &count),
+                                    kContextBlocks, &count),
             EMS_OK);
   EXPECT_NE(keys_, theirs);
   std::array<char, 32> mine, his;
@@ -108,7 +108,7 @@ TEST_F(ContextApiTest, KeysFollowTheChainAndTheDomain) {
 
 TEST_F(ContextApiTest, SaveLookupLoad) {
   size_t leading = 9, stored = 9;
-  EXPECT_EQ(ems_context_lookup(context_, keys_.data(), kBlocks, nullptr, nullptr, &leading),
+  EXPECT_EQ(ems_context_lookup(context_, keys_.data(), kContextBlocks, nullptr, nullptr, &leading),
             EMS_NOT_FOUND);
   EXPECT_EQ(leading, 0u);
   ASSERT_EQ(
@@ -119,8 +119,9 @@ TEST_F(ContextApiTest, SaveLookupLoad) {
   ASSERT_EQ(ems_context_save(context_, keys_.data(), 3, blocks_.data(), nullptr, nullptr, &stored),
             EMS_OK);
   EXPECT_EQ(stored, 0u) << "they were there already";
-  EXPECT_EQ(ems_context_lookup(context_, keys_.data(), kBlocks, nullptr, codes_.data(), &leading),
-            EMS_NOT_FOUND);
+  EXPECT_EQ(
+      ems_context_lookup(context_, keys_.data(), kContextBlocks, nullptr, codes_.data(), &leading),
+      EMS_NOT_FOUND);
   EXPECT_EQ(leading, 3u);
   EXPECT_THAT(codes_, ElementsAre(EMS_OK, EMS_OK, EMS_OK, EMS_NOT_FOUND));
   Blank();
@@ -159,8 +160,9 @@ TEST_F(ContextApiTest, TheSameThroughACompletionQueue) {
   EXPECT_EQ(done.tag, 1u);
   EXPECT_EQ(done.code, EMS_OK);
   EXPECT_EQ(done.value, 3u);
-  ASSERT_EQ(ems_context_lookup_submit(context_, queue, 2, keys_.data(), kBlocks, nullptr, nullptr),
-            EMS_OK);
+  ASSERT_EQ(
+      ems_context_lookup_submit(context_, queue, 2, keys_.data(), kContextBlocks, nullptr, nullptr),
+      EMS_OK);
   done = next();
   EXPECT_EQ(done.code, EMS_NOT_FOUND);
   EXPECT_EQ(done.value, 3u);

@@ -21,7 +21,7 @@ TEST(BlockEventsTest, ComeOutInTheOrderInWhichTheyWentIn) {
   for (uint64_t i = 0; i < 5; ++i) events.Push(Event(i));
   EXPECT_EQ(events.Drain(3, &out), 3u);
   EXPECT_EQ(events.Drain(3, &out), 2u);
-  EXPECT_THAT(out, testing::ElementsAre(Event(0), Event(1), Event(2), Event(3), Event(4)));
+  EXPECT_THAT(out, ::testing::ElementsAre(Event(0), Event(1), Event(2), Event(3), Event(4)));
   EXPECT_EQ(events.lost(), 0u);
 }
 

@@ -67,7 +67,9 @@ TEST(CompletionRequestTest, ReadsEachField) {
 }
 
 TEST(CompletionRequestTest, PromptsAreTextOrTokensOneARequest) {
-  auto prompt = [](const std::string& json) { return R"({"model": "m", "prompt": )" + json + "}"; };
+  auto prompt = [](const std::string& value) {
+    return R"({"model": "m", "prompt": )" + value + "}";
+  };
   EXPECT_THAT(Good(CompletionKind::kText, prompt("[1, 2]")).prompt_tokens, ElementsAre(1u, 2u));
   EXPECT_THAT(Good(CompletionKind::kText, prompt("[[1, 2]]")).prompt_tokens, ElementsAre(1u, 2u));
   EXPECT_EQ(Good(CompletionKind::kText, prompt(R"(["a"])")).prompt, "a");
@@ -81,8 +83,8 @@ TEST(CompletionRequestTest, PromptsAreTextOrTokensOneARequest) {
 }
 
 TEST(CompletionRequestTest, MessagesBecomeAPrompt) {
-  auto messages = [](const std::string& json) {
-    return R"({"model": "m", "messages": )" + json + "}";
+  auto messages = [](const std::string& value) {
+    return R"({"model": "m", "messages": )" + value + "}";
   };
   EXPECT_EQ(
       Good(CompletionKind::kChat, messages(R"([{"role": "developer", "content": "d", "name": "n"},
@@ -109,8 +111,8 @@ TEST(CompletionRequestTest, MessagesBecomeAPrompt) {
       {R"([{"role": "user", "content": 3}])", "messages[0].content"},
       {R"([{"role": "assistant", "content": "", "tool_calls": [1]}])", "messages[0].tool_calls"},
   };
-  for (const auto& [json, param] : table) {
-    EXPECT_EQ(Bad(CompletionKind::kChat, messages(json)).param, param) << json;
+  for (const auto& [value, param] : table) {
+    EXPECT_EQ(Bad(CompletionKind::kChat, messages(value)).param, param) << value;
   }
   EXPECT_EQ(Bad(CompletionKind::kChat, R"({"model": "m"})").param, "messages");
 }

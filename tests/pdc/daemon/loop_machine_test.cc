@@ -13,8 +13,8 @@
 namespace ems::pdc {
 namespace {
 
-using context::testing::FakeBlockStore;
-using testing::TinyLoop;
+using context::test::FakeBlockStore;
+using test::TinyLoop;
 
 std::unique_ptr<LoopMachine> Make(const std::vector<std::string>& more, uint32_t prefills,
                                   uint32_t decodes, context::BlockStore* pool) {

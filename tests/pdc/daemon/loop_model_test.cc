@@ -14,8 +14,8 @@
 namespace ems::pdc {
 namespace {
 
+using test::TinyLoop;
 using ::testing::HasSubstr;
-using testing::TinyLoop;
 
 std::string FingerprintOf(const std::vector<std::string>& more) {
   const auto model = LoadLoopModel(TinyLoop(more));

@@ -8,7 +8,7 @@
 #include "common/config.h"
 #include "proto/config.pb.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 // A tiny model with little KV, on any ports, and `more` on top of that ("key=value").
 inline config::PdcConfig TinyLoop(const std::vector<std::string>& more = {}) {
@@ -22,4 +22,4 @@ inline config::PdcConfig TinyLoop(const std::vector<std::string>& more = {}) {
   return config;
 }
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

@@ -25,9 +25,9 @@ using ems::testing::HttpText;
 using ems::testing::ReadHttpAnswer;
 using ems::testing::WirePeer;
 using std::chrono::seconds;
+using test::TinyLoop;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using testing::TinyLoop;
 
 constexpr Duration kPatience = seconds(30);
 

@@ -13,11 +13,11 @@
 namespace ems::pdc {
 namespace {
 
-using context::testing::FakeBlockStore;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
+using context::test::FakeBlockStore;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 
 constexpr uint32_t kBlockTokens = 16;
 

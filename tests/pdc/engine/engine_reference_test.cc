@@ -10,10 +10,10 @@
 namespace ems::pdc {
 namespace {
 
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::ReferenceModel;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::ReferenceModel;
+using test::TinyConfig;
 
 // The largest difference, where logits have a spread of about 2.
 double Difference(std::span<const float> got, const std::vector<std::vector<double>>& wanted) {

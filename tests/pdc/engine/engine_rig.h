@@ -11,7 +11,7 @@
 
 #include "pdc/engine/engine.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 // One engine with its own KV. Dies on errors: a test cannot go on without.
 class EngineRig {
@@ -67,4 +67,4 @@ inline bool SameBits(std::span<const float> a, std::span<const float> b) {
 
 inline ModelConfig TinyConfig() { return *PresetConfig("tiny"); }
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

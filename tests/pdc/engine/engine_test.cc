@@ -12,11 +12,11 @@
 namespace ems::pdc {
 namespace {
 
-using testing::EngineRig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::SameBits;
+using test::TinyConfig;
 using ::testing::HasSubstr;
-using testing::RandomTokens;
-using testing::SameBits;
-using testing::TinyConfig;
 
 ModelConfig WithMtp(WeightDtype weights = WeightDtype::kBf16) {
   ModelConfig config = TinyConfig();

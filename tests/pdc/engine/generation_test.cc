@@ -10,10 +10,10 @@
 namespace ems::pdc {
 namespace {
 
+using test::EngineRig;
+using test::RandomTokens;
+using test::TinyConfig;
 using ::testing::ElementsAreArray;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::TinyConfig;
 
 ModelConfig MtpConfig() {
   ModelConfig config = TinyConfig();

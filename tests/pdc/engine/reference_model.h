@@ -12,7 +12,7 @@
 
 #include "pdc/engine/model_weights.h"
 
-namespace ems::pdc::testing {
+namespace ems::pdc::test {
 
 class ReferenceModel {
  public:
@@ -206,4 +206,4 @@ class ReferenceModel {
   Vec hidden_;
 };
 
-}  // namespace ems::pdc::testing
+}  // namespace ems::pdc::test

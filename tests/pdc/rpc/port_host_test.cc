@@ -17,9 +17,9 @@ namespace {
 using ems::testing::Eventually;
 using ems::testing::PrefillLog;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::TinyConfig;
 
 constexpr KvOptions kKv{.block_tokens = 16};
 

@@ -20,9 +20,9 @@ using ems::testing::ScriptedInstance;
 using ems::testing::ScriptedPrefillHost;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::EngineRig;
-using testing::RandomTokens;
-using testing::TinyConfig;
+using test::EngineRig;
+using test::RandomTokens;
+using test::TinyConfig;
 
 // Quick to ask, slow to give up: only what a test is about happens.
 constexpr PeerWatchOptions kPatient{.pulse_every = milliseconds(10),
