@@ -438,6 +438,78 @@ TEST(RunAllTest, ALongPutEndsAtTheDeadline) {
   reader.Join();
 }
 
+// Whoever looks at the socket finds more there, always: each value that has been taken has sent the
+// next one. Time is looked at between two steps, not only when nothing comes.
+TEST(RunAllTest, AnAnswerThatNeverPausesEndsAtTheDeadline) {
+  constexpr uint64_t kValueBytes = 64 * kKiB;
+  constexpr uint64_t kValuesAStep = RpcChannel::kStepBytes / kValueBytes;
+  constexpr uint64_t kValues = 16 * kValuesAStep;
+  class EndlessSink final : public AnswerSink {
+   public:
+    explicit EndlessSink(WirePeer* peer) : peer_(peer) {}
+    uint64_t OnHeader(const wire::FrameHeader&) override { return 0; }
+    Status OnTable(ConstBytes) override { return OkStatus(); }
+    bool NextValue(Value* value) override {
+      value->bytes = kValueBytes;
+      value->into = std::span(&into_, 1);
+      return taken < kValues;
+    }
+    void OnValue(uint64_t) override {
+      ++taken;
+      if (taken < kValues) {
+        EXPECT_TRUE(peer_->Send(bytes_));
+      }
+    }
+    uint64_t taken = 0;
+
+   private:
+    WirePeer* peer_;
+    std::string bytes_ = std::string(kValueBytes, 'v');
+    std::string room_ = std::string(kValueBytes, '\0');
+    MutableBytes into_ = Bytes(&room_);
+  };
+  Pair pair;
+  EndlessSink sink(&*pair.peer);
+  const wire::FrameHeader request = pair.StartGet(&sink);
+  wire::FrameHeader answer;
+  answer.op = request.op;
+  answer.request_id = request.request_id;
+  answer.body_bytes = kValues * kValueBytes;
+  wire::Seal(&answer);
+  ASSERT_TRUE(pair.peer->Send(AsText(wire::RawBytes(answer))));
+  ASSERT_TRUE(pair.peer->Send(std::string(kValueBytes, 'v')));
+  RpcChannel* const one = pair.channel.get();
+  Status result;
+  RunAll(std::span(&one, 1), Deadline::After(milliseconds(0)), std::span(&result, 1));
+  EXPECT_EQ(result.code(), StatusCode::kDeadlineExceeded) << result;
+  EXPECT_LE(sink.taken, 3 * kValuesAStep) << "a step or two after the deadline, no more";
+}
+
+// Sends the bytes one by one, 5 ms apart, for as long as the other side is there.
+void Drip(WirePeer* peer, std::string_view bytes) {
+  for (const char& byte : bytes) {
+    if (peer->WaitClosed(milliseconds(5)) || !peer->Send({&byte, 1})) return;
+  }
+}
+
+// A byte now and then is no reason to wait any longer.
+TEST(RunAllTest, AnAnswerThatDripsEndsAtTheDeadline) {
+  const std::string body = MakeValue("ns", "k", 1, 100);
+  std::string into(body.size(), '\0');
+  OneValueSink value({Bytes(&into)});
+  TableSink table(body.size(), {});
+  for (AnswerSink* const sink : std::initializer_list<AnswerSink*>{&value, &table}) {
+    Pair pair;
+    const std::string answer = AnswerTo(pair.StartGet(sink), body);
+    Thread dripper("dripper", [&] { Drip(&*pair.peer, answer); });  // 820 ms for all of it
+    RpcChannel* const one = pair.channel.get();
+    Status result;
+    RunAll(std::span(&one, 1), Deadline::After(milliseconds(100)), std::span(&result, 1));
+    EXPECT_EQ(result.code(), StatusCode::kDeadlineExceeded) << result;
+    pair.channel.reset();
+  }
+}
+
 TEST(RpcChannelOpenTest, AFullServerIsResourceExhausted) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
   options.connections_max = 1;
@@ -480,6 +552,15 @@ TEST(RpcChannelOpenTest, ASilentPeerEndsAtTheDeadline) {
   EXPECT_EQ(RpcChannel::Open(silent.socket_address(), milliseconds(100)).status().code(),
             StatusCode::kDeadlineExceeded);
   EXPECT_LE(Clock::System().Now() - start, milliseconds(1000));
+}
+
+TEST(RpcChannelOpenTest, AGreetingThatDripsEndsAtTheDeadline) {
+  ScriptedServer drips([](WirePeer* peer, int) {
+    const wire::HelloBody hello;
+    Drip(peer, HelloAnswer(peer, hello, WireStatus::kOk));  // 320 ms and more
+  });
+  EXPECT_EQ(RpcChannel::Open(drips.socket_address(), milliseconds(100)).status().code(),
+            StatusCode::kDeadlineExceeded);
 }
 
 TEST(RpcChannelOpenTest, APeerThatSpeaksSomethingElseIsAnError) {
