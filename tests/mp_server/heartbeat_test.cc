@@ -24,7 +24,9 @@ class FakeController final : public v1::Controller::Service {
  public:
   struct State {
     int registered = 0, beats = 0, left = 0;
+    uint32_t heartbeat_ms = 20;
     bool admitted = true;
+    TimePoint last_beat_at;                             // when it came in
     grpc::StatusCode next_beat = grpc::StatusCode::OK;  // of the next beat alone
     v1::RegisterRequest last_register;
     v1::HeartbeatRequest last_beat;
@@ -46,13 +48,14 @@ class FakeController final : public v1::Controller::Service {
     s->last_register = *request;
     reply->set_node_id(6);
     reply->set_lease_ms(5000);
-    reply->set_heartbeat_ms(20);
+    reply->set_heartbeat_ms(s->heartbeat_ms);
     return grpc::Status::OK;
   }
   grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
                          v1::HeartbeatReply* reply) override {
     auto s = state.Lock();
     ++s->beats;
+    s->last_beat_at = Clock::System().Now();
     s->last_beat = *request;
     reply->set_term(s->newest.term());
     reply->set_epoch(s->newest.epoch());
@@ -71,6 +74,10 @@ class FakeController final : public v1::Controller::Service {
   void AnswerNextBeat(grpc::StatusCode code) {
     auto s = state.Lock();
     s->next_beat = code;
+  }
+  void AskForBeatsEvery(uint32_t heartbeat_ms) {
+    auto s = state.Lock();
+    s->heartbeat_ms = heartbeat_ms;
   }
   void Refuse() {
     auto s = state.Lock();
@@ -137,6 +144,17 @@ TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
   const int beats = Beats();
   EXPECT_EQ(controller_.Read().left, 1);
   EXPECT_EQ(Beats(), beats);
+}
+
+// The controller counts from when a heartbeat came in, and may answer late: counted from the answer
+// the lease would end here after it had ended there, and two servers would own a slot.
+TEST_F(HeartbeatTest, TheLeaseEndsHereBeforeItEndsAtTheController) {
+  controller_.AskForBeatsEvery(3'600'000);  // the first one alone
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return beats_ok_ == 2; })) << "registered, and one heartbeat";
+  EXPECT_EQ(Beats(), 1);
+  EXPECT_LE(ownership_.lease_until(), controller_.Read().last_beat_at + seconds(5));
 }
 
 TEST_F(HeartbeatTest, AControllerThatHasOnlyAnOlderViewIsNoticed) {
