@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/checksum.h"
+#include "common/guarded.h"
 #include "common/object_key.h"
 #include "common/thread_pool.h"
 #include "tests/support/self_verifying.h"
@@ -23,11 +27,70 @@ using testing::MakeValue;
 
 constexpr SlotId kSlot(11);
 
+// Reads wait here until they are let go; writes pass. Threading: thread-safe.
+class HeldReads final {
+ public:
+  // An engine that does what `inner` does, when these say so. They must outlive it.
+  std::unique_ptr<ssd::IoEngine> Wrap(std::unique_ptr<ssd::IoEngine> inner) {
+    return std::make_unique<Engine>(this, std::move(inner));
+  }
+  void Hold() {
+    auto state = state_.Lock();
+    state->holding = true;
+  }
+  bool WaitForOne() {
+    auto state = state_.Lock();
+    return state.WaitFor(changed_, seconds(10), [](const State& s) { return !s.held.empty(); });
+  }
+  void LetGo() {
+    std::vector<Held> held;
+    {
+      auto state = state_.Lock();
+      state->holding = false;
+      held.swap(state->held);
+    }
+    for (const auto& [engine, op] : held) engine->Submit(op);
+  }
+
+ private:
+  using Held = std::pair<ssd::IoEngine*, ssd::IoOp*>;
+  class Engine final : public ssd::IoEngine {
+   public:
+    Engine(HeldReads* reads, std::unique_ptr<ssd::IoEngine> inner)
+        : reads_(reads), inner_(std::move(inner)) {}
+    void Submit(ssd::IoOp* op) override {
+      if (op->write || !reads_->Keep(inner_.get(), op)) inner_->Submit(op);
+    }
+    std::string_view name() const override { return inner_->name(); }
+
+   private:
+    HeldReads* const reads_;
+    const std::unique_ptr<ssd::IoEngine> inner_;
+  };
+  struct State {
+    bool holding = false;
+    std::vector<Held> held;
+  };
+  bool Keep(ssd::IoEngine* engine, ssd::IoOp* op) {
+    auto state = state_.Lock();
+    if (!state->holding) return false;
+    state->held.emplace_back(engine, op);
+    changed_.notify_all();
+    return true;
+  }
+  Guarded<State> state_;
+  std::condition_variable changed_;
+};
+
 class TieredStoreTest : public SmallTierTest {
  protected:
   TieredStoreTest() : SmallTierTest("tiered") {
     owned_.set();
     store_->SetOwnedSlots({{1, 1}, owned_});
+  }
+  ~TieredStoreTest() override {
+    reads_.LetGo();
+    Close();
   }
   void Restart() {
     Close();
@@ -85,6 +148,7 @@ class TieredStoreTest : public SmallTierTest {
   }
 
   std::bitset<kSlotCount> owned_;
+  HeldReads reads_;
 };
 
 TEST_F(TieredStoreTest, WhatDramHasNoRoomForComesBackFromTheSsd) {
@@ -169,6 +233,26 @@ TEST_F(TieredStoreTest, AFetchThatIsOvertakenByARemoveBringsNothingBack) {
     EXPECT_TRUE(found);
     EXPECT_EQ(Get(key), 0u) << i;
   }
+}
+
+// The new value may be evicted before the fetch ends: then nothing in DRAM stands in the way of the
+// old one.
+TEST_F(TieredStoreTest, AFetchThatIsOvertakenByAnOverwriteBringsNothingOldBack) {
+  wrap_io_ = [this](auto inner) { return reads_.Wrap(std::move(inner)); };
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 200 * kKiB, true).ok());
+  ASSERT_TRUE(dram_->Remove(kNs, "a"));  // from DRAM alone
+  reads_.Hold();
+  StopFlag done;
+  const FetchPtr fetch = store_->StartFetch(kNs, "a", [&done] { done.Set(); }).fetch;
+  ASSERT_NE(fetch, nullptr);
+  ASSERT_TRUE(reads_.WaitForOne());
+  EXPECT_TRUE(Put("a", 4, 100 * kKiB, true, true).ok());
+  EXPECT_TRUE(dram_->Remove(kNs, "a"));
+  reads_.LetGo();
+  ASSERT_TRUE(done.WaitFor(seconds(10)));
+  EXPECT_NE(fetch->state(), Fetch::State::kHere);
+  EXPECT_EQ(Get("a"), 4u);
 }
 
 TEST_F(TieredStoreTest, SlotsThatAreLostAreForgottenForGood) {
