@@ -86,7 +86,11 @@ void LogWriter::Reclaim(Region* victim) {
     commit_.Delete({name, 0}, nullptr, false);
     if (commit_.count() >= kForgetStep) Commit();
   }
-  // Until the rows have gone for good, a Remove of one of them has something to wait for.
+  // No ticket waits for this sync: it ends what the names are owed, or the next Put or Remove of
+  // each would have to wait for one. A power cut before it does no harm: a row that comes back
+  // names this use of the region, so recovery drops it once the region's header says another; until
+  // then the reader compares the record, and an object that is found again is one that nobody has
+  // removed.
   if (gone > 0) commit_.RequireSync();
   Commit();
   counters_.reclaimed_regions.fetch_add(1, std::memory_order_relaxed);

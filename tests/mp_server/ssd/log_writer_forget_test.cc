@@ -1,6 +1,6 @@
 // What must hold: while rows are still to be forgotten, a restart would go by the meta rows of
 // before, so nobody is told of anything newer that it cannot be lost. What was replaced is
-// forgotten even if what replaced it is never written.
+// forgotten even if what replaced it is never written, and what a region held when it is given up.
 #include <gtest/gtest.h>
 
 #include "common/fail_point.h"
@@ -13,6 +13,7 @@ namespace {
 using ::ems::testing::Answer;
 using ::ems::testing::DiskFault;
 using ::ems::testing::Eventually;
+using ::ems::testing::FillThreeRegions;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
 using ::ems::testing::NameOf;
@@ -106,6 +107,20 @@ TEST_F(LogWriterForgetTest, WhoeverWaitsIsToldOfTheEnd) {
   EXPECT_NE(put.now(), State::kWaiting);
   rig_.Start();
   EXPECT_EQ(Meta() == "7", put.now() == State::kDone);
+}
+
+// Nothing durable was asked for since: without a sync of its own each name would stay owed a
+// delete, and a Remove of it would wait for the disk.
+TEST(LogWriterReclaimTest, OfARegionThatIsGivenUpNoNameStaysOwedADelete) {
+  Rig rig({.regions_max = 3});
+  FillThreeRegions(&rig);
+  const uint64_t synced = rig.writer->stats().synced_commits;
+  (void)rig.Put("12", 12, kQuarter, false);
+  ASSERT_TRUE(Eventually([&] { return rig.Stored("12"); }));
+  EXPECT_EQ(rig.writer->stats().reclaimed_objects, 4);
+  EXPECT_EQ(rig.writer->stats().synced_commits, synced + 1);
+  EXPECT_TRUE(rig.index->Owed().empty());
+  EXPECT_EQ(rig.Remove("0").ticket, nullptr);
 }
 
 }  // namespace
