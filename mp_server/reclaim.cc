@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/full_fence.h"
+
 namespace ems::server {
 namespace {
 
@@ -29,7 +31,7 @@ void HazardBoard::Remove(uint64_t session) {
 }
 
 bool HazardBoard::IsNamed(uint64_t generation) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  FullFence();
   if (empty()) return false;
   auto sessions = sessions_.Lock();
   for (const Session& session : *sessions) {
@@ -43,7 +45,7 @@ bool HazardBoard::IsNamed(uint64_t generation) {
 }
 
 std::vector<HazardBoard::Hazard> HazardBoard::Collect() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  FullFence();
   std::vector<Hazard> hazards;
   {
     auto sessions = sessions_.Lock();

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/full_fence.h"
 #include "common/logging.h"
 #include "fabric/rpc_channel.h"
 
@@ -222,7 +223,7 @@ ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader&
   page_->hazards[*slot].store(found.entry_word, std::memory_order_relaxed);
   // Partner: the server empties the entry, fences, and reads the hazards. Either it finds this one
   // or the entry is found empty here.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  FullFence();
   if (!reader.StillThere(found)) {
     Unpin(*slot, found.payload_bytes);
     return Pinned::kChanged;

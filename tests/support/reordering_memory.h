@@ -19,9 +19,11 @@ namespace ems::testing {
 // Threading: one thread.
 class ReorderingMemory final : public fabric::RemoteMemory {
  public:
-  // `between` runs before each line and each word: the owner's turn.
-  ReorderingMemory(MutableBytes bytes, std::mt19937_64* random, std::function<void()> between)
-      : bytes_(bytes), random_(random), between_(std::move(between)) {}
+  // `between` runs before each line and each word: the owner's turn. `addressable`: it has an
+  // address, for views; what is read through that comes in program order.
+  ReorderingMemory(MutableBytes bytes, std::mt19937_64* random, std::function<void()> between,
+                   bool addressable = false)
+      : bytes_(bytes), random_(random), between_(std::move(between)), addressable_(addressable) {}
 
   uint64_t size_bytes() const override { return bytes_.size(); }
   uint64_t LoadWord(uint64_t offset) const override {
@@ -44,13 +46,14 @@ class ReorderingMemory final : public fabric::RemoteMemory {
       std::memcpy(into.data() + (begin - offset), bytes_.data() + begin, end - begin);
     }
   }
-  const std::byte* address() const override { return nullptr; }
+  const std::byte* address() const override { return addressable_ ? bytes_.data() : nullptr; }
 
  private:
   static constexpr uint64_t kLine = 64;
   MutableBytes bytes_;
   std::mt19937_64* random_;
   std::function<void()> between_;
+  const bool addressable_;
   mutable std::vector<uint64_t> lines_;
 };
 
