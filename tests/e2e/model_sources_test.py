@@ -321,16 +321,23 @@ class SourcesTest(unittest.TestCase):
         self.assertRegex(answer.err, r'\Anote: each block of 3 of 3 files will be read twice.*no checksum.*--no-verify.*\n\Z')
         self.assertIn('twice unless checked', self.cluster.emsctl('model', 'ls').out)
         proxy.reset()
-        damaged = []
+        # By block and by which read of it: of none so many that it is given up. One is damaged twice, and differently.
+        weights = 'model.safetensors'
+        plan = {(weights, 0, 1), (weights, 1, 2), (weights, 2, 1), (weights, 3, 1), (weights, 3, 2), ('tokenizer.json', 0, 2)}
+        damaged = set()
 
         def fault(path, number):
-            if number % 3 == 0 and len(damaged) < 6:
-                damaged.append(number)
-                return ('flip', 1000 + number)
-            return None
+            read = proxy.gets[number]
+            begin = int((read[1] or 'bytes=0-').removeprefix('bytes=').partition('-')[0])
+            name = os.path.basename(path.partition('?')[0])
+            which = (name, begin // (256 * KiB), proxy.gets[:number + 1].count(read))
+            if which not in plan:
+                return None
+            damaged.add(which)
+            return ('flip', 1000 + number)
         proxy.fault = fault
         self.cluster.prefetch(self.name)
-        self.assertEqual(len(damaged), 6)
+        self.assertEqual(damaged, plan)
         self.assertGreaterEqual(proxy.body_bytes, 2 * total(self.files))
         self.assertLessEqual(proxy.body_bytes, 2 * total(self.files) + 2 * len(damaged) * 256 * KiB)
         proxy.reset()
