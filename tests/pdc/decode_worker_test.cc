@@ -12,11 +12,13 @@
 #include "tests/pdc/engine/engine_rig.h"
 #include "tests/pdc/flaky_prefill_peer.h"
 #include "tests/pdc/recording_sink.h"
+#include "tests/support/eventually.h"
 
 namespace ems::pdc {
 namespace {
 
 using context::test::FakeBlockStore;
+using ems::testing::Eventually;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::EngineRig;
@@ -158,7 +160,7 @@ TEST_F(DecodeWorkerTest, OneThatArrivesGivesWayToTheOlderThatDecodes) {
       if (fault == PrefillFault::kSilentSend) {
         ASSERT_TRUE(other->WaitForTokens(1));
       }
-      while (peer.starts() < 2) StopFlag().WaitFor(milliseconds(1));
+      EXPECT_TRUE(Eventually([&] { return peer.starts() >= 2; }));
     });
     ASSERT_EQ(worker->Submit(older, sink), OkStatus());
     ExpectAnswer(sink->Wait(), older);
@@ -211,7 +213,7 @@ TEST_F(DecodeWorkerTest, WhatASickPeerHadGoesToAnother) {
   const auto sink = std::make_shared<RecordingSink>();
   const DecodeTask task = TaskOf(1, 20, 12);
   ASSERT_EQ(worker->Submit(task, sink), OkStatus());
-  while (silent.starts() == 0) StopFlag().WaitFor(milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return silent.starts() > 0; }));
   silent.SetHealth(Error(StatusCode::kUnavailable, "stands still"));
   ExpectAnswer(sink->Wait(), task);
   EXPECT_EQ(well.starts(), 1);
@@ -282,7 +284,7 @@ TEST_F(DecodeWorkerTest, CancelEndsATaskWhereverItIs) {
     ASSERT_EQ(worker->Submit(task, first), OkStatus());
     ASSERT_EQ(worker->Submit(TaskOf(2, 20, 4), second), OkStatus());
     if (fault == PrefillFault::kSilent) {
-      while (peer.starts() == 0) StopFlag().WaitFor(milliseconds(1));
+      ASSERT_TRUE(Eventually([&] { return peer.starts() > 0; }));
     } else {
       ASSERT_TRUE(first->WaitForTokens(fault == PrefillFault::kNone ? 3 : 1));
     }
@@ -336,14 +338,16 @@ TEST_F(DecodeWorkerTest, WhatWasDecodedIsInThePoolForTheNextTurn) {
     ASSERT_TRUE(told.end->ok());
     const bool saves = policy != context::SavePolicy::kPrefillOnly;
     // 99 of 100 tokens have KV: 6 full blocks, of which prefill saved 2.
-    while (saves && worker->cache_stats().saved_blocks < 4) StopFlag().WaitFor(milliseconds(1));
+    ASSERT_TRUE(Eventually([&] { return !saves || worker->cache_stats().saved_blocks >= 4; }));
     DecodeTask turn = TaskOf(task.id + 10, 0, 3);
     turn.prompt = task.prompt;
     turn.prompt.insert(turn.prompt.end(), told.tokens.begin(), told.tokens.end());
     const std::vector<TokenId> more = RandomTokens(9, 99);
     turn.prompt.insert(turn.prompt.end(), more.begin(), more.end());
-    while (prefills_[0]->cache_stats().saved_blocks + prefills_[1]->cache_stats().saved_blocks < 2)
-      StopFlag().WaitFor(milliseconds(1));
+    ASSERT_TRUE(Eventually([&] {
+      return prefills_[0]->cache_stats().saved_blocks + prefills_[1]->cache_stats().saved_blocks >=
+             2;
+    }));
     const auto next = std::make_shared<RecordingSink>();
     ASSERT_EQ(worker->Submit(turn, next), OkStatus());
     const auto then = next->Wait();

@@ -107,10 +107,12 @@ TEST_F(KvHandoffTest, WhatComesWhileItIsLookedForIsNotLost) {
     Result<bool> whole = false;
     {
       const Thread thread = Send(id, &computed, &sent);
-      while (whole.ok() && !*whole) whole = (*arrival)->Poll(Duration(0));
-      if (!whole.ok()) ring_.sender->HangUp();
+      const Deadline deadline = Soon();
+      while (whole.ok() && !*whole && !deadline.Passed()) whole = (*arrival)->Poll(Duration(0));
+      if (!whole.ok() || !*whole) ring_.sender->HangUp();
     }
     ASSERT_TRUE(whole.ok()) << whole.status() << ", hand-over " << id;
+    ASSERT_TRUE(*whole) << "hand-over " << id;
     EXPECT_EQ(sent, OkStatus());
     arrival->reset();
   }

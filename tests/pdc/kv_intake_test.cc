@@ -124,7 +124,7 @@ TEST_F(KvIntakeTest, WhoWantsNoKvGetsTheBlocksBackAndThePeerLetsGo) {
   EXPECT_EQ(told.firsts, 1);
   ASSERT_EQ(told.lost.size(), 1U);
   EXPECT_EQ(told.lost[0].code(), StatusCode::kCancelled);
-  while (worker_->stats().here > 0) StopFlag().WaitFor(milliseconds(1));
+  EXPECT_TRUE(ems::testing::Eventually([&] { return worker_->stats().here == 0; }));
 }
 
 TEST_F(KvIntakeTest, WhatThePeerLosesIsTold) {

@@ -4,6 +4,7 @@
 
 #include "pdc/kv_handoff.h"
 #include "tests/pdc/engine/engine_rig.h"
+#include "tests/support/eventually.h"
 
 namespace ems::pdc {
 namespace {
@@ -62,7 +63,10 @@ TEST(LocalPrefillPeerTest, AWorkerThatStandsStillWithWorkIsSick) {
                 {.on_done = [](const Result<PrefillOutcome>&) {}, .on_sent = [](const Status&) {}}),
             OkStatus());
   Status health;
-  while (health.ok()) health = (*peer)->health().status;
+  EXPECT_TRUE(ems::testing::Eventually([&] {
+    health = (*peer)->health().status;
+    return !health.ok();
+  }));
   EXPECT_EQ(health.code(), StatusCode::kUnavailable);
   EXPECT_NE(health.message().find("not moved"), std::string::npos) << health;
   (*peer)->Cancel(1);

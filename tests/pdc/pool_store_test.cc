@@ -34,13 +34,16 @@ TEST(PoolStoreTest, WithoutAControllerAllIsAbsentUntilOneComes) {
   EXPECT_EQ(store.stats().puts, 0U);
 
   ASSERT_EQ((*cluster)->RestartController(), OkStatus());
-  const Deadline deadline = Deadline::After(seconds(30));
-  while (!store.status().ok() && !deadline.Passed()) StopFlag().WaitFor(milliseconds(5));
-  ASSERT_EQ(store.status(), OkStatus());
+  ASSERT_TRUE(ems::testing::Eventually([&] { return store.status().ok(); }, seconds(30)))
+      << store.status();
   Status stored;
-  while (!(stored = store.MultiPut({&put, 1}, {}).at(0)).ok() && !deadline.Passed())
-    StopFlag().WaitFor(milliseconds(5));
-  ASSERT_EQ(stored, OkStatus());
+  ASSERT_TRUE(ems::testing::Eventually(
+      [&] {
+        stored = store.MultiPut({&put, 1}, {}).at(0);
+        return stored.ok();
+      },
+      seconds(30)))
+      << stored;
   EXPECT_TRUE(*store.MultiExists({&key, 1}, {}).at(0));
   std::string read(value.size(), ' ');
   const GetItem get{"block", MutableBuffers(std::as_writable_bytes(std::span(read)))};

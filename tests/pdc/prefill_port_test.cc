@@ -9,10 +9,12 @@
 
 #include "fabric/ring_pair.h"
 #include "tests/pdc/engine/engine_rig.h"
+#include "tests/support/eventually.h"
 
 namespace ems::pdc {
 namespace {
 
+using ems::testing::Eventually;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::EngineRig;
@@ -139,11 +141,11 @@ TEST_F(PrefillPortTest, AFullRingIsSaturatedAndAPeerThatIsGoneIsDead) {
   std::vector<std::unique_ptr<EventLog>> logs;
   logs.push_back(std::make_unique<EventLog>());
   ASSERT_EQ(port_->Start(TaskOf(1, 40), logs.back()->Events()), OkStatus());
-  while (port_->stats().probes_saturated == 0) StopFlag().WaitFor(milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return port_->stats().probes_saturated > 0; }));
   EXPECT_EQ(port_->link(), OkStatus()) << "it lives";
   receiver_.reset();
   EXPECT_EQ(logs[0]->WaitSent().code(), StatusCode::kUnavailable);
-  while (port_->link().ok()) StopFlag().WaitFor(milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return !port_->link().ok(); }));
   EventLog late;
   EXPECT_EQ(port_->Start(TaskOf(2, 20), late.Events()).code(), StatusCode::kUnavailable);
 }
@@ -157,7 +159,7 @@ TEST_F(PrefillPortTest, AReceiverThatAnswersProbesAndTakesNothingGivesTheKvBack)
     EXPECT_TRUE(log.WaitDone().ok());
     EXPECT_EQ(log.WaitSent().code(), StatusCode::kUnavailable);
   }
-  while (port_->stats().probes == 0) StopFlag().WaitFor(milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return port_->stats().probes > 0; }));
   EXPECT_EQ(port_->link(), OkStatus()) << "it lives";
   EXPECT_EQ(port_->stats().stalled, 2U);
   EXPECT_EQ(port_->stats().failed, 2U);

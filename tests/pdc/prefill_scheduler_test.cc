@@ -121,7 +121,7 @@ TEST(PrefillSchedulerTest, EveryRequestIsAssignedExactlyOnceAndTheSameWayAgain) 
     std::mt19937_64 random(3);
     std::vector<std::vector<uint64_t>> steps;
     uint64_t id = 0;
-    while (id < 2000 || scheduler.queued() > 0) {
+    while ((id < 2000 || scheduler.queued() > 0) && steps.size() < 20'000) {
       for (int i = 0; i < 30 && id < 2000; ++i) {
         const uint64_t input = 1 + random() % 3000;
         EXPECT_TRUE(scheduler.Enqueue(Of(id++, input, random() % input)).ok());

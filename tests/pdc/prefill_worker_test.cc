@@ -11,6 +11,7 @@
 #include "pdc/engine/generation.h"
 #include "tests/ems_context/fake_block_store.h"
 #include "tests/pdc/engine/engine_rig.h"
+#include "tests/support/eventually.h"
 
 namespace ems::pdc {
 namespace {
@@ -110,8 +111,7 @@ TEST_F(PrefillWorkerTest, APromptThatWasSeenComesFromThePool) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->cached_tokens, 0U);
   worker->Cancel(1);
-  for (int tries = 0; worker->cache_stats().saved_blocks < 6 && tries < 10'000; ++tries)
-    StopFlag().WaitFor(milliseconds(1));
+  ASSERT_TRUE(ems::testing::Eventually([&] { return worker->cache_stats().saved_blocks >= 6; }));
   task.id = 2;
   ASSERT_EQ(worker->Submit(task, ends_.For(2)), OkStatus());
   const auto second = ends_.Wait(2);
