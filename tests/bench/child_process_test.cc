@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string>
 
+#include "tests/support/temp_path.h"
+
 namespace ems::bench {
 namespace {
 
@@ -23,8 +25,8 @@ TEST(ChildProcessTest, FindsProgramsThatAreThere) {
 }
 
 TEST(ChildProcessTest, OutputGoesToTheLogAndTheExitCodeIsTold) {
-  const std::string log = ::testing::TempDir() + "/child.log";
-  (void)::unlink(log.c_str());
+  const ::ems::testing::TempPath file("child.log");
+  const std::string& log = file.path();
   const auto pid = Spawn({FindProgram("sh"), "-c", "echo out; echo err >&2; exit 3"}, log);
   ASSERT_TRUE(pid.ok()) << ToString(pid.status());
   EXPECT_EQ(Reap(*pid), 3);
@@ -32,7 +34,8 @@ TEST(ChildProcessTest, OutputGoesToTheLogAndTheExitCodeIsTold) {
 }
 
 TEST(ChildProcessTest, OneThatIsKilledAndOneThatCannotBeRunSaySo) {
-  const std::string log = ::testing::TempDir() + "/child.log";
+  const ::ems::testing::TempPath file("child.log");
+  const std::string& log = file.path();
   const auto killed = Spawn({FindProgram("cat"), "/dev/zero"}, "/dev/null");
   ASSERT_TRUE(killed.ok());
   ASSERT_EQ(::kill(*killed, SIGKILL), 0);

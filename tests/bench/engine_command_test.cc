@@ -13,6 +13,7 @@
 
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -25,7 +26,8 @@ CommandOutcome RunCommand(std::vector<std::string> arguments) {
 }
 
 TEST(EngineCommandTest, QuickRunMeasuresEveryPart) {
-  const std::string path = ::testing::TempDir() + "/engine.json";
+  const ::ems::testing::TempPath json_file("engine.json");
+  const std::string& path = json_file.path();
   const CommandOutcome outcome =
       RunCommand({"--quick", "--model", "tiny", "--weights", "int8", "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;

@@ -14,6 +14,7 @@
 
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -23,12 +24,7 @@ using ::testing::Not;
 
 class EnginesCommandTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = ::testing::TempDir() + "/engines-" + test->name();
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { std::filesystem::create_directories(folder_); }
   // Of every seat.
   void WriteScript(const std::string& body) const {
     for (const char* const script : {"/python_engines.py", "/llama_cpp.py"})
@@ -42,7 +38,8 @@ class EnginesCommandTest : public ::testing::Test {
     return "path = sys.argv[sys.argv.index('--json') + 1]\nopen(path, 'w').write('''" + document +
            "''')\n";
   }
-  std::string folder_;
+  const ::ems::testing::TempPath path_{"engines"};
+  const std::string& folder_ = path_.path();
 };
 
 TEST_F(EnginesCommandTest, FiguresAreShownAndWritten) {

@@ -15,6 +15,7 @@
 
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -28,18 +29,18 @@ CommandOutcome RunCommand(std::vector<std::string> arguments) {
 }
 
 TEST(PaperCommandTest, GatesPassAndEverythingIsWritten) {
-  const std::string folder = ::testing::TempDir();
+  const ::ems::testing::TempPath json_file("paper.json"), svg_file("paper.svg");
   const CommandOutcome outcome =
-      RunCommand({"--gate", "--json", folder + "/paper.json", "--plot", folder + "/paper.svg"});
+      RunCommand({"--gate", "--json", json_file.path(), "--plot", svg_file.path()});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text;
   EXPECT_THAT(outcome.text, HasSubstr("gate fig23_ub_vs_vpc_percent_off"));
   EXPECT_THAT(outcome.text, Not(HasSubstr("NOT within")));
-  std::ifstream file(folder + "/paper.json");
+  std::ifstream file(json_file.path());
   const auto json = nlohmann::json::parse(file, nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_GT(json["rows"].size(), 80U);
   EXPECT_EQ(json["passed"], true);
-  std::ifstream svg(folder + "/paper.svg");
+  std::ifstream svg(svg_file.path());
   std::stringstream text;
   text << svg.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr("Fig. 23b"));
@@ -86,11 +87,13 @@ TEST(PaperCommandTest, RowsNoticeAnotherMachine) {
 }
 
 TEST(PaperCommandTest, ATraceThatIsNotThereIsAnError) {
-  EXPECT_EQ(RunCommand({"--trace", ::testing::TempDir() + "/none.jsonl"}).code, kExitFailed);
+  const ::ems::testing::TempPath none("none.jsonl");
+  EXPECT_EQ(RunCommand({"--trace", none.path()}).code, kExitFailed);
 }
 
 TEST(PaperCommandTest, ServesATrace) {
-  const std::string path = ::testing::TempDir() + "/tiny.jsonl";
+  const ::ems::testing::TempPath trace("tiny.jsonl");
+  const std::string& path = trace.path();
   std::ofstream(path)
       << R"({"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2]})"
       << "\n"

@@ -14,6 +14,7 @@
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
 #include "tests/bench/serving_fakes.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -31,7 +32,8 @@ CommandOutcome RunCommand(std::vector<std::string> arguments) {
 
 TEST(ServeCommandTest, TwoLoopsSideBySide) {
   const FakeLoop without({.caches = false}), with;
-  const std::string path = ::testing::TempDir() + "/serve.json";
+  const ::ems::testing::TempPath json_file("serve.json");
+  const std::string& path = json_file.path();
   const CommandOutcome outcome =
       RunCommand({"--api", with.address(), "--api-without", without.address(), "--json", path});
   ASSERT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
@@ -66,7 +68,8 @@ TEST(ServeCommandTest, OneLoopAlone) {
 TEST(ServeCommandTest, RunsDoNotFindEachOthersBlocks) {
   const FakeLoop loop;
   for (int run = 0; run < 2; ++run) {
-    const std::string path = ::testing::TempDir() + "/serve_again.json";
+    const ::ems::testing::TempPath json_file("serve.json");
+    const std::string& path = json_file.path();
     ASSERT_EQ(RunCommand({"--api", loop.address(), "--own-system", "--json", path}).code, kExitOk);
     std::ifstream file(path);
     const auto json = nlohmann::json::parse(file, nullptr, false);

@@ -15,6 +15,7 @@
 #include "bench/report.h"
 #include "tests/bench/run_command.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -28,7 +29,8 @@ CommandOutcome RunCommand(std::vector<std::string> arguments) {
 
 TEST(SsdCommandTest, QuickRunMeasuresEveryLane) {
   const ::ems::testing::TempFolder folder;
-  const std::string path = ::testing::TempDir() + "/ssd.json";
+  const ::ems::testing::TempPath json_file("ssd.json");
+  const std::string& path = json_file.path();
   const CommandOutcome outcome =
       RunCommand({"--quick", "--bytes", "32MiB", "--restart-objects", "2000", "--sizes",
                   "64KiB,1MiB", "--folder", folder.path(), "--json", path});

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/paths.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::bench {
 namespace {
@@ -21,8 +22,7 @@ const char kGood[] =
 class TraceFile {
  public:
   explicit TraceFile(std::string_view content, bool compressed = false, size_t cut = 0)
-      : path_(::testing::TempDir() + "trace_reader_test_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : file_("trace"), path_(file_.path()) {
     if (!compressed) {
       std::ofstream(path_, std::ios::binary) << content;
       return;
@@ -32,7 +32,6 @@ class TraceFile {
     gzclose(file);
     if (cut > 0) Truncate(cut);
   }
-  ~TraceFile() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
 
  private:
@@ -42,7 +41,8 @@ class TraceFile {
     bytes.resize(bytes.size() - cut);
     std::ofstream(path_, std::ios::binary) << bytes;
   }
-  std::string path_;
+  const ::ems::testing::TempPath file_;
+  const std::string& path_;
 };
 
 // The error that a trace with `second_line` behind a good one gives.

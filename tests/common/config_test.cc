@@ -10,6 +10,7 @@
 
 #include "common/bytes.h"
 #include "proto/config.pb.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::config {
 namespace {
@@ -170,7 +171,8 @@ TEST(ConfigTest, BadOverridesNameThemselves) {
 }
 
 TEST(ConfigTest, FilesAreReadAndMissingOnesNamed) {
-  const std::string path = ::testing::TempDir() + "config_test.yaml";
+  const ::ems::testing::TempPath file("config.yaml");
+  const std::string& path = file.path();
   std::ofstream(path) << "data_dir: /x\nlease_ms: 700\n";
   ControllerConfig config;
   ASSERT_TRUE(Load(path, {}, &config).ok());

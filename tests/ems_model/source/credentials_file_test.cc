@@ -8,6 +8,8 @@
 
 #include <fstream>
 
+#include "tests/support/temp_path.h"
+
 namespace ems::model {
 namespace {
 
@@ -57,7 +59,8 @@ TEST(CredentialsFileTest, ErrorsNameTheLineAndNoSecret) {
 }
 
 TEST(CredentialsFileTest, AFileThatOthersMayReadIsRefused) {
-  const std::string path = ::testing::TempDir() + "credentials_file_test.ini";
+  const ::ems::testing::TempPath file("credentials.ini");
+  const std::string& path = file.path();
   std::ofstream(path) << kText;
   ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
   const auto open = ReadCredentials(path, "team");
@@ -69,7 +72,6 @@ TEST(CredentialsFileTest, AFileThatOthersMayReadIsRefused) {
   EXPECT_EQ(ReadCredentials("", "team").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadCredentials(::testing::TempDir(), "team").status().code(),
             StatusCode::kInvalidArgument);
-  ::unlink(path.c_str());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "common/thread_pool.h"
 #include "tests/support/memory_server.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::internal {
 namespace {
@@ -134,7 +135,8 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
   ClientOptions only_unix;
   only_unix.transport = TransportChoice::kUnix;
   EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
-  node.unix_path = ::testing::TempDir() + "/connection_pool_test.sock";
+  const ems::testing::TempPath path("socket");
+  node.unix_path = path.path();
   const fabric::Fd socket(::open(node.unix_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   ASSERT_TRUE(socket.valid());
   node.host_id = "elsewhere";

@@ -10,6 +10,7 @@
 
 #include "pdc/engine/weight_maker.h"
 #include "tests/pdc/daemon/loop_testing.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::pdc {
 namespace {
@@ -26,9 +27,8 @@ std::string FingerprintOf(const std::vector<std::string>& more) {
 class LoopModelTest : public ::testing::Test {
  protected:
   LoopModelTest() { std::filesystem::create_directories(folder_); }
-  ~LoopModelTest() override { std::filesystem::remove_all(folder_); }
-  const std::string folder_ = ::testing::TempDir() + "loop_model_" +
-                              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const ems::testing::TempPath path_{"loop_model"};
+  const std::string& folder_ = path_.path();
 };
 
 TEST_F(LoopModelTest, APresetIsAFunctionOfItsOptions) {

@@ -10,6 +10,7 @@
 #include "ems_model/format/safetensors.h"
 #include "pdc/engine/weight_maker.h"
 #include "tests/ems_model/fake_pool.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::pdc {
 namespace {
@@ -37,7 +38,8 @@ std::string Refused(std::string text, std::string_view from, std::string_view to
 }
 
 TEST(ModelWeightsTest, AFileLoadsBackToItsBytes) {
-  const std::string path = ::testing::TempDir() + "/model_weights_test.safetensors";
+  const ::ems::testing::TempPath file("weights.safetensors");
+  const std::string& path = file.path();
   ModelConfig config;
   config.weights = WeightDtype::kInt8;
   config.mtp = true;

@@ -15,6 +15,7 @@
 #include "common/hash.h"
 #include "ems_model/format/safetensors.h"
 #include "pdc/engine/model_weights.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::pdc {
 namespace {
@@ -75,7 +76,8 @@ TEST(WeightMakerTest, ValuesHaveTheSpreadTheyShould) {
 }
 
 TEST(WeightMakerTest, AFileIsTheSameBytes) {
-  const std::string path = ::testing::TempDir() + "/weight_maker_test.safetensors";
+  const ::ems::testing::TempPath file("weights.safetensors");
+  const std::string& path = file.path();
   ASSERT_TRUE(WriteWeights(ModelConfig{}, path).ok());
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
