@@ -10,13 +10,13 @@
 #include <random>
 
 #include "common/hash.h"
-#include "common/thread_pool.h"
 #include "ems_model/format/manifest.h"
 #include "ems_model/source/weight_source.h"
 #include "mp_controller/view/controller_client.h"
 #include "mp_controller/view/models_client.h"
 #include "proto/model.pb.h"
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 
 namespace ems::testing {
 namespace {
@@ -111,14 +111,13 @@ class ModelPrefetchTest : public ::testing::Test {
   // The job as soon as `ready` of it, or when the time is over.
   v1::PullJob WaitFor(const v1::ModelRef& ref, const std::function<bool(const v1::PullJob&)>& ready,
                       Duration time = seconds(60)) {
-    const Deadline deadline = Deadline::After(time);
-    StopFlag pause;
     v1::ModelStatus status;
-    while (!deadline.Passed()) {
-      if (models_->Get(ref, &status, Deadline::After(seconds(2))).ok() && ready(status.job()))
-        break;
-      pause.WaitFor(milliseconds(10));
-    }
+    (void)Eventually(
+        [&] {
+          return models_->Get(ref, &status, Deadline::After(seconds(2))).ok() &&
+                 ready(status.job());
+        },
+        time);
     return status.job();
   }
   v1::PullJob WaitForEnd(const v1::ModelRef& ref) {

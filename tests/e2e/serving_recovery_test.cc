@@ -9,13 +9,14 @@
 
 #include "tests/e2e/serving_round.h"
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 
 namespace ems::pdc::test {
 namespace {
 
 using ::ems::testing::Cluster;
 using ::ems::testing::Daemon;
-using std::chrono::milliseconds;
+using ::ems::testing::Eventually;
 using std::chrono::seconds;
 
 std::vector<Turn> TurnsOf(const std::vector<Conversation>& conversations) {
@@ -67,35 +68,27 @@ class ServingRecoveryTest : public ::testing::Test {
   }
   // False: not all that the servers took is on their SSDs in time.
   bool WaitUntilWritten() const {
-    StopFlag never;
-    const Deadline deadline = Deadline::After(seconds(30));
     const auto is_clean = [](const nlohmann::json& one) {
       return one["ssd"]["dirty_bytes"] == 0 && one["ssd"]["written_objects"] > 0;
     };
-    for (; !deadline.Passed(); never.WaitFor(milliseconds(10))) {
-      const auto all = ServerStats();
-      if (std::ranges::all_of(all, is_clean)) return true;
-    }
-    return false;
+    return Eventually([&] { return std::ranges::all_of(ServerStats(), is_clean); }, seconds(30));
   }
   // A new client reaches all servers where the view says that they are now: it may be the old one
   // for a moment after a restart. False: not in time.
   bool WaitUntilAnswering() const {
-    StopFlag never;
-    const Deadline deadline = Deadline::After(seconds(30));
     std::vector<std::string> names(64);
     std::vector<KeyItem> keys;
     for (size_t i = 0; i < names.size(); ++i) {
       names[i] = "probe-" + std::to_string(i);
       keys.push_back({names[i]});
     }
-    for (; !deadline.Passed(); never.WaitFor(milliseconds(20))) {
+    const auto all_answer = [&] {
       const auto client = cluster_->Connect(TransportChoice::kTcp);
-      if (!client.ok()) continue;
+      if (!client.ok()) return false;
       const auto found = (*client)->MultiExists(keys);
-      if (std::ranges::all_of(found, [](const auto& one) { return one.ok(); })) return true;
-    }
-    return false;
+      return std::ranges::all_of(found, [](const auto& one) { return one.ok(); });
+    };
+    return Eventually(all_answer, seconds(30));
   }
   // Kills a server while loads from it wait for their bytes.
   void KillWithLoadsUnderWay(const std::string& plane,
@@ -111,11 +104,7 @@ class ServingRecoveryTest : public ::testing::Test {
     }
     server.Signal(SIGSTOP);
     for (const auto& rig : rigs) rig->spied().Release();
-    StopFlag never;
-    const Deadline deadline = Deadline::After(seconds(20));
-    while (UnreadBytes(server.ready().address) == 0 && !deadline.Passed())
-      never.WaitFor(milliseconds(1));
-    EXPECT_GT(UnreadBytes(server.ready().address), 0U);
+    EXPECT_TRUE(Eventually([&] { return UnreadBytes(server.ready().address) > 0; }));
     EXPECT_GT(rigs[0]->spied().reads_under_way() + rigs[1]->spied().reads_under_way(), 0U);
     server.Kill();
   }

@@ -6,8 +6,8 @@
 #include <csignal>
 #include <string>
 
-#include "common/thread_pool.h"
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 #include "tests/support/raw_connection.h"
 
 namespace ems::testing {
@@ -56,13 +56,11 @@ TEST(StatusPagesTest, AServerWithoutControllerAndMajorityIsHealthyButNotReady) {
   cluster.server(1).Kill();
   cluster.server(2).Kill();
   const std::string http = cluster.server(0).ready().http_address;
-  const Deadline deadline = Deadline::After(std::chrono::seconds(10));
-  Result<std::string> ready = HttpGet(http, "/readyz");
-  StopFlag never_set;
-  while (ready.ok() && ready->starts_with("200") && !deadline.Passed()) {
-    never_set.WaitFor(std::chrono::milliseconds(20));
+  Result<std::string> ready("");
+  (void)Eventually([&] {
     ready = HttpGet(http, "/readyz");
-  }
+    return !ready.ok() || !ready->starts_with("200");
+  });
   EXPECT_THAT(*ready, StartsWith("503"));
   EXPECT_THAT(*HttpGet(http, "/healthz"), StartsWith("200"));
 }

@@ -8,6 +8,7 @@
 
 #include "ems_model/model_loader.h"
 #include "tests/ems_model/fake_pool.h"
+#include "tests/support/eventually.h"
 
 namespace ems::model {
 namespace {
@@ -332,8 +333,7 @@ TEST(LoadDetourTest, WhatOthersBringInWhileTheSourceIsReadComesFromThePool) {
   };
   model.source_gate = [&](const std::string&, uint64_t) {
     reads = true;
-    StopFlag never;
-    for (int i = 0; i < 500 && looks < 2; ++i) (void)never.WaitFor(milliseconds(10));
+    EXPECT_TRUE(ems::testing::Eventually([&] { return looks >= 2; }));
     return OkStatus();
   };
   LoadOptions options;

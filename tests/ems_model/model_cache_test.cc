@@ -15,6 +15,7 @@
 #include "ems_model/host_target.h"
 #include "ems_model/tensor_stream.h"
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 #include "tests/support/memory_model.h"
 
 namespace ems::model {
@@ -292,8 +293,7 @@ TEST_F(ModelCacheTest, TheControllerMayRestartInMidLoad) {
       stats = cache_->Load(v1_, &target, options, Soon());
       over = true;
     });
-    StopFlag nobody;
-    while (!begun && !over) nobody.WaitFor(milliseconds(1));
+    EXPECT_TRUE(ems::testing::Eventually([&] { return begun || over; }, seconds(30)));
     EXPECT_FALSE(over) << "the controller is to stop before the end";
     cluster_->controller().Kill();
     ASSERT_TRUE(cluster_->RestartController().ok());

@@ -14,6 +14,7 @@
 #include "ems_model/host_target.h"
 #include "ems_model/tensor_stream.h"
 #include "tests/ems_model/fake_pool.h"
+#include "tests/support/eventually.h"
 
 namespace ems::model {
 namespace {
@@ -334,8 +335,7 @@ TEST(ModelLoaderTest, AFailedLoadDoesNotWaitForReadsThatStall) {
         stalls = true;
         return Stall(model);
       }
-      StopFlag never;
-      while (!stalls) (void)never.WaitFor(milliseconds(10));
+      EXPECT_TRUE(ems::testing::Eventually([&] { return stalls.load(); }));
       return Error(StatusCode::kFailedPrecondition, "the source has changed");
     };
     LoadOptions options = Quick();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/verified_load.h"
 
@@ -24,11 +25,7 @@ class SsdFullDiskTest : public ::testing::Test {
     return value.is_string() ? value.get<std::string>() : value.dump();
   }
   bool WaitForState(const std::string& state, Duration patience) const {
-    StopFlag never;
-    const Deadline deadline = Deadline::After(patience);
-    while (Tier("state") != state && !deadline.Passed())
-      never.WaitFor(std::chrono::milliseconds(50));
-    return Tier("state") == state;
+    return Eventually([&] { return Tier("state") == state; }, patience);
   }
   Status PutDurable(const std::string& key) const {
     PutOptions options;
@@ -58,25 +55,20 @@ TEST_F(SsdFullDiskTest, GoesOnInDramAndWritesAgainWhenThereIsRoom) {
   client_ = *std::move(client);
   // More than the disk: regions take what there is but the index's part, and are used again.
   VerifiedLoad load(client_.get(), {.threads = 2, .keys = 3000, .value_bytes_max = 256 * kKiB});
-  StopFlag never;
-  const Deadline deadline = Deadline::After(seconds(60));
-  while (Tier("reclaimed_objects") == "0" && !deadline.Passed())
-    never.WaitFor(std::chrono::milliseconds(50));
-  EXPECT_NE(Tier("reclaimed_objects"), "0") << "it has not filled its disk";
+  EXPECT_TRUE(Eventually([&] { return Tier("reclaimed_objects") != "0"; }, seconds(60)))
+      << "it has not filled its disk";
   EXPECT_EQ(Tier("state"), "ok") << Tier("reason");
   ASSERT_EQ(PutDurable("durable-1"), OkStatus());
 
   // The index gives some of its own room back when it is opened again, and others take that, too.
   (void)load.Take();
   int durable = 1;
-  int degraded = 0;
-  for (const Deadline end = Deadline::After(seconds(100)); degraded < 1 && !end.Passed();) {
+  const auto is_degraded = [&] {
     disk_.Fill();
     if (PutDurable("durable-" + std::to_string(durable + 1)).ok()) ++durable;
-    degraded += Tier("state") == "degraded" ? 1 : 0;
-    never.WaitFor(std::chrono::milliseconds(20));
-  }
-  EXPECT_GE(degraded, 1) << Tier("state");
+    return Tier("state") == "degraded";
+  };
+  EXPECT_TRUE(Eventually(is_degraded, seconds(100))) << Tier("state");
   // A Put that replaces what lies on the SSD is told to come back until its deadline: no restart
   // may bring the old value back.
   ASSERT_TRUE(load.WaitForCalls(30, seconds(30)));

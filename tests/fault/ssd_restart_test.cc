@@ -7,9 +7,9 @@
 #include <random>
 #include <string>
 
-#include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
 #include "tests/support/cluster.h"
+#include "tests/support/eventually.h"
 #include "tests/support/self_verifying.h"
 
 namespace ems::testing {
@@ -46,13 +46,13 @@ class SsdRestartTest : public ::testing::Test {
   // Until all leases have ended.
   bool WaitUntilFrozen() {
     ControllerClient controller(cluster_->controller_address(), "test");
-    const Deadline deadline = Deadline::After(seconds(30));
-    for (StopFlag never; !deadline.Passed(); never.WaitFor(std::chrono::milliseconds(20))) {
-      ViewCache cache;
-      (void)controller.Refresh(&cache, Deadline::After(seconds(1)));
-      if (cache.view() != nullptr && cache.view()->frozen()) return true;
-    }
-    return false;
+    return Eventually(
+        [&] {
+          ViewCache cache;
+          (void)controller.Refresh(&cache, Deadline::After(seconds(1)));
+          return cache.view() != nullptr && cache.view()->frozen();
+        },
+        seconds(30));
   }
   Status Put(const std::string& key, uint64_t put_id, size_t bytes, Durability durability) {
     const std::string value = MakeValue(kNs, key, put_id, bytes);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 #include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
 #include "tests/mp_controller/temp_dir.h"
+#include "tests/support/eventually.h"
 #include "tests/support/paths.h"
 
 extern char** environ;
@@ -63,20 +65,19 @@ std::vector<std::string> Args(const std::string& dir) {
 
 // Waits for the ready file and gives the address in it.
 std::string AddressOf(const std::string& dir) {
-  const Deadline deadline = Soon();
-  StopFlag never;
-  while (!deadline.Passed()) {
+  std::string address;
+  (void)ems::testing::Eventually([&] {
     std::stringstream text;
     text << std::ifstream(dir + "/ready").rdbuf();
     const std::string line = text.str();
     const std::string mark = "\"address\":\"";
-    if (const size_t at = line.find(mark); at != std::string::npos) {
-      const size_t begin = at + mark.size();
-      return line.substr(begin, line.find('"', begin) - begin);
-    }
-    never.WaitFor(std::chrono::milliseconds(5));
-  }
-  return "";
+    const size_t at = line.find(mark);
+    if (at == std::string::npos) return false;
+    const size_t begin = at + mark.size();
+    address = line.substr(begin, line.find('"', begin) - begin);
+    return true;
+  });
+  return address;
 }
 
 TEST(ControllerRestartTest, KillAtRandomMomentsLosesNothingAcknowledged) {
@@ -101,10 +102,10 @@ TEST(ControllerRestartTest, KillAtRandomMomentsLosesNothingAcknowledged) {
     for (const std::string& name : acknowledged) {
       ASSERT_NE(cache.namespaces()->Find(name), nullptr) << name << ", round " << round;
     }
-    const auto moment = std::chrono::microseconds(random() % 200'000);
-    StopFlag killed;
+    const int moment = static_cast<int>(random() % 40);
+    std::atomic<int> made_so_far{0};
     Thread killer("killer", [&] {
-      killed.WaitFor(moment);
+      EXPECT_TRUE(ems::testing::Eventually([&] { return made_so_far >= moment; }));
       ::kill(process.pid(), SIGKILL);
     });
     for (int i = 0;; ++i) {
@@ -113,6 +114,7 @@ TEST(ControllerRestartTest, KillAtRandomMomentsLosesNothingAcknowledged) {
       const auto made = client.CreateNamespace(wanted, Soon());
       if (!made.ok()) break;
       acknowledged.insert(wanted.name);
+      ++made_so_far;
       EXPECT_TRUE(ids.insert(made->ref.id.value()).second) << "an id twice";
     }
     killer.Join();

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <set>
 
-#include "common/thread_pool.h"
 #include "tests/mp_controller/temp_dir.h"
+#include "tests/support/eventually.h"
 #include "tests/support/small_disk.h"
 
 namespace ems::controller {
@@ -135,12 +135,14 @@ TEST(ControllerStoreTest, AFullDiskRefusesChangesAndLosesNothing) {
     for (int again = 0; again < 100; ++again) EXPECT_FALSE(store->PutTerm(9).ok());
     disk.Free();
     const StoredNode other{.id = NodeId(acknowledged + 1), .name = "other"};
-    const Deadline deadline = Deadline::After(std::chrono::seconds(30));
-    Status healed = store->PutNode(other, acknowledged + 2);
-    for (StopFlag never; !healed.ok() && !deadline.Passed();
-         healed = store->PutNode(other, acknowledged + 2))
-      never.WaitFor(std::chrono::milliseconds(50));
-    EXPECT_EQ(healed, OkStatus()) << "without a restart";
+    Status healed;
+    EXPECT_TRUE(ems::testing::Eventually(
+        [&] {
+          healed = store->PutNode(other, acknowledged + 2);
+          return healed.ok();
+        },
+        std::chrono::seconds(30)))
+        << "without a restart: " << healed;
   }
   const auto state = Open(folder)->Load();
   ASSERT_TRUE(state.ok()) << state.status();

@@ -8,6 +8,7 @@
 #include "common/checksum.h"
 #include "common/copy.h"
 #include "common/sha256.h"
+#include "tests/support/eventually.h"
 #include "tests/support/small_tier.h"
 
 namespace ems::server {
@@ -139,9 +140,7 @@ TEST_F(BlockPullerTest, EqualBytesOfAnotherVersionAreReadAndNotStoredAgain) {
 TEST_F(BlockPullerTest, ComesBackFromTheSsd) {
   const auto first = Pull();
   ASSERT_TRUE(first.ok()) << first.status();
-  StopFlag never;
-  const Deadline deadline = Deadline::After(seconds(20));
-  while (!store_->OnSsd(kNs, Key()) && !deadline.Passed()) never.WaitFor(milliseconds(2));
+  ASSERT_TRUE(ems::testing::Eventually([&] { return store_->OnSsd(kNs, Key()); }));
   while (dram_->Remove(kNs, Key())) {
   }
   ASSERT_EQ(Stored(), "");
@@ -235,14 +234,13 @@ TEST_F(BlockPullerTest, WhatIsToBeReadTwiceHasToBeTheSameTwice) {
 // All of them together had as long as one: with a low rate the job failed, though bytes came.
 TEST_F(BlockPullerTest, EachReadHasItsOwnPatience) {
   manifest_->source.first_read = model::FirstRead::kTwice;
-  source_.damage = [this](int read, MutableBytes bytes) {
+  source_.damage = [](int read, MutableBytes bytes) {
     bytes[static_cast<size_t>(read)] ^= std::byte{1};
-    stop_.WaitFor(milliseconds(10));
   };
   EXPECT_EQ(Pull().status().code(), StatusCode::kDataLoss);
   ASSERT_EQ(source_.deadlines.size(), 6U);
   for (size_t i = 1; i < 6; ++i)
-    EXPECT_GE(source_.deadlines[i].at() - source_.deadlines[i - 1].at(), milliseconds(10));
+    EXPECT_GT(source_.deadlines[i].at(), source_.deadlines[i - 1].at());
 }
 
 TEST_F(BlockPullerTest, AReadThatSharesALowRateWaitsForAllOthers) {

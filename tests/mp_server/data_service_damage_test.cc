@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/checksum.h"
-#include "common/thread_pool.h"
 #include "mp_server/data_service.h"
+#include "tests/support/eventually.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/small_tier.h"
 
@@ -58,15 +58,14 @@ class DataServiceDamageTest : public SmallTierTest {
   }
   // As the transport does it: asks again while it is to wait.
   WireStatus Ask(const wire::FrameHeader& header, std::string_view key, ConstBytes body = {}) {
-    StopFlag pause;
-    const Deadline deadline = Deadline::After(seconds(10));
     session_->Sent();  // the answer before
-    while (true) {
+    Outcome outcome;
+    EXPECT_TRUE(ems::testing::Eventually([&] {
       answer_.Clear();
-      const Outcome outcome = session_->Handle(header, key, body, &answer_);
-      if (outcome.wait == Duration::zero() || deadline.Passed()) return outcome.status;
-      pause.WaitFor(std::chrono::milliseconds(1));
-    }
+      outcome = session_->Handle(header, key, body, &answer_);
+      return outcome.wait == Duration::zero();
+    }));
+    return outcome.status;
   }
   WireStatus Ask(Op op, std::string_view key, uint16_t flags = 0) {
     return Ask(Header(op, flags), key);
@@ -106,9 +105,8 @@ class DataServiceDamageTest : public SmallTierTest {
     hasher.Update(AsBytes(value));
     if (!target.discard) std::memcpy(target.value.data(), value.data(), value.size());
     WireStatus status = session->EndPut(hasher.Finish(), Checksum(AsBytes(value)));
-    StopFlag pause;
-    while (session->AwaitPuts(std::span(&status, 1)).wait > Duration::zero())
-      pause.WaitFor(std::chrono::milliseconds(1));
+    EXPECT_TRUE(ems::testing::Eventually(
+        [&] { return session->AwaitPuts(std::span(&status, 1)).wait == Duration::zero(); }));
     return status;
   }
   WireStatus Put(std::string_view key, std::string_view value, uint16_t flags = 0) {

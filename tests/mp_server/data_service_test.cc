@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/checksum.h"
-#include "common/thread_pool.h"
+#include "tests/support/eventually.h"
 #include "tests/support/self_verifying.h"
 
 namespace ems::server {
@@ -306,13 +306,11 @@ TEST_F(DataServiceTest, AFullPoolEvictsTheOldest) {
   for (int i = 0; i < 100; ++i) {
     // As the transport does: memory that is being made anew is worth a short wait.
     const std::string key = "k" + std::to_string(i);
-    StopFlag pause;
-    const Deadline patience = Deadline::After(seconds(5));
-    WireStatus status = Put(key, value);
-    while (status == WireStatus::kRetryLater && !patience.Passed()) {
-      pause.WaitFor(std::chrono::milliseconds(1));
+    WireStatus status = WireStatus::kRetryLater;
+    EXPECT_TRUE(ems::testing::Eventually([&] {
       status = Put(key, value);
-    }
+      return status != WireStatus::kRetryLater;
+    }));
     ASSERT_EQ(status, WireStatus::kOk) << i;
   }
   EXPECT_EQ(Ask(Op::kExists, "k99"), WireStatus::kOk);

@@ -24,6 +24,7 @@
 #include "tests/mp_controller/temp_dir.h"
 #include "tests/mp_server/memory_fixture.h"
 #include "tests/mp_server/shared_reader.h"
+#include "tests/support/eventually.h"
 
 namespace ems::server {
 namespace {
@@ -31,6 +32,7 @@ namespace {
 using fabric::Fd;
 using shm::SessionMessage;
 using shm::SessionOp;
+using testing::Eventually;
 using wire::WireStatus;
 
 constexpr NamespaceRef kNs{NamespaceId(1), 3};
@@ -124,17 +126,6 @@ class ShmServiceTest : public ::testing::Test {
     const uint64_t checksum = CombinePieces(room->piece_sums());
     bool stored = false;
     ASSERT_TRUE(store_->Publish(*std::move(room), checksum, {}, &stored).ok());
-  }
-  // Waits without sleeping blindly: the service's thread looks every 100 ms.
-  template <typename Holds>
-  static bool Eventually(Holds holds) {
-    const Deadline deadline = Soon();
-    StopFlag never;
-    while (!holds()) {
-      if (deadline.Passed()) return false;
-      never.WaitFor(std::chrono::milliseconds(5));
-    }
-    return true;
   }
   // Memory that a client was told to drop counts at once.
   void StartWithoutPatience() {

@@ -16,6 +16,7 @@
 #include "common/guarded.h"
 #include "common/object_key.h"
 #include "common/thread_pool.h"
+#include "tests/support/eventually.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/small_tier.h"
 
@@ -23,6 +24,7 @@ namespace ems::server {
 namespace {
 
 using std::chrono::seconds;
+using testing::Eventually;
 using testing::MakeValue;
 
 constexpr SlotId kSlot(11);
@@ -99,10 +101,7 @@ class TieredStoreTest : public SmallTierTest {
   }
   static bool Await(const ssd::TicketPtr& ticket) {
     if (ticket == nullptr) return true;
-    StopFlag never;
-    const Deadline deadline = Deadline::After(seconds(10));
-    while (ticket->state() == ssd::Ticket::State::kWaiting && !deadline.Passed())
-      never.WaitFor(std::chrono::milliseconds(1));
+    (void)Eventually([&] { return ticket->state() != ssd::Ticket::State::kWaiting; });
     return ticket->state() == ssd::Ticket::State::kDone;
   }
   Status Put(const std::string& key, uint64_t put_id, size_t bytes, bool durable,
@@ -140,11 +139,7 @@ class TieredStoreTest : public SmallTierTest {
   }
   // Until nothing waits to be written.
   void Quiesce() {
-    StopFlag never;
-    const Deadline deadline = Deadline::After(seconds(10));
-    while (tier_->stats().writer.dirty_bytes > 0 && !deadline.Passed())
-      never.WaitFor(std::chrono::milliseconds(1));
-    EXPECT_EQ(tier_->stats().writer.dirty_bytes, 0u);
+    EXPECT_TRUE(Eventually([&] { return tier_->stats().writer.dirty_bytes == 0; }));
   }
 
   std::bitset<kSlotCount> owned_;

@@ -7,14 +7,13 @@
 #include <filesystem>
 
 #include "common/check.h"
-#include "common/thread_pool.h"
 #include "mp_controller/view/controller_client.h"
+#include "tests/support/eventually.h"
 
 namespace ems::testing {
 namespace {
 
 constexpr Duration kReadyTimeout = std::chrono::seconds(30);
-constexpr Duration kPollInterval = std::chrono::milliseconds(20);
 constexpr size_t kLogTailBytes = 4000;
 
 std::string MakeFolder() {
@@ -113,18 +112,16 @@ Status Cluster::RestartServer(int index, const std::vector<std::string>& extra) 
 
 Status Cluster::WaitForServers(int servers, Duration timeout) {
   ControllerClient controller(controller_address_, "test");
-  const Deadline deadline = Deadline::After(timeout);
-  StopFlag never_set;
   size_t seen = 0;
-  while (!deadline.Passed()) {
+  const auto all_are_there = [&] {
     ViewCache cache;
     const Status status = controller.Refresh(&cache, Deadline::After(std::chrono::seconds(1)));
-    if (const ViewCache::View view = cache.view(); status.ok() && view != nullptr) {
-      seen = view->nodes().size();
-      if (seen == static_cast<size_t>(servers) && !view->frozen()) return OkStatus();
-    }
-    never_set.WaitFor(kPollInterval);
-  }
+    const ViewCache::View view = cache.view();
+    if (!status.ok() || view == nullptr) return false;
+    seen = view->nodes().size();
+    return seen == static_cast<size_t>(servers) && !view->frozen();
+  };
+  if (Eventually(all_are_there, timeout)) return OkStatus();
   return Error(StatusCode::kDeadlineExceeded, "the view has {} servers, {} were expected", seen,
                servers);
 }

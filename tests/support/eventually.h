@@ -8,7 +8,7 @@ namespace ems::testing {
 
 // Polls until `ready` holds; false after `timeout`.
 template <typename Ready>
-bool Eventually(Ready ready, Duration timeout = std::chrono::seconds(5)) {
+bool Eventually(Ready ready, Duration timeout = std::chrono::seconds(20)) {
   const Deadline deadline = Deadline::After(timeout);
   while (!ready()) {
     if (deadline.Passed()) return false;

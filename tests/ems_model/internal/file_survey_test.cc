@@ -11,6 +11,7 @@
 #include "common/sha256.h"
 #include "common/thread_pool.h"
 #include "ems_model/format/file_sum.h"
+#include "tests/support/eventually.h"
 
 namespace ems::model::internal {
 namespace {
@@ -117,10 +118,8 @@ TEST_F(FileSurveyTest, ASourceThatFailsIsAskedOnceForAll) {
   for (const Status& answer : AskForAll()) EXPECT_EQ(answer.code(), StatusCode::kUnavailable);
   EXPECT_EQ(source_.reads, 1);
   source_.fault = OkStatus();
-  StopFlag never;
-  for (int i = 0; i < 300 && !DigestOf(2).ok(); ++i)
-    (void)never.WaitFor(std::chrono::milliseconds(10));
-  EXPECT_TRUE(DigestOf(2).ok()) << "this load, too, once it is there again";
+  EXPECT_TRUE(ems::testing::Eventually([&] { return DigestOf(2).ok(); }))
+      << "this load, too, once it is there again";
 }
 
 TEST_F(FileSurveyTest, ALoadThatIsOverReadsNoMore) {

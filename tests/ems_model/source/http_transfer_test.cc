@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "common/thread_pool.h"
+#include "tests/support/eventually.h"
 #include "tests/support/http_script.h"
 
 namespace ems::model {
@@ -85,8 +86,7 @@ TEST(HttpTransferTest, WhatComesIsCountedWhileTheRestIsStillToCome) {
     (void)transfer.Do(request, Deadline::After(milliseconds(500)));
     ended = true;
   });
-  StopFlag never;
-  while (received < 4 && !ended) (void)never.WaitFor(milliseconds(1));
+  EXPECT_TRUE(ems::testing::Eventually([&] { return received >= 4 || ended; }));
   EXPECT_FALSE(ended);
   EXPECT_EQ(received, 4U);
 }

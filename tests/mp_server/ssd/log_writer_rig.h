@@ -15,19 +15,9 @@
 #include "mp_server/ssd/recovery.h"
 #include "tests/mp_server/ssd/rocksdb_faults.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace ems::testing {
-
-template <typename Condition>
-bool Eventually(Condition condition, Duration patience = kPatience) {
-  const Deadline deadline = Deadline::After(patience);
-  StopFlag never;
-  while (!condition()) {
-    if (deadline.Passed()) return false;
-    (void)never.WaitFor(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // Hands operations on to another engine, or holds them until they are let go, in any order.
 // Threading: thread-safe.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "tests/mp_server/ssd/ssd_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace ems::ssd {
 namespace {
@@ -32,7 +33,10 @@ class ScrubberTest : public ::testing::Test {
     options.pass_at_least = Duration::zero();
     options.read = [this](const ObjectName& name, const Row& row, const ReadTarget& target,
                           const std::function<void(ReadOutcome)>& done) {
-      if (refuse_.load()) return false;
+      if (refuse_.load()) {
+        ++refused_;
+        return false;
+      }
       EXPECT_EQ(target.value.size(), row.value_bytes);
       EXPECT_EQ(target.piece_sums.size(), PieceCount(row.value_bytes));
       std::ranges::fill(target.value, std::byte{1});
@@ -46,10 +50,7 @@ class ScrubberTest : public ::testing::Test {
     return options;
   }
   static bool WaitForPasses(const Scrubber& scrubber, uint64_t passes) {
-    const Deadline deadline = Deadline::After(kPatience);
-    for (StopFlag never; scrubber.stats().passes < passes && !deadline.Passed();)
-      never.WaitFor(std::chrono::milliseconds(1));
-    return scrubber.stats().passes >= passes;
+    return ems::testing::Eventually([&] { return scrubber.stats().passes >= passes; });
   }
   uint64_t ReadsOf(const std::string& key) {
     auto reads = reads_.Lock();
@@ -58,6 +59,7 @@ class ScrubberTest : public ::testing::Test {
 
   SsdIndex index_;
   std::atomic<bool> refuse_{false};
+  std::atomic<int> refused_{0};
   Guarded<std::map<uint64_t, uint64_t>> reads_;
 };
 
@@ -114,8 +116,7 @@ TEST_F(ScrubberTest, ADiskThatTakesNoReadsIsAskedAgainLater) {
   refuse_.store(true);
   Store("a", 100, 1);
   const Scrubber scrubber(Options(kGiB));
-  const Deadline deadline = Deadline::After(std::chrono::milliseconds(300));
-  for (StopFlag never; !deadline.Passed();) never.WaitFor(std::chrono::milliseconds(10));
+  ASSERT_TRUE(ems::testing::Eventually([&] { return refused_ >= 1; }));
   EXPECT_EQ(scrubber.stats().objects, 0U);
   refuse_.store(false);
   ASSERT_TRUE(WaitForPasses(scrubber, 2));

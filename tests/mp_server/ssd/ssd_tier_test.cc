@@ -13,6 +13,7 @@
 #include "common/object_key.h"
 #include "mp_server/ssd/folder.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace ems::ssd {
 namespace {
@@ -92,9 +93,7 @@ TEST_F(SsdTierTest, DamageIsFoundByTheScrubber) {
   options_.scrub_bytes_per_s = kGiB;
   options_.scrub_pass_at_least = Duration::zero();
   Open();
-  const Deadline deadline = Deadline::After(ems::testing::kPatience);
-  for (StopFlag never; tier_->stats().scrubber.passes < 2 && !deadline.Passed();)
-    never.WaitFor(std::chrono::milliseconds(1));
+  EXPECT_TRUE(ems::testing::Eventually([&] { return tier_->stats().scrubber.passes >= 2; }));
   EXPECT_EQ(tier_->stats().dropped_damaged, 1U);
   EXPECT_FALSE(Has("damaged"));
   EXPECT_TRUE(Has("sound"));
