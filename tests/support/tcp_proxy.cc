@@ -2,13 +2,16 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 
 #include "common/check.h"
 #include "tests/support/raw_connection.h"
@@ -16,104 +19,265 @@
 namespace ems::testing {
 namespace {
 
-constexpr size_t kPipesMax = 128;
-constexpr size_t kPendingMax = 64 * 1024;
+constexpr size_t kConnectionsMax = 256;
+constexpr size_t kWaitingMax = 64 * 1024;
+constexpr Duration kObeyMax = std::chrono::seconds(10);
+constexpr Duration kSendQueuePoll = std::chrono::milliseconds(1);
+
+size_t Index(Way way) { return static_cast<size_t>(way); }
+
+// With the filter the kernel drops each packet that arrives at the socket, before TCP sees it.
+void SetDeaf(int fd, bool deaf) {
+  sock_filter drop_all{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
+  const sock_fprog program{.len = 1, .filter = &drop_all};
+  if (deaf) {
+    EMS_CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+  } else {
+    const int unused = 0;  // fails when there is none
+    setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+  }
+}
+
+// Whether the kernel has bytes that the peer has not acknowledged.
+bool HasUnsent(int fd) {
+  int bytes = 0;
+  return ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
 
 }  // namespace
 
-TcpProxy::TcpProxy(const std::string& target) : target_(target) {
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+TcpProxy::TcpProxy(const std::string& target)
+    : listener_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   sockaddr_in own{};
   own.sin_family = AF_INET;
   own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(own);
-  EMS_CHECK(bind(listener_, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0 &&
-            listen(listener_, 64) == 0 &&
-            getsockname(listener_, reinterpret_cast<sockaddr*>(&own), &length) == 0);
+  EMS_CHECK(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0 &&
+            listen(listener_.get(), 64) == 0 &&
+            getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0);
+  EMS_CHECK(wakeup_.valid());
   port_ = ntohs(own.sin_port);
-  wakeup_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  EMS_CHECK(wakeup_ >= 0);
+  auto orders = orders_.Lock();
+  orders->target = now_.target = target;
+  orders.Unlock();
   thread_ = Thread("proxy", [this] { Run(); });
 }
 
 TcpProxy::~TcpProxy() {
   stopping_.store(true);
-  eventfd_write(wakeup_, 1);
+  eventfd_write(wakeup_.get(), 1);
   thread_.Join();
-  close(listener_);
-  close(wakeup_);
+}
+
+// Changes the orders and waits until the proxy thread goes by them.
+template <typename Change>
+void TcpProxy::Order(const Change& change) {
+  auto orders = orders_.Lock();
+  change(&*orders);
+  const uint64_t mine = ++orders->given;
+  eventfd_write(wakeup_.get(), 1);
+  EMS_CHECK(
+      orders.WaitFor(obeyed_, kObeyMax, [mine](const Orders& now) { return now.obeyed >= mine; }),
+      "the proxy's thread is stuck");
+}
+
+void TcpProxy::SetTarget(const std::string& target) {
+  Order([&](Orders* orders) { orders->target = target; });
+}
+
+void TcpProxy::Set(Way way, const LinkFaults& faults) {
+  Order([&](Orders* orders) {
+    orders->faults[Index(way)] = faults;
+    ++orders->set[Index(way)];
+  });
 }
 
 void TcpProxy::Cut() {
-  cut_.store(true);
-  eventfd_write(wakeup_, 1);
+  Order([](Orders* orders) { orders->cut = true; });
 }
 
-void TcpProxy::Mend() { cut_.store(false); }
+void TcpProxy::Mend() {
+  Order([](Orders* orders) {
+    orders->cut = false;
+    for (const Way way : {Way::kToTarget, Way::kToClient}) {
+      orders->faults[Index(way)] = {};
+      ++orders->set[Index(way)];
+    }
+  });
+}
 
 void TcpProxy::Run() {
   while (!stopping_.load()) {
-    std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0},
-                               {.fd = wakeup_, .events = POLLIN, .revents = 0}};
-    for (const Pipe& pipe : pipes_) {
-      const bool reads = !pipe.from_ended && pipe.pending.size() < kPendingMax;
-      polled.push_back({.fd = reads ? pipe.from : -1, .events = POLLIN, .revents = 0});
-      polled.push_back(
-          {.fd = pipe.pending.empty() ? -1 : pipe.to, .events = POLLOUT, .revents = 0});
-    }
-    poll(polled.data(), polled.size(), -1);
-    eventfd_t ignored = 0;
-    eventfd_read(wakeup_, &ignored);
-    if (cut_.load()) DropAll();
-    for (size_t i = 0; i + 1 < pipes_.size(); i += 2) {
-      if (Pump(&pipes_[i]) && Pump(&pipes_[i + 1])) continue;
-      close(pipes_[i].from);
-      close(pipes_[i].to);
-      pipes_.erase(pipes_.begin() + static_cast<ptrdiff_t>(i),
-                   pipes_.begin() + static_cast<ptrdiff_t>(i) + 2);
-      i -= 2;
-    }
-    if (polled[0].revents != 0) Accept();
+    bool knocked = false;
+    Wait(&knocked);
+    Obey();
+    std::erase_if(connections_, [this](Connection& connection) {
+      const Fate fate = Pump(&connection);
+      if (fate != Fate::kGoesOn) Drop(connection, fate == Fate::kIsReset);
+      return fate != Fate::kGoesOn;
+    });
+    if (knocked) Accept();
   }
   DropAll();
 }
 
+// Until a socket, an order or the time brings something to do.
+void TcpProxy::Wait(bool* knocked) {
+  std::vector<pollfd> polled{{.fd = listener_.get(), .events = POLLIN, .revents = 0},
+                             {.fd = wakeup_.get(), .events = POLLIN, .revents = 0}};
+  const TimePoint now = Clock::System().Now();
+  std::optional<Duration> patience;
+  for (const Connection& connection : connections_) {
+    for (const Pipe& pipe : connection.pipes) {
+      const std::optional<TimePoint> due = Due(connection.number, pipe);
+      const bool writes = due && *due <= now;
+      if (due && !writes) patience = std::min(patience.value_or(*due - now), *due - now);
+      polled.push_back({.fd = Reads(pipe) ? pipe.from : -1, .events = POLLIN, .revents = 0});
+      polled.push_back({.fd = writes ? pipe.to : -1, .events = POLLOUT, .revents = 0});
+    }
+  }
+  timespec timeout{};
+  if (patience) {
+    timeout.tv_sec = *patience / std::chrono::seconds(1);
+    timeout.tv_nsec = (*patience % std::chrono::seconds(1)).count();
+  }
+  ppoll(polled.data(), polled.size(), patience ? &timeout : nullptr, nullptr);
+  *knocked = polled[0].revents != 0;
+  eventfd_t ignored = 0;
+  eventfd_read(wakeup_.get(), &ignored);
+}
+
+void TcpProxy::Obey() {
+  auto orders = orders_.Lock();
+  Orders next = *orders;
+  orders.Unlock();
+  if (next.given == now_.given) return;
+  const std::array<uint64_t, 2> before = now_.set;
+  // A reset or flip that has happened is gone until its direction is set again.
+  for (const size_t way : {size_t{0}, size_t{1}}) {
+    if (next.set[way] == before[way]) next.faults[way] = now_.faults[way];
+  }
+  now_ = next;
+  if (now_.cut) DropAll();
+  for (Connection& connection : connections_) {
+    for (Pipe& pipe : connection.pipes) {
+      if (now_.set[Index(pipe.way)] == before[Index(pipe.way)]) continue;
+      pipe.passed = 0;
+      SetDeaf(pipe.from, FaultsOf(pipe).carry == Carry::kVanish);
+    }
+  }
+  SetDeaf(listener_.get(), now_.faults[Index(Way::kToTarget)].carry == Carry::kVanish);
+  orders = orders_.Lock();
+  orders->obeyed = now_.given;
+  orders.Unlock();
+  obeyed_.notify_all();
+}
+
 void TcpProxy::Accept() {
-  const int client = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int client = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (client < 0) return;
-  const Result<int> server =
-      cut_.load() || pipes_.size() >= kPipesMax ? Result<int>(-1) : ConnectTcp(target_);
+  const bool refused = now_.cut || now_.target.empty() || connections_.size() >= kConnectionsMax;
+  const Result<int> server = refused ? Result<int>(-1) : ConnectTcp(now_.target);
   if (!server.ok() || *server < 0) {
     close(client);
     return;
   }
   fcntl(*server, F_SETFL, O_NONBLOCK);
-  pipes_.push_back({.from = client, .to = *server, .pending = {}});
-  pipes_.push_back({.from = *server, .to = client, .pending = {}});
+  const int on = 1;  // what is passed on bit by bit must not wait for more
+  setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(*server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  connections_.push_back({.number = accepted_++,
+                          .pipes = {Pipe{.way = Way::kToTarget, .from = client, .to = *server},
+                                    Pipe{.way = Way::kToClient, .from = *server, .to = client}}});
+  for (const Pipe& pipe : connections_.back().pipes)
+    SetDeaf(pipe.from, FaultsOf(pipe).carry == Carry::kVanish);
+}
+
+void TcpProxy::Drop(const Connection& connection, bool reset) {
+  const linger hard{.l_onoff = reset ? 1 : 0, .l_linger = 0};
+  for (const Pipe& pipe : connection.pipes) {
+    setsockopt(pipe.from, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+    close(pipe.from);
+  }
 }
 
 void TcpProxy::DropAll() {
-  for (size_t i = 0; i < pipes_.size(); i += 2) {
-    close(pipes_[i].from);
-    close(pipes_[i].to);
-  }
-  pipes_.clear();
+  for (const Connection& connection : connections_) Drop(connection, false);
+  connections_.clear();
 }
 
-// Moves what can be moved; false when the connection has ended.
-bool TcpProxy::Pump(Pipe* pipe) {
-  std::array<char, kPendingMax> buffer;
-  if (!pipe->from_ended && pipe->pending.size() < kPendingMax) {
-    const ssize_t got = recv(pipe->from, buffer.data(), kPendingMax - pipe->pending.size(), 0);
-    if (got > 0) pipe->pending.append(buffer.data(), static_cast<size_t>(got));
-    if (got == 0 || (got < 0 && errno != EAGAIN)) pipe->from_ended = true;
+bool TcpProxy::Reads(const Pipe& pipe) const {
+  return !pipe.from_ended && pipe.waiting_bytes < kWaitingMax &&
+         FaultsOf(pipe).carry != Carry::kStall;
+}
+
+std::optional<TimePoint> TcpProxy::Due(uint64_t number, const Pipe& pipe) const {
+  const LinkFaults& faults = FaultsOf(pipe);
+  if (pipe.waiting.empty() || faults.carry != Carry::kAll) return std::nullopt;
+  const bool has_turn = number % 2 == 1 || passed_end_[Index(pipe.way)] > number + 1;
+  if (faults.later_first && !has_turn) return std::nullopt;
+  return std::max(pipe.waiting.front().due, pipe.next_drip);
+}
+
+TcpProxy::Fate TcpProxy::Pump(Connection* connection) {
+  for (Pipe& pipe : connection->pipes) {
+    if (Reads(pipe)) Read(&pipe);
+    if (const Fate fate = PassOn(connection->number, &pipe); fate != Fate::kGoesOn) return fate;
   }
-  if (!pipe->pending.empty()) {
-    const ssize_t sent = send(pipe->to, pipe->pending.data(), pipe->pending.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN) return false;
-    if (sent > 0) pipe->pending.erase(0, static_cast<size_t>(sent));
+  return Fate::kGoesOn;
+}
+
+void TcpProxy::Read(Pipe* pipe) const {
+  const LinkFaults& faults = FaultsOf(*pipe);
+  std::string bytes(kWaitingMax - pipe->waiting_bytes, '\0');
+  const ssize_t got = recv(pipe->from, bytes.data(), bytes.size(), 0);
+  if (got == 0 || (got < 0 && errno != EAGAIN)) pipe->from_ended = true;
+  if (got <= 0 || faults.carry == Carry::kSwallow) return;
+  bytes.resize(static_cast<size_t>(got));
+  pipe->waiting_bytes += bytes.size();
+  pipe->waiting.push_back({Clock::System().Now() + faults.delay, std::move(bytes)});
+}
+
+TcpProxy::Fate TcpProxy::PassOn(uint64_t number, Pipe* pipe) {
+  LinkFaults& faults = now_.faults[Index(pipe->way)];
+  const TimePoint now = Clock::System().Now();
+  while (true) {
+    const std::optional<TimePoint> due = Due(number, *pipe);
+    if (!due || *due > now) break;
+    Chunk& chunk = pipe->waiting.front();
+    size_t count = faults.drip > Duration::zero() ? 1 : chunk.bytes.size();
+    if (faults.reset_at) count = std::min(count, *faults.reset_at - pipe->passed);
+    if (count == 0) {  // what came before it must have arrived
+      if (HasUnsent(pipe->to)) {
+        chunk.due = now + kSendQueuePoll;
+        break;
+      }
+      faults.reset_at.reset();
+      strikes_.fetch_add(1);
+      return Fate::kIsReset;
+    }
+    if (faults.flip_at && *faults.flip_at - pipe->passed < count) {
+      chunk.bytes[*faults.flip_at - pipe->passed] ^= 1;
+      faults.flip_at.reset();
+      strikes_.fetch_add(1);
+    }
+    const ssize_t sent = send(pipe->to, chunk.bytes.data(), count, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno != EAGAIN) return Fate::kEnds;
+      break;
+    }
+    const auto gone = static_cast<size_t>(sent);
+    pipe->passed += gone;
+    pipe->waiting_bytes -= gone;
+    chunk.bytes.erase(0, gone);
+    if (chunk.bytes.empty()) pipe->waiting.pop_front();
+    pipe->next_drip = now + faults.drip;
+    passed_end_[Index(pipe->way)] = std::max(passed_end_[Index(pipe->way)], number + 1);
   }
-  return !(pipe->from_ended && pipe->pending.empty());
+  // Where bytes get lost, so does the news that there are no more.
+  const bool ends = pipe->from_ended && pipe->waiting.empty() && faults.carry == Carry::kAll;
+  return ends ? Fate::kEnds : Fate::kGoesOn;
 }
 
 }  // namespace ems::testing

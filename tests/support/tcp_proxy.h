@@ -1,51 +1,133 @@
 #pragma once
-// A TCP proxy that a test can cut: for clients that must not see the controller, or a server, for a
-// while.
+// A TCP proxy that can be cut, and whose two directions can each be slow, lossy, damaged or silent:
+// for peers that must not reach each other, or must reach each other badly.
 //
-// Bound: 64 connections; what one direction has read and not yet written is at most 64 KiB.
+// Bounds: 256 connections; what one direction has read and not yet passed on is at most 64 KiB, so
+// a delay of 100 ms allows 640 KiB/s.
+#include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
+#include "common/guarded.h"
 #include "common/thread_pool.h"
+#include "fabric/socket.h"
 
 namespace ems::testing {
+
+enum class Way : uint8_t { kToTarget, kToClient };
+
+// What becomes of the sender's bytes.
+enum class Carry : uint8_t {
+  kAll,      // they are passed on
+  kStall,    // nobody reads them: they fill the sender's window and wait
+  kSwallow,  // they are read and dropped: to the sender they have arrived. The receiver sees no
+             // end, and a hole in the stream when the fault is over
+  kVanish,  // its packets are dropped before TCP sees them: no acknowledgement, no end, and towards
+            // the target no new connection. A host that has vanished
+};
+
+// The faults of one direction. Bytes are numbered from 0, for each connection by itself, from the
+// moment that the fault was set.
+struct LinkFaults {
+  Carry carry = Carry::kAll;
+  Duration delay{0};                      // of each byte
+  Duration drip{0};                       // more than 0: one byte each `drip`
+  std::optional<uint64_t> reset_at = {};  // both ends get a RST instead of this byte; happens once
+  std::optional<uint64_t> flip_at = {};   // this byte has its lowest bit flipped; happens once
+  // Connections 0, 2, 4, … of the proxy's life pass nothing on before the next one has.
+  bool later_first = false;
+};
 
 // Threading: thread-safe; one thread "proxy" of its own does the work.
 class TcpProxy final {
  public:
-  // Listens on a free loopback port and forwards to `target` (host:port).
-  explicit TcpProxy(const std::string& target);
+  // Listens on a free loopback port and forwards to `target` (host:port). Without a target
+  // connections are closed as soon as they are accepted.
+  explicit TcpProxy(const std::string& target = "");
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  // Of connections from now on.
+  void SetTarget(const std::string& target);
+  // Holds for connections that are there and for later ones, and is in force on return.
+  void Set(Way way, const LinkFaults& faults);
   // Closes all connections, and new ones as soon as they are accepted, until Mend.
   void Cut();
+  // Ends the cut and all faults.
   void Mend();
+  // Resets and flips that have happened.
+  uint64_t strikes() const { return strikes_.load(); }
 
  private:
+  struct Orders {
+    std::string target;
+    bool cut = false;
+    std::array<LinkFaults, 2> faults{};  // by Way
+    std::array<uint64_t, 2> set{};       // how often the faults of each direction were set
+    uint64_t given = 0;                  // changes
+    uint64_t obeyed = 0;                 // those of them that the proxy thread has carried out
+  };
+  struct Chunk {
+    TimePoint due;
+    std::string bytes;
+  };
+  // One direction of a connection.
   struct Pipe {
+    Way way;
     int from;
     int to;
-    std::string pending;  // read, not yet written
+    std::deque<Chunk> waiting{};  // read, not yet passed on
+    size_t waiting_bytes = 0;
+    uint64_t passed = 0;  // bytes since the faults of this direction were set
+    TimePoint next_drip{};
     bool from_ended = false;
   };
-  // Two pipes a connection: [2i] and [2i + 1] share their sockets.
-  void Run();
-  void Accept();
-  void DropAll();
-  static bool Pump(Pipe* pipe);
+  // Both directions use the same two sockets.
+  struct Connection {
+    uint64_t number;
+    std::array<Pipe, 2> pipes;  // by Way
+  };
+  enum class Fate : uint8_t { kGoesOn, kEnds, kIsReset };
 
-  const std::string target_;
-  int listener_ = -1;
-  int wakeup_ = -1;  // eventfd
+  template <typename Change>
+  void Order(const Change& change);
+  void Run();
+  void Wait(bool* knocked);
+  void Obey();
+  void Accept();
+  void Drop(const Connection& connection, bool reset);
+  void DropAll();
+  Fate Pump(Connection* connection);
+  void Read(Pipe* pipe) const;
+  Fate PassOn(uint64_t number, Pipe* pipe);
+  const LinkFaults& FaultsOf(const Pipe& pipe) const {
+    return now_.faults[static_cast<size_t>(pipe.way)];
+  }
+  bool Reads(const Pipe& pipe) const;
+  // When its next byte may be passed on; nullopt: something else must happen first.
+  std::optional<TimePoint> Due(uint64_t number, const Pipe& pipe) const;
+
+  fabric::Fd listener_;
+  fabric::Fd wakeup_;  // eventfd
   uint16_t port_ = 0;
-  std::atomic<bool> cut_{false};
   std::atomic<bool> stopping_{false};
-  std::vector<Pipe> pipes_;  // of the proxy thread
+  std::atomic<uint64_t> strikes_{0};
+  Guarded<Orders> orders_;
+  std::condition_variable obeyed_;
+  // Of the proxy thread.
+  Orders now_;
+  uint64_t accepted_ = 0;
+  std::array<uint64_t, 2>
+      passed_end_{};  // by Way: 1 + the last connection that has passed a byte on
+  std::vector<Connection> connections_;
   Thread thread_;
 };
 

@@ -76,6 +76,7 @@ class WirePeer final {
       if (got > 0) {
         bytes.append(buffer.data(), static_cast<size_t>(got));
       } else if (got == 0 || !Retry()) {
+        last_error_ = got == 0 ? 0 : errno;
         return bytes;
       } else if (!Wait(POLLIN, deadline)) {
         return std::nullopt;
@@ -83,6 +84,8 @@ class WirePeer final {
     }
   }
   bool WaitClosed(Duration timeout = kPeerPatience) { return ReceiveAll(timeout).has_value(); }
+  // After either of them, how the connection ended: 0, or the socket's error.
+  int last_error() const { return last_error_; }
   // No more bytes will be sent; receiving goes on.
   void HalfClose() { ::shutdown(fd_.get(), SHUT_WR); }
   // Ends the connection with RST.
@@ -100,6 +103,7 @@ class WirePeer final {
     return !deadline.Passed() && ::poll(&poll, 1, deadline.RemainingMs()) > 0;
   }
   fabric::Fd fd_;
+  int last_error_ = 0;
 };
 
 inline void AppendRaw(std::string* to, ConstBytes bytes) { to->append(AsText(bytes)); }

@@ -1,0 +1,178 @@
+// What must hold: each fault of the proxy is what its name says, in its own direction alone, and is
+// over when the proxy is mended.
+#include "tests/support/tcp_proxy.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "common/check.h"
+#include "tests/support/eventually.h"
+#include "tests/support/wire_peer.h"
+
+namespace ems::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Long enough for bytes that are on their way over loopback, short enough to wait in vain for.
+constexpr Duration kQuiet = milliseconds(100);
+
+class TcpProxyTest : public ::testing::Test {
+ protected:
+  TcpProxyTest() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(own);
+    auto* raw = reinterpret_cast<sockaddr*>(&own);
+    EMS_CHECK(::bind(listener_.get(), raw, length) == 0 && ::listen(listener_.get(), 16) == 0);
+    EMS_CHECK(::getsockname(listener_.get(), raw, &length) == 0);
+    proxy_.SetTarget("127.0.0.1:" + std::to_string(ntohs(own.sin_port)));
+  }
+  struct Pair {
+    WirePeer client;
+    WirePeer target;
+  };
+  // A connection through the proxy, both ends.
+  Pair Connect() {
+    WirePeer client = WirePeer::Connect(proxy_.address());
+    EXPECT_TRUE(client.connected());
+    pollfd entry{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    EXPECT_GT(::poll(&entry, 1, 5000), 0) << "the proxy has not connected to its target";
+    return {std::move(client), WirePeer(fabric::Fd(::accept(listener_.get(), nullptr, nullptr)))};
+  }
+  // Whether bytes pass in both directions.
+  static bool Speaks(Pair* pair) {
+    return pair->client.Send("question") && pair->target.Receive(8) == "question" &&
+           pair->target.Send("answer") && pair->client.Receive(6) == "answer";
+  }
+
+  fabric::Fd listener_;
+  TcpProxy proxy_;
+};
+
+TEST_F(TcpProxyTest, PassesAllBytesOnInBothDirectionsAndTheEnd) {
+  Pair pair = Connect();
+  EXPECT_TRUE(Speaks(&pair));
+  const std::string large(4 * kMiB, 'x');
+  Thread sender("sender", [&] { EXPECT_TRUE(pair.client.Send(large)); });
+  EXPECT_EQ(pair.target.Receive(large.size()), large);
+  sender.Join();
+  pair.client.Close();
+  EXPECT_TRUE(pair.target.WaitClosed());
+}
+
+TEST_F(TcpProxyTest, CutEndsWhatIsThereAndRefusesWhatComesUntilMended) {
+  Pair pair = Connect();
+  proxy_.Cut();
+  EXPECT_TRUE(pair.client.WaitClosed());
+  EXPECT_TRUE(pair.target.WaitClosed());
+  WirePeer late = WirePeer::Connect(proxy_.address());
+  EXPECT_TRUE(late.WaitClosed());
+  proxy_.Mend();
+  Pair mended = Connect();
+  EXPECT_TRUE(Speaks(&mended));
+}
+
+TEST_F(TcpProxyTest, DelayHoldsEachByteOfItsDirectionBack) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.delay = milliseconds(200)});
+  const TimePoint start = Clock::System().Now();
+  ASSERT_TRUE(pair.client.Send("late"));
+  ASSERT_TRUE(pair.target.Send("soon"));
+  EXPECT_EQ(pair.client.Receive(4), "soon");
+  EXPECT_LT(Clock::System().Now() - start, milliseconds(200));
+  EXPECT_EQ(pair.target.Receive(4), "late");
+  EXPECT_GE(Clock::System().Now() - start, milliseconds(200));
+}
+
+TEST_F(TcpProxyTest, AStallFillsTheSendersWindowAndLosesNothing) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.carry = Carry::kStall});
+  const std::string large(64 * kMiB, 'x');
+  EXPECT_FALSE(pair.client.Send(large, kQuiet)) << "somebody reads it";
+  EXPECT_EQ(pair.target.Receive(1, kQuiet), std::nullopt);
+  proxy_.Mend();
+  EXPECT_EQ(pair.target.Receive(kMiB), large.substr(0, kMiB));
+}
+
+TEST_F(TcpProxyTest, WhatIsSwallowedHasArrivedForItsSenderAlone) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.carry = Carry::kSwallow});
+  EXPECT_TRUE(pair.client.Send(std::string(16 * kMiB, 'x')));
+  EXPECT_EQ(pair.target.Receive(1, kQuiet), std::nullopt);
+  ASSERT_TRUE(pair.target.Send("answer"));
+  EXPECT_EQ(pair.client.Receive(6), "answer");
+}
+
+TEST_F(TcpProxyTest, AVanishedSendersPacketsAreNotAcknowledged) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.carry = Carry::kVanish});
+  ASSERT_TRUE(pair.client.Send("unheard"));
+  const auto unacknowledged = [&] {
+    int bytes = 0;
+    EXPECT_EQ(::ioctl(pair.client.fd(), TIOCOUTQ, &bytes), 0);
+    return bytes;
+  };
+  EXPECT_EQ(pair.target.Receive(1, kQuiet), std::nullopt);
+  EXPECT_EQ(unacknowledged(), 7);
+  // Towards the client packets still come, and new connections do not begin.
+  ASSERT_TRUE(pair.target.Send("answer"));
+  EXPECT_EQ(pair.client.Receive(6), "answer");
+  EXPECT_EQ(fabric::Connect(*fabric::ParseAddress(proxy_.address()), kQuiet).status().code(),
+            StatusCode::kDeadlineExceeded);
+  proxy_.Mend();
+  EXPECT_EQ(pair.target.Receive(7), "unheard");
+}
+
+TEST_F(TcpProxyTest, AResetComesInsteadOfItsByteAndOnce) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.reset_at = 3});
+  ASSERT_TRUE(pair.client.Send("abcdef"));
+  EXPECT_EQ(pair.target.Receive(3), "abc");
+  for (WirePeer* end : {&pair.client, &pair.target}) {
+    ASSERT_TRUE(end->WaitClosed());
+    EXPECT_EQ(end->last_error(), ECONNRESET);
+  }
+  EXPECT_EQ(proxy_.strikes(), 1u);
+  Pair next = Connect();
+  EXPECT_TRUE(Speaks(&next));
+}
+
+TEST_F(TcpProxyTest, AFlipDamagesItsByteAndOnce) {
+  Pair pair = Connect();
+  ASSERT_TRUE(Speaks(&pair));
+  proxy_.Set(Way::kToClient, {.flip_at = 2});  // counted from now on
+  EXPECT_EQ(proxy_.strikes(), 0u);
+  ASSERT_TRUE(pair.target.Send("aaaa"));
+  EXPECT_EQ(pair.client.Receive(4), "aa`a");
+  EXPECT_EQ(proxy_.strikes(), 1u);
+  EXPECT_TRUE(Speaks(&pair));
+}
+
+TEST_F(TcpProxyTest, ADripPassesOneByteOnAtATime) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.drip = milliseconds(20)});
+  const TimePoint start = Clock::System().Now();
+  ASSERT_TRUE(pair.client.Send("0123456789"));
+  EXPECT_EQ(pair.target.Receive(10), "0123456789");
+  EXPECT_GE(Clock::System().Now() - start, 9 * milliseconds(20));
+}
+
+TEST_F(TcpProxyTest, ALaterConnectionOvertakesTheOneBeforeIt) {
+  proxy_.Set(Way::kToTarget, {.later_first = true});
+  Pair first = Connect();
+  Pair second = Connect();
+  ASSERT_TRUE(first.client.Send("old"));
+  EXPECT_EQ(first.target.Receive(1, kQuiet), std::nullopt);
+  ASSERT_TRUE(second.client.Send("new"));
+  EXPECT_EQ(second.target.Receive(3), "new");
+  EXPECT_EQ(first.target.Receive(3), "old");
+}
+
+}  // namespace
+}  // namespace ems::testing
