@@ -20,14 +20,15 @@ struct Outcome {
   uint64_t hits = 0, misses = 0, errors = 0;
 };
 
-Outcome GetAll(Client* client, const std::vector<std::string>& keys) {
+// What is found must be the value of the Put that was acknowledged last, `put_id`.
+Outcome GetAll(Client* client, const std::vector<std::string>& keys, uint64_t put_id) {
   Outcome outcome;
   for (const std::string& key : keys) {
     const TimePoint start = Clock::System().Now();
     const Result<std::string> value = client->Get(key, {.timeout = kCallTimeout});
     EXPECT_LE(Clock::System().Now() - start, kCallTimeout + kSlack) << value.status();
     if (value.ok()) {
-      EXPECT_TRUE(VerifyValue("default", key, *value).has_value()) << "wrong bytes for " << key;
+      EXPECT_EQ(VerifyValue("default", key, *value), put_id) << "wrong or old bytes for " << key;
       ++outcome.hits;
     } else {
       ++(value.status().code() == StatusCode::kNotFound ? outcome.misses : outcome.errors);
@@ -70,7 +71,7 @@ TEST(OldViewTest, TenViewsBehindThenOneRefresh) {
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   EXPECT_GE((*fresh)->views().view()->version().epoch(), old_view.epoch() + 10);
 
-  const Outcome blind = GetAll(behind->get(), keys);
+  const Outcome blind = GetAll(behind->get(), keys, 1);
   EXPECT_EQ((*behind)->views().view()->version(), old_view);
   EXPECT_GT(blind.hits, 0u) << "server-1 was there all the time";
 
@@ -80,11 +81,15 @@ TEST(OldViewTest, TenViewsBehindThenOneRefresh) {
     ASSERT_EQ((*fresh)->Put(key, std::string_view(MakeValue("default", key, 2, 6000)), patient),
               OkStatus());
   }
+  // Servers that know the new view answer a client that does not, but nothing old.
+  const Outcome overwritten = GetAll(behind->get(), keys, 2);
+  EXPECT_EQ((*behind)->views().view()->version(), old_view);
+  EXPECT_GT(overwritten.hits, 0u) << "server-1 was there all the time";
   proxy.Mend();
   const Deadline deadline = Deadline::After(std::chrono::seconds(10));
   Outcome seeing;
   do {
-    seeing = GetAll(behind->get(), keys);
+    seeing = GetAll(behind->get(), keys, 2);
   } while (seeing.hits < keys.size() && !deadline.Passed());
   EXPECT_EQ(seeing.hits, keys.size());
   EXPECT_GE((*behind)->views().view()->version(), (*fresh)->views().view()->version());

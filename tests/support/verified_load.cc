@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/check.h"
 #include "tests/support/self_verifying.h"
 
 namespace ems::testing {
@@ -21,27 +22,33 @@ uint64_t NextRandom(uint64_t* state) {
 
 std::string LoadCounts::ToText() const {
   std::string text =
-      fmt::format("puts {} (ok {}) gets {} (hits {} misses {}) wrong {} slowest {} ms", puts,
-                  put_ok, gets, hits, misses, wrong_bytes,
+      fmt::format("puts {} (ok {}) gets {} (hits {} misses {}) wrong {} stale {} slowest {} ms",
+                  puts, put_ok, gets, hits, misses, wrong_bytes, stale,
                   std::chrono::duration_cast<std::chrono::milliseconds>(slowest).count());
+  if (!first_stale.empty()) text += " (" + first_stale + ")";
   for (const auto& [code, count] : errors) text += fmt::format(" {} {}", CodeName(code), count);
   return text;
 }
 
 VerifiedLoad::VerifiedLoad(Client* client, const Options& options)
-    : client_(client), options_(options), name_space_(client->name_space().name) {
-  for (int i = 0; i < options.threads; ++i) {
-    const uint64_t seed = options.seed * 1000 + static_cast<uint64_t>(i);
-    threads_.emplace_back("load-" + std::to_string(i), [this, seed] { Run(seed); });
+    : client_(client),
+      options_(options),
+      name_space_(client->name_space().name),
+      histories_(options.keys) {
+  const auto threads = static_cast<uint64_t>(options.threads);
+  EMS_CHECK(options.keys >= threads, "{} keys for {} threads", options.keys, threads);
+  for (uint64_t i = 0; i < threads; ++i) {
+    const uint64_t seed = options.seed * 1000 + i;
+    threads_.emplace_back("load-" + std::to_string(i), [this, i, seed] { Run(i, seed); });
   }
 }
 
-void VerifiedLoad::Run(uint64_t thread_seed) {
-  uint64_t state = thread_seed;
+void VerifiedLoad::Run(uint64_t thread, uint64_t seed) {
+  uint64_t state = seed;
   while (!stop_.IsSet()) {
     const uint64_t random = NextRandom(&state);
     if (random % 3 == 0) {
-      PutOne(NextRandom(&state));
+      PutOne(thread, NextRandom(&state));
     } else {
       GetOne(NextRandom(&state));
     }
@@ -49,8 +56,10 @@ void VerifiedLoad::Run(uint64_t thread_seed) {
   }
 }
 
-void VerifiedLoad::PutOne(uint64_t random) {
-  const std::string key = KeyOf(random % options_.keys);
+void VerifiedLoad::PutOne(uint64_t thread, uint64_t random) {
+  const auto threads = static_cast<uint64_t>(options_.threads);
+  const uint64_t number = random % (options_.keys / threads) * threads + thread;
+  const std::string key = KeyOf(number);
   const uint64_t put_id = next_put_id_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t size = 8 + (random >> 20) % (options_.value_bytes_max - 7);
   const std::string value = MakeValue(name_space_, key, put_id, size);
@@ -59,24 +68,45 @@ void VerifiedLoad::PutOne(uint64_t random) {
   options.timeout = options_.timeout;
   const TimePoint start = Clock::System().Now();
   const Status status = client_->Put(key, std::string_view(value), options);
-  Account(true, Clock::System().Now() - start, status, false);
+  {
+    auto history = histories_[number].Lock();
+    history->OnPut(put_id, false, status.ok());
+  }
+  Account(true, Clock::System().Now() - start, status);
 }
 
 void VerifiedLoad::GetOne(uint64_t random) {
-  const std::string key = KeyOf(random % options_.keys);
+  const uint64_t number = random % options_.keys;
+  const std::string key = KeyOf(number);
   GetOptions options;
   options.timeout = options_.timeout;
+  auto history = histories_[number].Lock();
+  const uint64_t oldest = history->oldest();
+  history.Unlock();
   const TimePoint start = Clock::System().Now();
-  const Result<std::string> value = client_->Get(key, options);
-  const Duration took = Clock::System().Now() - start;
-  Account(false, took, value.status(), value.ok() && !VerifyValue(name_space_, key, *value));
+  Client* const reader = options_.reader != nullptr ? options_.reader : client_;
+  const Result<std::string> value = reader->Get(key, options);
+  Account(false, Clock::System().Now() - start, value.status());
+  if (value.ok()) Judge(key, *value, oldest);
 }
 
-void VerifiedLoad::Account(bool is_put, Duration took, const Status& status, bool wrong) {
+// `oldest`: the put id of what was acknowledged last when the Get began.
+void VerifiedLoad::Judge(const std::string& key, std::string_view value, uint64_t oldest) {
+  const std::optional<uint64_t> put_id = VerifyValue(name_space_, key, value);
+  if (put_id && *put_id >= oldest) return;
+  auto counts = counts_.Lock();
+  if (!put_id) {
+    ++counts->wrong_bytes;
+  } else if (++counts->stale == 1) {
+    counts->first_stale =
+        fmt::format("{}: put {} was read after {} was acknowledged", key, *put_id, oldest);
+  }
+}
+
+void VerifiedLoad::Account(bool is_put, Duration took, const Status& status) {
   auto counts = counts_.Lock();
   (is_put ? counts->puts : counts->gets) += 1;
   counts->slowest = std::max(counts->slowest, took);
-  if (wrong) ++counts->wrong_bytes;
   if (status.ok()) {
     ++(is_put ? counts->put_ok : counts->hits);
   } else if (!is_put && status.code() == StatusCode::kNotFound) {

@@ -9,8 +9,8 @@
 
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "tests/fault/crashtest/key_history.h"
 #include "tests/support/cluster.h"
+#include "tests/support/key_history.h"
 #include "tests/support/self_verifying.h"
 
 namespace ems::testing {
