@@ -56,6 +56,11 @@ Daemon::Options Cluster::ServerOptions(const Options& options, int index) const 
                   "--set", "listen=127.0.0.1:0",
                   "--set", "http_listen=127.0.0.1:0",
                   "--set", "dram.bytes=256MiB"};
+  if (options.proxied) {
+    const Links& links = links_.at(static_cast<size_t>(index));
+    daemon.flags.insert(daemon.flags.end(), {"--set", "controller=" + links.control->address(),
+                                             "--set", "advertise=" + links.data->address()});
+  }
   daemon.flags.insert(daemon.flags.end(), options.server_flags.begin(), options.server_flags.end());
   return daemon;
 }
@@ -68,12 +73,16 @@ Result<std::unique_ptr<Cluster>> Cluster::Start(const Options& options) {
   EMS_RETURN_IF_ERROR(cluster->controller().WaitReady(kReadyTimeout));
   cluster->controller_address_ = cluster->controller().ready().address;
   for (int i = 0; i < options.servers; ++i) {
+    if (options.proxied) {
+      cluster->links_.push_back(
+          {std::make_unique<TcpProxy>(), std::make_unique<TcpProxy>(cluster->controller_address_)});
+    }
     EMS_ASSIGN_OR_RETURN(Daemon server, Daemon::Start(cluster->ServerOptions(options, i)));
     cluster->server_flags_.push_back(server.options().flags);
     cluster->daemons_.push_back(std::move(server));
   }
   for (int i = 0; i < options.servers; ++i) {
-    EMS_RETURN_IF_ERROR(cluster->server(i).WaitReady(kReadyTimeout));
+    EMS_RETURN_IF_ERROR(cluster->WaitServerReady(i));
   }
   EMS_RETURN_IF_ERROR(cluster->WaitForServers(options.servers, kReadyTimeout));
   return cluster;
@@ -107,7 +116,13 @@ Status Cluster::RespawnServer(int index, const std::vector<std::string>& extra) 
 
 Status Cluster::RestartServer(int index, const std::vector<std::string>& extra) {
   EMS_RETURN_IF_ERROR(RespawnServer(index, extra));
-  return server(index).WaitReady(kReadyTimeout);
+  return WaitServerReady(index);
+}
+
+Status Cluster::WaitServerReady(int index) {
+  EMS_RETURN_IF_ERROR(server(index).WaitReady(kReadyTimeout));
+  if (!links_.empty()) data_link(index).SetTarget(server(index).ready().address);
+  return OkStatus();
 }
 
 Status Cluster::WaitForServers(int servers, Duration timeout) {

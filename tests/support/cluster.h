@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "mp_sdk/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/tcp_proxy.h"
 
 namespace ems::testing {
 
@@ -24,6 +25,9 @@ class Cluster final {
     // they are in the view again.
     std::vector<std::string> controller_flags;
     std::vector<std::string> server_flags;  // for each server
+    // Servers are reached over TCP, and reach the controller, through proxies. Their Unix sockets
+    // and the calls of tests to the controller go past them.
+    bool proxied = false;
   };
 
   // All daemons ready and all servers in the view.
@@ -36,6 +40,10 @@ class Cluster final {
   const std::string& controller_address() const { return controller_address_; }
   Daemon& controller() { return daemons_.front(); }
   Daemon& server(int index) { return daemons_.at(static_cast<size_t>(index) + 1); }  // from 0
+  // With `proxied`. The way to a server for clients and other servers; its target is the server.
+  TcpProxy& data_link(int index) { return *links_.at(static_cast<size_t>(index)).data; }
+  // A server's way to the controller; its target is the controller.
+  TcpProxy& control_link(int index) { return *links_.at(static_cast<size_t>(index)).control; }
   int server_count() const { return static_cast<int>(daemons_.size()) - 1; }
   static std::string ServerName(int index) { return "server-" + std::to_string(index); }
 
@@ -44,7 +52,8 @@ class Cluster final {
   Status RestartController();
   // `extra`: flags for this start alone.
   Status RestartServer(int index, const std::vector<std::string>& extra = {});
-  // The same without waiting until it is ready.
+  // The same without waiting until it is ready; not with `proxied`, whose proxy must hear the new
+  // address.
   Status RespawnServer(int index, const std::vector<std::string>& extra = {});
 
   // Waits until the controller's view has exactly `servers` nodes and is not frozen.
@@ -57,12 +66,18 @@ class Cluster final {
                                           const std::string& controller = "") const;
 
  private:
+  struct Links {
+    std::unique_ptr<TcpProxy> data;
+    std::unique_ptr<TcpProxy> control;
+  };
   explicit Cluster(std::string folder) : folder_(std::move(folder)) {}
   Daemon::Options ControllerOptions(const Options& options) const;
   Daemon::Options ServerOptions(const Options& options, int index) const;
+  Status WaitServerReady(int index);
 
   std::string folder_;
   std::string controller_address_;
+  std::vector<Links> links_;                            // by server; empty unless `proxied`
   std::vector<Daemon> daemons_;                         // controller, then servers
   std::vector<std::vector<std::string>> server_flags_;  // as at the first start
 };
