@@ -26,17 +26,25 @@ constexpr Duration kSendQueuePoll = std::chrono::milliseconds(1);
 
 size_t Index(Way way) { return static_cast<size_t>(way); }
 
-// With the filter the kernel drops each packet that arrives at the socket, before TCP sees it.
-void SetDeaf(int fd, bool deaf) {
-  sock_filter drop_all{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
-  const sock_fprog program{.len = 1, .filter = &drop_all};
-  if (deaf) {
-    EMS_CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+// Which packets that arrive at the socket the kernel drops before TCP sees them.
+void SetFilter(int fd, Carry carry) {
+  const uint32_t kept_bytes_max = carry == Carry::kLoseLarge ? kSmallPacketBytes : 0;
+  std::array<sock_filter, 4> program{
+      {{.code = BPF_LD | BPF_W | BPF_LEN, .jt = 0, .jf = 0, .k = 0},
+       {.code = BPF_JMP | BPF_JGT | BPF_K, .jt = 0, .jf = 1, .k = kept_bytes_max},
+       {.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0},
+       {.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = UINT32_MAX}}};
+  const sock_fprog filter{.len = program.size(), .filter = program.data()};
+  if (carry == Carry::kVanish || carry == Carry::kLoseLarge) {
+    EMS_CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0);
   } else {
     const int unused = 0;  // fails when there is none
     setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
   }
 }
+
+// Whether what has been read is passed on.
+bool Delivers(Carry carry) { return carry == Carry::kAll || carry == Carry::kLoseLarge; }
 
 // Whether the kernel has bytes that the peer has not acknowledged.
 bool HasUnsent(int fd) {
@@ -164,10 +172,10 @@ void TcpProxy::Obey() {
     for (Pipe& pipe : connection.pipes) {
       if (now_.set[Index(pipe.way)] == before[Index(pipe.way)]) continue;
       pipe.passed = 0;
-      SetDeaf(pipe.from, FaultsOf(pipe).carry == Carry::kVanish);
+      SetFilter(pipe.from, FaultsOf(pipe).carry);
     }
   }
-  SetDeaf(listener_.get(), now_.faults[Index(Way::kToTarget)].carry == Carry::kVanish);
+  SetFilter(listener_.get(), now_.faults[Index(Way::kToTarget)].carry);
   orders = orders_.Lock();
   orders->obeyed = now_.given;
   orders.Unlock();
@@ -190,8 +198,7 @@ void TcpProxy::Accept() {
   connections_.push_back({.number = accepted_++,
                           .pipes = {Pipe{.way = Way::kToTarget, .from = client, .to = *server},
                                     Pipe{.way = Way::kToClient, .from = *server, .to = client}}});
-  for (const Pipe& pipe : connections_.back().pipes)
-    SetDeaf(pipe.from, FaultsOf(pipe).carry == Carry::kVanish);
+  for (const Pipe& pipe : connections_.back().pipes) SetFilter(pipe.from, FaultsOf(pipe).carry);
 }
 
 void TcpProxy::Drop(const Connection& connection, bool reset) {
@@ -214,7 +221,7 @@ bool TcpProxy::Reads(const Pipe& pipe) const {
 
 std::optional<TimePoint> TcpProxy::Due(uint64_t number, const Pipe& pipe) const {
   const LinkFaults& faults = FaultsOf(pipe);
-  if (pipe.waiting.empty() || faults.carry != Carry::kAll) return std::nullopt;
+  if (pipe.waiting.empty() || !Delivers(faults.carry)) return std::nullopt;
   const bool has_turn = number % 2 == 1 || passed_end_[Index(pipe.way)] > number + 1;
   if (faults.later_first && !has_turn) return std::nullopt;
   return std::max(pipe.waiting.front().due, pipe.next_drip);
@@ -276,7 +283,7 @@ TcpProxy::Fate TcpProxy::PassOn(uint64_t number, Pipe* pipe) {
     passed_end_[Index(pipe->way)] = std::max(passed_end_[Index(pipe->way)], number + 1);
   }
   // Where bytes get lost, so does the news that there are no more.
-  const bool ends = pipe->from_ended && pipe->waiting.empty() && faults.carry == Carry::kAll;
+  const bool ends = pipe->from_ended && pipe->waiting.empty() && Delivers(faults.carry);
   return ends ? Fate::kEnds : Fate::kGoesOn;
 }
 

@@ -24,13 +24,17 @@ enum class Way : uint8_t { kToTarget, kToClient };
 
 // What becomes of the sender's bytes.
 enum class Carry : uint8_t {
-  kAll,      // they are passed on
-  kStall,    // nobody reads them: they fill the sender's window and wait
-  kSwallow,  // they are read and dropped: to the sender they have arrived. The receiver sees no
-             // end, and a hole in the stream when the fault is over
-  kVanish,  // its packets are dropped before TCP sees them: no acknowledgement, no end, and towards
-            // the target no new connection. A host that has vanished
+  kAll,        // they are passed on
+  kStall,      // nobody reads them: they fill the sender's window and wait
+  kSwallow,    // they are read and dropped: to the sender they have arrived. The receiver sees no
+               // end, and a hole in the stream when the fault is over
+  kVanish,     // its packets are dropped before TCP sees them: no acknowledgement, no end, and
+               // towards the target no new connection. A host that has vanished
+  kLoseLarge,  // the same for packets of more than kSmallPacketBytes, others are passed on: a path
+               // that carries less than both ends believe
 };
+
+inline constexpr uint32_t kSmallPacketBytes = 1400;  // with the TCP header
 
 // The faults of one direction. Bytes are numbered from 0, for each connection by itself, from the
 // moment that the fault was set.

@@ -129,6 +129,17 @@ TEST_F(TcpProxyTest, AVanishedSendersPacketsAreNotAcknowledged) {
   EXPECT_EQ(pair.target.Receive(7), "unheard");
 }
 
+TEST_F(TcpProxyTest, WhereLargePacketsAreLostSmallOnesArrive) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.carry = Carry::kLoseLarge});
+  EXPECT_TRUE(Speaks(&pair));
+  const std::string large(8 * kKiB, 'x');
+  ASSERT_TRUE(pair.client.Send(large));
+  EXPECT_EQ(pair.target.Receive(1, kQuiet), std::nullopt);
+  proxy_.Mend();
+  EXPECT_EQ(pair.target.Receive(large.size()), large) << "the kernel sends it again";
+}
+
 TEST_F(TcpProxyTest, AResetComesInsteadOfItsByteAndOnce) {
   Pair pair = Connect();
   proxy_.Set(Way::kToTarget, {.reset_at = 3});
