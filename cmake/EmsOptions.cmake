@@ -42,6 +42,10 @@ set(EMS_TEST_OPTIMIZATION $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-mayb
 if(EMS_SANITIZE MATCHES "address")
   set(EMS_TEST_OPTIMIZATION -O0)
 endif()
+if(EMS_FUZZ)
+  # Of the libraries, too: libFuzzer keeps an input that reaches new code in them.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # Applied by ems_library and friends; generated code is left alone.
 set(EMS_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Werror)
