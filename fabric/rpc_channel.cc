@@ -238,8 +238,7 @@ Status RpcChannel::ReceiveSmall() {
   if (state_ != State::kHeader && table_.size() == want) {
     if (state_ == State::kText) {
       text_ = AsText(table_);
-      state_ = State::kIdle;
-      return OkStatus();
+      return EndAnswer();
     }
     EMS_RETURN_IF_ERROR(sink_->OnTable(table_));
     state_ = State::kValues;
@@ -267,7 +266,8 @@ Status RpcChannel::OnAnswerHeader() {
   table_.clear();
   if (answer_.status != WireStatus::kOk) {
     small_bytes_ = answer_.body_bytes;
-    state_ = small_bytes_ == 0 ? State::kIdle : State::kText;
+    if (small_bytes_ == 0) return EndAnswer();
+    state_ = State::kText;
     return OkStatus();
   }
   small_bytes_ = sink_->OnHeader(answer_);
@@ -286,12 +286,7 @@ Status RpcChannel::BeginNextValue() {
     incoming_ = {};
     if (!sink_->NextValue(&incoming_)) {
       if (body_left_ != 0) return Error(StatusCode::kDataLoss, BrokenText("answer is too long"));
-      if (ahead_begin_ != ahead_end_) {
-        return Error(StatusCode::kDataLoss, BrokenText("bytes after the answer"));
-      }
-      SetLowWater(1);
-      state_ = State::kIdle;
-      return OkStatus();
+      return EndAnswer();
     }
     if (incoming_.bytes > body_left_) {
       return Error(StatusCode::kDataLoss, BrokenText("answer is too short"));
@@ -306,6 +301,16 @@ Status RpcChannel::BeginNextValue() {
     if (incoming_left_ > 0) return OkStatus();
     sink_->OnValue(hasher_.Finish());
   }
+}
+
+// Nothing may be left over: it would be taken for the next answer.
+Status RpcChannel::EndAnswer() {
+  if (ahead_begin_ != ahead_end_) {
+    return Error(StatusCode::kDataLoss, BrokenText("bytes after the answer"));
+  }
+  SetLowWater(1);
+  state_ = State::kIdle;
+  return OkStatus();
 }
 
 void RpcChannel::WaitForMore() { SetLowWater(std::min(incoming_left_ + body_left_, kWakeBytes)); }

@@ -102,6 +102,7 @@ class RpcChannel final {
   Status ReceiveValue();
   Status OnAnswerHeader();
   Status BeginNextValue();
+  Status EndAnswer();
   // Wakes poll(2) when so many bytes are there, or the stream ends.
   void SetLowWater(uint64_t bytes);
   // The same in the middle of values.

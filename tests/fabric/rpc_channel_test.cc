@@ -273,6 +273,22 @@ TEST(RpcChannelTest, AnAnswerToAnotherRequestEndsTheConnection) {
   }
 }
 
+// Bytes behind a refusal were once kept, and taken for the answer to the next request.
+TEST(RpcChannelTest, BytesBehindAnAnswerEndTheConnection) {
+  for (const WireStatus status : {WireStatus::kOk, WireStatus::kMiss, WireStatus::kTooLarge}) {
+    Pair pair;
+    std::string into(5, '\0');
+    OneValueSink sink({Bytes(&into)});
+    wire::FrameHeader request = pair.StartGet(&sink);
+    const std::string_view body = status == WireStatus::kMiss ? "" : "first";
+    const std::string answer = AnswerTo(request, body, status);
+    request.request_id++;
+    ASSERT_TRUE(pair.peer->Send(answer + AnswerTo(request, "early")));
+    EXPECT_EQ(pair.channel->Advance().code(), StatusCode::kDataLoss) << wire::StatusName(status);
+    EXPECT_FALSE(pair.channel->done());
+  }
+}
+
 TEST(RpcChannelTest, APeerThatClosesBeforeTheEndIsUnavailable) {
   const std::string value(100, 'v');
   for (const size_t cut : {0UL, 1UL, 63UL, 64UL, 65UL, 163UL}) {
