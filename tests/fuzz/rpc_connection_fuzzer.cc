@@ -1,0 +1,209 @@
+// Any bytes, as what a peer sends on a data-plane connection, however they are cut: each request is
+// answered once and in order, or the connection ends; each Put that began has ended; and nothing is
+// stored but whole values whose checksum was right.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <asio.hpp>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/check.h"
+#include "common/metrics.h"
+#include "fabric/internal/http_stray.h"
+#include "fabric/internal/rpc_connection.h"
+#include "tests/support/memory_session.h"
+
+namespace ems::fabric {
+namespace {
+
+using internal::RpcConnection;
+using internal::StreamSocket;
+using testing::MemoryStore;
+using wire::FrameHeader;
+using wire::Op;
+using wire::WireStatus;
+
+constexpr uint64_t kValueMax = 4096;
+constexpr int kPollsMax = 4096;
+constexpr size_t kPiecesMax = 128;
+
+// How an input is played: its first two bytes.
+struct Play {
+  size_t piece = 1;     // bytes sent at once; in kPiecesMax pieces at most
+  bool seal = false;    // headers get the right magic, version and checksum
+  bool refuse = false;  // the session refuses keys of odd slots
+  bool expire = false;  // after half of the pieces every deadline has passed
+};
+
+Play PlayOf(ConstBytes bytes) {
+  const auto first = std::to_integer<unsigned>(bytes[0]);
+  const auto second = std::to_integer<unsigned>(bytes[1]);
+  return {.piece = size_t{1} << (first % 13),
+          .seal = (second & 1) == 0,
+          .refuse = (second & 2) != 0,
+          .expire = (second & 4) != 0};
+}
+
+// A frame as it was sent, for the answer to be compared with.
+struct Sent {
+  Op op;
+  uint32_t request_id;
+};
+
+// The frames that lie in `stream` one after the other, by the lengths that they state. With `seal`
+// their headers are made valid first.
+std::vector<Sent> Frames(bool seal, std::string* stream) {
+  std::vector<Sent> frames;
+  for (size_t at = 0; at + wire::kHeaderBytes <= stream->size();) {
+    const MutableBytes raw =
+        std::as_writable_bytes(std::span(*stream)).subspan(at, wire::kHeaderBytes);
+    auto header = wire::ReadRaw<FrameHeader>(raw);
+    if (seal) {
+      header.magic = wire::kMagic;
+      // One foreign version stays as it is.
+      if (header.version != wire::kVersionMax + 1) header.version = wire::kVersionMax;
+      wire::Seal(&header);
+      std::ranges::copy(wire::RawBytes(header), raw.begin());
+    }
+    frames.push_back({header.op, header.request_id});
+    const uint64_t left = stream->size() - at - wire::kHeaderBytes;
+    if (header.body_bytes > left) break;
+    at += wire::kHeaderBytes + std::min(left, header.key_bytes + header.body_bytes);
+  }
+  return frames;
+}
+
+// The answers, which are those to the first of `frames`, and the last of them perhaps cut off.
+void CheckAnswers(std::string_view answers, const std::vector<Sent>& frames) {
+  for (size_t i = 0; answers.size() >= wire::kHeaderBytes; ++i) {
+    if (answers == internal::kHttpAnswer) return;
+    EMS_CHECK(i < frames.size());
+    FrameHeader header;
+    const Status parsed = wire::ParseAnswer(AsBytes(answers.substr(0, wire::kHeaderBytes)),
+                                            frames[i].op, frames[i].request_id, &header);
+    EMS_CHECK(parsed.ok(), "{}", Message(parsed));
+    if (header.status != WireStatus::kOk) EMS_CHECK(header.body_bytes <= wire::kErrorTextMax);
+    answers.remove_prefix(wire::kHeaderBytes);
+    if (answers.size() < header.body_bytes) return;
+    answers.remove_prefix(header.body_bytes);
+  }
+}
+
+// One connection and its peer, both on this thread. Threading: one thread.
+class Rig final {
+ public:
+  Rig(const Play& play, asio::io_context* context) : play_(play), context_(context) {
+    store_.staged = std::string(kValueMax, 's');
+    store_.value_bytes_max = kValueMax;
+    store_.gate = [refuse = play.refuse](const FrameHeader&, SlotId slot) {
+      const bool no = refuse && slot.value() % 2 == 1;
+      return Outcome{.status = no ? WireStatus::kWrongOwner : WireStatus::kOk};
+    };
+    std::array<int, 2> fds{};
+    constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    EMS_CHECK(::socketpair(AF_UNIX, kType, 0, fds.data()) == 0);
+    peer_ = Fd(fds[0]);
+    StreamSocket socket(*context_, asio::generic::stream_protocol(AF_UNIX, 0), fds[1]);
+    connection_ = std::make_shared<RpcConnection>(std::move(socket), options_, metrics_,
+                                                  store_.NewSession(), &busy_, &vigil_);
+    asio::co_spawn(*context_, connection_->Run(), [this](const std::exception_ptr& failure) {
+      EMS_CHECK(failure == nullptr);
+      ended_ = true;
+    });
+  }
+  ~Rig() { const Fd taken_over(store_.taken_over.load()); }
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+
+  // Sends all of it and hangs up; what was answered.
+  std::string Run(std::string_view stream) {
+    const size_t all = stream.size();
+    const size_t piece = std::max(play_.piece, all / kPiecesMax);
+    while (!stream.empty() && !ended_) {
+      const std::string_view part = stream.substr(0, piece);
+      const ssize_t sent =
+          ::send(peer_.get(), part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent > 0) stream.remove_prefix(static_cast<size_t>(sent));
+      Step();
+      if (sent < 0 && errno != EAGAIN) break;
+      if (play_.expire && stream.size() < all / 2) connection_->CheckDeadline(TimePoint::max());
+    }
+    ::shutdown(peer_.get(), SHUT_WR);
+    // Who has hung up keeps nothing waiting but a step of a timer.
+    for (int polls = 0; !ended_; ++polls) {
+      EMS_CHECK(polls < kPollsMax, "the connection does not end");
+      context_->run_one_for(std::chrono::milliseconds(1));
+      Step();
+    }
+    return std::move(answers_);
+  }
+  void CheckEnd() {
+    const MemoryStore::Counts& counts = store_.counts();
+    EMS_CHECK(busy_.load() == 0 && counts.violations == 0);
+    EMS_CHECK(counts.begun == counts.ended + counts.aborted);
+    connection_.reset();
+    EMS_CHECK(counts.live_sessions == 0);
+    EMS_CHECK(store_.size() <= static_cast<size_t>(counts.ended.load()));
+  }
+
+ private:
+  // Lets the connection go on as far as it can, and takes what it answers.
+  void Step() {
+    context_->poll();
+    std::array<char, 8192> buffer;
+    while (true) {
+      const ssize_t got = ::recv(peer_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (got <= 0) return;
+      answers_.append(buffer.data(), static_cast<size_t>(got));
+      context_->poll();
+    }
+  }
+
+  const Play play_;
+  asio::io_context* const context_;
+  const RpcServerOptions options_{.value_bytes_max = kValueMax};
+  const RpcMetrics metrics_{};
+  MemoryStore store_;
+  std::atomic<int> busy_{0};
+  internal::Vigil vigil_;
+  Fd peer_;
+  std::shared_ptr<RpcConnection> connection_;
+  std::string answers_;
+  bool ended_ = false;
+};
+
+bool IsTimed(const Sent& frame) {
+  return frame.op == Op::kPutStaged || frame.op == Op::kMultiPutStaged || frame.op == Op::kAttach;
+}
+
+}  // namespace
+}  // namespace ems::fabric
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ems::fabric;  // NOLINT(google-build-using-namespace)
+  if (size < 2) return 0;
+  static asio::io_context context(1);
+  static const auto work = asio::make_work_guard(context);
+  const ems::ConstBytes bytes = std::as_bytes(std::span(data, size));
+  const Play play = PlayOf(bytes);
+  std::string stream(ems::AsText(bytes.subspan(2)));
+  const std::vector<Sent> frames = Frames(play.seal, &stream);
+  Rig rig(play, &context);
+  const std::string answers = rig.Run(stream);
+  rig.CheckEnd();
+  if (play.seal) CheckAnswers(answers, frames);
+  // The same however it is cut. What comes behind an Attach is another protocol's, and a staged Put
+  // looks at whether its peer has hung up.
+  if (play.expire || std::ranges::any_of(frames, IsTimed)) return 0;
+  Rig whole({.piece = stream.size() + 1, .seal = play.seal, .refuse = play.refuse}, &context);
+  EMS_CHECK(whole.Run(stream) == answers);
+  whole.CheckEnd();
+  return 0;
+}
