@@ -65,6 +65,7 @@ bool ReadRegionHeader(ConstBytes block, RegionHeader* header) {
   if (block.size() < sizeof(*header)) return false;
   std::memcpy(header, block.data(), sizeof(*header));
   return header->magic == kRegionMagic && header->version == kFormatVersion &&
+         header->sequence <= kSequenceMax &&
          header->checksum == Hash64(block.first(offsetof(RegionHeader, checksum)));
 }
 

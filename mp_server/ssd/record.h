@@ -29,6 +29,10 @@ inline constexpr uint16_t kFormatVersion = 1;
 inline constexpr uint64_t kPackUnit = 64;
 inline constexpr uint64_t kAlignedFrom = 64 * kKiB;
 
+// No store counts that far: a Put or a region with a larger number is damage. Were it believed, the
+// numbers behind it would begin at 0 again.
+inline constexpr uint64_t kSequenceMax = uint64_t{1} << 63;
+
 struct RegionHeader {
   uint32_t magic = kRegionMagic;
   uint16_t version = kFormatVersion;

@@ -29,6 +29,10 @@ Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index) {
   const uint64_t region_bytes = log->options().region_bytes;
   EMS_RETURN_IF_ERROR(rows->ForEach(
       [&](const ObjectName& name, const Row& row) {
+        if (row.sequence > kSequenceMax || row.region_sequence > kSequenceMax) {
+          stale.push_back(name);
+          return;
+        }
         recovered.next_sequence = std::max(recovered.next_sequence, row.sequence + 1);
         log->RaiseSequence(
             row.region_sequence);  // never to be used again, whatever the headers say

@@ -81,7 +81,7 @@ TEST(RecordShapeTest, PackedRecordsLieCloseToEachOtherAndAlignedOnesInWholeBlock
   for (const uint64_t value :
        {uint64_t{0}, uint64_t{1}, uint64_t{40}, kAlignedFrom - 1, kAlignedFrom, kAlignedFrom + 1,
         2 * kAlignedFrom, kMiB, kMiB + 1, 4 * kGiB}) {
-    for (const uint64_t key : {1, 24, 512}) {
+    for (const uint64_t key : {1U, 24U, 512U}) {
       const RecordShape shape(value, key);
       const uint64_t unit = shape.aligned ? kBlockBytes : kPackUnit;
       EXPECT_EQ(shape.aligned, value >= kAlignedFrom) << value;
@@ -107,7 +107,7 @@ TEST(RecordTest, TheMagicNumbersCanBeReadInADump) {
 
 TEST(RecordTest, AGoodHeadGivesItsPieceChecksumsAndItsKey) {
   for (const uint64_t value : {uint64_t{0}, uint64_t{100}, kPieceBytes, kPieceBytes + 1, kMiB}) {
-    for (const size_t key_bytes : {1, 7, 512}) {
+    for (const size_t key_bytes : {1U, 7U, 512U}) {
       const Sample sample = MakeSample(value, std::string(key_bytes, '\xff'));
       const Head head = CheckHead(sample.head, sample.expected);
       ASSERT_EQ(head.verdict, HeadVerdict::kGood) << value << " " << key_bytes;
@@ -268,6 +268,16 @@ TEST_F(RegionHeaderTest, APieceOfOneIsNone) {
   RegionHeader header;
   for (size_t bytes = 0; bytes < sizeof(header); ++bytes)
     EXPECT_FALSE(ReadRegionHeader(ConstBytes(block_).first(bytes), &header)) << bytes;
+}
+
+TEST_F(RegionHeaderTest, ANumberThatNoStoreReachesIsNone) {
+  RegionHeader read;
+  written_.sequence = kSequenceMax;
+  WriteRegionHeader(written_, block_);
+  EXPECT_TRUE(ReadRegionHeader(block_, &read));
+  ++written_.sequence;
+  WriteRegionHeader(written_, block_);
+  EXPECT_FALSE(ReadRegionHeader(block_, &read));
 }
 
 TEST_F(RegionHeaderTest, ZerosAndNewerFormatsAreNone) {

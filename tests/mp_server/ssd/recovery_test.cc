@@ -250,6 +250,22 @@ TEST_F(RecoveryTest, NoSequenceIsUsedTwiceNotEvenAStaleRows) {
   EXPECT_GT(begun->sequence, row.region_sequence);
 }
 
+// Behind the largest number there is 0: what is put later would be older than what is there.
+TEST_F(RecoveryTest, ARowWithANumberThatNoStoreReachesIsStaleAndRaisesNone) {
+  const Row good = GoodRow(first_, 20);
+  Row put = good;
+  put.sequence = UINT64_MAX;
+  Row region = GoodRow(first_, 5);
+  region.region_sequence = UINT64_MAX;
+  Put(NameOf("a"), good);
+  Put(NameOf("b"), put);
+  Put(NameOf("c"), region);
+  const Result<Recovered> recovered = RecoverAnew();
+  ExpectCounts(recovered, 1, 2);
+  EXPECT_EQ(recovered->next_sequence, 21U);
+  EXPECT_EQ(log_->next_sequence(), log_->Find(second_)->sequence + 1);
+}
+
 TEST_F(RecoveryTest, MoreStaleRowsThanOneBatchHoldsAllGo) {
   constexpr uint64_t kRows = 20'000;
   RowBatch batch;
