@@ -207,11 +207,10 @@ HttpFailure FailureOf(CURLcode code) {
     case CURLE_FAILED_INIT:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ENGINE_INITFAILED:
-    case CURLE_BAD_FUNCTION_ARGUMENT:
     case CURLE_UNKNOWN_OPTION:
     case CURLE_URL_MALFORMAT:
       return HttpFailure::kInternal;
-    default:
+    default:  // also CURLE_BAD_FUNCTION_ARGUMENT: a header line without a colon
       return HttpFailure::kBroken;
   }
 }

@@ -126,6 +126,14 @@ TEST(HttpTransferTest, NonsenseIsBroken) {
   }
 }
 
+// libcurl calls it a bad argument, as if it were this side's fault.
+TEST(HttpTransferTest, AHeaderLineWithoutAColonIsBroken) {
+  const Tried tried = Try({.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nnonsense\r\n\r\nok",
+                           .end = ScriptReply::End::kClose},
+                          9);
+  EXPECT_EQ(tried.outcome.failure, HttpFailure::kBroken) << tried.outcome.what;
+}
+
 TEST(HttpTransferTest, NobodyListeningIsNoConnection) {
   uint16_t port = 0;
   {
