@@ -222,7 +222,7 @@ void InitCurlOnce() {
 
 }  // namespace
 
-// An easy handle, and a multi handle that keeps its connection between exchanges.
+// An easy handle for the next exchange, and a multi handle that keeps the connection between them.
 struct HttpTransfer::Connection {
   std::unique_ptr<CURLM, FreeMulti> multi{curl_multi_init()};
   std::unique_ptr<CURL, FreeEasy> easy{curl_easy_init()};
@@ -275,7 +275,6 @@ void HttpTransfer::GiveBack(std::unique_ptr<Connection> connection) {
 
 CURLcode HttpTransfer::Connection::Prepare(const HttpRequest& request, const Options& options,
                                            curl_slist* headers, char* error, Exchange* exchange) {
-  curl_easy_reset(easy.get());
   CURLcode code = CURLE_OK;
   const auto set = [&](CURLoption option, auto value) {
     if (code == CURLE_OK) code = curl_easy_setopt(easy.get(), option, value);
@@ -395,7 +394,10 @@ HttpOutcome HttpTransfer::Do(const HttpRequest& request, Deadline deadline) {
     connection->Run(options_, deadline, error.data(), &exchange);
     curl_multi_remove_handle(connection->multi.get(), connection->easy.get());
   }
-  if (connection->easy) curl_easy_reset(connection->easy.get());  // nothing points here any more
+  // Nothing points here any more. Another handle for the next exchange: this one keeps a pointer to
+  // its last header line, which libcurl 7.88 frees and follows when the next answer begins with a
+  // line that is folded. The connection is the multi handle's.
+  connection->easy.reset(curl_easy_init());
   // A handle that libcurl could not work with is not used again; nor one that has looked up a name
   // in vain, of which libcurl 7.88 takes no options any more.
   const HttpFailure failure = exchange.outcome().failure;

@@ -198,6 +198,18 @@ TEST(HttpTransferTest, OneConnectionServesRequestAfterRequest) {
   EXPECT_EQ(server.requests().back().connection, 1U);
 }
 
+// libcurl 7.88 appended it to a header line of the exchange before, in memory that it had freed.
+TEST(HttpTransferTest, AFoldedFirstHeaderLineIsNoPartOfTheExchangeBefore) {
+  HttpScript server([](const ScriptRequest& request) {
+    if (request.target == "/first") return Reply(200, {"X-Last: line"}, "x");
+    return ScriptReply{.bytes = "HTTP/1.1 200 OK\r\n folded\r\nContent-Length: 1\r\n\r\ny"};
+  });
+  HttpTransfer transfer({}, nullptr);
+  for (const char* path : {"/first", "/second", "/first"})
+    (void)transfer.Do({.url = server.origin() + path, .text_bytes_max = 1}, Soon());
+  EXPECT_EQ(server.requests().size(), 3U);
+}
+
 TEST(HttpTransferTest, TheHeadersThatWereSetOnceAreNotSentTwice) {
   HttpScript server([](const ScriptRequest&) { return Reply(200, {}, ""); });
   HttpTransfer transfer({}, nullptr);
