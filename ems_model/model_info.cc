@@ -22,6 +22,13 @@ JobState StateOf(v1::PullState state) {
   }
 }
 
+// What does not fit is the longest that does.
+Duration Milliseconds(uint64_t ms) {
+  using std::chrono::milliseconds;
+  constexpr uint64_t kMost = std::chrono::duration_cast<milliseconds>(Duration::max()).count();
+  return milliseconds(std::min(ms, kMost));
+}
+
 }  // namespace
 
 std::string_view JobStateName(JobState state) {
@@ -57,7 +64,7 @@ JobInfo FromProto(const v1::PullJob& job) {
   info.shared_bytes = job.shared_bytes();
   info.checked_bytes = job.checked_bytes();
   info.read_bytes = job.read_bytes();
-  info.elapsed = std::chrono::milliseconds(job.elapsed_ms());
+  info.elapsed = Milliseconds(job.elapsed_ms());
   return info;
 }
 
@@ -72,8 +79,8 @@ ModelInfo FromProto(const v1::ModelStatus& status) {
   info.blocks = status.blocks();
   info.blocks_known = status.blocks_known();
   info.pinned = status.pinned();
-  info.age = std::chrono::milliseconds(status.age_ms());
-  info.unused = std::chrono::milliseconds(status.unused_ms());
+  info.age = Milliseconds(status.age_ms());
+  info.unused = Milliseconds(status.unused_ms());
   info.job = FromProto(status.job());
   return info;
 }

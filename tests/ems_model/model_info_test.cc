@@ -60,6 +60,16 @@ TEST(ModelInfoTest, CarriesEveryField) {
   EXPECT_EQ(info.job.read_bytes, 60U);
 }
 
+TEST(ModelInfoTest, ATimeThatDoesNotFitIsTheLongestThatDoes) {
+  v1::ModelStatus status;
+  status.set_age_ms(UINT64_MAX);
+  status.set_unused_ms(uint64_t{1} << 63);
+  status.mutable_job()->set_elapsed_ms(9'300'000'000'000);
+  const ModelInfo info = FromProto(status);
+  for (const Duration time : {info.age, info.unused, info.job.elapsed})
+    EXPECT_GT(time, Duration::max() - std::chrono::milliseconds(1));
+}
+
 TEST(ModelInfoTest, StatesHaveNames) {
   v1::PullJob job;
   const std::vector<std::pair<v1::PullState, std::string>> names = {
