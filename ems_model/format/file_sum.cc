@@ -90,8 +90,8 @@ std::string FileHasher::Save() const {
 Status FileHasher::Restore(std::string_view saved, uint64_t bytes) {
   const size_t size = (part_bytes_ == 0 ? 1 : 2) * Md5Stream::kSavedBytes;
   if (saved.size() != size) {
-    return Error(StatusCode::kInvalidArgument, "the state of a sum has {} bytes, not {}", size,
-                 saved.size());
+    return Error(StatusCode::kInvalidArgument, "the state of a sum has {} bytes, not {}",
+                 saved.size(), size);
   }
   EMS_ASSIGN_OR_RETURN(const Md5Stream part,
                        Md5Stream::Restore(saved.substr(0, Md5Stream::kSavedBytes)));
