@@ -36,8 +36,6 @@ std::byte* WriteRow(KvStorage storage, const float* from, uint32_t size, std::by
 
 }  // namespace
 
-std::string_view NameOf(KvStorage storage) { return storage == KvStorage::kBf16 ? "bf16" : "f32"; }
-
 uint64_t KvArena::BlockBytes(const ModelConfig& config, const KvOptions& options) {
   return config.layers * LayerBytes(config, options);
 }

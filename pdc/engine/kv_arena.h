@@ -16,7 +16,9 @@
 namespace ems::pdc {
 
 enum class KvStorage : uint8_t { kBf16, kF32 };
-std::string_view NameOf(KvStorage storage);  // "bf16", "f32"
+constexpr std::string_view NameOf(KvStorage storage) {
+  return storage == KvStorage::kBf16 ? "bf16" : "f32";
+}
 
 struct KvOptions {
   KvStorage storage = KvStorage::kBf16;
