@@ -190,6 +190,9 @@ class Peer final {
       return;
     }
     CheckReadOnly(fds_[0]);
+    auto control = fabric::MappedMemory::Map(fds_[0], shm::kControlBytes);
+    EMS_CHECK(control.ok());
+    control_ = *std::move(control);
     auto page = fabric::SharedPage::Map(fds_[1], shm::kSessionBytes);
     EMS_CHECK(page.ok());
     page_ = *std::move(page);
@@ -207,6 +210,11 @@ class Peer final {
                               : static_cast<SessionOp>(input->Take<uint32_t>());
     question.id = input->Take<uint8_t>();
     if (question.id >= 0xf0) question.id = input->Take<uint64_t>();
+    // Most ask for a table that a shard is in.
+    if (question.op == SessionOp::kTable && question.id < shm::kIndexShards) {
+      const uint64_t at = offsetof(shm::ControlPage, shards) + question.id * sizeof(uint64_t);
+      question.id = shm::TableOf(control_->LoadWord(at));
+    }
     std::vector<Gift> gifts(what / 8 % 8 < 6 ? 0 : what / 8 % 8 - 5);
     if (question.op == SessionOp::kRegister && gifts.empty()) gifts.resize(1);
     for (Gift& gift : gifts) gift = MakeGift(input);
@@ -333,7 +341,7 @@ class Peer final {
   MessageReceiver receiver_;
   std::vector<Fd> fds_;
   std::unique_ptr<fabric::SharedPage> page_;
-  std::unique_ptr<fabric::MappedMemory> table_;
+  std::unique_ptr<fabric::MappedMemory> control_, table_;
   uint64_t id_ = 0;
   uint64_t secret_ = 0;
   uint64_t registered_bytes_ = 0;
