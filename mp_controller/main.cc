@@ -2,13 +2,11 @@
 // failed / 2 usage.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
 #include <string>
-#include <vector>
 
 #include "common/config.h"
 #include "common/daemon.h"
+#include "common/daemon_arguments.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
 #include "mp_controller/controller.h"
@@ -16,10 +14,6 @@
 
 namespace ems::controller {
 namespace {
-
-constexpr int kExitOk = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitUsage = 2;
 
 constexpr const char* kAbout =
     "NAME\n"
@@ -52,93 +46,45 @@ constexpr const char* kFooter =
     "SEE ALSO\n"
     "  mp-server, emsctl";
 
-struct Arguments {
-  std::string config;
-  std::vector<std::string> overrides;
-  std::string ready_file;
-  bool help_config = false;
-  bool check_config = false;
-};
-
-// Runs `serve` unless the arguments say otherwise; returns the exit code.
-int ParseArguments(int argc, char** argv, Arguments* arguments, bool* serve) {
-  CLI::App app(kAbout, "mp-controller");
-  app.footer(kFooter);
-  app.set_version_flag("--version", "mp-controller " EMS_VERSION);
-  app.add_option("--config", arguments->config, "YAML file; see --help-config")->type_name("FILE");
-  app.add_option("--set", arguments->overrides, "One option, after the file; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->take_all()
-      ->allow_extra_args(false);
-  app.add_option("--ready-file", arguments->ready_file,
-                 "Written once serving: one JSON line with pid, address and http")
-      ->type_name("PATH");
-  app.add_flag("--help-config", arguments->help_config, "List every option and exit");
-  app.add_flag("--check-config", arguments->check_config,
-               "Print the resulting configuration and exit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    *serve = false;
-    return app.exit(e) == 0 ? kExitOk : kExitUsage;
-  }
-  if (arguments->help_config) {
-    *serve = false;
-    std::fputs(config::Describe(config::ControllerConfig()).c_str(), stdout);
-  }
-  return kExitOk;
-}
-
-int Fail(int code, const Status& status) {
-  std::fputs(fmt::format("mp-controller: {}\n", Message(status)).c_str(), stderr);
-  return code;
-}
-
-int Serve(const Arguments& arguments, const StopSignals& signals) {
-  config::ControllerConfig config;
-  Status status = config::Load(arguments.config, arguments.overrides, &config);
-  if (!status.ok()) return Fail(kExitUsage, status);
-  const Result<ControllerOptions> options = MakeOptions(config);
-  if (!options.ok()) return Fail(kExitUsage, options.status());
-  const auto problems = Problems({CheckFolder("data_dir", config.data_dir())});
-  if (arguments.check_config) {
-    std::puts(config::OneLine(config).c_str());
-    PrintWarnings("mp-controller", problems);
-    return kExitOk;
-  }
-  status = log::Init(config.log_level());
-  if (status.ok()) status = LogWarnings("mp_controller", problems);
-  if (!status.ok()) return Fail(kExitUsage, status);
-  EMS_LOG(kInfo, "mp_controller", "configuration {}", config::OneLine(config));
-
-  Controller controller(*options);
-  status = controller.Start();
-  if (!status.ok()) return Fail(kExitFailed, status);
+int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
+  // Before any thread is made, so that all of them leave these signals to it.
+  const StopSignals signals;
+  Controller controller(options);
+  Status status = controller.Start();
+  if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
   EMS_LOG(kInfo, "mp_controller", "serving address={} http={}", controller.address(),
           controller.http_address());
-  if (!arguments.ready_file.empty()) {
-    status =
-        WriteReadyFile(arguments.ready_file,
-                       fmt::format("{{\"pid\":{}, \"address\":\"{}\", \"http\":\"{}\"}}",
-                                   ::getpid(), controller.address(), controller.http_address()));
-    if (!status.ok()) return Fail(kExitFailed, status);
+  const std::string& ready_file = arguments.ready_file();
+  if (!ready_file.empty()) {
+    status = WriteReadyFile(
+        ready_file, fmt::format("{{\"pid\":{}, \"address\":\"{}\", \"http\":\"{}\"}}", ::getpid(),
+                                controller.address(), controller.http_address()));
+    if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
   }
   int signal = 0;
   while (signal == 0) signal = signals.Wait(std::chrono::hours(1));
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
   controller.Stop();
-  if (!arguments.ready_file.empty()) ::unlink(arguments.ready_file.c_str());
-  return kExitOk;
+  if (!ready_file.empty()) ::unlink(ready_file.c_str());
+  return kDaemonOk;
 }
 
 int Main(int argc, char** argv) {
-  Arguments arguments;
-  bool serve = true;
-  const int code = ParseArguments(argc, argv, &arguments, &serve);
-  if (!serve) return code;
-  // Before any thread is made, so that all of them leave these signals to it.
-  const StopSignals signals;
-  return Serve(arguments, signals);
+  DaemonArguments arguments(
+      {.program =
+           {.name = "mp-controller", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},
+       .set_example = "listen=0.0.0.0:7400",
+       .ready_file = "Written once serving: one JSON line with pid, address and http"});
+  config::ControllerConfig config;
+  if (const auto exit_code = arguments.Load({argv + 1, argv + argc}, &config)) return *exit_code;
+  const Result<ControllerOptions> options = MakeOptions(config);
+  if (!options.ok()) return arguments.Refuse(options.status());
+  const auto problems = Problems({CheckFolder("data_dir", config.data_dir())});
+  if (arguments.check_only()) return arguments.ShowConfig(config, problems);
+  const Status logging = OpenLog(config.log_level(), "mp_controller", problems);
+  if (!logging.ok()) return arguments.Refuse(logging);
+  EMS_LOG(kInfo, "mp_controller", "configuration {}", config::OneLine(config));
+  return Serve(*options, arguments);
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+#include "common/daemon_arguments.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "common/config.h"
+#include "common/logging.h"
+#include "common/machine_check.h"
+
+namespace ems {
+
+DaemonArguments::DaemonArguments(const DaemonHelp& help)
+    : name_(help.program.name), program_(help.program) {
+  program_.AddOption("--config", &config_file_, "YAML configuration file");
+  program_.AddOption(
+      "--set", &overrides_,
+      fmt::format("Override one option, e.g. --set {}; may be repeated", help.set_example));
+  program_.AddOption("--ready-file", &ready_file_, help.ready_file);
+  program_.AddFlag("--help-config", &help_config_,
+                   "List every option with default, unit and range, and exit");
+  program_.AddFlag("--check-config", &check_only_, "Print the resulting configuration and exit");
+}
+
+std::optional<int> DaemonArguments::Load(std::vector<std::string> arguments,
+                                         google::protobuf::Message* config) {
+  if (const auto exit_code = program_.Parse(std::move(arguments))) return exit_code;
+  if (help_config_) {
+    std::fputs(config::Describe(*config).c_str(), stdout);
+    return kDaemonOk;
+  }
+  const Status loaded = config::Load(config_file_, overrides_, config);
+  if (!loaded.ok()) return Refuse(loaded);
+  return std::nullopt;
+}
+
+int DaemonArguments::ShowConfig(const google::protobuf::Message& config,
+                                const std::vector<Status>& problems) const {
+  std::puts(config::OneLine(config).c_str());
+  PrintWarnings(name_, problems);
+  return kDaemonOk;
+}
+
+int DaemonArguments::Fail(int exit_code, std::string_view text) const {
+  std::fputs(fmt::format("{}: {}\n", name_, text).c_str(), stderr);
+  return exit_code;
+}
+
+Status OpenLog(const std::string& level, std::string_view component,
+               const std::vector<Status>& problems) {
+  EMS_RETURN_IF_ERROR(log::Init(level));
+  return LogWarnings(component, problems);
+}
+
+}  // namespace ems

@@ -1,0 +1,80 @@
+#pragma once
+// The command line that all daemons have in common, from the arguments of main to a configuration
+// that has been loaded and a log that is open.
+//
+//   DaemonArguments arguments({.name = "mp-server", …});
+//   config::ServerConfig config;
+//   if (const auto code = arguments.Load({argv + 1, argv + argc}, &config)) return *code;
+//   if (const Status s = CheckConfig(config); !s.ok()) return arguments.Refuse(s);
+//   const auto problems = CheckMachine(config);
+//   if (arguments.check_only()) return arguments.ShowConfig(config, problems);
+//   if (const Status s = OpenLog(config.log_level(), "mp_server", problems); !s.ok())
+//     return arguments.Refuse(s);
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/command_line.h"
+#include "common/status.h"
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace ems {
+
+// Exit codes of a daemon.
+inline constexpr int kDaemonOk = 0;
+inline constexpr int kDaemonFailed = 1;
+inline constexpr int kDaemonUsage = 2;  // or a configuration that is refused
+
+// What --help says of a daemon.
+struct DaemonHelp {
+  Program program;
+  std::string set_example;  // for --set: "dram.bytes=8GiB"
+  std::string ready_file;   // what --ready-file writes, and when
+};
+
+// Threading: one thread (main's).
+class DaemonArguments final {
+ public:
+  explicit DaemonArguments(const DaemonHelp& help);
+
+  // For options of this daemon alone, before Load().
+  Command* program() { return &program_; }
+
+  // Parses `arguments`, those behind the program's name, and fills `config` from the file and the
+  // overrides that they name. The exit code when the daemon has nothing more to do: after --help,
+  // --version and --help-config, or an error, which has been printed.
+  std::optional<int> Load(std::vector<std::string> arguments, google::protobuf::Message* config);
+
+  // --check-config: print the configuration and exit.
+  bool check_only() const { return check_only_; }
+  const std::string& ready_file() const { return ready_file_; }  // empty: none
+
+  // The answer to --check-config; `problems` are warnings (common/machine_check.h). Returns the
+  // exit code.
+  int ShowConfig(const google::protobuf::Message& config,
+                 const std::vector<Status>& problems) const;
+  // Prints "NAME: TEXT" to standard error and returns `exit_code`.
+  int Fail(int exit_code, std::string_view text) const;
+  // Fail() for a configuration that the daemon does not take.
+  int Refuse(const Status& status) const { return Fail(kDaemonUsage, Message(status)); }
+
+ private:
+  const std::string name_;
+  std::string config_file_;
+  std::vector<std::string> overrides_;
+  std::string ready_file_;
+  bool help_config_ = false;
+  bool check_only_ = false;
+  Command program_;
+};
+
+// Begins logging at `level` and logs `problems` (common/machine_check.h) as `component`.
+// Errors: kInvalidArgument  a level that is none, or the problem with which nothing can start
+Status OpenLog(const std::string& level, std::string_view component,
+               const std::vector<Status>& problems);
+
+}  // namespace ems
