@@ -1,11 +1,11 @@
 // emsctl status, nodes, node rm, view, view accept-loss, server-stats: what the controller and the
 // servers say.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "common/command_line.h"
 #include "mp_controller/view/controller_client.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
@@ -138,38 +138,36 @@ int RunServerStats(const Context& context, const std::string& node) {
 
 }  // namespace
 
-void AddClusterCommands(CLI::App* app, const Context* context, std::function<int()>* run) {
+void AddClusterCommands(Command* program, const Context* context) {
   const auto flag = std::make_shared<bool>(false);  // of the one command that is run
   const auto name = std::make_shared<std::string>();
 
-  CLI::App* status = app->add_subcommand("status", "Health at a glance, and what to do about it");
-  status->add_flag("--check", *flag, "Exit 1 unless the health is OK");
-  status->footer(
+  Command* status = program->AddCommand("status", "Health at a glance, and what to do about it");
+  status->AddFlag("--check", flag.get(), "Exit 1 unless the health is OK");
+  status->SetFooter(
       "Health: OK · DEGRADED a server is down · FROZEN more than half vanished · NO SERVERS");
-  status->callback([=] { *run = [=] { return RunStatus(*context, *flag); }; });
+  status->SetRun([=] { return RunStatus(*context, *flag); });
 
-  CLI::App* nodes = app->add_subcommand("nodes", "The servers: state, slots, memory, view");
-  nodes->callback([=] { *run = [=] { return RunNodes(*context); }; });
+  Command* nodes = program->AddCommand("nodes", "The servers: state, slots, memory, view");
+  nodes->SetRun([=] { return RunNodes(*context); });
 
-  CLI::App* node = app->add_subcommand("node", "Change one server")->require_subcommand(1);
-  CLI::App* rm = node->add_subcommand("rm", "Forget a server that is down for good");
-  rm->add_option("name", *name, "Name of the server")->required();
-  rm->callback([=] { *run = [=] { return RunNodeRm(*context, *name); }; });
+  Command* node = program->AddCommand("node", "Change one server");
+  Command* rm = node->AddCommand("rm", "Forget a server that is down for good");
+  rm->AddOption("name", name.get(), "Name of the server", {.required = true});
+  rm->SetRun([=] { return RunNodeRm(*context, *name); });
 
-  CLI::App* view = app->add_subcommand("view", "Who owns which part of the keys");
-  view->add_flag("--slots", *flag, "Also list the slots of each server");
-  CLI::App* accept = view->add_subcommand(
+  Command* view = program->AddCommand("view", "Who owns which part of the keys");
+  view->AddFlag("--slots", flag.get(), "Also list the slots of each server");
+  Command* accept = view->AddCommand(
       "accept-loss", "Thaw a view that froze because more than half of the servers vanished");
-  accept->footer(
+  accept->SetFooter(
       "What the vanished servers held is lost (misses); the others take over their slots.");
-  accept->callback([=] { *run = [=] { return RunAcceptLoss(*context); }; });
-  view->callback([=] {
-    if (view->get_subcommands().empty()) *run = [=] { return RunView(*context, *flag); };
-  });
+  accept->SetRun([=] { return RunAcceptLoss(*context); });
+  view->SetRun([=] { return RunView(*context, *flag); });
 
-  CLI::App* stats = app->add_subcommand("server-stats", "Statistics of one server, as JSON");
-  stats->add_option("node", *name, "Name of the server")->required();
-  stats->callback([=] { *run = [=] { return RunServerStats(*context, *name); }; });
+  Command* stats = program->AddCommand("server-stats", "Statistics of one server, as JSON");
+  stats->AddOption("node", name.get(), "Name of the server", {.required = true});
+  stats->SetRun([=] { return RunServerStats(*context, *name); });
 }
 
 }  // namespace ems::emsctl

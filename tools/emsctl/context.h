@@ -1,13 +1,12 @@
 #pragma once
 // What every emsctl command gets: the global options. Exit codes: 0 done · 1 failed, or something
 // asked for is not there · 2 usage.
-#include <functional>
 #include <string>
 
 #include "common/clock.h"
 
-namespace CLI {
-class App;
+namespace ems {
+class Command;
 }
 
 namespace ems::emsctl {
@@ -29,11 +28,10 @@ struct Context {
   Deadline deadline() const { return Deadline::After(timeout()); }
 };
 
-// Each adds its commands to `app`; *run is set to what does the chosen command's work and returns
-// the exit code. `context` and `run` must outlive the parse and the run.
-void AddClusterCommands(CLI::App* app, const Context* context, std::function<int()>* run);
-void AddNamespaceCommands(CLI::App* app, const Context* context, std::function<int()>* run);
-void AddModelCommands(CLI::App* app, const Context* context, std::function<int()>* run);
-void AddObjectCommands(CLI::App* app, const Context* context, std::function<int()>* run);
+// Each adds its commands. `context` must outlive the parse and the run.
+void AddClusterCommands(Command* program, const Context* context);
+void AddNamespaceCommands(Command* program, const Context* context);
+void AddModelCommands(Command* program, const Context* context);
+void AddObjectCommands(Command* program, const Context* context);
 
 }  // namespace ems::emsctl

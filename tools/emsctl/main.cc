@@ -1,12 +1,8 @@
 // emsctl: watches and changes an EMS cluster, and moves single objects. Commands are in
 // *_commands.cc; this file has the global options and the exit codes.
-#include <CLI/CLI.hpp>
-#include <functional>
-#include <string>
-
+#include "common/command_line.h"
 #include "common/logging.h"
 #include "tools/emsctl/context.h"
-#include "tools/unknown_command.h"
 
 namespace {
 
@@ -38,32 +34,23 @@ constexpr const char* kFooter =
 
 int main(int argc, char** argv) {
   ems::emsctl::Context context;
-  std::function<int()> run;
-  CLI::App app{kHelp, "emsctl"};
-  app.set_version_flag("--version", std::string("emsctl ") + EMS_VERSION);
-  app.add_option("--controller", context.controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->capture_default_str();
-  app.add_option("--namespace", context.name_space, "Namespace of put, get, exists, rm and stat")
-      ->envname("EMS_NAMESPACE")
-      ->capture_default_str();
-  app.add_option("--timeout", context.timeout_seconds, "Seconds that each call may take")
-      ->check(CLI::Range(0.001, 3600.0))
-      ->capture_default_str();
-  app.add_flag("--json", context.json, "One JSON document instead of tables");
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.footer(kFooter);
-  app.failure_message(ems::terminal::UsageError);
-  ems::emsctl::AddClusterCommands(&app, &context, &run);
-  ems::emsctl::AddNamespaceCommands(&app, &context, &run);
-  ems::emsctl::AddModelCommands(&app, &context, &run);
-  ems::emsctl::AddObjectCommands(&app, &context, &run);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? ems::emsctl::kExitOk : ems::emsctl::kExitUsage;
-  }
+  ems::Command program({.name = "emsctl",
+                        .about = kHelp,
+                        .version = EMS_VERSION,
+                        .footer = kFooter,
+                        .options_after_command = true});
+  program.AddOption("--controller", &context.controller, "host:port of the controller",
+                    {.environment = "EMS_CONTROLLER"});
+  program.AddOption("--namespace", &context.name_space,
+                    "Namespace of put, get, exists, rm and stat", {.environment = "EMS_NAMESPACE"});
+  program.AddOption("--timeout", &context.timeout_seconds, "Seconds that each call may take",
+                    {.check = ems::InRange{0.001, 3600.0}});
+  program.AddFlag("--json", &context.json, "One JSON document instead of tables");
+  ems::emsctl::AddClusterCommands(&program, &context);
+  ems::emsctl::AddNamespaceCommands(&program, &context);
+  ems::emsctl::AddModelCommands(&program, &context);
+  ems::emsctl::AddObjectCommands(&program, &context);
+  if (const auto exit_code = program.Parse({argv + 1, argv + argc})) return *exit_code;
   if (!ems::log::Init("error").ok()) return ems::emsctl::kExitFailed;
-  return run();
+  return program.Run();
 }

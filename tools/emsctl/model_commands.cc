@@ -2,7 +2,6 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
 #include "ems_model/file_target.h"
@@ -366,83 +366,80 @@ int RunRemove(const Context& context, const Flags& flags) {
                             : Print(fmt::format("removed {}\n", flags.name)));
 }
 
-void AddSourceFlags(CLI::App* command, Flags* flags) {
-  command->add_option("--credentials-file", flags->credentials_file,
-                      "File with keys by name, as the servers' models.credentials_file; else an "
-                      "s3 source is read with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
-                      "AWS_SESSION_TOKEN of the environment, or without keys");
-  command->add_option("--ca-file", flags->ca_file,
-                      "Certificates that https sources may have, in PEM; else the system's");
-  command->add_option("--within", flags->within_seconds, "Seconds that all of it may take")
-      ->check(CLI::Range(0.001, 86400.0))
-      ->capture_default_str();
+void AddSourceFlags(Command* command, Flags* flags) {
+  command->AddOption("--credentials-file", &flags->credentials_file,
+                     "File with keys by name, as the servers' models.credentials_file; else an "
+                     "s3 source is read with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+                     "AWS_SESSION_TOKEN of the environment, or without keys");
+  command->AddOption("--ca-file", &flags->ca_file,
+                     "Certificates that https sources may have, in PEM; else the system's");
+  command->AddOption("--within", &flags->within_seconds, "Seconds that all of it may take",
+                     {.check = InRange{0.001, 86400.0}});
 }
 
 }  // namespace
 
-void AddModelCommands(CLI::App* app, const Context* context, std::function<int()>* run) {
+void AddModelCommands(Command* program, const Context* context) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* group =
-      app->add_subcommand("model", "Add, watch, prefetch and load versions of models");
-  group->require_subcommand(1);
+  Command* group = program->AddCommand("model", "Add, watch, prefetch and load versions of models");
   const auto add = [&](const char* name, const char* help,
                        int (*command)(const Context&, const Flags&), bool named = true) {
-    CLI::App* added = group->add_subcommand(name, help);
-    added->callback([=] { *run = [=] { return command(*context, *flags); }; });
+    Command* added = group->AddCommand(name, help);
+    added->SetRun([=] { return command(*context, *flags); });
     if (named) {
-      added
-          ->add_option("name", flags->name,
-                       "MODEL@VERSION; without @VERSION the one that was added last")
-          ->required();
+      added->AddOption("name", &flags->name,
+                       "MODEL@VERSION; without @VERSION the one that was added last",
+                       {.required = true});
     }
     return added;
   };
-  CLI::App* adds = add("add", "Make a version of the files that a source has now", RunAdd);
-  adds->add_option("source", flags->url,
-                   "A folder that servers see, too, http(s)://HOST/PREFIX/ or "
-                   "s3://BUCKET/PREFIX?endpoint=URL&region=R")
-      ->required();
-  adds->add_option("--block", flags->block, "Longest block, 64KiB to 64MiB")->capture_default_str();
-  adds->add_option("--file", flags->files, "Only this file of the source; may be repeated");
-  adds->add_option("--include", flags->include, "Only files like this, e.g. '*.safetensors'");
-  adds->add_option("--into", flags->name_space, "Namespace of its blocks, made when missing")
-      ->capture_default_str();
-  adds->add_option("--credentials", flags->credentials,
-                   "Name of the keys in the servers' models.credentials_file");
-  adds->add_option("--rate", flags->rate, "Most bytes a second that each server reads; 0: no limit")
-      ->capture_default_str();
-  CLI::Option* const verify = adds->add_flag(
-      "--verify", flags->verify_source,
+  Command* adds = add("add", "Make a version of the files that a source has now", RunAdd);
+  adds->AddOption("source", &flags->url,
+                  "A folder that servers see, too, http(s)://HOST/PREFIX/ or "
+                  "s3://BUCKET/PREFIX?endpoint=URL&region=R",
+                  {.required = true});
+  adds->AddOption("--block", &flags->block, "Longest block, 64KiB to 64MiB");
+  adds->AddOption("--file", &flags->files, "Only this file of the source; may be repeated");
+  adds->AddOption("--include", &flags->include, "Only files like this, e.g. '*.safetensors'");
+  adds->AddOption("--into", &flags->name_space, "Namespace of its blocks, made when missing");
+  adds->AddOption("--credentials", &flags->credentials,
+                  "Name of the keys in the servers' models.credentials_file");
+  adds->AddOption("--rate", &flags->rate,
+                  "Most bytes a second that each server reads; 0: no limit");
+  adds->AddFlag(
+      "--verify", &flags->verify_source,
       "Read each block twice, over two connections, when it is read for the first time: it has to "
       "be the same. Without this, so are those that come over plain http and that the source gives "
       "no checksum of. Costs twice the source's bytes, once");
-  adds->add_flag("--no-verify", flags->no_verify_source,
-                 "Read none twice: what is damaged on the way where nothing protects it is cached, "
-                 "and loaded as if it were right")
-      ->excludes(verify);
-  adds->add_flag("--ignore-etags", flags->ignore_etags,
-                 "Entity tags of this object store are no MD5: do not compare files with them");
+  adds->AddFlag("--no-verify", &flags->no_verify_source,
+                "Read none twice: what is damaged on the way where nothing protects it is cached, "
+                "and loaded as if it were right");
+  adds->Exclude("--no-verify", "--verify");
+  adds->AddFlag("--ignore-etags", &flags->ignore_etags,
+                "Entity tags of this object store are no MD5: do not compare files with them");
   AddSourceFlags(adds, flags.get());
-  adds->footer("Example: emsctl model add qwen/7b@v1 s3://models/qwen-7b --credentials team");
+  adds->SetFooter("Example: emsctl model add qwen/7b@v1 s3://models/qwen-7b --credentials team");
 
   add("ls", "All versions", RunList, false);
   add("show", "All about one version, with its files", RunShow);
   add("check", "How much of it is in DRAM and on SSD; exit 1 unless all is", RunCheck);
-  CLI::App* prefetch = add("prefetch", "Have the servers bring it into DRAM", RunPrefetch);
-  prefetch->add_option("--priority", flags->priority, "0 to 1000; higher ones first");
-  prefetch->add_flag("--wait", flags->wait, "Until it is there");
-  prefetch->add_option("--within", flags->within_seconds, "Seconds to wait at most")
-      ->capture_default_str();
-  CLI::App* load = add("load", "Load its files into a folder", RunLoad);
-  load->add_option("folder", flags->folder,
-                   "Where to; - loads into memory and drops it, to see how fast it is")
-      ->required();
-  load->add_option("--include", flags->include, "Only files like this, e.g. '*.safetensors'");
-  load->add_option("--threads", flags->threads, "Threads that read")->check(CLI::Range(1, 64));
-  load->add_option("--priority", flags->priority, "Of the prefetch that it may begin");
-  load->add_option("--credentials", flags->credentials, "Name of the keys in --credentials-file");
-  load->add_flag("--no-source", flags->no_source, "From the pool alone, whatever happens to it");
-  load->add_flag("--verify", flags->verify, "Verify the SHA-256 of each block, too");
+  Command* prefetch = add("prefetch", "Have the servers bring it into DRAM", RunPrefetch);
+  prefetch->AddOption("--priority", &flags->priority, "0 to 1000; higher ones first",
+                      {.show_default = false});
+  prefetch->AddFlag("--wait", &flags->wait, "Until it is there");
+  prefetch->AddOption("--within", &flags->within_seconds, "Seconds to wait at most");
+  Command* load = add("load", "Load its files into a folder", RunLoad);
+  load->AddOption("folder", &flags->folder,
+                  "Where to; - loads into memory and drops it, to see how fast it is",
+                  {.required = true});
+  load->AddOption("--include", &flags->include, "Only files like this, e.g. '*.safetensors'");
+  load->AddOption("--threads", &flags->threads, "Threads that read",
+                  {.check = InRange{1, 64}, .show_default = false});
+  load->AddOption("--priority", &flags->priority, "Of the prefetch that it may begin",
+                  {.show_default = false});
+  load->AddOption("--credentials", &flags->credentials, "Name of the keys in --credentials-file");
+  load->AddFlag("--no-source", &flags->no_source, "From the pool alone, whatever happens to it");
+  load->AddFlag("--verify", &flags->verify, "Verify the SHA-256 of each block, too");
   AddSourceFlags(load, flags.get());
   add("cancel", "End its prefetch", RunCancel);
   add("pin", "Keep it in DRAM", RunPin);

@@ -1,10 +1,10 @@
 // emsctl namespace create, list, update, delete.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "mp_controller/view/controller_client.h"
 #include "tools/emsctl/cluster_text.h"
 #include "tools/emsctl/context.h"
@@ -78,46 +78,47 @@ int RunDelete(const Context& context, const Flags& flags) {
   return printed ? kExitOk : kExitFailed;
 }
 
-void AddPolicyFlags(CLI::App* command, Flags* flags) {
+void AddPolicyFlags(Command* command, Flags* flags) {
   PolicyFlags& policy = flags->policy;
-  command->add_option("name", flags->name, "1 to 128 of A-Z a-z 0-9 . _ -")->required();
-  command->add_option("--dram-quota", policy.dram_quota,
-                      "Most DRAM over all servers, e.g. 64GiB; 0: as much as the pool has");
-  command->add_option("--dram-reserved", policy.dram_reserved,
-                      "DRAM that other namespaces never take; at most the quota");
-  command->add_option("--ssd-quota", policy.ssd_quota, "Most SSD; 0: as much as the tier has");
-  command->add_option("--ssd-reserved", policy.ssd_reserved, "SSD that others never take");
-  command->add_option(
-      "--durability", policy.durability,
+  command->AddOption("name", &flags->name, "1 to 128 of A-Z a-z 0-9 . _ -", {.required = true});
+  command->AddOption("--dram-quota", &policy.dram_quota,
+                     "Most DRAM over all servers, e.g. 64GiB; 0: as much as the pool has");
+  command->AddOption("--dram-reserved", &policy.dram_reserved,
+                     "DRAM that other namespaces never take; at most the quota");
+  command->AddOption("--ssd-quota", &policy.ssd_quota, "Most SSD; 0: as much as the tier has");
+  command->AddOption("--ssd-reserved", &policy.ssd_reserved, "SSD that others never take");
+  command->AddOption(
+      "--durability", &policy.durability,
       "When a Put is acknowledged: dram (in memory), ssd (on the SSD tier), ssd-relaxed (there, "
       "but not yet safe from a power failure)");
-  command->add_option("--checksum", policy.checksum,
-                      "Mapped reads verify: always, sampled (one in 64), never; reads over a "
-                      "socket always do");
+  command->AddOption("--checksum", &policy.checksum,
+                     "Mapped reads verify: always, sampled (one in 64), never; reads over a "
+                     "socket always do");
 }
 
 }  // namespace
 
-void AddNamespaceCommands(CLI::App* app, const Context* context, std::function<int()>* run) {
+void AddNamespaceCommands(Command* program, const Context* context) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* group = app->add_subcommand("namespace", "Create, list, change and delete namespaces");
-  group->alias("ns")->require_subcommand(1);
+  Command* group = program->AddCommand("namespace", "Create, list, change and delete namespaces");
+  group->SetAlias("ns");
 
-  CLI::App* create = group->add_subcommand("create", "Make a namespace");
+  Command* create = group->AddCommand("create", "Make a namespace");
   AddPolicyFlags(create, flags.get());
-  create->footer("Example: emsctl namespace create chat --dram-quota 64GiB --dram-reserved 16GiB");
-  create->callback([=] { *run = [=] { return RunCreate(*context, *flags); }; });
+  create->SetFooter(
+      "Example: emsctl namespace create chat --dram-quota 64GiB --dram-reserved 16GiB");
+  create->SetRun([=] { return RunCreate(*context, *flags); });
 
-  CLI::App* list = group->add_subcommand("list", "All namespaces and their policies");
-  list->callback([=] { *run = [=] { return RunList(*context); }; });
+  Command* list = group->AddCommand("list", "All namespaces and their policies");
+  list->SetRun([=] { return RunList(*context); });
 
-  CLI::App* update = group->add_subcommand("update", "Change the given parts of a policy");
+  Command* update = group->AddCommand("update", "Change the given parts of a policy");
   AddPolicyFlags(update, flags.get());
-  update->callback([=] { *run = [=] { return RunUpdate(*context, *flags); }; });
+  update->SetRun([=] { return RunUpdate(*context, *flags); });
 
-  CLI::App* remove = group->add_subcommand("delete", "Delete a namespace and all it holds");
-  remove->add_option("name", flags->name, "Name of the namespace")->required();
-  remove->callback([=] { *run = [=] { return RunDelete(*context, *flags); }; });
+  Command* remove = group->AddCommand("delete", "Delete a namespace and all it holds");
+  remove->AddOption("name", &flags->name, "Name of the namespace", {.required = true});
+  remove->SetRun([=] { return RunDelete(*context, *flags); });
 }
 
 }  // namespace ems::emsctl

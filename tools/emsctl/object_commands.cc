@@ -1,5 +1,4 @@
 // emsctl put, get, exists, rm, stat: single objects, from and to files.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "mp_sdk/client.h"
 #include "proto/data_plane.h"
 #include "tools/emsctl/context.h"
@@ -202,30 +202,31 @@ int RunStat(const Context& context, const Flags& flags) {
 
 }  // namespace
 
-void AddObjectCommands(CLI::App* app, const Context* context, std::function<int()>* run) {
+void AddObjectCommands(Command* program, const Context* context) {
   const auto flags = std::make_shared<Flags>();
   const auto add = [&](const char* name, const char* help,
                        int (*command)(const Context&, const Flags&)) {
-    CLI::App* added = app->add_subcommand(name, help);
-    added->callback([=] { *run = [=] { return command(*context, *flags); }; });
+    Command* added = program->AddCommand(name, help);
+    added->SetRun([=] { return command(*context, *flags); });
     return added;
   };
-  CLI::App* put = add("put", "Store a file or standard input under a key", RunPut);
-  put->add_option("key", flags->key, "1 to 512 bytes")->required();
-  put->add_option("file", flags->file, "File to store; - is standard input")->required();
-  put->add_flag("--overwrite", flags->overwrite, "Replace a value with other content");
-  put->add_option("--durability", flags->durability, "dram or ssd; else as the namespace says");
+  Command* put = add("put", "Store a file or standard input under a key", RunPut);
+  put->AddOption("key", &flags->key, "1 to 512 bytes", {.required = true});
+  put->AddOption("file", &flags->file, "File to store; - is standard input", {.required = true});
+  put->AddFlag("--overwrite", &flags->overwrite, "Replace a value with other content");
+  put->AddOption("--durability", &flags->durability, "dram or ssd; else as the namespace says");
 
-  CLI::App* get = add("get", "Load a value into a file or standard output", RunGet);
-  get->add_option("key", flags->key)->required();
-  get->add_option("file", flags->file, "File to write, whole or not at all; - is standard output");
+  Command* get = add("get", "Load a value into a file or standard output", RunGet);
+  get->AddOption("key", &flags->key, "", {.required = true});
+  get->AddOption("file", &flags->file, "File to write, whole or not at all; - is standard output",
+                 {.show_default = false});
 
-  CLI::App* exists = add("exists", "Which keys are there; exit 1 unless all are", RunExists);
-  exists->add_option("key", flags->keys)->required();
-  CLI::App* rm = add("rm", "Remove keys; exit 1 when one was not there", RunRm);
-  rm->add_option("key", flags->keys)->required();
-  CLI::App* stat = add("stat", "Length, slot and server of a value", RunStat);
-  stat->add_option("key", flags->key)->required();
+  Command* exists = add("exists", "Which keys are there; exit 1 unless all are", RunExists);
+  exists->AddOption("key", &flags->keys, "", {.required = true});
+  Command* rm = add("rm", "Remove keys; exit 1 when one was not there", RunRm);
+  rm->AddOption("key", &flags->keys, "", {.required = true});
+  Command* stat = add("stat", "Length, slot and server of a value", RunStat);
+  stat->AddOption("key", &flags->key, "", {.required = true});
 }
 
 }  // namespace ems::emsctl

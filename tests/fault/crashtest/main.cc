@@ -1,33 +1,32 @@
 // ems-crashtest: kills a server under load, again and again, and checks its promises.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <random>
 
+#include "common/command_line.h"
 #include "common/logging.h"
 #include "tests/fault/crashtest/crash_run.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Kill a server under load, again and again, and check what it promised",
-               "ems-crashtest");
   ems::testing::CrashOptions options;
   options.kills = 200;
   options.seed = std::random_device()();
-  app.add_option("--kills", options.kills, "How often")->check(CLI::Range(1, 100000));
-  app.add_option("--seed", options.seed,
-                 "Repeats an earlier run; without it a new one is chosen and printed");
-  app.add_option("--keys", options.keys, "Keys under load")->check(CLI::Range(10, 100000));
-  app.add_flag("--tight", options.tight,
-               "Too little SSD for all values: regions are given up all the time");
-  app.add_flag("!--outside-only", options.fail_points,
-               "Kill from outside alone, not at fail points");
-  app.footer(
-      "Exit codes: 0 every promise held; 1 one was broken; 2 usage.\nExample: ems-crashtest "
-      "--kills 20 --seed 7");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  ems::Command program(
+      {.name = "ems-crashtest",
+       .about = "Kill a server under load, again and again, and check what it promised",
+       .footer = "Exit codes: 0 every promise held; 1 one was broken; 2 usage.\n"
+                 "Example: ems-crashtest --kills 20 --seed 7"});
+  program.AddOption("--kills", &options.kills, "How often",
+                    {.check = ems::InRange{1, 100000}, .show_default = false});
+  program.AddOption("--seed", &options.seed,
+                    "Repeats an earlier run; without it a new one is chosen and printed",
+                    {.show_default = false});
+  program.AddOption("--keys", &options.keys, "Keys under load",
+                    {.check = ems::InRange{10, 100000}, .show_default = false});
+  program.AddFlag("--tight", &options.tight,
+                  "Too little SSD for all values: regions are given up all the time");
+  program.AddFlag("!--outside-only", &options.fail_points,
+                  "Kill from outside alone, not at fail points");
+  if (const auto exit_code = program.Parse({argv + 1, argv + argc})) return *exit_code;
   (void)ems::log::Init("warn");
   std::printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
   std::fflush(stdout);
