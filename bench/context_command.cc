@@ -1,6 +1,5 @@
 #include "bench/context_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "bench/report.h"
 #include "bench/trace_payload.h"
 #include "bench/trace_replay.h"
+#include "common/command_line.h"
 #include "ems_context/context_cache.h"
 #include "mp_controller/view/controller_client.h"
 #include "mp_sdk/client.h"
@@ -363,64 +363,47 @@ int RunContext(Flags flags) {
   return report.Finish();
 }
 
-void AddWorkloadFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--workloads", flags->workloads, "Which to run")
-      ->delimiter(',')
-      ->check(CLI::IsMember(WorkloadNames()))
-      ->capture_default_str();
-  app->add_option("--rounds", flags->workload.rounds, "Times that each prompt is asked")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app->add_option("--prompts", flags->workload.prompts, "Documents, users or prompts a round")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app->add_option("--prompt-tokens", flags->workload.prompt_tokens,
-                  "Of a document, of a random prompt")
-      ->check(CLI::Range(1, 100'000'000))
-      ->capture_default_str();
-  app->add_option("--shared-tokens", flags->workload.shared_tokens, "Of the system prompt")
-      ->capture_default_str();
-  app->add_option("--turn-tokens", flags->workload.turn_tokens, "Of a question, of a turn")
-      ->check(CLI::Range(1, 100'000'000))
-      ->capture_default_str();
-  app->add_option("--seed", flags->workload.seed, "Of the order of questions")
-      ->capture_default_str();
+void AddWorkloadFlags(Command* command, Flags* flags) {
+  command->AddOption("--workloads", &flags->workloads, "Which to run",
+                     {.check = OneOf{WorkloadNames()}, .delimiter = ','});
+  command->AddOption("--rounds", &flags->workload.rounds, "Times that each prompt is asked",
+                     {.check = InRange{1, 10'000}});
+  command->AddOption("--prompts", &flags->workload.prompts, "Documents, users or prompts a round",
+                     {.check = InRange{1, 100'000}});
+  command->AddOption("--prompt-tokens", &flags->workload.prompt_tokens,
+                     "Of a document, of a random prompt", {.check = InRange{1, 100'000'000}});
+  command->AddOption("--shared-tokens", &flags->workload.shared_tokens, "Of the system prompt");
+  command->AddOption("--turn-tokens", &flags->workload.turn_tokens, "Of a question, of a turn",
+                     {.check = InRange{1, 100'000'000}});
+  command->AddOption("--seed", &flags->workload.seed, "Of the order of questions");
 }
 
 }  // namespace
 
-void AddContextCommand(CLI::App* app, std::function<int()>* run) {
+void AddContextCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* context = app->add_subcommand(
+  Command* context = program->AddCommand(
       "context", "Measure context caching under made-up workloads and with paged KV");
-  context->add_option("--controller", flags->controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->capture_default_str();
-  context
-      ->add_option("--shm-token", flags->shm_token,
-                   "Shown to servers of this host that ask for one (shm.token_file)")
-      ->envname("EMS_SHM_TOKEN");
+  context->AddOption("--controller", &flags->controller, "host:port of the controller",
+                     {.environment = "EMS_CONTROLLER"});
+  context->AddOption("--shm-token", &flags->shm_token,
+                     "Shown to servers of this host that ask for one (shm.token_file)",
+                     {.environment = "EMS_SHM_TOKEN"});
   AddWorkloadFlags(context, flags.get());
-  context->add_option("--block-bytes", flags->block_bytes, "Payload that stands for 512 tokens")
-      ->capture_default_str();
-  context->add_option("--concurrency", flags->concurrency, "Requests at once")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  context
-      ->add_option("--prefill-tokens-per-s", flags->prefill_tokens_per_s,
-                   "Rate at which missed tokens are computed")
-      ->check(CLI::Range(1.0, 1e9))
-      ->capture_default_str();
-  context->add_flag("--no-paged", flags->no_paged, "Leave the paged KV out");
-  context->add_option("--paged-blocks", flags->paged.blocks, "Blocks of 9.0 MB that are loaded")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  context->add_flag("--pause-servers", flags->pause_servers,
-                    "Time submits with the servers of this host stopped (SIGSTOP), too");
-  context->add_option("--json", flags->json_path, "Write the figures to this file");
-  context->add_flag("--quick", flags->quick, "Seconds only: few and short prompts");
-  context->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  context->footer(
+  context->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
+  context->AddOption("--concurrency", &flags->concurrency, "Requests at once",
+                     {.check = InRange{1, 256}});
+  context->AddOption("--prefill-tokens-per-s", &flags->prefill_tokens_per_s,
+                     "Rate at which missed tokens are computed", {.check = InRange{1.0, 1e9}});
+  context->AddFlag("--no-paged", &flags->no_paged, "Leave the paged KV out");
+  context->AddOption("--paged-blocks", &flags->paged.blocks, "Blocks of 9.0 MB that are loaded",
+                     {.check = InRange{1, 4096}});
+  context->AddFlag("--pause-servers", &flags->pause_servers,
+                   "Time submits with the servers of this host stopped (SIGSTOP), too");
+  context->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  context->AddFlag("--quick", &flags->quick, "Seconds only: few and short prompts");
+  context->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  context->SetFooter(
       "long-doc-qa: documents that are asked about again and again. chat: users behind one system\n"
       "prompt whose conversations grow. random: nothing in common. overflow: 5 % more than fits.\n"
       "Every loaded byte is compared. Each workload has a namespace of its own, deleted at its "
@@ -429,7 +412,7 @@ void AddContextCommand(CLI::App* app, std::function<int()>* run) {
       "Examples:\n"
       "  ems-bench context --gate\n"
       "  ems-bench context --workloads chat --rounds 10 --prompts 64 --block-bytes 1MiB");
-  context->callback([flags, run] { *run = [flags] { return RunContext(*flags); }; });
+  context->SetRun([flags] { return RunContext(*flags); });
 }
 
 }  // namespace ems::bench

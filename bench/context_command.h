@@ -1,14 +1,13 @@
 #pragma once
 // ems-bench context: what an engine gains from context caching, and what it pays for it.
-#include <functional>
 
-namespace CLI {
-class App;
+namespace ems {
+class Command;
 }
 
 namespace ems::bench {
 
-// Adds the command; when it is chosen, `run` becomes what runs it.
-void AddContextCommand(CLI::App* app, std::function<int()>* run);
+// Adds the command.
+void AddContextCommand(Command* program);
 
 }  // namespace ems::bench

@@ -1,6 +1,5 @@
 #include "bench/engine_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "bench/engine_bench.h"
 #include "bench/interrupt.h"
 #include "bench/report.h"
+#include "common/command_line.h"
 #include "pdc/engine/arithmetic_rates.h"
 #include "pdc/engine/tensor_plan.h"
 #include "tools/terminal.h"
@@ -193,40 +193,32 @@ int RunEngine(const Flags& flags) {
 
 }  // namespace
 
-void AddEngineCommand(CLI::App* app, std::function<int()>* run) {
+void AddEngineCommand(Command* program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* engine = app->add_subcommand(
+  Command* engine = program->AddCommand(
       "engine", "How fast the serving loop's engine computes, beside what the core can do");
   std::vector<std::string> models;
   for (const std::string_view name : pdc::PresetNames()) models.emplace_back(name);
-  engine->add_option("--model", flags->model, "Preset")
-      ->check(CLI::IsMember(models))
-      ->capture_default_str();
-  engine->add_option("--weights", flags->weights, "Their type")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
-      ->capture_default_str();
-  engine->add_option("--kv", flags->kv, "Type of cached KV")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  engine->add_option("--kernels", flags->kernels, "Instruction set; the widest when not given")
-      ->check(CLI::IsMember(pdc::KernelNames()));
-  engine->add_option("--threads", flags->threads, "Of the engine")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  engine->add_option("--prompt-tokens", flags->prompt_tokens, "With a cached prefix, and of decode")
-      ->check(CLI::Range(16, 1'000'000))
-      ->capture_default_str();
-  engine->add_option("--json", flags->json_path, "Write the figures to this file");
-  engine->add_flag("--quick", flags->quick, "Seconds only: short prompts, one round");
-  engine->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  engine->footer(
+  engine->AddOption("--model", &flags->model, "Preset", {.check = OneOf{models}});
+  engine->AddOption("--weights", &flags->weights, "Their type",
+                    {.check = OneOf{{"f32", "bf16", "int8"}}});
+  engine->AddOption("--kv", &flags->kv, "Type of cached KV", {.check = OneOf{{"f32", "bf16"}}});
+  engine->AddOption("--kernels", &flags->kernels, "Instruction set; the widest when not given",
+                    {.check = OneOf{pdc::KernelNames()}});
+  engine->AddOption("--threads", &flags->threads, "Of the engine", {.check = InRange{1, 64}});
+  engine->AddOption("--prompt-tokens", &flags->prompt_tokens, "With a cached prefix, and of decode",
+                    {.check = InRange{16, 1'000'000}});
+  engine->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  engine->AddFlag("--quick", &flags->quick, "Seconds only: short prompts, one round");
+  engine->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  engine->SetFooter(
       "Needs no cluster. `peak`: registers multiplied with each other, as fast as the core can.\n"
       "`reuse`: a prompt of which a part is in the KV already: what is left of the time.\n"
       "Exit codes: 0 all went well; 1 an error or a failed gate; 2 usage.\n"
       "Examples:\n"
       "  ems-bench engine --gate\n"
       "  ems-bench engine --model large --weights int8 --threads 2 --json engine.json");
-  engine->callback([flags, run] { *run = [flags] { return RunEngine(*flags); }; });
+  engine->SetRun([flags] { return RunEngine(*flags); });
 }
 
 }  // namespace ems::bench

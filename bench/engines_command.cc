@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,6 +21,7 @@
 #include "bench/child_process.h"
 #include "bench/interrupt.h"
 #include "bench/report.h"
+#include "common/command_line.h"
 #include "fabric/socket.h"
 #include "tools/terminal.h"
 
@@ -169,26 +169,22 @@ int RunEngines(const Flags& flags) {
 
 }  // namespace
 
-void AddEnginesCommand(CLI::App* app, std::function<int()>* run) {
+void AddEnginesCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
   flags->scripts = EMS_BENCH_SCRIPTS;
   for (const Seat& seat : kSeats) flags->seats.emplace_back(seat.name);
-  CLI::App* engines =
-      app->add_subcommand("engines", "What the seats in engines cost, on clusters of their own");
-  engines->add_option("--seats", flags->seats, "Which to measure")
-      ->delimiter(',')
-      ->check(CLI::IsMember(std::vector<std::string>(flags->seats)))
-      ->capture_default_str();
-  engines->add_option("--scripts", flags->scripts, "Folder of the scripts")
-      ->check(CLI::ExistingDirectory)
-      ->capture_default_str();
-  engines->add_option("--python", flags->python, "Interpreter that the package ems is built for")
-      ->check(CLI::ExistingFile)
-      ->capture_default_str();
-  engines->add_option("--json", flags->json_path, "Write the figures to this file");
-  engines->add_flag("--quick", flags->quick, "Seconds only");
-  engines->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  engines->footer(
+  Command* engines =
+      program->AddCommand("engines", "What the seats in engines cost, on clusters of their own");
+  engines->AddOption("--seats", &flags->seats, "Which to measure",
+                     {.check = OneOf{flags->seats}, .delimiter = ','});
+  engines->AddOption("--scripts", &flags->scripts, "Folder of the scripts",
+                     {.check = ExistingFolder{}});
+  engines->AddOption("--python", &flags->python, "Interpreter that the package ems is built for",
+                     {.check = ExistingFile{}});
+  engines->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  engines->AddFlag("--quick", &flags->quick, "Seconds only");
+  engines->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  engines->SetFooter(
       "lmcache: batches of 32 x 256 KiB through ems.lmcache beside memcpy, and how long "
       "submitting\n"
       "takes, also with the servers stopped.\n"
@@ -196,7 +192,7 @@ void AddEnginesCommand(CLI::App* app, std::function<int()>* run) {
       "Exit codes: 0 all went well; 1 an error, a wrong byte or a failed gate; 2 usage.\n"
       "Example:\n"
       "  ems-bench engines --gate");
-  engines->callback([flags, run] { *run = [flags] { return RunEngines(*flags); }; });
+  engines->SetRun([flags] { return RunEngines(*flags); });
 }
 
 }  // namespace ems::bench

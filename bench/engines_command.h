@@ -4,15 +4,14 @@
 // Each seat is measured by a script in its engine's own language, which starts a cluster of its own
 // and writes a document: {"figures": {name: number}, "gates": [{"name", "op": ">=" or "<=",
 // "bound"}]}, the value of a gate being the figure of its name.
-#include <functional>
 
-namespace CLI {
-class App;
+namespace ems {
+class Command;
 }
 
 namespace ems::bench {
 
-// Adds the command; when it is chosen, `run` becomes what runs it.
-void AddEnginesCommand(CLI::App* app, std::function<int()>* run);
+// Adds the command.
+void AddEnginesCommand(Command* program);
 
 }  // namespace ems::bench

@@ -1,6 +1,5 @@
 #include "bench/fabric_command.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +9,7 @@
 #include "bench/cpu_placement.h"
 #include "bench/fabric_bench.h"
 #include "bench/report.h"
+#include "common/command_line.h"
 #include "tools/terminal.h"
 
 namespace ems::bench {
@@ -166,21 +166,19 @@ int RunFabric(const Flags& flags) {
 
 }  // namespace
 
-void AddFabricCommand(CLI::App* app, std::function<int()>* run) {
+void AddFabricCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = app->add_subcommand(
+  Command* command = program->AddCommand(
       "fabric", "Measure the emulated fabric: rings beside memcpy, paced links beside their model");
-  command->add_option("--scale", flags->scale, "How many times slower than the hardware links are")
-      ->capture_default_str();
-  command->add_option("--slots", flags->slots, "Of the ring")->capture_default_str();
-  command->add_option("--slot-bytes", flags->slot_bytes, "Of the ring; whole pages of 4 KiB")
-      ->capture_default_str();
-  command->add_flag("--checksums", flags->checksums, "Checksum every chunk of the ring");
-  command->add_option("--json", flags->json_path, "Write the figures to this file");
-  command->add_flag("--quick", flags->quick, "Seconds only");
-  command->add_flag("--gate", flags->gate,
-                    "Check that paced links are within 5 % of their model; exit 1 if one is not");
-  command->footer(
+  command->AddOption("--scale", &flags->scale, "How many times slower than the hardware links are");
+  command->AddOption("--slots", &flags->slots, "Of the ring");
+  command->AddOption("--slot-bytes", &flags->slot_bytes, "Of the ring; whole pages of 4 KiB");
+  command->AddFlag("--checksums", &flags->checksums, "Checksum every chunk of the ring");
+  command->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  command->AddFlag("--quick", &flags->quick, "Seconds only");
+  command->AddFlag("--gate", &flags->gate,
+                   "Check that paced links are within 5 % of their model; exit 1 if one is not");
+  command->SetFooter(
       "Needs no cluster. Ring: messages to another process through shared memory, each beside a\n"
       "memcpy of as many bytes; read the ratio. Paced links: bandwidth of SDMA over each plane "
       "and\n"
@@ -189,7 +187,7 @@ void AddFabricCommand(CLI::App* app, std::function<int()>* run) {
       "Examples:\n"
       "  ems-bench fabric --gate\n"
       "  ems-bench fabric --scale 1000 --json fabric.json");
-  command->callback([flags, run] { *run = [flags] { return RunFabric(*flags); }; });
+  command->SetRun([flags] { return RunFabric(*flags); });
 }
 
 }  // namespace ems::bench

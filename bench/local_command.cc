@@ -1,6 +1,5 @@
 #include "bench/local_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "bench/peer_server.h"
 #include "bench/report.h"
 #include "bench/svg_plot.h"
+#include "common/command_line.h"
 #include "mp_sdk/client.h"
 #include "tools/terminal.h"
 
@@ -341,49 +341,41 @@ int RunLocal(const Flags& flags) {
   return report.Finish();
 }
 
-void AddFlags(CLI::App* app, Flags* flags) {
+void AddFlags(Command* command, Flags* flags) {
   LocalSettings& s = flags->settings;
-  app->add_option("--controller", flags->controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->capture_default_str();
-  app->add_option("--shm-token", flags->shm_token,
-                  "Shown to servers of this host that ask for one (shm.token_file)")
-      ->envname("EMS_SHM_TOKEN");
-  app->add_option("--sizes", flags->sizes, "Value sizes; --gate adds those that it needs")
-      ->delimiter(',')
-      ->capture_default_str();
-  app->add_option("--working-set", flags->working_set,
-                  "Bytes of values of one size; the servers need a third more")
-      ->capture_default_str();
-  app->add_option("--rounds", s.rounds, "Measured rounds; figures are their medians")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app->add_option("--threads", s.threads, "Numbers of callers")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app->add_option("--peers", flags->peers, "Caches to compare with, as far as they are installed")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"redis", "memcached", "none"}))
-      ->capture_default_str();
-  app->add_option("--peer-transports", flags->peer_transports, "How the peers are reached")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"unix", "tcp"}))
-      ->capture_default_str();
-  app->add_option("--json", flags->json_path, "Write the figures to this file");
-  app->add_option("--plot", flags->plot_path, "Draw GB/s and p50 by size into this SVG file");
-  app->add_flag("--quick", flags->quick, "A few seconds: a working set of 16 MiB, small rounds");
-  app->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
+  command->AddOption("--controller", &flags->controller, "host:port of the controller",
+                     {.environment = "EMS_CONTROLLER"});
+  command->AddOption("--shm-token", &flags->shm_token,
+                     "Shown to servers of this host that ask for one (shm.token_file)",
+                     {.environment = "EMS_SHM_TOKEN"});
+  command->AddOption("--sizes", &flags->sizes, "Value sizes; --gate adds those that it needs",
+                     {.delimiter = ','});
+  command->AddOption("--working-set", &flags->working_set,
+                     "Bytes of values of one size; the servers need a third more");
+  command->AddOption("--rounds", &s.rounds, "Measured rounds; figures are their medians",
+                     {.check = InRange{1, 1000}});
+  command->AddOption("--threads", &s.threads, "Numbers of callers",
+                     {.check = InRange{1, 64}, .delimiter = ','});
+  command->AddOption("--peers", &flags->peers,
+                     "Caches to compare with, as far as they are installed",
+                     {.check = OneOf{{"redis", "memcached", "none"}}, .delimiter = ','});
+  command->AddOption("--peer-transports", &flags->peer_transports, "How the peers are reached",
+                     {.check = OneOf{{"unix", "tcp"}}, .delimiter = ','});
+  command->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  command->AddOption("--plot", &flags->plot_path, "Draw GB/s and p50 by size into this SVG file");
+  command->AddFlag("--quick", &flags->quick,
+                   "A few seconds: a working set of 16 MiB, small rounds");
+  command->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
 }
 
 }  // namespace
 
-void AddLocalCommand(CLI::App* app, std::function<int()>* run) {
+void AddLocalCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* local = app->add_subcommand(
+  Command* local = program->AddCommand(
       "local", "Measure a client on its servers' host beside memcpy, redis and memcached");
   AddFlags(local, flags.get());
-  local->footer(
+  local->SetFooter(
       "All servers have to be on this host and to have a unix_path. redis-server and memcached "
       "are\n"
       "started and ended by the bench, on sockets and ports of their own.\n"
@@ -393,7 +385,7 @@ void AddLocalCommand(CLI::App* app, std::function<int()>* run) {
       "  ems-bench local --plot local.svg\n"
       "  ems-bench local --gate --json local.json\n"
       "  ems-bench local --sizes 1MiB --threads 1 --peers none");
-  local->callback([flags, run] { *run = [flags] { return RunLocal(*flags); }; });
+  local->SetRun([flags] { return RunLocal(*flags); });
 }
 
 }  // namespace ems::bench

@@ -1,6 +1,5 @@
 #include "bench/memory_command.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "bench/interrupt.h"
 #include "bench/memory_bench.h"
 #include "bench/report.h"
+#include "common/command_line.h"
 #include "mp_server/segment_pool.h"
 #include "tools/terminal.h"
 
@@ -260,37 +260,29 @@ int RunMemory(const Flags& flags) {
 
 }  // namespace
 
-void AddMemoryCommand(CLI::App* app, std::function<int()>* run) {
+void AddMemoryCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* memory = app->add_subcommand(
+  Command* memory = program->AddCommand(
       "memory", "Measure the payload share of a full pool and the time to allocate in it");
-  memory->add_option("--pool-bytes", flags->pool_bytes, "Memory of the pool")
-      ->capture_default_str();
-  memory
-      ->add_option("--segment-bytes", flags->segment_bytes,
-                   "Memory of one segment (memfd); 0: as in the server")
-      ->capture_default_str();
-  memory->add_option("--huge-pages", flags->huge_pages, "As in the server's configuration")
-      ->check(CLI::IsMember({"try", "require", "off"}))
-      ->capture_default_str();
-  memory
-      ->add_option("--insertions", flags->settings.insertions,
-                   "Objects stored into the full pool in each scenario")
-      ->check(CLI::Range(100, 1'000'000'000))
-      ->capture_default_str();
-  memory->add_option("--seed", flags->settings.seed, "Of sizes and references")
-      ->capture_default_str();
+  memory->AddOption("--pool-bytes", &flags->pool_bytes, "Memory of the pool");
+  memory->AddOption("--segment-bytes", &flags->segment_bytes,
+                    "Memory of one segment (memfd); 0: as in the server");
+  memory->AddOption("--huge-pages", &flags->huge_pages, "As in the server's configuration",
+                    {.check = OneOf{{"try", "require", "off"}}});
+  memory->AddOption("--insertions", &flags->settings.insertions,
+                    "Objects stored into the full pool in each scenario",
+                    {.check = InRange{100, 1'000'000'000}});
+  memory->AddOption("--seed", &flags->settings.seed, "Of sizes and references");
   std::vector<std::string> names;
   for (const MemoryScenario& scenario : AllScenarios()) names.push_back(scenario.name);
   names.emplace_back(kTenants);
   names.emplace_back(kEvents);
-  memory->add_option("--only", flags->only, "Scenarios to run")
-      ->delimiter(',')
-      ->check(CLI::IsMember(names));
-  memory->add_option("--json", flags->json_path, "Write the figures to this file");
-  memory->add_flag("--quick", flags->quick, "Seconds only: 5000 insertions a scenario");
-  memory->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  memory->footer(
+  memory->AddOption("--only", &flags->only, "Scenarios to run",
+                    {.check = OneOf{names}, .delimiter = ','});
+  memory->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  memory->AddFlag("--quick", &flags->quick, "Seconds only: 5000 insertions a scenario");
+  memory->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  memory->SetFooter(
       "Needs no cluster: the server's memory runs in this process. Objects of a catalog four "
       "times\n"
       "the pool are read, popular ones more often, and stored when they are missing; values are "
@@ -301,7 +293,7 @@ void AddMemoryCommand(CLI::App* app, std::function<int()>* run) {
       "Examples:\n"
       "  ems-bench memory --gate\n"
       "  ems-bench memory --only mixed,shift --pool-bytes 4GiB --json memory.json");
-  memory->callback([flags, run] { *run = [flags] { return RunMemory(*flags); }; });
+  memory->SetRun([flags] { return RunMemory(*flags); });
 }
 
 }  // namespace ems::bench

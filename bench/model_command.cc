@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "bench/model_cost.h"
 #include "bench/report.h"
 #include "common/bytes.h"
+#include "common/command_line.h"
 #include "tools/terminal.h"
 
 namespace ems::bench {
@@ -229,33 +229,27 @@ int RunModel(const Flags& flags) {
 
 }  // namespace
 
-void AddModelCommand(CLI::App* app, std::function<int()>* run) {
+void AddModelCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* model = app->add_subcommand(
+  flags->bench.controller = "127.0.0.1:7400";
+  Command* model = program->AddCommand(
       "model", "Measure model loading: cold, warm and switching, with and without caches");
-  model->add_option("--controller", flags->bench.controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->default_val("127.0.0.1:7400");
-  model->add_option("--bytes", flags->bytes, "Size of the model")->capture_default_str();
-  model->add_option("--source-rate", flags->source_rate, "Bytes a second that the source gives")
-      ->capture_default_str();
-  model->add_option("--instances", flags->bench.instances, "Processes that load it")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  model->add_option("--models", flags->bench.models, "Models that are switched between")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str();
-  model->add_option("--switch-bytes", flags->switch_bytes, "Size of each of them")
-      ->capture_default_str();
-  model->add_option("--switches", flags->bench.switches, "How often")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  model->add_option("--seed", flags->bench.seed, "Of weights and of the order of switches")
-      ->capture_default_str();
-  model->add_option("--json", flags->json_path, "Write the figures to this file");
-  model->add_flag("--quick", flags->quick, "Seconds only: a small model, few switches");
-  model->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  model->footer(
+  model->AddOption("--controller", &flags->bench.controller, "host:port of the controller",
+                   {.environment = "EMS_CONTROLLER"});
+  model->AddOption("--bytes", &flags->bytes, "Size of the model");
+  model->AddOption("--source-rate", &flags->source_rate, "Bytes a second that the source gives");
+  model->AddOption("--instances", &flags->bench.instances, "Processes that load it",
+                   {.check = InRange{1, 64}});
+  model->AddOption("--models", &flags->bench.models, "Models that are switched between",
+                   {.check = InRange{2, 64}});
+  model->AddOption("--switch-bytes", &flags->switch_bytes, "Size of each of them");
+  model->AddOption("--switches", &flags->bench.switches, "How often",
+                   {.check = InRange{1, 100'000}});
+  model->AddOption("--seed", &flags->bench.seed, "Of weights and of the order of switches");
+  model->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  model->AddFlag("--quick", &flags->quick, "Seconds only: a small model, few switches");
+  model->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  model->SetFooter(
       "no-cache: each load reads the source. local-dram: an instance keeps its last model in "
       "DRAM.\n"
       "ems: the pool keeps all. Device memory is memory of the process; NPUs are not emulated "
@@ -267,20 +261,19 @@ void AddModelCommand(CLI::App* app, std::function<int()>* run) {
       "Examples:\n"
       "  ems-bench model --gate\n"
       "  ems-bench model --bytes 1GB --source-rate 256MB --instances 4");
-  model->callback([flags, run] { *run = [flags] { return RunModel(*flags); }; });
+  model->SetRun([flags] { return RunModel(*flags); });
 
   struct InstanceFlags {
     std::string strategy, controller, name_space;
   };
   const auto instance = std::make_shared<InstanceFlags>();
-  CLI::App* child = app->add_subcommand("model-instance", "")->group("");  // not for people
-  child->add_option("--strategy", instance->strategy)->required();
-  child->add_option("--controller", instance->controller)->required();
-  child->add_option("--namespace", instance->name_space)->required();
-  child->callback([instance, run] {
-    *run = [instance] {
-      return RunModelInstance(instance->strategy, instance->controller, instance->name_space);
-    };
+  Command* child = program->AddCommand("model-instance", "");
+  child->Hide();  // not for people
+  child->AddOption("--strategy", &instance->strategy, "", {.required = true});
+  child->AddOption("--controller", &instance->controller, "", {.required = true});
+  child->AddOption("--namespace", &instance->name_space, "", {.required = true});
+  child->SetRun([instance] {
+    return RunModelInstance(instance->strategy, instance->controller, instance->name_space);
   });
 }
 

@@ -1,6 +1,5 @@
 #include "bench/paper_command.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +10,7 @@
 #include "bench/paper_production.h"
 #include "bench/paper_trace.h"
 #include "bench/report.h"
+#include "common/command_line.h"
 #include "tools/terminal.h"
 
 namespace ems::bench {
@@ -137,25 +137,20 @@ int RunPaper(const Flags& flags) {
   return report.Finish();
 }
 
-void AddTraceFlags(CLI::App* paper, Flags* flags) {
+void AddTraceFlags(Command* paper, Flags* flags) {
   TraceScenario& scenario = flags->scenario;
-  paper->add_option("--trace", flags->trace_path,
-                    "Serve this trace (JSON lines, as ems-bench trace reads them) on 384 NPUs too");
-  paper->add_option("--repeat", scenario.repeat, "The trace this often in a row, as new prompts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  paper->add_option("--speedup", scenario.speedup, "Of the trace's arrivals")
-      ->check(CLI::Range(0.001, 10'000.0))
-      ->capture_default_str();
-  paper->add_option("--prefill-instances", scenario.prefill_instances, "Of 16 NPUs each")
-      ->check(CLI::Range(1, 23))
-      ->capture_default_str();
-  paper->add_option("--decode-npus", scenario.decode_npus, "NPUs of the decode instance")
-      ->check(CLI::Range(4, 368))
-      ->capture_default_str();
-  paper->add_option("--pool-gb", scenario.pool_gb, "DRAM for KV, 1e9 bytes")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  paper->AddOption("--trace", &flags->trace_path,
+                   "Serve this trace (JSON lines, as ems-bench trace reads them) on 384 NPUs too");
+  paper->AddOption("--repeat", &scenario.repeat, "The trace this often in a row, as new prompts",
+                   {.check = InRange{1, 1000}});
+  paper->AddOption("--speedup", &scenario.speedup, "Of the trace's arrivals",
+                   {.check = InRange{0.001, 10'000.0}});
+  paper->AddOption("--prefill-instances", &scenario.prefill_instances, "Of 16 NPUs each",
+                   {.check = InRange{1, 23}});
+  paper->AddOption("--decode-npus", &scenario.decode_npus, "NPUs of the decode instance",
+                   {.check = InRange{4, 368}});
+  paper->AddOption("--pool-gb", &scenario.pool_gb, "DRAM for KV, 1e9 bytes",
+                   {.check = InRange{0.0, 1e6}});
 }
 
 }  // namespace
@@ -176,22 +171,22 @@ std::vector<PaperSection> AllPaperSections(const pdc::CostConstants& c) {
           OtherArithmetic(c)};
 }
 
-void AddPaperCommand(CLI::App* app, std::function<int()>* run) {
+void AddPaperCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* paper = app->add_subcommand(
+  Command* paper = program->AddCommand(
       "paper", "The papers' figures and tables beside those of the cost model, in virtual time");
   AddTraceFlags(paper, flags.get());
-  paper->add_option("--plot", flags->plot_path, "Write Fig. 23a and 23b as SVG to this file");
-  paper->add_option("--json", flags->json_path, "Write the figures to this file");
-  paper->add_flag("--quick", flags->quick, "Nothing less is done: it takes a second");
-  paper->add_flag("--gate", flags->gate, "Check each row's tolerance; exit 1 if one fails");
-  paper->footer(
+  paper->AddOption("--plot", &flags->plot_path, "Write Fig. 23a and 23b as SVG to this file");
+  paper->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  paper->AddFlag("--quick", &flags->quick, "Nothing less is done: it takes a second");
+  paper->AddFlag("--gate", &flags->gate, "Check each row's tolerance; exit 1 if one fails");
+  paper->SetFooter(
       "Needs no cluster. docs/COST_MODEL.md explains the model and lists its fitted constants.\n"
       "Exit codes: 0 all went well; 1 an error or a failed gate; 2 usage.\n"
       "Examples:\n"
       "  ems-bench paper --gate --plot fig23.svg\n"
       "  ems-bench paper --trace conversation_trace.jsonl --repeat 24 --speedup 8");
-  paper->callback([flags, run] { *run = [flags] { return RunPaper(*flags); }; });
+  paper->SetRun([flags] { return RunPaper(*flags); });
 }
 
 }  // namespace ems::bench

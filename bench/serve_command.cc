@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "bench/serve_report.h"
 #include "bench/serving_loop.h"
 #include "common/bytes.h"
+#include "common/command_line.h"
 
 namespace ems::bench {
 namespace {
@@ -193,89 +193,68 @@ int RunServe(const Flags& flags) {
   return report.Finish();
 }
 
-void AddWorkloadOptions(CLI::App* serve, Flags* flags) {
+void AddWorkloadOptions(Command* serve, Flags* flags) {
   ServeSettings& settings = flags->serve;
-  serve->add_option("--prompts", settings.prefix.prompts, "Prompts of each reuse, twice")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  serve->add_option("--groups", settings.prefix.groups, "That they are in; a group begins alike")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  serve->add_option("--prompt-tokens", settings.prefix.prompt_tokens, "Length of each of them")
-      ->check(CLI::Range(32, 1'000'000))
-      ->capture_default_str();
-  serve->add_option("--output-tokens", settings.output_tokens, "Length of their answers")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  serve->add_option("--reuse", settings.reuses, "Shares of a prompt that were stored before")
-      ->delimiter(',')
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  serve
-      ->add_option("--block-tokens", settings.prefix.block_tokens,
-                   "Tokens of a cached block: shares are whole ones")
-      ->check(CLI::Range(16, 512))
-      ->capture_default_str();
-  serve->add_option("--conversations", settings.chat.conversations, "Of several rounds")
-      ->check(CLI::Range(0, 100'000))
-      ->capture_default_str();
-  serve->add_option("--rounds", settings.chat.rounds, "Of each conversation; 0: no conversations")
-      ->check(CLI::Range(0, 1'000))
-      ->capture_default_str();
-  serve->add_option("--system-tokens", settings.chat.system_tokens, "What each begins with")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  serve->add_flag("--own-system", flags->own_system, "Each begins with words of its own");
-  serve->add_option("--user-tokens", settings.chat.user_tokens, "What a user says in a round")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  serve->add_option("--chat-output-tokens", settings.chat_output_tokens, "Length of an answer")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  serve
-      ->add_option("--concurrency", flags->concurrency,
-                   "Requests under way at a time; 4, or with --rate at most 64")
-      ->check(CLI::Range(1U, kConcurrencyMax));
-  serve
-      ->add_option("--rate", settings.load.rate,
-                   "Requests arrive so many a second (Poisson); 0: as others end")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  serve->add_option("--seed", settings.prefix.seed, "Of texts and arrivals")->capture_default_str();
+  serve->AddOption("--prompts", &settings.prefix.prompts, "Prompts of each reuse, twice",
+                   {.check = InRange{1, 1'000'000}});
+  serve->AddOption("--groups", &settings.prefix.groups, "That they are in; a group begins alike",
+                   {.check = InRange{1, 100'000}});
+  serve->AddOption("--prompt-tokens", &settings.prefix.prompt_tokens, "Length of each of them",
+                   {.check = InRange{32, 1'000'000}});
+  serve->AddOption("--output-tokens", &settings.output_tokens, "Length of their answers",
+                   {.check = InRange{1, 100'000}});
+  serve->AddOption("--reuse", &settings.reuses, "Shares of a prompt that were stored before",
+                   {.check = InRange{0.0, 1.0}, .delimiter = ','});
+  serve->AddOption("--block-tokens", &settings.prefix.block_tokens,
+                   "Tokens of a cached block: shares are whole ones", {.check = InRange{16, 512}});
+  serve->AddOption("--conversations", &settings.chat.conversations, "Of several rounds",
+                   {.check = InRange{0, 100'000}});
+  serve->AddOption("--rounds", &settings.chat.rounds, "Of each conversation; 0: no conversations",
+                   {.check = InRange{0, 1'000}});
+  serve->AddOption("--system-tokens", &settings.chat.system_tokens, "What each begins with",
+                   {.check = InRange{0, 1'000'000}});
+  serve->AddFlag("--own-system", &flags->own_system, "Each begins with words of its own");
+  serve->AddOption("--user-tokens", &settings.chat.user_tokens, "What a user says in a round",
+                   {.check = InRange{1, 1'000'000}});
+  serve->AddOption("--chat-output-tokens", &settings.chat_output_tokens, "Length of an answer",
+                   {.check = InRange{1, 100'000}});
+  serve->AddOption("--concurrency", &flags->concurrency,
+                   "Requests under way at a time; 4, or with --rate at most 64",
+                   {.check = InRange{1U, kConcurrencyMax}, .show_default = false});
+  serve->AddOption("--rate", &settings.load.rate,
+                   "Requests arrive so many a second (Poisson); 0: as others end",
+                   {.check = InRange{0.0, 1e6}});
+  serve->AddOption("--seed", &settings.prefix.seed, "Of texts and arrivals");
 }
 
-void AddLoopOptions(CLI::App* serve, Flags* flags) {
-  serve->add_option("--model", flags->loop.model, "Preset of the loops that are started")
-      ->check(CLI::IsMember({"tiny", "small", "base", "large"}))
-      ->capture_default_str();
-  serve
-      ->add_option("--controller", flags->loop.controller,
-                   "host:port of the pool's; without: a pool of the bench's own")
-      ->envname("EMS_CONTROLLER");
-  serve->add_option("--pool-bytes", flags->loop.pool_bytes, "DRAM of that pool")
-      ->capture_default_str();
-  serve->add_option("--set", flags->loop.settings, "KEY=VALUE for the ems-pdc that are started")
-      ->take_all();
-  serve->add_option("--api", flags->api, "host:port of a serving loop that runs; starts none");
-  serve->add_option("--api-without", flags->api_without,
-                    "host:port of one without EMS, to compare it with");
+void AddLoopOptions(Command* serve, Flags* flags) {
+  serve->AddOption("--model", &flags->loop.model, "Preset of the loops that are started",
+                   {.check = OneOf{{"tiny", "small", "base", "large"}}});
+  serve->AddOption("--controller", &flags->loop.controller,
+                   "host:port of the pool's; without: a pool of the bench's own",
+                   {.environment = "EMS_CONTROLLER"});
+  serve->AddOption("--pool-bytes", &flags->loop.pool_bytes, "DRAM of that pool");
+  serve->AddOption("--set", &flags->loop.settings, "KEY=VALUE for the ems-pdc that are started");
+  serve->AddOption("--api", &flags->api, "host:port of a serving loop that runs; starts none");
+  serve->AddOption("--api-without", &flags->api_without,
+                   "host:port of one without EMS, to compare it with");
 }
 
 }  // namespace
 
-void AddServeCommand(CLI::App* app, std::function<int()>* run) {
+void AddServeCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* serve = app->add_subcommand(
+  Command* serve = program->AddCommand(
       "serve",
       "The serving loop with a real engine: conversations and shared prefixes, with EMS "
       "and without");
   AddLoopOptions(serve, flags.get());
   AddWorkloadOptions(serve, flags.get());
-  serve->add_option("--json", flags->json_path, "Write the figures to this file");
-  serve->add_flag("--quick", flags->quick, "Few prompts, conversations and rounds");
-  serve->add_flag("--brief", flags->brief, "Print hit rates and TTFT alone");
-  serve->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
-  serve->footer(
+  serve->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  serve->AddFlag("--quick", &flags->quick, "Few prompts, conversations and rounds");
+  serve->AddFlag("--brief", &flags->brief, "Print hit rates and TTFT alone");
+  serve->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  serve->SetFooter(
       "Two loops, one with EMS behind it and one without, answer the same requests in turns; each\n"
       "answer has to be the same. Half of the requests are greedy, half sampled with a seed.\n"
       "Prompts of a stated reuse are asked one at a time, for TTFT without queueing, and others\n"
@@ -285,7 +264,7 @@ void AddServeCommand(CLI::App* app, std::function<int()>* run) {
       "  ems-bench serve --gate\n"
       "  ems-bench serve --model small --rounds 8 --concurrency 8 --reuse 0.25,0.5,0.75,0.9\n"
       "  ems-bench serve --api 127.0.0.1:8000 --rate 20 --prompts 1000");
-  serve->callback([flags, run] { *run = [flags] { return RunServe(*flags); }; });
+  serve->SetRun([flags] { return RunServe(*flags); });
 }
 
 }  // namespace ems::bench

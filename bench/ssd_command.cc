@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "bench/report.h"
 #include "bench/ssd_bench.h"
 #include "bench/ssd_report.h"
+#include "common/command_line.h"
 #include "fabric/socket.h"
 
 namespace ems::bench {
@@ -163,43 +163,34 @@ int RunSsd(const Flags& flags) {
   return report.Finish();
 }
 
-void AddOptions(CLI::App* ssd, Flags* flags) {
-  ssd->add_option("--folder", flags->folder,
-                  "Where on the disk: a fresh folder in it, removed afterwards. Default: the "
-                  "temporary folder");
-  ssd->add_option("--bytes", flags->bytes, "Of values that each lane writes")
-      ->capture_default_str();
-  ssd->add_option("--sizes", flags->sizes, "Of the values that are written")
-      ->delimiter(',')
-      ->capture_default_str();
-  ssd->add_option("--depths", flags->depths, "Reads under way at once")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  ssd->add_option("--rounds", flags->rounds, "Of each lane; medians count")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  ssd->add_option("--restart-objects", flags->restart_objects,
-                  "Objects of 4 KiB in the tier that is opened")
-      ->check(CLI::Range(1, 100'000'000))
-      ->capture_default_str();
-  ssd->add_option("--seed", flags->seed, "Of the order of reads")->capture_default_str();
-  ssd->add_option("--only", flags->only, "Lanes to run")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"write", "read", "restart"}));
-  ssd->add_option("--json", flags->json_path, "Write the figures to this file");
-  ssd->add_flag("--quick", flags->quick, "Seconds only: 64 MiB and one round");
-  ssd->add_flag("--gate", flags->gate, "Check the promised figures; exit 1 if one fails");
+void AddOptions(Command* ssd, Flags* flags) {
+  ssd->AddOption("--folder", &flags->folder,
+                 "Where on the disk: a fresh folder in it, removed afterwards. Default: the "
+                 "temporary folder");
+  ssd->AddOption("--bytes", &flags->bytes, "Of values that each lane writes");
+  ssd->AddOption("--sizes", &flags->sizes, "Of the values that are written", {.delimiter = ','});
+  ssd->AddOption("--depths", &flags->depths, "Reads under way at once",
+                 {.check = InRange{1, 64}, .delimiter = ','});
+  ssd->AddOption("--rounds", &flags->rounds, "Of each lane; medians count",
+                 {.check = InRange{1, 1000}});
+  ssd->AddOption("--restart-objects", &flags->restart_objects,
+                 "Objects of 4 KiB in the tier that is opened", {.check = InRange{1, 100'000'000}});
+  ssd->AddOption("--seed", &flags->seed, "Of the order of reads");
+  ssd->AddOption("--only", &flags->only, "Lanes to run",
+                 {.check = OneOf{{"write", "read", "restart"}}, .delimiter = ','});
+  ssd->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  ssd->AddFlag("--quick", &flags->quick, "Seconds only: 64 MiB and one round");
+  ssd->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
 }
 
 }  // namespace
 
-void AddSsdCommand(CLI::App* app, std::function<int()>* run) {
+void AddSsdCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* ssd = app->add_subcommand(
+  Command* ssd = program->AddCommand(
       "ssd", "Measure the SSD tier beside fio, its share of the disk, and its restart");
   AddOptions(ssd, flags.get());
-  ssd->footer(
+  ssd->SetFooter(
       "Needs no cluster: the tier runs in this process, fio as its child. `_full`: every region\n"
       "that is begun is one that is given up. `written/value`: bytes that the kernel wrote, of "
       "the\n"
@@ -208,7 +199,7 @@ void AddSsdCommand(CLI::App* app, std::function<int()>* run) {
       "Examples:\n"
       "  ems-bench ssd --folder /mnt/nvme --gate\n"
       "  ems-bench ssd --only read --depths 1,8,32 --bytes 16GiB --json ssd.json");
-  ssd->callback([flags, run] { *run = [flags] { return RunSsd(*flags); }; });
+  ssd->SetRun([flags] { return RunSsd(*flags); });
 }
 
 }  // namespace ems::bench

@@ -2,7 +2,6 @@
 
 #include <sys/types.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "bench/interrupt.h"
 #include "bench/report.h"
 #include "bench/store_bench.h"
+#include "common/command_line.h"
 #include "tools/terminal.h"
 
 namespace ems::bench {
@@ -431,77 +431,63 @@ int RunStore(const Flags& flags) {
   return report.Finish();
 }
 
-void AddWorkloadFlags(CLI::App* app, Flags* flags) {
+void AddWorkloadFlags(Command* command, Flags* flags) {
   StoreSettings& s = flags->settings;
-  app->add_option("--sizes", flags->sizes, "Value sizes, e.g. 4KiB,64KiB,1MiB")
-      ->delimiter(',')
-      ->capture_default_str();
-  app->add_option("--keys", s.keys, "Keys in a round")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app->add_option("--rounds", s.rounds, "Measured rounds")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app->add_option("--warmup-rounds", s.warmup_rounds, "Rounds before, not measured")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app->add_option("--batch", s.batch, "Keys in a call; above 1 the Multi calls are measured")
-      ->check(CLI::Range(1, 16384))
-      ->capture_default_str();
-  app->add_option("--threads", s.threads, "Callers at once; they share the keys of a round")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  app->add_option("--hit-rate", s.hit_rate, "Share of the keys of a Lookup that were stored")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app->add_option("--only", flags->only, "Measure one section (what it needs is stored before)")
-      ->check(CLI::IsMember({"store", "lookup", "load"}));
+  command->AddOption("--sizes", &flags->sizes, "Value sizes, e.g. 4KiB,64KiB,1MiB",
+                     {.delimiter = ','});
+  command->AddOption("--keys", &s.keys, "Keys in a round", {.check = InRange{1, 1'000'000}});
+  command->AddOption("--rounds", &s.rounds, "Measured rounds", {.check = InRange{1, 1'000'000}});
+  command->AddOption("--warmup-rounds", &s.warmup_rounds, "Rounds before, not measured",
+                     {.check = InRange{0, 1'000'000}});
+  command->AddOption("--batch", &s.batch, "Keys in a call; above 1 the Multi calls are measured",
+                     {.check = InRange{1, 16384}});
+  command->AddOption("--threads", &s.threads, "Callers at once; they share the keys of a round",
+                     {.check = InRange{1, 256}});
+  command->AddOption("--hit-rate", &s.hit_rate, "Share of the keys of a Lookup that were stored",
+                     {.check = InRange{0.0, 1.0}});
+  command->AddOption("--only", &flags->only, "Measure one section (what it needs is stored before)",
+                     {.check = OneOf{{"store", "lookup", "load"}}});
 }
 
 }  // namespace
 
-void AddStoreCommand(CLI::App* app, std::function<int()>* run) {
+void AddStoreCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* store = app->add_subcommand(
+  Command* store = program->AddCommand(
       "store", "Measure Put, Exists and Get beside the raw socket of the same run");
-  store->add_option("--controller", flags->controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->capture_default_str();
-  store->add_option("--namespace", flags->name_space,
-                    "Namespace to use; without it one is made and deleted at the end");
+  store->AddOption("--controller", &flags->controller, "host:port of the controller",
+                   {.environment = "EMS_CONTROLLER"});
+  store->AddOption("--namespace", &flags->name_space,
+                   "Namespace to use; without it one is made and deleted at the end");
   AddWorkloadFlags(store, flags.get());
-  store->add_option("--transport", flags->transport, "How to reach the servers")
-      ->check(CLI::IsMember({"auto", "tcp", "unix"}))
-      ->capture_default_str();
-  store
-      ->add_option("--server-pids", flags->server_pids,
-                   "Server processes whose CPU counts; found by itself for Unix sockets")
-      ->delimiter(',');
-  store
-      ->add_option("--placement", flags->placement,
+  store->AddOption("--transport", &flags->transport, "How to reach the servers",
+                   {.check = OneOf{{"auto", "tcp", "unix"}}});
+  store->AddOption("--server-pids", &flags->server_pids,
+                   "Server processes whose CPU counts; found by itself for Unix sockets",
+                   {.delimiter = ','});
+  store->AddOption("--placement", &flags->placement,
                    "apart: the caller on one core, the servers of this machine and the raw one on "
                    "another, for as long as the run takes; free: as the scheduler likes; auto: "
-                   "apart with --gate")
-      ->check(CLI::IsMember({"auto", "apart", "free"}))
-      ->capture_default_str();
-  store->add_flag("--no-verify", flags->no_verify, "Do not compare what comes back");
-  store->add_flag("--no-raw", flags->no_raw, "Do not measure the raw socket");
-  store->add_option("--json", flags->json_path, "Write the figures to this file");
-  store->add_flag("--quick", flags->quick, "A few seconds at most: 16 keys, 5 rounds");
-  store->add_flag("--gate", flags->gate,
-                  "Check the promised figures over TCP; exit 1 if one fails");
-  store->add_option("--expect-get-gbps", flags->expect_get_gbps,
-                    "Fail when Get of the largest size is slower");
-  store->add_option("--expect-put-gbps", flags->expect_put_gbps,
-                    "Fail when Put of the largest size is slower");
-  store->footer(
+                   "apart with --gate",
+                   {.check = OneOf{{"auto", "apart", "free"}}});
+  store->AddFlag("--no-verify", &flags->no_verify, "Do not compare what comes back");
+  store->AddFlag("--no-raw", &flags->no_raw, "Do not measure the raw socket");
+  store->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  store->AddFlag("--quick", &flags->quick, "A few seconds at most: 16 keys, 5 rounds");
+  store->AddFlag("--gate", &flags->gate,
+                 "Check the promised figures over TCP; exit 1 if one fails");
+  store->AddOption("--expect-get-gbps", &flags->expect_get_gbps,
+                   "Fail when Get of the largest size is slower");
+  store->AddOption("--expect-put-gbps", &flags->expect_put_gbps,
+                   "Fail when Put of the largest size is slower");
+  store->SetFooter(
       "Exit codes: 0 all went well; 1 an error, a wrong byte, a missing key or a failed gate; 2 "
       "usage.\n"
       "Examples:\n"
       "  ems-bench store\n"
       "  ems-bench store --transport tcp --gate --json store.json\n"
       "  ems-bench store --sizes 128KiB --keys 512 --batch 64 --threads 4");
-  store->callback([flags, run] { *run = [flags] { return RunStore(*flags); }; });
+  store->SetRun([flags] { return RunStore(*flags); });
 }
 
 }  // namespace ems::bench

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,6 +21,7 @@
 #include "bench/trace_reader.h"
 #include "bench/trace_replay.h"
 #include "bench/trace_report.h"
+#include "common/command_line.h"
 #include "common/thread_pool.h"
 #include "ems_context/context_cache.h"
 #include "mp_controller/view/controller_client.h"
@@ -272,83 +272,73 @@ int RunTrace(const Flags& flags) {
   return report.Finish();
 }
 
-void AddWorkloadFlags(CLI::App* app, Flags* flags) {
+void AddWorkloadFlags(Command* command, Flags* flags) {
   ReplaySettings& settings = flags->settings;
-  app->add_option("--trace", flags->trace_path,
-                  "Mooncake-format JSONL, plain or gzip; without it the conversation trace that "
-                  "comes with EMS")
-      ->check(CLI::ExistingFile);
-  app->add_option("--block-bytes", flags->block_bytes, "Payload that stands for 512 tokens")
-      ->capture_default_str();
-  app->add_option("--requests", flags->requests, "Only the first N requests; 0: all")
-      ->capture_default_str();
-  app->add_option("--concurrency", settings.concurrency, "Requests at once; 1 keeps their order")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  app->add_option("--speedup", settings.speedup,
-                  "Honour the trace's times divided by this; 0: as fast as possible")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  app->add_option("--prefill-tokens-per-s", settings.prefill_tokens_per_s,
-                  "Rate at which missed tokens are computed in the TTFT model")
-      ->check(CLI::Range(1.0, 1e9))
-      ->capture_default_str();
-  app->add_option("--timeout", flags->timeout_s,
-                  "Deadline of a call in seconds, to which its bytes at 100 MB/s are added")
-      ->check(CLI::Range(0.001, 30.0))
-      ->capture_default_str();
-  app->add_option("--mark-percent", flags->mark_percent,
-                  "Print the hit rate so far after each such share of the requests")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  app->add_flag("--verify,!--no-verify", settings.verify, "Compare every loaded byte (default)");
+  command->AddOption("--trace", &flags->trace_path,
+                     "Mooncake-format JSONL, plain or gzip; without it the conversation trace that "
+                     "comes with EMS",
+                     {.check = ExistingFile{}});
+  command->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
+  command->AddOption("--requests", &flags->requests, "Only the first N requests; 0: all");
+  command->AddOption("--concurrency", &settings.concurrency,
+                     "Requests at once; 1 keeps their order", {.check = InRange{1, 256}});
+  command->AddOption("--speedup", &settings.speedup,
+                     "Honour the trace's times divided by this; 0: as fast as possible",
+                     {.check = InRange{0.0, 1e6}});
+  command->AddOption("--prefill-tokens-per-s", &settings.prefill_tokens_per_s,
+                     "Rate at which missed tokens are computed in the TTFT model",
+                     {.check = InRange{1.0, 1e9}});
+  command->AddOption("--timeout", &flags->timeout_s,
+                     "Deadline of a call in seconds, to which its bytes at 100 MB/s are added",
+                     {.check = InRange{0.001, 30.0}});
+  command->AddOption("--mark-percent", &flags->mark_percent,
+                     "Print the hit rate so far after each such share of the requests",
+                     {.check = InRange{1, 100}});
+  command->AddFlag("--verify,!--no-verify", &settings.verify,
+                   "Compare every loaded byte (default)");
 }
 
-void AddOutputFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--json", flags->json_path, "Write the figures to this file");
-  app->add_flag("--quick", flags->quick, "Seconds only: the first 1000 requests");
-  app->add_flag("--gate", flags->expect.gate, "Check the promised figures; exit 1 if one fails");
-  app->add_option("--expect-hit-rate", flags->expect.hit_rate_percent,
-                  "Fail when fewer than this percentage of the blocks were loaded");
-  app->add_option("--expect-hit-rate-delta", flags->expect.hit_delta_points,
-                  "Fail when the hit rate is more points away from the ideal LRU's");
+void AddOutputFlags(Command* command, Flags* flags) {
+  command->AddOption("--json", &flags->json_path, "Write the figures to this file");
+  command->AddFlag("--quick", &flags->quick, "Seconds only: the first 1000 requests");
+  command->AddFlag("--gate", &flags->expect.gate,
+                   "Check the promised figures; exit 1 if one fails");
+  command->AddOption("--expect-hit-rate", &flags->expect.hit_rate_percent,
+                     "Fail when fewer than this percentage of the blocks were loaded");
+  command->AddOption("--expect-hit-rate-delta", &flags->expect.hit_delta_points,
+                     "Fail when the hit rate is more points away from the ideal LRU's");
 }
 
 }  // namespace
 
-void AddTraceCommand(CLI::App* app, std::function<int()>* run) {
+void AddTraceCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  CLI::App* trace = app->add_subcommand(
+  Command* trace = program->AddCommand(
       "trace", "Replay a request trace through context caching, beside an ideal LRU");
-  trace->add_option("--controller", flags->controller, "host:port of the controller")
-      ->envname("EMS_CONTROLLER")
-      ->capture_default_str();
-  trace
-      ->add_option("--shm-token", flags->shm_token,
-                   "Shown to servers of this host that ask for one (shm.token_file)")
-      ->envname("EMS_SHM_TOKEN");
-  CLI::Option* const name_space = trace->add_option(
-      "--namespace", flags->name_space,
+  trace->AddOption("--controller", &flags->controller, "host:port of the controller",
+                   {.environment = "EMS_CONTROLLER"});
+  trace->AddOption("--shm-token", &flags->shm_token,
+                   "Shown to servers of this host that ask for one (shm.token_file)",
+                   {.environment = "EMS_SHM_TOKEN"});
+  trace->AddOption(
+      "--namespace", &flags->name_space,
       "Namespace to use, its quota being the capacity; without it one is made and deleted");
-  trace
-      ->add_option("--capacity-percent", flags->capacity_percent,
-                   "Quota of the made namespace, as a share of the trace's unique blocks")
-      ->check(CLI::Range(0.01, 100.0))
-      ->excludes(name_space)
-      ->capture_default_str();
-  trace->add_option("--transport", flags->transport, "How to reach the servers")
-      ->check(CLI::IsMember({"auto", "tcp", "unix"}))
-      ->capture_default_str();
+  trace->AddOption("--capacity-percent", &flags->capacity_percent,
+                   "Quota of the made namespace, as a share of the trace's unique blocks",
+                   {.check = InRange{0.01, 100.0}});
+  trace->Exclude("--capacity-percent", "--namespace");
+  trace->AddOption("--transport", &flags->transport, "How to reach the servers",
+                   {.check = OneOf{{"auto", "tcp", "unix"}}});
   AddWorkloadFlags(trace, flags.get());
   AddOutputFlags(trace, flags.get());
-  trace->footer(
+  trace->SetFooter(
       "Each request looks its blocks up, loads the leading ones that are there and saves the "
       "rest.\nExit codes: 0 all went well; 1 an error, a wrong byte or a failed gate; 2 usage.\n"
       "Examples:\n"
       "  ems-bench trace\n"
       "  ems-bench trace --capacity-percent 25 --gate --json trace.json\n"
       "  ems-bench trace --speedup 60 --concurrency 8 --block-bytes 256KiB");
-  trace->callback([flags, run] { *run = [flags] { return RunTrace(*flags); }; });
+  trace->SetRun([flags] { return RunTrace(*flags); });
 }
 
 }  // namespace ems::bench

@@ -2,11 +2,11 @@
 // Runs a command of ems-bench in the test's process, as its main would.
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "common/command_line.h"
 
 namespace ems::bench {
 
@@ -17,23 +17,14 @@ struct CommandOutcome {
 };
 
 // Parses and, when that went well, runs. `add`: AddEngineCommand, AddMemoryCommand, …
-inline CommandOutcome RunBench(void (*add)(CLI::App*, std::function<int()>*),
-                               std::vector<std::string> arguments) {
-  CLI::App app;
-  app.require_subcommand(1);
-  std::function<int()> run;
-  add(&app, &run);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+inline CommandOutcome RunBench(void (*add)(Command*), std::vector<std::string> arguments) {
+  Command program({.name = "ems-bench"});
+  add(&program);
   CommandOutcome outcome;
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError&) {
-    return outcome;
-  }
-  outcome.parsed = true;
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
-  outcome.code = run();
+  outcome.parsed = !program.Parse(std::move(arguments)).has_value();
+  if (outcome.parsed) outcome.code = program.Run();
   outcome.text = ::testing::internal::GetCapturedStdout();
   outcome.errors = ::testing::internal::GetCapturedStderr();
   return outcome;
