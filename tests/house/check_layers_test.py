@@ -71,7 +71,7 @@ class CheckLayersTest(unittest.TestCase):
                              'rocksdb/db.h': 'mp_controller/durable_rows.cc', 'asio.hpp': 'fabric/tcp.cc',
                              'asio/ip/tcp.hpp': 'fabric/tcp.cc', 'grpcpp/grpcpp.h': 'mp_controller/controller_service.cc',
                              'proto/controller.grpc.pb.h': 'mp_controller/view/controller_client.cc',
-                             'CLI/CLI.hpp': 'mp_server/main.cc', 'httplib.h': 'fabric/http_endpoint.cc',
+                             'CLI/CLI.hpp': 'common/command_line.cc', 'httplib.h': 'fabric/http_endpoint.cc',
                              'absl/status/status.h': 'common/status.h'}.items():
             with self.subTest(header=header):
                 include = f'#include <{header}>\n'
