@@ -47,12 +47,18 @@ BenchDaemon::~BenchDaemon() {
   StopFlag never;
   while (!HasEnded()) {
     if (deadline.Passed()) {
-      kill(pid_, SIGKILL);
-      (void)Reap(pid_);
+      Kill();
       return;
     }
     never.WaitFor(kPollInterval);
   }
+}
+
+void BenchDaemon::Kill() {
+  if (HasEnded()) return;
+  kill(pid_, SIGKILL);
+  (void)Reap(pid_);
+  pid_ = 0;
 }
 
 std::string BenchDaemon::Path(const char* suffix) const {

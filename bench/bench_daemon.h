@@ -40,6 +40,8 @@ class BenchDaemon final {
   // What its ready file says, a text; empty before it is ready, and where the file says none.
   std::string Field(const std::string& name) const;
   pid_t pid() const { return pid_; }
+  // Ends it at once (SIGKILL), whatever it is doing.
+  void Kill();
 
  private:
   bool HasEnded();

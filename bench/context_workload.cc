@@ -17,6 +17,8 @@ constexpr uint64_t kReferencesMax = 50'000'000;
 // each server has its share of the room, and not exactly that share of the keys.
 constexpr double kFits = 0.67;
 constexpr double kOverflow = 1.05;
+constexpr double kPopular = 2;
+constexpr uint64_t kPopularDocuments = 4;  // for each prompt of a round
 
 uint64_t BlocksOf(uint64_t tokens) { return (tokens + kTraceBlockTokens - 1) / kTraceBlockTokens; }
 
@@ -53,6 +55,18 @@ class Maker final {
         if (shuffled) blocks_.Append(BlocksOf(settings_.turn_tokens), &prompt);
         Ask(std::move(prompt));
       }
+    }
+  }
+
+  // Drawn at random; the first quarter of the documents is asked about as often as the rest.
+  void Popular() {
+    std::vector<std::vector<uint64_t>> documents(kPopularDocuments * settings_.prompts);
+    for (auto& document : documents) blocks_.Append(BlocksOf(settings_.prompt_tokens), &document);
+    workload_.requests_per_round = documents.size();
+    std::uniform_real_distribution<double> unit(0, 1);
+    for (uint64_t i = 0; i < settings_.rounds * documents.size(); ++i) {
+      const double at = unit(random_);
+      Ask(documents[static_cast<size_t>(at * at * static_cast<double>(documents.size()))]);
     }
   }
 
@@ -107,7 +121,8 @@ class Maker final {
 }  // namespace
 
 const std::vector<std::string>& WorkloadNames() {
-  static const std::vector<std::string> names = {"long-doc-qa", "chat", "random", "overflow"};
+  static const std::vector<std::string> names = {"long-doc-qa", "chat", "random", "overflow",
+                                                 "popular"};
   return names;
 }
 
@@ -120,7 +135,7 @@ Result<Workload> MakeWorkload(std::string_view name, const WorkloadSettings& set
                            settings.rounds * BlocksOf(settings.turn_tokens);
   if (settings.rounds == 0 || settings.prompts == 0 || settings.prompt_tokens == 0 ||
       settings.rounds > kRequestsMax / settings.prompts ||
-      longest > kReferencesMax / (settings.rounds * settings.prompts)) {
+      longest > kReferencesMax / (kPopularDocuments * settings.rounds * settings.prompts)) {
     return Error(StatusCode::kInvalidArgument,
                  "{} rounds of {} prompts of {} tokens: 1 to {} requests with up to {} blocks in "
                  "all can be made",
@@ -132,6 +147,9 @@ Result<Workload> MakeWorkload(std::string_view name, const WorkloadSettings& set
     maker.Chat();
   } else if (name == "random") {
     maker.Random();
+  } else if (name == "popular") {
+    maker.Popular();
+    return maker.Finish(kPopular);
   } else {
     maker.Documents(name == "long-doc-qa");
   }

@@ -6,6 +6,8 @@
 //   chat         users behind one system prompt, whose conversations grow turn by turn
 //   random       prompts that have nothing in common: what the cache costs where it cannot help
 //   overflow     as long-doc-qa, but 5 % more than the cache holds, in turn: an LRU's worst case
+//   popular      four times as many documents, twice what the cache holds, some asked about more
+//   often
 #include <cstdint>
 #include <string>
 #include <string_view>

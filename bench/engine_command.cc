@@ -35,7 +35,7 @@ struct Flags {
   uint32_t prompt_tokens = 2048;
   std::string json_path;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
 };
 
 Result<EngineBenchSettings> MakeSettings(const Flags& flags) {
@@ -70,8 +70,7 @@ struct Rates {
   double peak = 0;  // of the kernels that the engine uses
 };
 
-Result<Rates> ReportArithmetic(const EngineBenchSettings& settings, bool gate, bool quick,
-                               Report* report) {
+Result<Rates> ReportArithmetic(const EngineBenchSettings& settings, bool quick, Report* report) {
   const auto time = std::chrono::milliseconds(quick ? 20 : 400);
   const pdc::ModelConfig& config = settings.config;
   const pdc::ProductShape shape = {.rows = 240,
@@ -98,9 +97,9 @@ Result<Rates> ReportArithmetic(const EngineBenchSettings& settings, bool gate, b
                                             {"peak_gflops", rates.peak},
                                             {"product_gflops", rates.product},
                                             {"eigen_gflops", eigen}});
-    if (own && gate)
-      report->Gate("engine_product_of_peak", rates.product / rates.peak, GateOp::kAtLeast,
-                   kProductOfPeak);
+    if (own)
+      report->Gate(GateKind::kTimed, "engine_product_of_peak", rates.product / rates.peak,
+                   GateOp::kAtLeast, kProductOfPeak);
   }
   report->Print(fmt::format("\none thread, {}x{} times {}x{}\n{}\n", shape.rows, shape.k, shape.k,
                             shape.columns, table.Render()));
@@ -160,8 +159,7 @@ Status MeasureAndReport(const EngineBenchSettings& settings, const Flags& flags,
                                 {"threads", settings.engine.threads},
                                 {"kv", NameOf(settings.kv.storage)}};
   const auto wanted = [] { return !Interrupted(); };
-  EMS_ASSIGN_OR_RETURN(const Rates rates,
-                       ReportArithmetic(settings, flags.gate, flags.quick, report));
+  EMS_ASSIGN_OR_RETURN(const Rates rates, ReportArithmetic(settings, flags.quick, report));
   const double peak = rates.peak * settings.engine.threads;
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<EngineBench> bench, EngineBench::Create(settings));
   EMS_ASSIGN_OR_RETURN(const std::vector<PrefillResult> prefills, bench->Prefills(wanted));
@@ -170,11 +168,10 @@ Status MeasureAndReport(const EngineBenchSettings& settings, const Flags& flags,
   ReportPrefills("reuse", reuse, peak, report);
   EMS_ASSIGN_OR_RETURN(const std::vector<DecodeResult> decodes, bench->Decodes(wanted));
   ReportDecodes(decodes, report);
-  if (flags.gate) {
-    double best = 0;
-    for (const PrefillResult& r : prefills) best = std::max(best, r.gflops);
-    report->Gate("engine_prefill_of_peak", best / peak, GateOp::kAtLeast, kPrefillOfPeak);
-  }
+  double best = 0;
+  for (const PrefillResult& r : prefills) best = std::max(best, r.gflops);
+  report->Gate(GateKind::kTimed, "engine_prefill_of_peak", best / peak, GateOp::kAtLeast,
+               kPrefillOfPeak);
   return OkStatus();
 }
 
@@ -184,7 +181,7 @@ int RunEngine(const Flags& flags) {
     fmt::print(stderr, "ems-bench engine: {}\n", Message(settings.status()));
     return kExitUsage;
   }
-  Report report("engine", flags.json_path);
+  Report report("engine", flags.json_path, flags.gates);
   CatchInterrupts();
   const Status status = MeasureAndReport(*settings, flags, &report);
   if (!status.ok()) report.Fail(ToString(status));
@@ -210,7 +207,7 @@ void AddEngineCommand(Command* program) {
                     {.check = InRange{16, 1'000'000}});
   engine->AddOption("--json", &flags->json_path, "Write the figures to this file");
   engine->AddFlag("--quick", &flags->quick, "Seconds only: short prompts, one round");
-  engine->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  AddGateOption(engine, &flags->gates);
   engine->SetFooter(
       "Needs no cluster. `peak`: registers multiplied with each other, as fast as the core can.\n"
       "`reuse`: a prompt of which a part is in the KV already: what is left of the time.\n"

@@ -48,7 +48,7 @@ struct Flags {
   std::string python = "/usr/bin/python3";
   std::string json_path;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
 };
 
 std::string BinaryFolder() {
@@ -126,7 +126,7 @@ Result<Json> Measure(const Seat& seat, const Flags& flags, const std::string& fo
   return measured;
 }
 
-void Show(const Seat& seat, const Json& measured, const Flags& flags, Report* report) {
+void Show(const Seat& seat, const Json& measured, Report* report) {
   Table table({{seat.name, Align::kLeft}, {"figure"}});
   const Json& figures = measured["figures"];
   for (const auto& [name, value] : figures.items()) {
@@ -134,18 +134,17 @@ void Show(const Seat& seat, const Json& measured, const Flags& flags, Report* re
   }
   report->Print(table.Render() + "\n");
   report->json()[seat.name] = figures;
-  if (!flags.gate) return;
   for (const Json& gate : measured.value("gates", Json::array())) {
     const std::string name = gate.value("name", "");
     const bool at_most = gate.value("op", "") == "<=";
     const double missing = std::nan("");  // it fails
-    report->Gate(name, figures.value(name, missing), at_most ? GateOp::kAtMost : GateOp::kAtLeast,
-                 gate.value("bound", missing));
+    report->Gate(GateKind::kTimed, name, figures.value(name, missing),
+                 at_most ? GateOp::kAtMost : GateOp::kAtLeast, gate.value("bound", missing));
   }
 }
 
 int RunEngines(const Flags& flags) {
-  Report report("engines", flags.json_path);
+  Report report("engines", flags.json_path, flags.gates);
   CatchInterrupts();
   OfferDefaults();
   const ScratchFolder scratch;
@@ -158,7 +157,7 @@ int RunEngines(const Flags& flags) {
     if (wanted == flags.seats.end() || Interrupted()) continue;
     const Result<Json> measured = Measure(seat, flags, scratch.path());
     if (measured.ok()) {
-      Show(seat, *measured, flags, &report);
+      Show(seat, *measured, &report);
     } else {
       report.Fail(fmt::format("{}: {}", seat.name, Message(measured.status())));
     }
@@ -183,7 +182,7 @@ void AddEnginesCommand(Command* program) {
                      {.check = ExistingFile{}});
   engines->AddOption("--json", &flags->json_path, "Write the figures to this file");
   engines->AddFlag("--quick", &flags->quick, "Seconds only");
-  engines->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  AddGateOption(engines, &flags->gates);
   engines->SetFooter(
       "lmcache: batches of 32 x 256 KiB through ems.lmcache beside memcpy, and how long "
       "submitting\n"

@@ -29,7 +29,7 @@ struct Flags {
   bool checksums = false;
   std::string json_path;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
 };
 
 struct Plan {
@@ -90,10 +90,10 @@ Status MeasureRing(const Plan& plan, RingBench* bench, Report* report) {
 }
 
 void GatePace(const PaceCase& one, const PaceResult& r, Report* report) {
-  report->Gate(one.name + "_bandwidth_deviation_percent", r.bandwidth_deviation_percent(),
-               GateOp::kAtMost, kDeviationPercentMax);
-  report->Gate(one.name + "_latency_deviation_percent", r.latency_deviation_percent(),
-               GateOp::kAtMost, kDeviationPercentMax);
+  report->Gate(GateKind::kTimed, one.name + "_bandwidth_deviation_percent",
+               r.bandwidth_deviation_percent(), GateOp::kAtMost, kDeviationPercentMax);
+  report->Gate(GateKind::kTimed, one.name + "_latency_deviation_percent",
+               r.latency_deviation_percent(), GateOp::kAtMost, kDeviationPercentMax);
 }
 
 Status MeasureAllPaces(const Plan& plan, Report* report) {
@@ -130,8 +130,7 @@ Status MeasureAllPaces(const Plan& plan, Report* report) {
   }
   report->Print(fmt::format("\nSDMA over emulated links, {} times slower than the hardware\n{}\n",
                             scale, table.Render()));
-  if (plan.flags.gate)
-    for (const auto& [one, result] : results) GatePace(one, result, report);
+  for (const auto& [one, result] : results) GatePace(one, result, report);
   return OkStatus();
 }
 
@@ -158,7 +157,7 @@ int RunFabric(const Flags& flags) {
     fmt::print(stderr, "ems-bench fabric: {}\n", Message(plan.status()));
     return kExitUsage;
   }
-  Report report("fabric", flags.json_path);
+  Report report("fabric", flags.json_path, flags.gates);
   const Status status = MeasureAndReport(*plan, &report);
   if (!status.ok()) report.Fail(ToString(status));
   return report.Finish();
@@ -176,8 +175,7 @@ void AddFabricCommand(Command* program) {
   command->AddFlag("--checksums", &flags->checksums, "Checksum every chunk of the ring");
   command->AddOption("--json", &flags->json_path, "Write the figures to this file");
   command->AddFlag("--quick", &flags->quick, "Seconds only");
-  command->AddFlag("--gate", &flags->gate,
-                   "Check that paced links are within 5 % of their model; exit 1 if one is not");
+  AddGateOption(command, &flags->gates);
   command->SetFooter(
       "Needs no cluster. Ring: messages to another process through shared memory, each beside a\n"
       "memcpy of as many bytes; read the ratio. Paced links: bandwidth of SDMA over each plane "

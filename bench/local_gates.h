@@ -20,8 +20,13 @@ struct LocalGate {
   std::string why;  // there is no value: what was missing
 };
 
+// The least share of keys that EMS read without waking a server, of all sizes and operations that
+// read; not a number when nothing was read.
+double OneSidedShareMin(const LocalResults& results);
+
 // One gate a promise, always all of them: what was not measured fails and says why.
-// Ratios are medians over paired rounds; "peer" is, in each round, the better one of redis and
+// Ratios are medians over paired rounds; "copy" is, in each round, the faster of memcpy
+// and EMS's own; "peer" is the better one of redis and
 // memcached over Unix sockets, and both must have been measured.
 std::vector<LocalGate> JudgeLocal(const LocalResults& results);
 

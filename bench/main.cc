@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kAbout =
     "ems-bench measures a running EMS cluster.\n"
-    "Every command takes --json FILE, --quick and --gate. Gates print one line each,\n"
+    "Every command takes --json FILE, --quick and --gate [exact|all]. Gates print one line each,\n"
     "  gate <name> <value> <op> <bound> pass|fail";
 
 constexpr const char* kFooter =

@@ -3,22 +3,32 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/copy.h"
 
 namespace ems::bench {
 
-MemcpyContender::MemcpyContender(const ValueSet* values, MutableBytes arena) : arena_(arena) {
+std::string MemcpyContender::NameOf(CopyWay way) {
+  return way == CopyWay::kMemcpy ? "memcpy" : "EMS's copy";
+}
+
+MemcpyContender::MemcpyContender(CopyWay way, const ValueSet* values, MutableBytes arena)
+    : way_(way), name_(NameOf(way)), arena_(arena) {
   EMS_CHECK(values->count() * values->value_bytes() <= arena.size());
 }
 
 Status MemcpyContender::Call(LocalOp op, uint32_t /*caller*/, const Stretch& stretch,
                              uint64_t first, uint64_t count) {
   for (uint64_t i = first; i < first + count; ++i) {
-    const MutableBytes slot = stretch.Slot(i);
-    std::byte* const object = arena_.data() + stretch.objects[i] * stretch.value_bytes;
-    if (op == LocalOp::kGet) {
-      std::memcpy(slot.data(), object, slot.size());
+    MutableBytes to = stretch.Slot(i);
+    const std::byte* from = arena_.data() + stretch.objects[i] * stretch.value_bytes;
+    if (op != LocalOp::kGet) {
+      from = to.data();
+      to = arena_.subspan(stretch.objects[i] * stretch.value_bytes, stretch.value_bytes);
+    }
+    if (way_ == CopyWay::kMemcpy) {
+      std::memcpy(to.data(), from, to.size());
     } else {
-      std::memcpy(object, slot.data(), slot.size());
+      CopyValue(to, from, nullptr);
     }
   }
   return OkStatus();

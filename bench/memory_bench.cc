@@ -170,8 +170,7 @@ Result<MemoryResult> MemoryBench::Run(const MemoryScenario& scenario) {
   const NamespaceRef ns = Memory::RefOf(1);
   std::mt19937_64 random(settings_.seed);
   std::uniform_real_distribution<double> unit(0, 1);
-  ByteLru ideal(
-      static_cast<uint64_t>(scenario.efficiency_min * static_cast<double>(settings_.pool_bytes)));
+  ByteLru ideal(settings_.pool_bytes);
   MemoryResult result;
   result.name = scenario.name;
   result.efficiency_min = 1;

@@ -29,7 +29,12 @@ struct MemorySizes {
 struct MemoryScenario {
   std::string name;
   std::vector<MemorySizes> phases;  // each has its own catalog and the same number of insertions
-  double efficiency_min = 0;        // promised: payload bytes / pool bytes at a full pool
+  // Promised.
+  double efficiency_min = 0;  // payload bytes / pool bytes at a full pool
+  // Hits below the ideal's, in points of the reads, at most. Below zero with mixed sizes: a pool
+  // that gives up large objects first keeps more of the small ones than an exact LRU.
+  double hit_points_below = 0;
+  double put_p99_us_max = 0;  // of Reserve and Publish together
 };
 
 struct MemorySettings {
@@ -60,7 +65,7 @@ struct MemoryResult {
     }
   };
   Hits reads, hits;
-  Hits ideal_hits;  // of an exact LRU of pool bytes × the promised efficiency
+  Hits ideal_hits;  // of an exact LRU of as many bytes as the pool has
 
   double evictions_per_insertion() const;
   // Shares of the reads, by objects and by bytes.

@@ -221,7 +221,7 @@ class Experiment final {
                  load.bytes, subject.version);
   }
 
-  // Payload of the run's namespace on all servers.
+  // Memory of the pool that the run's namespace takes on all servers: values, headers, rounding.
   Result<uint64_t> StoredBytes() {
     ClientOptions options;
     options.controller = settings_.controller;
@@ -233,7 +233,7 @@ class Experiment final {
                            client->ServerStats(node.name, kControlPatience));
       const auto json = nlohmann::json::parse(text, nullptr, false);
       for (const auto& one : json.value("namespaces", nlohmann::json::array())) {
-        if (one.value("name", "") == space_->name()) sum += one.value("value_bytes", uint64_t{0});
+        if (one.value("name", "") == space_->name()) sum += one.value("chunk_bytes", uint64_t{0});
       }
     }
     return sum;

@@ -28,7 +28,9 @@ struct StrategyFigures {
   uint64_t source_bytes = 0;         // that the source sent meanwhile
   std::vector<double> warm_seconds;  // of single instances, one after the other; empty: no cache
   double warm_cpu_seconds = 0;       // of the instances, for all of them
-  uint64_t dram_bytes = 0;           // that hold the model, beside device memory
+  // That hold the model, beside device memory. Of EMS memory of the pool, as the servers say; of
+  // local-dram a copy an instance.
+  uint64_t dram_bytes = 0;
   int switches = 0, hits = 0;
   std::vector<double> switch_seconds;
 };
@@ -36,7 +38,7 @@ struct StrategyFigures {
 struct ModelBenchResults {
   uint64_t model_bytes = 0;  // as made
   std::vector<StrategyFigures> strategies;
-  double copy_seconds = 0;  // memcpy of model_bytes in an instance, between the warm loads of EMS
+  double copy_seconds = 0;  // as ModelInstance::Copy, between the warm loads of EMS
 };
 
 // Every load is compared with what was made. Errors: kFailedPrecondition  the pool is too small

@@ -49,8 +49,8 @@ class ModelInstance final {
   // load at a time. `bytes`: how large it is. End waits for it.
   Status Begin(const std::string& version, const std::string& url, uint64_t bytes);
   Result<InstanceLoad> End();
-  // Copies `bytes` from memory to memory in the instance, as a load with nothing in its way would:
-  // seconds of the median of five.
+  // Copies `bytes` from memory to memory in the instance with memcpy and as many threads as a load
+  // has, as a load with nothing in its way would: seconds of the median of five.
   Result<double> Copy(uint64_t bytes);
   pid_t pid() const { return pid_; }
 

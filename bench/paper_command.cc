@@ -24,7 +24,7 @@ struct Flags {
   std::string json_path, plot_path, trace_path;
   TraceScenario scenario;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
 };
 
 Json RowJson(const PaperSection& section, const PaperRow& row) {
@@ -44,11 +44,11 @@ Json RowJson(const PaperSection& section, const PaperRow& row) {
 
 void GateRow(const PaperRow& row, Report* report) {
   if (row.within_tolerance() || row.known_percent == 0) {
-    report->Gate(row.id + "_percent_off", row.off_percent(), GateOp::kAtMost,
+    report->Gate(GateKind::kExact, row.id + "_percent_off", row.off_percent(), GateOp::kAtMost,
                  row.tolerance_percent);
     return;
   }
-  report->Gate(row.id + "_known_percent_off", row.off_percent(), GateOp::kAtMost,
+  report->Gate(GateKind::kExact, row.id + "_known_percent_off", row.off_percent(), GateOp::kAtMost,
                row.known_percent);
 }
 
@@ -111,7 +111,7 @@ Status ReportTrace(const Flags& flags, const pdc::CostConstants& constants, Repo
 }
 
 int RunPaper(const Flags& flags) {
-  Report report("paper", flags.json_path);
+  Report report("paper", flags.json_path, flags.gates);
   const pdc::CostConstants constants;
   report.Print(
       "ems-bench paper: DeepSeek-R1 on CloudMatrix384, computed by the cost model in virtual time\n"
@@ -131,9 +131,8 @@ int RunPaper(const Flags& flags) {
     const Status status = WriteWhole(flags.plot_path, RenderSvg(Fig23Plot(constants)));
     if (!status.ok()) report.Fail(ToString(status));
   }
-  if (flags.gate)
-    for (const PaperSection& section : sections)
-      for (const PaperRow& row : section.rows) GateRow(row, &report);
+  for (const PaperSection& section : sections)
+    for (const PaperRow& row : section.rows) GateRow(row, &report);
   return report.Finish();
 }
 
@@ -179,7 +178,7 @@ void AddPaperCommand(Command* program) {
   paper->AddOption("--plot", &flags->plot_path, "Write Fig. 23a and 23b as SVG to this file");
   paper->AddOption("--json", &flags->json_path, "Write the figures to this file");
   paper->AddFlag("--quick", &flags->quick, "Nothing less is done: it takes a second");
-  paper->AddFlag("--gate", &flags->gate, "Check each row's tolerance; exit 1 if one fails");
+  AddGateOption(paper, &flags->gates);
   paper->SetFooter(
       "Needs no cluster. docs/COST_MODEL.md explains the model and lists its fitted constants.\n"
       "Exit codes: 0 all went well; 1 an error or a failed gate; 2 usage.\n"

@@ -27,9 +27,23 @@ std::string GateResult::Line() const {
                      op == GateOp::kAtLeast ? ">=" : "<=", bound, passed() ? "pass" : "fail");
 }
 
-Report::Report(std::string command, std::string json_path)
+GateChoice::operator GateSet() const {
+  if (word.empty()) return GateSet::kNone;
+  return word == "exact" ? GateSet::kExact : GateSet::kAll;
+}
+
+void AddGateOption(Command* command, GateChoice* gates) {
+  command->AddOption(
+      "--gate", &gates->word,
+      "Check what is promised; exit 1 if a gate fails. exact: counts, bytes and hit rates, which "
+      "hold on any machine; all, or nothing: times and rates as well, on an idle machine",
+      {.check = OneOf{{"exact", "all"}}, .value_if_bare = "all"});
+}
+
+Report::Report(std::string command, std::string json_path, GateSet gates)
     : command_(std::move(command)),
       json_path_(std::move(json_path)),
+      gates_(gates),
       json_(std::make_unique<Json>(Json{{"command", command_}})) {}
 Report::~Report() = default;
 
@@ -40,7 +54,18 @@ void Report::Print(std::string_view text) {
   std::fflush(stdout);
 }
 
-void Report::Gate(std::string name, double value, GateOp op, double bound) {
+bool Report::Wants(GateKind kind) const {
+  return gates_ == GateSet::kAll || (gates_ == GateSet::kExact && kind == GateKind::kExact);
+}
+
+void Report::Gate(GateKind kind, std::string name, double value, GateOp op, double bound) {
+  if (!Wants(kind)) return;
+  ++gates_checked_;
+  Expect(std::move(name), value, op, bound);
+  (*json_)["gates"].back()["kind"] = kind == GateKind::kExact ? "exact" : "timed";
+}
+
+void Report::Expect(std::string name, double value, GateOp op, double bound) {
   const GateResult gate{std::move(name), value, op, bound};
   Print(gate.Line() + "\n");
   (*json_)["gates"].push_back({{"name", gate.name},
@@ -58,6 +83,8 @@ void Report::Fail(std::string_view what) {
 }
 
 int Report::Finish() {
+  if (gates_ != GateSet::kNone && gates_checked_ == 0 && !failed())
+    Fail("--gate: this run has measured nothing that has a gate of the kind asked for");
   (*json_)["passed"] = !failed();
   if (!json_path_.empty()) {
     const Status written = WriteWhole(json_path_, json_->dump(2) + "\n");

@@ -2,10 +2,13 @@
 // What a bench command says at its end: text for people, JSON for machines, gates for scripts, one
 // exit code.
 //
-//   Report report("trace", json_path);
-//   report.Print(table.Render());                       // tools/terminal.h has Table and
-//   ProgressBar report.json()["hit_rate"] = 0.36;                   // include <nlohmann/json.hpp>
-//   in the .cc report.Gate("hit_rate", 0.36, GateOp::kAtLeast, 0.35); return report.Finish();
+//   AddGateOption(command, &flags->gates);
+//   …
+//   Report report("trace", json_path, flags.gates);
+//   report.Print(table.Render());       // tools/terminal.h has Table and ProgressBar
+//   report.json()["hit_rate"] = 0.36;   // include <nlohmann/json.hpp> in the .cc
+//   report.Gate(GateKind::kExact, "hit_rate", 0.36, GateOp::kAtLeast, 0.35);
+//   return report.Finish();
 #include <sys/types.h>
 
 #include <cstdint>
@@ -18,6 +21,7 @@
 
 #include "bench/latency_recorder.h"
 #include "common/clock.h"
+#include "common/command_line.h"
 #include "common/status.h"
 
 namespace ems::bench {
@@ -28,6 +32,24 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
 enum class GateOp { kAtLeast, kAtMost };  // ">=", "<="
+
+// What a gate's figure depends on.
+enum class GateKind {
+  kExact,  // a count, bytes, a hit rate, a comparison of values: holds on any machine, busy or not
+  kTimed,  // a time, a rate, CPU seconds or a ratio of these: needs an idle machine
+};
+// The gates that a run checks.
+enum class GateSet { kNone, kExact, kAll };
+
+// What `--gate [exact|all]` was given: a GateSet.
+struct GateChoice {
+  std::string word;  // empty: the option was not given
+  operator GateSet()
+      const;  // NOLINT(google-explicit-constructor): it is one, as the option says it
+};
+// `--gate [exact|all]` of every command; `--gate` alone is all. Owner of `gates`: the caller, until
+// the arguments are parsed.
+void AddGateOption(Command* command, GateChoice* gates);
 
 // "gate get_1MiB_vs_raw 0.913 >= 0.85 pass". A value that is not a number fails.
 struct GateResult {
@@ -43,27 +65,33 @@ struct GateResult {
 class Report final {
  public:
   // `json_path` empty: no JSON is written.
-  Report(std::string command, std::string json_path);
+  Report(std::string command, std::string json_path, GateSet gates = GateSet::kNone);
   ~Report();
 
   // The document that Finish writes; starts with {"command": …}.
   nlohmann::ordered_json& json();
   // Text for people, to standard output, as it is.
   void Print(std::string_view text);
-  // Checks a figure, prints its line and keeps it in the document's "gates".
-  void Gate(std::string name, double value, GateOp op, double bound);
+  // Checks a figure when its kind is among the run's gates: prints its line, keeps it in the
+  // document's "gates", and makes the command fail when it does not hold. Else nothing.
+  void Gate(GateKind kind, std::string name, double value, GateOp op, double bound);
+  // The same for a bound that a flag of its own asks for: always checked.
+  void Expect(std::string name, double value, GateOp op, double bound);
+  bool Wants(GateKind kind) const;
   // Something went wrong that no gate names: says so on standard error and makes the command fail.
   // The first 20 are printed.
   void Fail(std::string_view what);
   bool failed() const { return failures_ > 0; }
   // Writes the document (with "passed") beside its name and renames it. 0, or 1 when a gate or
-  // anything else failed.
+  // anything else failed, or when gates were asked for and none was checked.
   int Finish();
 
  private:
   const std::string command_;
   const std::string json_path_;
+  const GateSet gates_;
   std::unique_ptr<nlohmann::ordered_json> json_;
+  uint64_t gates_checked_ = 0;
   uint64_t failures_ = 0;
 };
 

@@ -166,8 +166,9 @@ Status ServeBench::SharedPrefix(double reuse, bool alone) {
   std::vector<ServeRequest> requests;
   for (size_t i = 0; requests.size() < wanted.prompts; ++i) {
     for (const PrefixGroup& group : groups) {
-      if (i < group.prompts.size())
-        requests.push_back(Request(group.prompts[i], settings_.output_tokens));
+      if (i >= group.prompts.size()) continue;
+      requests.push_back(Request(group.prompts[i], settings_.output_tokens));
+      phase->stored_tokens += group.shared_tokens;
     }
   }
   LoadSettings load = alone ? LoadSettings{} : settings_.load;

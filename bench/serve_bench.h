@@ -41,8 +41,10 @@ struct ServeSettings {
 
 // A part of the run, the same requests for each side.
 struct ServePhase {
-  std::string name;   // "chat", "reuse 50 %, one at a time", …
-  double reuse = 0;   // 0: chat
+  std::string name;  // "chat", "reuse 50 %, one at a time", …
+  double reuse = 0;  // 0: chat
+  // Of all its prompts, tokens that were stored before: whole blocks.
+  uint64_t stored_tokens = 0;
   bool alone = true;  // one request at a time: no queueing
   std::vector<ServeFigures> sides;
 };

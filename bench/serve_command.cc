@@ -38,7 +38,7 @@ struct Flags {
   std::string json_path;
   bool quick = false;
   bool brief = false;
-  bool gate = false;
+  GateChoice gates;
 };
 
 // Loops of this run, and what asks them. Threading: one thread.
@@ -100,7 +100,7 @@ Result<ServeSettings> SettingsOf(const Flags& flags) {
     const auto made = MakeSharedPrefix(prefix);
     if (!made.ok()) return made.status();
   }
-  if (!flags.gate) return settings;
+  if (flags.gates == GateSet::kNone) return settings;
   const bool two = flags.api.empty() || !flags.api_without.empty();
   const bool promised =
       std::ranges::any_of(settings.reuses, [](double reuse) { return PromisedFall(reuse) > 0; });
@@ -158,7 +158,7 @@ Json SettingsJson(const ServeSettings& settings) {
 
 int RunServe(const Flags& flags) {
   CatchInterrupts();
-  Report report("serve", flags.json_path);
+  Report report("serve", flags.json_path, flags.gates);
   const Result<ServeSettings> settings = SettingsOf(flags);
   if (!settings.ok()) {
     report.Fail(ToString(settings.status()));
@@ -189,7 +189,7 @@ int RunServe(const Flags& flags) {
   if (loops->sides.size() > 1 && results->differences.empty())
     report.Print("every answer is the same with EMS and without, greedy and sampled\n");
   report.json().update(ServeJson(*results, loops->names));
-  if (flags.gate) AddServeGates(*results, &report);
+  AddServeGates(*results, &report);
   return report.Finish();
 }
 
@@ -253,7 +253,7 @@ void AddServeCommand(Command* program) {
   serve->AddOption("--json", &flags->json_path, "Write the figures to this file");
   serve->AddFlag("--quick", &flags->quick, "Few prompts, conversations and rounds");
   serve->AddFlag("--brief", &flags->brief, "Print hit rates and TTFT alone");
-  serve->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  AddGateOption(serve, &flags->gates);
   serve->SetFooter(
       "Two loops, one with EMS behind it and one without, answer the same requests in turns; each\n"
       "answer has to be the same. Half of the requests are greedy, half sampled with a seed.\n"

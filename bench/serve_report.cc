@@ -176,11 +176,27 @@ double PromisedFall(double reuse) {
 }
 
 void AddServeGates(const ServeResults& results, Report* report) {
+  uint64_t failed = 0;
+  for (const ServePhase& phase : results.phases)
+    for (const ServeFigures& side : phase.sides) failed += side.failed;
+  report->Gate(GateKind::kExact, "failed_requests", static_cast<double>(failed), GateOp::kAtMost,
+               0);
+  report->Gate(GateKind::kExact, "different_answers",
+               static_cast<double>(results.differences.size()), GateOp::kAtMost, 0);
+  for (const ServePhase& phase : results.phases) {
+    if (phase.reuse == 0) continue;
+    report->Gate(GateKind::kExact,
+                 fmt::format("stored_tokens_found_at_{:g}_reuse{}", phase.reuse,
+                             phase.alone ? "" : "_loaded"),
+                 static_cast<double>(Cached(phase.sides).cached_tokens) /
+                     static_cast<double>(phase.stored_tokens),
+                 GateOp::kAtLeast, 1);
+  }
   for (const ServePhase& phase : results.phases) {
     const double promised = phase.alone ? PromisedFall(phase.reuse) : 0;
     if (promised > 0)
-      report->Gate(fmt::format("ttft_fall_at_{:g}_reuse", phase.reuse), TtftFall(phase),
-                   GateOp::kAtLeast, promised);
+      report->Gate(GateKind::kTimed, fmt::format("ttft_fall_at_{:g}_reuse", phase.reuse),
+                   TtftFall(phase), GateOp::kAtLeast, promised);
   }
 }
 

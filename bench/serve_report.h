@@ -26,8 +26,9 @@ double TtftFall(const ServePhase& phase);
 
 // The fall that is promised at a reuse; 0: none.
 double PromisedFall(double reuse);
-// For each phase of one request at a time for which there is a promise; one that has no answers
-// fails.
+// Exact: every answer came, is the same with EMS and without, and had from the cache what was
+// stored before. Timed: the fall of each phase of one request at a time for which there is a
+// promise. A phase that has no answers fails.
 void AddServeGates(const ServeResults& results, Report* report);
 
 nlohmann::ordered_json ServeJson(const ServeResults& results, std::span<const std::string> names);

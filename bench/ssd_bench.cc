@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bench/child_process.h"
+#include "bench/page_cache.h"
 #include "bench/report.h"
 #include "bench/store_bench.h"
 
@@ -287,14 +288,15 @@ Status SsdBench::RunSmallRestart() {
 
 Status SsdBench::Restart(const TierSize& size, SsdRestart* restart) {
   for (uint64_t round = 0; round < settings_.rounds; ++round) {
+    const std::string dropped = DropPageCache(tier_folder_, settings_.drop_whole_page_cache);
     EMS_ASSIGN_OR_RETURN(const auto tier, BenchTier::Open(tier_folder_, size));
     const uint64_t found = tier->stats().recovered_objects;
     if (found != restart->objects)
       return Error(StatusCode::kUnavailable, "{}: {} of {} objects came back", restart->name, found,
                    restart->objects);
     restart->seconds.push_back(tier->open_seconds());
-    say_(fmt::format("round {}  {:<24}  open in {:.3f} s", round + 1, restart->name,
-                     tier->open_seconds()));
+    say_(fmt::format("round {}  {:<24}  open in {:.3f} s, page cache dropped: {}", round + 1,
+                     restart->name, tier->open_seconds(), dropped));
   }
   results_.restarts.push_back(*restart);
   return OkStatus();

@@ -25,6 +25,8 @@ struct SsdSettings {
   uint64_t rounds = 3;
   uint64_t restart_objects = 0;  // of 4 KiB
   uint64_t seed = 1;             // of the order of reads
+  // Before a restart: drop the page cache of the whole machine, not of the tier alone.
+  bool drop_whole_page_cache = false;
 };
 
 // One side in one round.
@@ -55,7 +57,8 @@ struct SsdRestart {
   std::string name;  // "restart_1M_4KiB"
   uint64_t objects = 0;
   uint64_t value_bytes = 0;
-  std::vector<double> seconds{};  // SsdTier::Open, a round each
+  std::vector<double>
+      seconds{};  // SsdTier::Open with nothing of it in the page cache, a round each
   double median_seconds() const;
 };
 

@@ -15,6 +15,7 @@
 #include "bench/report.h"
 #include "bench/ssd_bench.h"
 #include "bench/ssd_report.h"
+#include "bench/ssd_server_bench.h"
 #include "common/command_line.h"
 #include "fabric/socket.h"
 
@@ -27,9 +28,12 @@ constexpr uint64_t kBytesLeast = 16 * kMiB;
 constexpr uint64_t kValueLeast = 4 * kKiB, kValueMost = 4 * kMiB;
 // Of what a lane leaves on the disk at once: tier, its index and the file of fio.
 constexpr uint64_t kSpare = 512 * kMiB;
+constexpr uint64_t kPutBytes = 256 * kKiB;
+constexpr uint64_t kPuts = 2000, kQuickPuts = 100;
 
 struct Flags {
   std::string folder;
+  std::string programs;
   std::string bytes = "4GiB";
   std::vector<std::string> sizes = {"64KiB", "1MiB", "4MiB"};
   std::vector<uint32_t> depths = {1, 8};
@@ -39,7 +43,7 @@ struct Flags {
   uint64_t restart_objects = 1'000'000;
   uint64_t seed = 1;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
   bool Wants(const std::string& lane) const {
     return only.empty() || std::find(only.begin(), only.end(), lane) != only.end();
   }
@@ -52,6 +56,7 @@ Result<SsdSettings> SettingsOf(const Flags& flags) {
   settings.restart_objects = flags.restart_objects;
   settings.depths = flags.depths;
   settings.seed = flags.seed;
+  settings.drop_whole_page_cache = !flags.quick;  // others on the machine would feel it
   if (flags.quick) {
     settings.bytes = std::min(settings.bytes, kQuickBytes);
     settings.rounds = 1;
@@ -103,7 +108,9 @@ Status CheckSpace(const SsdSettings& settings) {
     wanted = std::max(wanted, SizeForObjects(settings.bytes / size, size).capacity_bytes);
   wanted += settings.bytes;
   wanted =
-      std::max(wanted, SizeForObjects(settings.restart_objects, 4 * kKiB).capacity_bytes) + kSpare;
+      std::max({wanted, SsdBytesOfRestart(settings.restart_objects, 4 * kKiB),
+                SsdBytesOfRestart(settings.bytes / kMiB, kMiB), SsdBytesOfPuts(kPuts, kPutBytes)}) +
+      kSpare;
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(settings.folder, error);
   if (error || space.available >= wanted) return OkStatus();
@@ -116,6 +123,36 @@ Status Measure(const Flags& flags, SsdBench* bench) {
   const bool reads = flags.Wants("read"), restart = flags.Wants("restart");
   if (reads || restart) EMS_RETURN_IF_ERROR(bench->RunReads(reads, restart));
   return restart ? bench->RunSmallRestart() : OkStatus();
+}
+
+// What needs whole servers.
+Status MeasureServers(const Flags& flags, const SsdSettings& settings, Report* report) {
+  if (!flags.Wants("server") && !flags.Wants("put")) return OkStatus();
+  SsdServerBench bench(settings.folder, flags.programs, settings.drop_whole_page_cache,
+                       [&](const std::string& line) { report->Print(line + "\n"); });
+  SsdServerResults results;
+  const auto measure = [&]() -> Status {
+    if (flags.Wants("put")) {
+      EMS_ASSIGN_OR_RETURN(TierPuts puts, bench.Puts(flags.quick ? kQuickPuts : kPuts, kPutBytes));
+      results.puts.push_back(std::move(puts));
+    }
+    if (!flags.Wants("server")) return OkStatus();
+    const uint64_t large = settings.bytes / kMiB, small = settings.restart_objects;
+    EMS_ASSIGN_OR_RETURN(
+        ServerRestart restart,
+        bench.Restart(fmt::format("server_restart_{}_1MiB", SizeName(large * kMiB)), large, kMiB));
+    results.restarts.push_back(std::move(restart));
+    EMS_ASSIGN_OR_RETURN(
+        restart,
+        bench.Restart(fmt::format("server_restart_{}_4KiB", CountName(small)), small, 4 * kKiB));
+    results.restarts.push_back(std::move(restart));
+    return OkStatus();
+  };
+  const Status measured = measure();
+  report->Print(RenderSsdServers(results));
+  report->json().update(SsdServersJson(results));
+  JudgeSsdServers(results, report);
+  return measured;
 }
 
 Status MeasureAndReport(const Flags& flags, const SsdSettings& settings, Report* report) {
@@ -137,8 +174,8 @@ Status MeasureAndReport(const Flags& flags, const SsdSettings& settings, Report*
   report->Print(RenderSsd(bench.results()));
   report->json().update(SsdJson(bench.results()));
   EMS_RETURN_IF_ERROR(measured);
-  if (flags.gate) JudgeSsd(bench.results(), report);
-  return OkStatus();
+  JudgeSsd(bench.results(), report);
+  return MeasureServers(flags, settings, report);
 }
 
 // Errors: kInvalidArgument  flags that make no sense
@@ -156,7 +193,7 @@ int RunSsd(const Flags& flags) {
     fmt::print(stderr, "ems-bench ssd: {}\n", Message(prepared));
     return kExitUsage;
   }
-  Report report("ssd", flags.json_path);
+  Report report("ssd", flags.json_path, flags.gates);
   CatchInterrupts();
   const Status status = MeasureAndReport(flags, settings, &report);
   if (!status.ok()) report.Fail(ToString(status));
@@ -167,6 +204,9 @@ void AddOptions(Command* ssd, Flags* flags) {
   ssd->AddOption("--folder", &flags->folder,
                  "Where on the disk: a fresh folder in it, removed afterwards. Default: the "
                  "temporary folder");
+  ssd->AddOption("--programs", &flags->programs,
+                 "Folder of mp-controller and mp-server, for what needs whole servers; without it "
+                 "beside this program");
   ssd->AddOption("--bytes", &flags->bytes, "Of values that each lane writes");
   ssd->AddOption("--sizes", &flags->sizes, "Of the values that are written", {.delimiter = ','});
   ssd->AddOption("--depths", &flags->depths, "Reads under way at once",
@@ -177,10 +217,10 @@ void AddOptions(Command* ssd, Flags* flags) {
                  "Objects of 4 KiB in the tier that is opened", {.check = InRange{1, 100'000'000}});
   ssd->AddOption("--seed", &flags->seed, "Of the order of reads");
   ssd->AddOption("--only", &flags->only, "Lanes to run",
-                 {.check = OneOf{{"write", "read", "restart"}}, .delimiter = ','});
+                 {.check = OneOf{{"write", "read", "restart", "server", "put"}}, .delimiter = ','});
   ssd->AddOption("--json", &flags->json_path, "Write the figures to this file");
   ssd->AddFlag("--quick", &flags->quick, "Seconds only: 64 MiB and one round");
-  ssd->AddFlag("--gate", &flags->gate, "Check the promised figures; exit 1 if one fails");
+  AddGateOption(ssd, &flags->gates);
 }
 
 }  // namespace
@@ -191,7 +231,8 @@ void AddSsdCommand(Command* program) {
       "ssd", "Measure the SSD tier beside fio, its share of the disk, and its restart");
   AddOptions(ssd, flags.get());
   ssd->SetFooter(
-      "Needs no cluster: the tier runs in this process, fio as its child. `_full`: every region\n"
+      "Needs no cluster: the tier runs in this process, fio as its child; whole servers, for\n"
+      "`server` and `put`, are children, too. `_full`: every region\n"
       "that is begun is one that is given up. `written/value`: bytes that the kernel wrote, of "
       "the\n"
       "index as well / bytes of values. `most on disk`: allocated bytes of all files / capacity.\n"

@@ -2,9 +2,11 @@
 // What the SSD bench found, for people and for machines, and what was promised of it.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "bench/report.h"
 #include "bench/ssd_bench.h"
+#include "bench/ssd_server_bench.h"
 
 namespace ems::bench {
 
@@ -14,5 +16,14 @@ nlohmann::ordered_json SsdJson(const SsdResults& results);
 // One gate for each promise about what was measured. Those that need fio fail without it, and the
 // report says why.
 void JudgeSsd(const SsdResults& results, Report* report);
+
+// The same of whole servers.
+struct SsdServerResults {
+  std::vector<ServerRestart> restarts;
+  std::vector<TierPuts> puts;
+};
+std::string RenderSsdServers(const SsdServerResults& results);
+nlohmann::ordered_json SsdServersJson(const SsdServerResults& results);
+void JudgeSsdServers(const SsdServerResults& results, Report* report);
 
 }  // namespace ems::bench

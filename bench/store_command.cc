@@ -16,6 +16,7 @@
 #include "bench/interrupt.h"
 #include "bench/report.h"
 #include "bench/store_bench.h"
+#include "bench/store_gates.h"
 #include "common/command_line.h"
 #include "tools/terminal.h"
 
@@ -26,14 +27,7 @@ using Json = nlohmann::ordered_json;
 using terminal::Table;
 
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // values and room for them
-constexpr uint64_t kExistsKeys = 1000;
 constexpr uint64_t kExistsRounds = 21;
-constexpr size_t kMeantServers = 3;  // for which the MultiExists figure is stated
-
-constexpr double kGet1MiBMin = 0.85;
-constexpr double kPut1MiBMin = 0.75;
-constexpr double kGet64KiBMax = 1.5;
-constexpr double kGet4KiBMax = 2.5;
 
 struct Flags {
   std::string controller = "127.0.0.1:7400";
@@ -47,7 +41,7 @@ struct Flags {
   bool no_verify = false;
   bool no_raw = false;
   bool quick = false;
-  bool gate = false;
+  GateChoice gates;
   std::string placement = "auto";
   std::optional<double> expect_get_gbps, expect_put_gbps;
 };
@@ -92,7 +86,7 @@ Result<Plan> MakePlan(Flags flags) {
     if (bytes == 0) return Error(StatusCode::kInvalidArgument, "--sizes: {} is empty", text);
     plan.sizes.push_back(bytes);
   }
-  if (flags.gate) {
+  if (flags.gates == GateSet::kAll) {
     EMS_RETURN_IF_ERROR(CheckGate(flags, &plan.sizes));
     flags.transport = "tcp";
     flags.settings.one_server = true;
@@ -226,74 +220,14 @@ void PrintSection(Section section, const std::vector<SectionResult>& results, co
   report->Print(fmt::format("\n{}\n{}", SectionName(section), table.Render()));
 }
 
-// Anything that must make the command fail.
-void JudgeResult(const SectionResult& r, Report* report) {
-  const std::string what =
-      fmt::format("{} of {}", SectionName(r.section), FormatBytes(r.value_bytes));
-  if (r.wrong_bytes > 0) {
-    report->Fail(fmt::format("{}: {} keys came back wrong; a cache must never do this", what,
-                             r.wrong_bytes));
-  }
-  for (const auto& [text, count] : r.errors) {
-    report->Fail(fmt::format("{}: {} × {}", what, count, text));
-  }
-  if (r.hits < r.expected_hits) {
-    report->Fail(fmt::format("{}: {} of {} stored keys were missing; do keys × size fit the pool?",
-                             what, r.expected_hits - r.hits, r.expected_hits));
-  }
-}
-
-const SectionResult* Find(const std::vector<SectionResult>& results, Section section,
-                          uint64_t bytes) {
-  const auto found = std::find_if(results.begin(), results.end(), [&](const SectionResult& r) {
-    return r.section == section && r.value_bytes == bytes;
-  });
-  return found == results.end() ? nullptr : &*found;
-}
-
-// The figures that EMS promises over TCP on one connection.
-void JudgeGates(const std::vector<SectionResult>& results, Report* report) {
-  const auto ratio = [&](Section section, uint64_t bytes, bool throughput) {
-    const SectionResult* r = Find(results, section, bytes);
-    if (r == nullptr) return std::nan("");
-    return throughput ? r->throughput_vs_raw() : r->p50_vs_raw();
-  };
-  report->Gate("get_1MiB_vs_raw", ratio(Section::kLoad, kMiB, true), GateOp::kAtLeast, kGet1MiBMin);
-  report->Gate("put_1MiB_vs_raw", ratio(Section::kStore, kMiB, true), GateOp::kAtLeast,
-               kPut1MiBMin);
-  report->Gate("get_64KiB_p50_vs_raw", ratio(Section::kLoad, 64 * kKiB, false), GateOp::kAtMost,
-               kGet64KiBMax);
-  report->Gate("get_4KiB_p50_vs_raw", ratio(Section::kLoad, 4 * kKiB, false), GateOp::kAtMost,
-               kGet4KiBMax);
-}
-
-void JudgeExists(const StoreBench::ExistsTimes& times, size_t servers, Report* report) {
-  report->Print(fmt::format("MultiExists of {} keys over {} servers: {} ms; one Exists: {} ms\n",
-                            kExistsKeys, servers, FormatMs(times.multi_ms),
-                            FormatMs(times.single_ms)));
-  if (servers < kMeantServers) {
-    report->Print(
-        fmt::format("the MultiExists figure is stated for {} servers, here are {}: not judged\n",
-                    kMeantServers, servers));
-  }
-  if (times.found < kExistsKeys) {
-    report->Fail(fmt::format("MultiExists found {} of {} stored keys", times.found, kExistsKeys));
-  }
-  report->json()["multi_exists"] = {{"keys", kExistsKeys},
-                                    {"servers", servers},
-                                    {"multi_ms", times.multi_ms},
-                                    {"single_ms", times.single_ms}};
-  report->Gate("multi_exists_1000_keys_ms", servers < kMeantServers ? std::nan("") : times.multi_ms,
-               GateOp::kAtMost, 3 * times.single_ms + 1);
-}
-
 void JudgeExpectations(const std::vector<SectionResult>& results, const Plan& plan,
                        Report* report) {
   const uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
   const auto expect = [&](const char* name, Section section, std::optional<double> bound) {
     if (!bound) return;
-    const SectionResult* r = Find(results, section, largest);
-    report->Gate(name, r == nullptr ? std::nan("") : r->gb_per_second(), GateOp::kAtLeast, *bound);
+    const SectionResult* r = FindResult(results, section, largest);
+    report->Expect(name, r == nullptr ? std::nan("") : r->gb_per_second(), GateOp::kAtLeast,
+                   *bound);
   };
   expect("get_gbps", Section::kLoad, plan.flags.expect_get_gbps);
   expect("put_gbps", Section::kStore, plan.flags.expect_put_gbps);
@@ -357,7 +291,8 @@ Result<std::unique_ptr<Client>> ConnectClient(const Plan& plan, const std::strin
 Status PlaceApart(const Plan& plan, const RawSocket* raw, std::vector<pid_t> servers,
                   CpuPlacement* placement, Report* report) {
   const bool wanted = plan.flags.placement == "apart";
-  if (!wanted && (plan.flags.placement == "free" || !plan.flags.gate)) return OkStatus();
+  if (!wanted && (plan.flags.placement == "free" || plan.flags.gates != GateSet::kAll))
+    return OkStatus();
   if (raw != nullptr) servers.push_back(raw->child());
   Status apart = placement->Apart(servers);
   if (apart.ok()) {
@@ -403,7 +338,8 @@ Status MeasureAndReport(const Plan& plan, const RawSockets& raw, const std::stri
     JudgeResult(result, report);
   }
   JudgeExpectations(results, plan, report);
-  if (!plan.flags.gate) return OkStatus();
+  JudgeCounts(results, settings.verify, report);
+  if (plan.flags.gates != GateSet::kAll) return OkStatus();
   JudgeGates(results, report);
   EMS_ASSIGN_OR_RETURN(const StoreBench::ExistsTimes exists,
                        bench.MeasureMultiExists(kExistsKeys, kExistsRounds));
@@ -417,7 +353,7 @@ int RunStore(const Flags& flags) {
     fmt::print(stderr, "ems-bench store: {}\n", Message(plan.status()));
     return kExitUsage;
   }
-  Report report("store", flags.json_path);
+  Report report("store", flags.json_path, flags.gates);
   const Status status = [&]() -> Status {
     EMS_ASSIGN_OR_RETURN(const RawSockets raw, StartRawSockets(*plan));
     CatchInterrupts();
@@ -474,8 +410,7 @@ void AddStoreCommand(Command* program) {
   store->AddFlag("--no-raw", &flags->no_raw, "Do not measure the raw socket");
   store->AddOption("--json", &flags->json_path, "Write the figures to this file");
   store->AddFlag("--quick", &flags->quick, "A few seconds at most: 16 keys, 5 rounds");
-  store->AddFlag("--gate", &flags->gate,
-                 "Check the promised figures over TCP; exit 1 if one fails");
+  AddGateOption(store, &flags->gates);
   store->AddOption("--expect-get-gbps", &flags->expect_get_gbps,
                    "Fail when Get of the largest size is slower");
   store->AddOption("--expect-put-gbps", &flags->expect_put_gbps,

@@ -18,6 +18,7 @@
 #include "bench/ideal_lru.h"
 #include "bench/interrupt.h"
 #include "bench/report.h"
+#include "bench/trace_placement.h"
 #include "bench/trace_reader.h"
 #include "bench/trace_replay.h"
 #include "bench/trace_report.h"
@@ -53,6 +54,7 @@ struct Flags {
   ReplaySettings settings;
   std::string json_path;
   bool quick = false;
+  GateChoice gates;
   TraceExpectations expect;
 };
 
@@ -235,6 +237,15 @@ ReplayResult Replay(const Plan& plan, const Target& target, Client* client, Repo
       on_mark, [&](uint64_t done) { bar.Update(done); }, Interrupted);
 }
 
+// Where the keys belong, in a namespace that nothing else has a say in.
+Result<std::vector<PlacedBytes>> Placement(const Plan& plan) {
+  EMS_ASSIGN_OR_RETURN(const auto name_space, TemporaryNamespace::Create(plan.flags.controller));
+  EMS_ASSIGN_OR_RETURN(const auto client, ConnectClient(plan.flags, name_space->name()));
+  EMS_RETURN_IF_ERROR(WaitUntilReady(client.get()));
+  return MeasurePlacement(plan.trace, plan.flags.settings.block_bytes, name_space->name(),
+                          client.get());
+}
+
 Status ReplayAndReport(const Plan& plan, Report* report) {
   ControllerClient controller(plan.flags.controller, "ems-bench");
   // Fresh, so that what an earlier run has left and given back since is not counted.
@@ -255,6 +266,9 @@ Status ReplayAndReport(const Plan& plan, Report* report) {
   EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply after,
                        UsageSince(Clock::System().Now(), &controller));
   figures.servers = BytesAdded(before, after);
+  if (plan.flags.gates != GateSet::kNone) {
+    EMS_ASSIGN_OR_RETURN(figures.placement, Placement(plan));
+  }
   ReportTrace(figures, plan.flags.expect, report);
   return OkStatus();
 }
@@ -265,7 +279,7 @@ int RunTrace(const Flags& flags) {
     fmt::print(stderr, "ems-bench trace: {}\n", Message(plan.status()));
     return kExitUsage;
   }
-  Report report("trace", flags.json_path);
+  Report report("trace", flags.json_path, flags.gates);
   CatchInterrupts();
   const Status status = ReplayAndReport(*plan, &report);
   if (!status.ok()) report.Fail(ToString(status));
@@ -301,8 +315,7 @@ void AddWorkloadFlags(Command* command, Flags* flags) {
 void AddOutputFlags(Command* command, Flags* flags) {
   command->AddOption("--json", &flags->json_path, "Write the figures to this file");
   command->AddFlag("--quick", &flags->quick, "Seconds only: the first 1000 requests");
-  command->AddFlag("--gate", &flags->expect.gate,
-                   "Check the promised figures; exit 1 if one fails");
+  AddGateOption(command, &flags->gates);
   command->AddOption("--expect-hit-rate", &flags->expect.hit_rate_percent,
                      "Fail when fewer than this percentage of the blocks were loaded");
   command->AddOption("--expect-hit-rate-delta", &flags->expect.hit_delta_points,

@@ -23,7 +23,9 @@ uint64_t TokensOf(const TraceRequest& request, uint64_t blocks) {
   return std::min(blocks * kTraceBlockTokens, request.input_tokens);
 }
 
-context::BlockHasher MakeHasher(uint64_t block_bytes) {
+}  // namespace
+
+context::BlockHasher TraceHasher(uint64_t block_bytes) {
   context::KeyDomain domain;
   domain.model = "ems-bench trace";
   domain.dtype = "bytes";
@@ -34,7 +36,11 @@ context::BlockHasher MakeHasher(uint64_t block_bytes) {
   return *hasher;
 }
 
-}  // namespace
+std::string TraceKey(const context::BlockHasher& hasher, uint64_t block) {
+  auto key = hasher.OwnKey(fmt::format("{}", block));
+  EMS_CHECK(key.ok(), "{}", ToString(key.status()));
+  return *std::move(key);
+}
 
 double ReplayTotals::HitPercent() const { return Percent(hit_blocks, blocks); }
 double ReplayTotals::HitTokenPercent() const { return Percent(hit_tokens, tokens); }
@@ -73,7 +79,10 @@ void Spoil(MutableBytes block) {
 
 TraceReplay::TraceReplay(const Trace* trace, context::ContextCache* cache, IdealLru* ideal,
                          const ReplaySettings& settings)
-    : trace_(trace), cache_(cache), settings_(settings), hasher_(MakeHasher(settings.block_bytes)) {
+    : trace_(trace),
+      cache_(cache),
+      settings_(settings),
+      hasher_(TraceHasher(settings.block_bytes)) {
   ideal_hits_.reserve(trace->requests.size());
   for (const TraceRequest& request : trace->requests)
     ideal_hits_.push_back(static_cast<uint32_t>(ideal->Request(request.blocks)));
@@ -147,7 +156,7 @@ void TraceReplay::RunRequest(size_t index, Worker* worker) {
     worker->sums.lag_max = Clock::System().Now() - start_ - Seconds(due_s);
   }
   worker->keys.clear();
-  for (const uint64_t block : request.blocks) worker->keys.push_back(KeyOf(block));
+  for (const uint64_t block : request.blocks) worker->keys.push_back(TraceKey(hasher_, block));
   LookUp(worker);
   Load(worker);
   Save(worker);
@@ -265,12 +274,6 @@ void ReplayTotals::Add(const ReplayTotals& one) {
   if (one.slowest.took > slowest.took) slowest = one.slowest;
   for (const auto& [kind, count] : one.errors) errors[kind] += count;
   lag_max = std::max(lag_max, one.lag_max);
-}
-
-std::string TraceReplay::KeyOf(uint64_t block) const {
-  auto key = hasher_.OwnKey(fmt::format("{}", block));
-  EMS_CHECK(key.ok(), "{}", ToString(key.status()));
-  return *std::move(key);
 }
 
 }  // namespace ems::bench

@@ -32,6 +32,10 @@ struct ReplaySettings {
   uint64_t mark_every_requests = 0;  // and at the last one; 0: no marks
 };
 
+// What names a replayed trace's blocks, and the key of one of them.
+context::BlockHasher TraceHasher(uint64_t block_bytes);
+std::string TraceKey(const context::BlockHasher& hasher, uint64_t block);
+
 // A call may end this much after its deadline: threads on a busy machine wake up late.
 inline constexpr Duration kDeadlineGrace = std::chrono::milliseconds(20);
 
@@ -110,7 +114,6 @@ class TraceReplay final {
   void Save(Worker* worker);
   void Note(const char* operation, Duration took, Duration deadline, Worker* worker);
   void Commit(size_t index, const Worker& worker);
-  std::string KeyOf(uint64_t block) const;
 
   const Trace* const trace_;
   context::ContextCache* const cache_;

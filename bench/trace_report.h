@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/report.h"
+#include "bench/trace_placement.h"
 #include "bench/trace_replay.h"
 
 namespace ems::bench {
@@ -17,21 +18,17 @@ struct ServerBytes {
   uint64_t bytes = 0;
 };
 
-// The largest distance of a live server from the mean of the live ones, in percent of that mean;
-// 0 without bytes. Meant for servers of equal capacity.
-double MaxDeviationPercent(const std::vector<ServerBytes>& servers);
-
 struct TraceFigures {
   const Trace* trace = nullptr;
   ReplaySettings settings;
   uint64_t capacity_bytes = 0;
   ReplayResult replay;
   std::vector<ServerBytes> servers;
+  std::vector<PlacedBytes> placement{};  // empty: not measured
   uint64_t ssd_hits = 0;  // of the loaded blocks, those that servers read from their SSD
 };
 
 struct TraceExpectations {
-  bool gate = false;                         // the promised figures
   std::optional<double> hit_rate_percent{};  // at least
   std::optional<double> hit_delta_points{};  // at most, from the ideal LRU
 };

@@ -469,7 +469,9 @@ NamespaceUsage NamespaceStore::Usage() {
   usage.value_bytes = quota_.used();
   usage.quota_bytes = quota_.limit();
   usage.reserved_bytes = quota_.reserved();
-  usage.segment_bytes = slabs_.stats().segment_bytes;
+  const SlabPool::Stats slabs = slabs_.stats();
+  usage.segment_bytes = slabs.segment_bytes;
+  usage.chunk_bytes = slabs.chunk_bytes;
   usage.evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
   usage.evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
   usage.objects_max = objects_max();

@@ -106,6 +106,7 @@ struct NamespaceUsage {
   uint64_t quota_bytes = 0;  // this server's share; 0: no limit but the pool
   uint64_t reserved_bytes = 0;
   uint64_t segment_bytes = 0;  // memory it holds
+  uint64_t chunk_bytes = 0;    // of it, what objects take: values, headers, rounding
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   uint64_t count_evictions = 0;  // of them, those because of objects_max

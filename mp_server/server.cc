@@ -468,6 +468,7 @@ std::string Server::Impl::StatsJson() {
                                   {"quota_bytes", one.quota_bytes},
                                   {"reserved_bytes", one.reserved_bytes},
                                   {"segment_bytes", one.segment_bytes},
+                                  {"chunk_bytes", one.chunk_bytes},
                                   {"evicted_objects", one.evicted_objects},
                                   {"evicted_bytes", one.evicted_bytes},
                                   {"damaged_objects", one.damaged_objects},

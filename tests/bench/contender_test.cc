@@ -26,7 +26,7 @@ TEST(ContenderTest, OperationsHaveNamesOfTheirOwn) {
 TEST(ContenderTest, WhoShowsNothingInPlaceSaysSo) {
   const ValueSet values("salt", 16, 1);
   std::vector<std::byte> arena(16);
-  MemcpyContender plain(&values, arena);
+  MemcpyContender plain(CopyWay::kMemcpy, &values, arena);
   EXPECT_EQ(plain.View(0, [](ConstBytes) {}).code(), StatusCode::kUnimplemented);
 }
 

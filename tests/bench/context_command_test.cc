@@ -54,7 +54,7 @@ TEST_F(ContextCommandTest, QuickRunMeasuresAllWorkloadsAndTidiesUp) {
   std::ifstream file(path);
   const auto json = nlohmann::json::parse(file, nullptr, false);
   ASSERT_TRUE(json.is_object());
-  ASSERT_EQ(json["workloads"].size(), 4U);
+  ASSERT_EQ(json["workloads"].size(), 5U);
   for (const auto& workload : json["workloads"]) {
     EXPECT_EQ(workload["wrong_bytes"], 0) << workload;
     EXPECT_EQ(workload["rounds"].size(), 2U);

@@ -42,8 +42,9 @@ TEST(ContextWorkloadTest, SumsAreThoseOfTheRequests) {
     ASSERT_TRUE(workload.ok()) << workload.status();
     const Trace& trace = workload->trace;
     EXPECT_EQ(workload->name, name);
-    EXPECT_EQ(trace.requests.size(), 120U);
-    EXPECT_EQ(workload->requests_per_round, 40U);
+    const size_t times = name == "popular" ? 4 : 1;
+    EXPECT_EQ(trace.requests.size(), 120U * times);
+    EXPECT_EQ(workload->requests_per_round, 40U * times);
     uint64_t references = 0, tokens = 0;
     std::set<uint64_t> unique;
     for (const TraceRequest& request : trace.requests) {
@@ -84,6 +85,16 @@ TEST(ContextWorkloadTest, TheOverflowIsFivePercentAndDefeatsAnLru) {
                   static_cast<double>(workload->capacity_blocks),
               1.05, 0.01);
   for (const double percent : IdealByRound(*workload)) EXPECT_LT(percent, 5);
+}
+
+TEST(ContextWorkloadTest, PopularDocumentsAreTwiceWhatFitsAndAnLruKeepsSome) {
+  const auto workload = MakeWorkload("popular", Small());
+  EXPECT_NEAR(static_cast<double>(workload->trace.unique_blocks) /
+                  static_cast<double>(workload->capacity_blocks),
+              2, 0.01);
+  const double last = IdealByRound(*workload).back();
+  EXPECT_GT(last, 50);
+  EXPECT_LT(last, 90);
 }
 
 TEST(ContextWorkloadTest, TheSameSeedMakesTheSameRequests) {

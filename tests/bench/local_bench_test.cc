@@ -74,7 +74,7 @@ class FakeContender final : public Contender {
 Result<std::vector<LaneResult>> RunWith(FakeContender::Fault fault, uint64_t* largest_batch) {
   const ValueSet values("salt", kValueBytes, kCount);
   std::vector<std::byte> arena(kCount * kValueBytes);
-  MemcpyContender plain(&values, arena);
+  MemcpyContender plain(CopyWay::kMemcpy, &values, arena);
   FakeContender fake(fault);
   uint64_t rounds = 0;
   EMS_ASSIGN_OR_RETURN(const auto bench,

@@ -86,7 +86,7 @@ TEST_F(LocalCommandTest, GatesOfAQuickRunArePrintedAndNeverPass) {
   const ProgramOutput ran = Run({"--quick", "--gate", "--peers", "none", "--rounds", "1"});
   EXPECT_EQ(ran.exit_code, 1);
   for (const char* text :
-       {"gate view_4KiB_p50_us", "gate storm_server_cores", "gate get_1MiB_vs_memcpy",
+       {"gate view_4KiB_p50_us", "gate storm_server_cores", "gate get_1MiB_vs_copy",
         "gate put_1MiB_vs_peer nan >= 0.9 fail", "stated for a working set of 1 GiB"}) {
     EXPECT_THAT(ran.out, HasSubstr(text));
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/bench/local_lanes.h"
 
@@ -44,6 +45,28 @@ TEST(LocalGatesTest, RatiosAreWithTheBetterPeerOfEachRound) {
   EXPECT_DOUBLE_EQ(Named(gates, "get_1MiB_cpu_vs_peer").result.value, 0.1 / 0.5);
   EXPECT_DOUBLE_EQ(Named(gates, "get_1MiB_2_threads_vs_peer").result.value, 19.0 / 8);
   EXPECT_DOUBLE_EQ(Named(gates, "put_1MiB_vs_peer").result.value, 2);
+}
+
+TEST(LocalGatesTest, TheFasterWayToCopyIsTheLimit) {
+  LocalResults results = GoodResults();
+  EXPECT_DOUBLE_EQ(Named(JudgeLocal(results), "get_1MiB_vs_copy").result.value, 0.95);
+  for (LaneResult& lane : results.lanes)
+    if (lane.contender == "memcpy")
+      for (RoundFigures& round : lane.rounds) round.gb_per_second *= 2;
+  const LocalGate gate = Named(JudgeLocal(results), "get_1MiB_vs_copy");
+  EXPECT_DOUBLE_EQ(gate.result.value, 9.5 / 14);
+  EXPECT_FALSE(gate.result.passed());
+  Drop(&results, "EMS's copy");
+  EXPECT_THAT(Named(JudgeLocal(results), "get_1MiB_vs_copy").why, HasSubstr("EMS's copy: Get"));
+}
+
+TEST(LocalGatesTest, OneSidedShareIsTheLeastOfWhatReads) {
+  LocalResults results = GoodResults();
+  EXPECT_EQ(OneSidedShareMin(results), 1);
+  results.lanes[2].one_sided_share = 0.5;
+  EXPECT_EQ(results.lanes[2].contender, "EMS");
+  EXPECT_EQ(OneSidedShareMin(results), 0.5);
+  EXPECT_TRUE(std::isnan(OneSidedShareMin(LocalResults())));
 }
 
 TEST(LocalGatesTest, NothingMeasuredFailsEveryGateWithAReason) {

@@ -6,10 +6,14 @@
 namespace ems::bench {
 namespace {
 
-TEST(MemcpyContenderTest, GetsWhatWasPut) {
+class MemcpyContenderTest : public ::testing::TestWithParam<CopyWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, MemcpyContenderTest,
+                         ::testing::Values(CopyWay::kMemcpy, CopyWay::kCopyValue));
+
+TEST_P(MemcpyContenderTest, GetsWhatWasPut) {
   const ValueSet values("salt", 100, 3);
   std::vector<std::byte> arena(300), slots(300);
-  MemcpyContender plain(&values, arena);
+  MemcpyContender plain(GetParam(), &values, arena);
   const std::vector<uint64_t> objects = {2, 0, 1};
   const Stretch stretch{.objects = objects, .keys = {}, .slots = slots.data(), .value_bytes = 100};
   for (uint64_t i = 0; i < 3; ++i) values.Fill(objects[i], 1, stretch.Slot(i));

@@ -52,6 +52,7 @@ TEST(MemoryCommandTest, GatesPrintTheirLines) {
       RunCommand({"--quick", "--gate", "--only", "uniform_147KB", "--pool-bytes", "64MiB"});
   EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_efficiency_min "));
   EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_reserve_p99_us "));
+  EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_reserve_and_publish_p99_us "));
   EXPECT_THAT(outcome.text, HasSubstr("gate uniform_147KB_hit_points_below_ideal "));
   EXPECT_THAT(outcome.text, ::testing::Not(HasSubstr("mixed")));
 }

@@ -57,7 +57,9 @@ TEST_F(ModelCommandTest, MeasuresAllStrategiesAndTidiesUp) {
     EXPECT_LE(bytes, 3 * model + 10'000);
   }
   EXPECT_EQ(json["strategies"][2]["source_bytes"], model) << "however many instances ask";
-  EXPECT_EQ(json["strategies"][2]["dram_bytes"], model);
+  // Headers of chunks are on top.
+  EXPECT_GT(json["strategies"][2]["dram_bytes"], model);
+  EXPECT_LT(json["strategies"][2]["dram_bytes"], 1.05 * static_cast<double>(model));
   EXPECT_EQ(json["strategies"][0]["switch_hit_rate"], 0);
   EXPECT_EQ(json["strategies"][2]["switch_hit_rate"], 1);
   EXPECT_GT(json["copy_seconds"], 0);

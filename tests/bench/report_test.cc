@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -37,10 +39,10 @@ TEST(GateTest, ValueThatIsNoNumberFailsEitherWay) {
 }
 
 TEST(ReportTest, PassedGatesExitWithZeroAndAreInTheDocument) {
-  Report report("test", TempJson());
+  Report report("test", TempJson(), GateSet::kAll);
   report.json()["answer"] = 42;
   ::testing::internal::CaptureStdout();
-  report.Gate("speed", 2, GateOp::kAtLeast, 1);
+  report.Gate(GateKind::kTimed, "speed", 2, GateOp::kAtLeast, 1);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "gate speed 2 >= 1 pass\n");
   EXPECT_EQ(report.Finish(), kExitOk);
   const nlohmann::json json = ReadJson(TempJson());
@@ -53,12 +55,59 @@ TEST(ReportTest, PassedGatesExitWithZeroAndAreInTheDocument) {
 }
 
 TEST(ReportTest, OneFailedGateFailsTheCommand) {
-  Report report("test", TempJson());
-  report.Gate("good", 2, GateOp::kAtLeast, 1);
-  report.Gate("bad", 0, GateOp::kAtLeast, 1);
+  Report report("test", TempJson(), GateSet::kAll);
+  report.Gate(GateKind::kTimed, "good", 2, GateOp::kAtLeast, 1);
+  report.Gate(GateKind::kTimed, "bad", 0, GateOp::kAtLeast, 1);
   EXPECT_TRUE(report.failed());
   EXPECT_EQ(report.Finish(), kExitFailed);
   EXPECT_EQ(ReadJson(TempJson())["passed"], false);
+}
+
+TEST(ReportTest, GatesOfAKindThatWasNotAskedForAreNotChecked) {
+  Report report("test", "", GateSet::kExact);
+  ::testing::internal::CaptureStdout();
+  report.Gate(GateKind::kTimed, "slow", 0, GateOp::kAtLeast, 1);
+  report.Gate(GateKind::kExact, "count", 1, GateOp::kAtLeast, 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "gate count 1 >= 1 pass\n");
+  EXPECT_EQ(report.json()["gates"].size(), 1U);
+  EXPECT_EQ(report.json()["gates"][0]["kind"], "exact");
+  EXPECT_EQ(report.Finish(), kExitOk);
+  Report none("test", "");
+  none.Gate(GateKind::kExact, "count", 0, GateOp::kAtLeast, 1);
+  EXPECT_EQ(none.Finish(), kExitOk);
+}
+
+TEST(ReportTest, GatesThatWereAskedForAndNotCheckedFail) {
+  Report report("test", "", GateSet::kExact);
+  ::testing::internal::CaptureStderr();
+  report.Gate(GateKind::kTimed, "slow", 2, GateOp::kAtLeast, 1);
+  EXPECT_EQ(report.Finish(), kExitFailed);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--gate"));
+}
+
+TEST(ReportTest, ExpectationsAreCheckedWithoutAnyGate) {
+  Report report("test", "");
+  report.Expect("get_gbps", 1, GateOp::kAtLeast, 2);
+  EXPECT_EQ(report.Finish(), kExitFailed);
+}
+
+TEST(GateOptionTest, TakesNothingExactOrAll) {
+  const auto parse = [](std::vector<std::string> arguments) {
+    CLI::App app;
+    GateSet gates = GateSet::kNone;
+    AddGateOption(&app, &gates);
+    bool quick = false;
+    app.add_flag("--quick", quick);
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app.parse(arguments);
+    return gates;
+  };
+  EXPECT_EQ(parse({}), GateSet::kNone);
+  EXPECT_EQ(parse({"--gate"}), GateSet::kAll);
+  EXPECT_EQ(parse({"--gate", "--quick"}), GateSet::kAll);
+  EXPECT_EQ(parse({"--gate", "all"}), GateSet::kAll);
+  EXPECT_EQ(parse({"--gate", "exact", "--quick"}), GateSet::kExact);
+  EXPECT_THROW(parse({"--gate", "some"}), CLI::ParseError);
 }
 
 TEST(ReportTest, FailuresArePrintedUpToTheirBound) {

@@ -94,12 +94,24 @@ TEST(ServeCommandTest, RequestsThatFailAreFailures) {
   EXPECT_THAT(outcome.errors, HasSubstr("nobody is there"));
 }
 
-TEST(ServeCommandTest, GatesPrintTheirLines) {
+TEST(ServeCommandTest, ExactGatesPassWhereEverythingStoredIsFound) {
+  const FakeLoop without({.caches = false}), with;
+  const CommandOutcome outcome = RunCommand({"--api", with.address(), "--api-without", without.address(),
+                                      "--rounds", "0", "--gate", "exact"});
+  EXPECT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
+  EXPECT_THAT(outcome.text, HasSubstr("gate different_answers 0 <= 0 pass"));
+  EXPECT_THAT(outcome.text, HasSubstr("gate stored_tokens_found_at_0.5_reuse 1 >= 1 pass"));
+  EXPECT_THAT(outcome.text, HasSubstr("gate stored_tokens_found_at_0.9_reuse_loaded 1 >= 1 pass"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("gate ttft_fall")));
+}
+
+// A loop whose answers come no sooner than without EMS: the timed gates say so.
+TEST(ServeCommandTest, TimedGatesFailWhereTtftDoesNotFall) {
   const FakeLoop without({.caches = false}), with;
   const CommandOutcome outcome = RunCommand(
       {"--api", with.address(), "--api-without", without.address(), "--rounds", "0", "--gate"});
-  EXPECT_THAT(outcome.text, HasSubstr("gate ttft_fall_at_0.5_reuse "));
-  EXPECT_THAT(outcome.text, HasSubstr("gate ttft_fall_at_0.9_reuse "));
+  EXPECT_EQ(outcome.code, kExitFailed) << outcome.text;
+  EXPECT_THAT(outcome.text, ::testing::ContainsRegex("gate ttft_fall_at_0.9_reuse .* fail"));
 }
 
 TEST(ServeCommandTest, RefusesFlagsThatMakeNoSense) {

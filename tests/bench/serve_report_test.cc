@@ -43,6 +43,7 @@ ServePhase Phase(double reuse, bool alone, int without_ms, int with_ms) {
   phase.name = alone ? "alone" : "loaded";
   phase.reuse = reuse;
   phase.alone = alone;
+  phase.stored_tokens = static_cast<uint64_t>(400 * reuse);
   phase.sides.push_back(Figures(without_ms, 0));
   phase.sides.push_back(Figures(with_ms, static_cast<uint64_t>(100 * reuse)));
   return phase;
@@ -111,8 +112,8 @@ TEST(ServeReportTest, OneSideHasNoFalls) {
 }
 
 // The value of the gate's line, run with these phases.
-std::string GatesOf(const ServeResults& results, bool* failed) {
-  Report report("serve", "");
+std::string GatesOf(const ServeResults& results, bool* failed, GateSet gates = GateSet::kAll) {
+  Report report("serve", "", gates);
   ::testing::internal::CaptureStdout();
   AddServeGates(results, &report);
   *failed = report.failed();
@@ -127,6 +128,12 @@ TEST(ServeReportTest, GatesAreThePromisedFallsOfOneAtATime) {
   results.phases.push_back(Phase(0.9, true, 100, 40));
   results.phases.push_back(Phase(0.25, true, 100, 100));
   EXPECT_EQ(GatesOf(results, &failed),
+            "gate failed_requests 0 <= 0 pass\n"
+            "gate different_answers 0 <= 0 pass\n"
+            "gate stored_tokens_found_at_0.5_reuse 1 >= 1 pass\n"
+            "gate stored_tokens_found_at_0.5_reuse_loaded 1 >= 1 pass\n"
+            "gate stored_tokens_found_at_0.9_reuse 1 >= 1 pass\n"
+            "gate stored_tokens_found_at_0.25_reuse 1 >= 1 pass\n"
             "gate ttft_fall_at_0.5_reuse 0.35 >= 0.34 pass\n"
             "gate ttft_fall_at_0.9_reuse 0.6 >= 0.59 pass\n");
   EXPECT_FALSE(failed);
@@ -136,6 +143,27 @@ TEST(ServeReportTest, GatesAreThePromisedFallsOfOneAtATime) {
   results.phases[2].sides[1] = ServeFigures();
   EXPECT_THAT(GatesOf(results, &failed), HasSubstr("nan >= 0.59 fail"));
   EXPECT_TRUE(failed);
+}
+
+TEST(ServeReportTest, ExactGatesFailWhateverTheTimesAre) {
+  bool failed = false;
+  ServeResults results;
+  results.phases.push_back(Phase(0.5, true, 100, 90));
+  EXPECT_THAT(GatesOf(results, &failed, GateSet::kExact), Not(HasSubstr("ttft")));
+  EXPECT_FALSE(failed);
+  results.phases[0].stored_tokens = 250;
+  EXPECT_THAT(GatesOf(results, &failed, GateSet::kExact), HasSubstr("0.8 >= 1 fail"));
+  EXPECT_TRUE(failed);
+  results.phases[0] = Phase(0.5, true, 100, 90);
+  results.differences = {"one"};
+  EXPECT_THAT(GatesOf(results, &failed, GateSet::kExact),
+              HasSubstr("different_answers 1 <= 0 fail"));
+  results.differences.clear();
+  results.phases[0].sides[1].failed = 1;
+  EXPECT_THAT(GatesOf(results, &failed, GateSet::kExact), HasSubstr("failed_requests 1 <= 0 fail"));
+  results.phases[0].sides[1] = ServeFigures();
+  EXPECT_THAT(GatesOf(results, &failed, GateSet::kExact),
+              HasSubstr("found_at_0.5_reuse 0 >= 1 fail"));
 }
 
 TEST(ServeReportTest, JsonHasAllFigures) {

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace ems::bench {
 namespace {
@@ -43,7 +44,7 @@ SsdResults Good() {
 }
 
 std::string Judged(const SsdResults& results) {
-  Report report("ssd", "");
+  Report report("ssd", "", GateSet::kAll);
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   JudgeSsd(results, &report);
@@ -72,6 +73,58 @@ TEST(SsdReportTest, EachPromiseHasItsGate) {
   EXPECT_THAT(text, HasSubstr("gate disk_bytes_max_vs_capacity 0.9 <= 1 pass"));
   EXPECT_THAT(text, HasSubstr("gate restart_1M_4KiB_seconds 3 <= 10 pass"));
   EXPECT_THAT(text, HasSubstr("gate restart_4GiB_1MiB_seconds 3 <= 2 fail"));
+}
+
+// Of a server with a tier that takes `factor` as long.
+SsdServerResults GoodServers(int factor) {
+  SsdServerResults results;
+  results.restarts = {{.name = "server_restart_1M_4KiB",
+                       .objects = 1'000'000,
+                       .value_bytes = 4 * kKiB,
+                       .ready_seconds = 3,
+                       .dropped = "that of its files"}};
+  TierPuts puts{.value_bytes = 256 * kKiB, .with_tier = {}, .without = {}};
+  for (LatencyRecorder* times : {&puts.with_tier.fresh, &puts.with_tier.overwrite})
+    times->Record(std::chrono::milliseconds(100 * factor));
+  for (LatencyRecorder* times : {&puts.without.fresh, &puts.without.overwrite})
+    times->Record(std::chrono::milliseconds(100));
+  results.puts.push_back(std::move(puts));
+  return results;
+}
+
+std::string Judged(const SsdServerResults& results, GateSet gates) {
+  Report report("ssd", "", gates);
+  ::testing::internal::CaptureStdout();
+  JudgeSsdServers(results, &report);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(SsdReportTest, ServersHaveTheirGates) {
+  SsdServerResults results = GoodServers(1);
+  std::string text = Judged(results, GateSet::kAll);
+  EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_missing 0 <= 0 pass"));
+  EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_ready_seconds 3 <= 10 pass"));
+  EXPECT_THAT(text, HasSubstr("gate put_new_256KiB_p99_vs_dram 1 <= 2 pass"));
+  results = GoodServers(3);
+  results.restarts[0].missing = 1;
+  results.restarts[0].wrong = 2;
+  results.restarts[0].ready_seconds = 11;
+  text = Judged(results, GateSet::kAll);
+  EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_missing 1 <= 0 fail"));
+  EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_wrong 2 <= 0 fail"));
+  EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_ready_seconds 11 <= 10 fail"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("gate put_new_256KiB_p99_vs_dram [23].* <= 2 fail"));
+  EXPECT_THAT(Judged(results, GateSet::kExact), ::testing::Not(HasSubstr("p99")));
+}
+
+TEST(SsdReportTest, ServersAreInTableAndJson) {
+  const std::string text = RenderSsdServers(GoodServers(3));
+  for (const char* part : {"256KiB, new keys", "256KiB, overwrites", "that of its files",
+                           "of 1000000 acknowledged objects"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto json = SsdServersJson(GoodServers(1));
+  EXPECT_EQ(json["server_restarts"][0]["missing"], 0);
+  EXPECT_EQ(json["puts"][0]["new_p99_ratio"], 1);
 }
 
 TEST(SsdReportTest, WithoutFioItsGatesFailAndSayWhy) {

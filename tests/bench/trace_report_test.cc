@@ -25,38 +25,32 @@ struct Good {
     totals.ideal_blocks = 304, totals.ideal_tokens = 152'000;
     totals.calls = 30;
     figures.servers = {{"s1", true, 100}, {"s2", true, 104}, {"s3", true, 96}};
+    figures.placement = {{"s1", 1000, 100}, {"s2", 1000, 103}, {"s3", 1000, 97}};
   }
   // The exit code; what was printed goes to `text`.
-  int Finish(const TraceExpectations& expect) {
+  int Finish(const TraceExpectations& expect, GateSet gates = GateSet::kNone) {
+    Report report("trace", "", gates);
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     ReportTrace(figures, expect, &report);
     const int code = report.Finish();
     text = ::testing::internal::GetCapturedStdout();
     ::testing::internal::GetCapturedStderr();
+    json = report.json();
     return code;
   }
   Trace trace;
   TraceFigures figures;
-  Report report{"trace", ""};
+  nlohmann::ordered_json json;
   std::string text;
 };
 
-TEST(TraceReportTest, DeviationIsFromTheMeanOfTheLiveServers) {
-  // Nothing to compare is not known, and what is not known passes no gate.
-  EXPECT_TRUE(std::isnan(MaxDeviationPercent({})));
-  EXPECT_TRUE(std::isnan(MaxDeviationPercent({{"a", true, 0}, {"b", true, 0}})));
-  EXPECT_TRUE(std::isnan(MaxDeviationPercent({{"a", true, 90}})));
-  EXPECT_NEAR(MaxDeviationPercent({{"a", true, 90}, {"b", true, 110}}), 10, 1e-9);
-  EXPECT_NEAR(MaxDeviationPercent({{"a", true, 90}, {"b", true, 110}, {"c", false, 5}}), 10, 1e-9);
-}
-
 TEST(TraceReportTest, PassesItsGatesWhenAllIsWell) {
   Good good;
-  EXPECT_EQ(good.Finish({.gate = true}), kExitOk) << good.text;
+  EXPECT_EQ(good.Finish({}, GateSet::kAll), kExitOk) << good.text;
   EXPECT_THAT(good.text, HasSubstr("gate hit_rate_vs_ideal_lru_points 0.4 <= 0.5 pass"));
   EXPECT_THAT(good.text, HasSubstr("gate wrong_bytes 0 <= 0 pass"));
-  EXPECT_THAT(good.text, HasSubstr("gate server_bytes_deviation_percent 4 <= 5 pass"));
+  EXPECT_THAT(good.text, HasSubstr("gate placement_above_share_percent 3 <= 4 pass"));
   EXPECT_THAT(good.text, HasSubstr("gate calls_above_deadline 0 <= 0 pass"));
 }
 
@@ -64,7 +58,7 @@ TEST(TraceReportTest, FailsTheGateOfEachFigureThatIsOut) {
   const auto check = [](auto change, const std::string& line) {
     Good bad;
     change(&bad.figures);
-    EXPECT_EQ(bad.Finish({.gate = true}), kExitFailed) << line;
+    EXPECT_EQ(bad.Finish({}, GateSet::kAll), kExitFailed) << line;
     EXPECT_THAT(bad.text, HasSubstr(line));
   };
   check([](TraceFigures* f) { f->replay.totals.ideal_blocks = 310; },
@@ -73,9 +67,20 @@ TEST(TraceReportTest, FailsTheGateOfEachFigureThatIsOut) {
         "gate hit_rate_vs_ideal_lru_points 1.4 <= 0.5 fail");
   check([](TraceFigures* f) { f->replay.totals.wrong_bytes = 1; }, "gate wrong_bytes 1 <= 0 fail");
   check([](TraceFigures* f) { f->settings.verify = false; }, "gate wrong_bytes nan <= 0 fail");
-  check([](TraceFigures* f) { f->servers[0].bytes = 130; }, "server_bytes_deviation_percent");
+  check([](TraceFigures* f) { f->placement[0].bytes = 130; },
+        "gate placement_above_share_percent 18.18 <= 4 fail");
+  check([](TraceFigures* f) { f->placement.clear(); },
+        "gate placement_above_share_percent nan <= 4 fail");
   check([](TraceFigures* f) { f->replay.totals.late_calls = 2; },
         "gate calls_above_deadline 2 <= 0 fail");
+}
+
+TEST(TraceReportTest, ExactGatesLeaveOutWhatDependsOnTime) {
+  Good late;
+  late.figures.replay.totals.late_calls = 2;
+  EXPECT_EQ(late.Finish({}, GateSet::kExact), kExitOk) << late.text;
+  EXPECT_THAT(late.text, HasSubstr("gate wrong_bytes 0 <= 0 pass"));
+  EXPECT_THAT(late.text, ::testing::Not(HasSubstr("calls_above_deadline ")));
 }
 
 TEST(TraceReportTest, AWrongByteFailsWithoutAnyGate) {
@@ -110,7 +115,7 @@ TEST(TraceReportTest, JsonAndTextHoldTheFigures) {
   EXPECT_THAT(good.text, HasSubstr("load UNAVAILABLE: 7"));
   EXPECT_THAT(good.text, HasSubstr("30.40 %"));
   EXPECT_THAT(good.text, HasSubstr("down"));
-  const auto& json = good.report.json();
+  const auto& json = good.json;
   EXPECT_NEAR(json["hit_rate"]["lookup_blocks_percent"].get<double>(), 30, 1e-9);
   EXPECT_EQ(json["errors"]["load UNAVAILABLE"], 7);
   EXPECT_EQ(json["servers"].size(), 3u);
