@@ -11,8 +11,8 @@ namespace ems::bench {
 namespace {
 
 constexpr double kViewP50Us = 1.5, kGet4KiBP50Us = 3, kLookupP50Us = 250, kStormCores = 0.02;
-// Verifying is a second pass over bytes that the copy may have sent past the caches. A Put wakes the
-// server's thread and is woken by it, 40 to 60 us beside a copy of 50 to 210.
+// Verifying is a second pass over bytes that the copy may have sent past the caches. A Put wakes
+// the server's thread and is woken by it, 40 to 60 us beside a copy of 50 to 210.
 constexpr double kGetVsCopy = 0.92, kGetCheckedVsCopy = 0.48, kTwoThreadsVsCopy = 0.85;
 constexpr double kPutVsCopy = 0.33, kPutBatchVsCopy = 0.40, kPutOrdinaryVsCopy = 0.25;
 constexpr double kGet64KiBP50VsPeer = 0.45, kGet4KiBP50VsPeer = 0.2;

@@ -96,8 +96,9 @@ TEST(ServeCommandTest, RequestsThatFailAreFailures) {
 
 TEST(ServeCommandTest, ExactGatesPassWhereEverythingStoredIsFound) {
   const FakeLoop without({.caches = false}), with;
-  const CommandOutcome outcome = RunCommand({"--api", with.address(), "--api-without", without.address(),
-                                      "--rounds", "0", "--gate", "exact"});
+  const CommandOutcome outcome =
+      RunCommand({"--api", with.address(), "--api-without", without.address(), "--rounds", "0",
+                  "--gate", "exact"});
   EXPECT_EQ(outcome.code, kExitOk) << outcome.text << outcome.errors;
   EXPECT_THAT(outcome.text, HasSubstr("gate different_answers 0 <= 0 pass"));
   EXPECT_THAT(outcome.text, HasSubstr("gate stored_tokens_found_at_0.5_reuse 1 >= 1 pass"));
