@@ -71,7 +71,7 @@ TEST_F(LocalCommandTest, QuickRunMeasuresEverySideAtEverySizeAndTidiesUp) {
     }
   }
   constexpr size_t kSizes = 6, kThreads = 2, kEmsOps = 8, kOtherOps = 2;
-  EXPECT_EQ(json["lanes"].size(), kSizes * kThreads * (kEmsOps + kOtherOps * (1 + peers)));
+  EXPECT_EQ(json["lanes"].size(), kSizes * kThreads * (kEmsOps + kOtherOps * (2 + peers)));
   for (const auto& lane : json["lanes"]) {
     EXPECT_GT(lane["ops_per_second"], 0) << lane;
     EXPECT_GT(lane["call_latency"]["count"], 0) << lane;
