@@ -118,7 +118,7 @@ run_ctest() {
   ((bad)) && failures+=("$step: $bad of $all tests")
   printf '%-10s %-44s %s %6d s\n' "$step" "$((all - bad)) of $all tests" "$( ((bad)) && echo FAILED || echo 'ok    ')" \
     $((SECONDS - start))
-  tests/skipped.py "build/$preset/Testing/Temporary/LastTest.log" | sed 's/^/    /'
+  tests/skipped.py "build/$preset/Testing/Temporary/LastTest.log" "$log" | sed 's/^/    /'
   ((PIPESTATUS[0] == 0)) || note_failure "$step: a test skipped itself that may not (tests/skips.txt)"
   return $((bad > 0))
 }

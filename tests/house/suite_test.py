@@ -91,10 +91,11 @@ class SkippedTest(unittest.TestCase):
     LOG = ('1/3 Testing: common/a_test\n1/3 Test: common/a_test\nOutput:\n----\n[  SKIPPED ] ATest.Case (0 ms)\n'
            '[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] ATest.Case\n<end of output>\nTest Passed.\n'
            '2/3 Testing: python/b_test\nOutput:\nOK (skipped=2)\nTest Passed.\n'
-           '3/3 Testing: python/c_test\nOutput:\nTest Skipped.\n')
+           '3/3 Testing: python/c_test\nOutput:\nTest Passed.\n')
+    OUTPUT = 'The following tests did not run:\n\t  3 - python/c_test (Skipped)\n'
 
     def test_finds_each_kind_once(self):
-        self.assertEqual(skipped.skips_of(self.LOG), ['common/a_test: ATest.Case', 'python/b_test: 2', 'python/c_test'])
+        self.assertEqual(skipped.skips_of(self.LOG, self.OUTPUT), ['python/c_test', 'common/a_test: ATest.Case', 'python/b_test: 2'])
 
     def test_a_list_entry_may_hold_for_others_than_root_alone(self):
         text = '# a comment\ncommon/a_test: *   not-root  why\npython/c_test   always   why\n'
