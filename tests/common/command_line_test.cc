@@ -231,7 +231,8 @@ TEST(CommandLineTest, PathsHaveToExist) {
 }
 
 TEST(CommandLineTest, TheEnvironmentStandsInForAnOption) {
-  ::setenv("EMS_COMMAND_LINE_TEST", "from the environment", 1);
+  // One thread, as in every program that reads its command line.
+  ::setenv("EMS_COMMAND_LINE_TEST", "from the environment", 1);  // NOLINT(concurrency-mt-unsafe)
   for (const bool given : {false, true}) {
     std::string text = "default";
     Command program({.name = "tool"});
@@ -244,7 +245,7 @@ TEST(CommandLineTest, TheEnvironmentStandsInForAnOption) {
     EXPECT_THAT(ParseWords(&program, {"--help"}).out,
                 HasSubstr("--text TEXT=default (Env:EMS_COMMAND_LINE_TEST)"));
   }
-  ::unsetenv("EMS_COMMAND_LINE_TEST");
+  ::unsetenv("EMS_COMMAND_LINE_TEST");  // NOLINT(concurrency-mt-unsafe)
 }
 
 TEST(CommandLineTest, ExcludedOptionsAreRefusedTogether) {

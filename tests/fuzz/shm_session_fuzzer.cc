@@ -220,6 +220,7 @@ class Peer final {
     for (Gift& gift : gifts) gift = MakeGift(input);
     question.bytes = gifts.empty() || what / 64 == 3 ? input->Take<uint64_t>() : gifts[0].bytes;
     std::vector<int> borrowed;
+    borrowed.reserve(gifts.size());
     for (const Gift& gift : gifts) borrowed.push_back(gift.fd.get());
     if (!fabric::SendMessageTo(socket_.get(), wire::RawBytes(question), borrowed).ok()) return;
     // Behind bytes that are no message this is none, either.
