@@ -83,7 +83,7 @@ TEST_F(BadNetworkTest, ASlowServerIsSlowForItsOwnKeysAlone) {
   const auto read_slow = [&](Duration delay) {
     std::vector<Thread> threads;
     for (const std::string& key : slow) {
-      threads.emplace_back("slow", [&] {
+      threads.emplace_back("slow", [this, &key, delay] {
         const Result<Duration> took = Get(key, seconds(10));
         ASSERT_TRUE(took.ok()) << took.status();
         EXPECT_GE(*took, delay) << "it was not slow";
