@@ -182,11 +182,15 @@ step_timed_gates() { run timed_gates 'gates on time of ems-bench' tests/gates.sh
 # build_and_test STEP PRESET TARGETS FLAGS…: of the tests that ctest lists with these flags, those that a change can have
 # broken; builds their programs and TARGETS.
 build_and_test() {
-  local step=$1 preset=$2 targets=($3) numbers programs range=()
+  local step=$1 preset=$2 targets=($3) chosen numbers programs range=()
   shift 3
   run "$step" "configure $preset" cmake --preset "$preset" -DEMS_BUILD_TESTS=ON || return
   ((all)) || range=(--since "$(base_revision)")
-  { read -r numbers && read -r programs; } < <(tests/affected.py --build "build/$preset" "${range[@]}" "$@")
+  if ! chosen=$(tests/affected.py --build "build/$preset" "${range[@]}" "$@"); then
+    note_failure "$step: tests/affected.py could not tell which tests to run"
+    return 1
+  fi
+  { read -r numbers; read -r programs; } <<<"$chosen"
   if [[ -z ${numbers:-} ]]; then
     printf '%-10s %-44s\n' "$step" 'nothing changed that its tests are made of'
     return
