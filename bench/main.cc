@@ -1,17 +1,6 @@
 // ems-bench: measures a running cluster. Each command is a file of its own; this one only chooses.
-#include "bench/context_command.h"
-#include "bench/engine_command.h"
-#include "bench/engines_command.h"
-#include "bench/fabric_command.h"
-#include "bench/local_command.h"
-#include "bench/memory_command.h"
-#include "bench/model_command.h"
-#include "bench/paper_command.h"
-#include "bench/report.h"
-#include "bench/serve_command.h"
-#include "bench/ssd_command.h"
-#include "bench/store_command.h"
-#include "bench/trace_command.h"
+#include "bench/harness/commands.h"
+#include "bench/harness/report.h"
 #include "common/command_line.h"
 #include "common/logging.h"
 
@@ -33,21 +22,8 @@ constexpr const char* kFooter =
     "EXAMPLES\n"
     "  ems-bench store --transport tcp --gate    # Put, Get, Exists beside a raw socket\n"
     "  ems-bench trace --capacity-percent 10     # a real trace beside an ideal LRU\n"
-    "  ems-bench context --gate                  # made-up workloads, paged KV beside memcpy\n"
-    "  ems-bench model --gate                    # instances that load models, beside a slow "
-    "source\n"
-    "  ems-bench fabric --gate                   # emulated links beside their model, no "
-    "cluster\n"
-    "  ems-bench memory --gate                   # pool efficiency and allocation, no cluster\n"
-    "  ems-bench engine --gate                   # the serving loop's model on the CPU, no "
-    "cluster\n"
-    "  ems-bench serve --gate                    # the serving loop with EMS and without\n"
-    "  ems-bench engines --gate                  # seats in engines, on clusters of their own\n"
-    "  ems-bench ssd --gate                      # the SSD tier beside fio, no cluster\n"
-    "  ems-bench local --gate --plot local.svg   # beside memcpy, redis and memcached\n"
-    "  ems-bench paper --gate                    # the papers' figures by a cost model, no "
-    "cluster\n"
-    "  ems-bench trace --help                    # every flag of a command\n\n"
+    "  ems-bench memory --gate exact             # what holds on any machine, no cluster\n"
+    "  ems-bench trace --help                    # every flag of a command, and examples\n\n"
     "SEE ALSO\n"
     "  emsctl, mp-controller, mp-server";
 
@@ -59,6 +35,7 @@ int main(int argc, char** argv) {
   ems::bench::AddStoreCommand(&program);
   ems::bench::AddTraceCommand(&program);
   ems::bench::AddContextCommand(&program);
+  ems::bench::AddControlCommand(&program);
   ems::bench::AddFabricCommand(&program);
   ems::bench::AddEngineCommand(&program);
   ems::bench::AddEnginesCommand(&program);

@@ -17,8 +17,6 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(MSGPACK REQUIRED msgpack)
 pkg_check_modules(ZEROMQ REQUIRED IMPORTED_TARGET libzmq)
-# Its flags must be those that its library was built with.
-pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 
 find_path(EMS_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(ems_asio INTERFACE)

@@ -33,7 +33,7 @@ uint64_t Checksum(ConstBytes payload);
 // The checksum of `length` bytes from `offset` of a payload, cut at the payload's piece boundaries:
 // what a PieceHasher gives that is started with the rest of the first piece. From `sums`, the
 // checksums of its pieces, where whole pieces are covered; a piece at an edge is verified and
-// checksummed anew. Nothing: an edge piece does not match its checksum. The range must lie within
+// checksummed again. Nothing: an edge piece does not match its checksum. The range must lie within
 // the payload. Cost: at most two pieces; no allocation.
 std::optional<uint64_t> RangeChecksum(ConstBytes payload, std::span<const uint64_t> sums,
                                       uint64_t offset, uint64_t length);

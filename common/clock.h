@@ -36,7 +36,7 @@ class ManualClock final : public Clock {
 // The latest moment at which a call may still wait. Copies freely.
 class Deadline final {
  public:
-  // Whoever waits longer waits for ever: later deadlines are taken for this, and poll(2) can say
+  // A longer wait is a wait without end: later deadlines are taken for this, and poll(2) can say
   // it.
   static constexpr Duration kMost = std::chrono::hours(24);
   static Deadline After(Duration timeout) {

@@ -1,20 +1,14 @@
-// The one door to yaml-cpp: text → events → a small tree with line numbers → fields of a message,
-// by reflection.
+// Fills the fields of a message from a tree of YAML, by reflection.
 //
 // Invariant: a field is only ever set through SetScalar, which checks its type, range and words.
-// Bound: 1 MiB of text, 32 levels, 1000 keys a section, 4096 bytes a value.
+// Bound: 4096 bytes a value.
 #include "common/config.h"
 
 #include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/exceptions.h>
-#include <yaml-cpp/mark.h>
-#include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -27,8 +21,11 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/config_options.pb.h"
+#include "common/config_text.h"
 #include "common/host_port.h"
 #include "common/nearest_word.h"
+#include "common/parse_number.h"
+#include "common/yaml_tree.h"
 
 namespace ems::config {
 namespace {
@@ -37,153 +34,11 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr size_t kTextBytesMax = 1 << 20;
-constexpr size_t kLevelsMax = 32;
-constexpr size_t kKeysMax = 1000;
 constexpr size_t kValueBytesMax = 4096;
-
-const Option& OptionOf(const FieldDescriptor* field) {
-  return field->options().GetExtension(option);
-}
-
-bool IsSection(const FieldDescriptor* field) {
-  return field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-}
 
 template <typename... Args>
 Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
   return Error(StatusCode::kInvalidArgument, format, std::forward<Args>(args)...);
-}
-
-// One value of the YAML text and where it stands.
-struct Item {
-  enum class Kind { kNull, kScalar, kMap, kList };
-  Kind kind = Kind::kNull;
-  int line = 0;  // from 1
-  std::string scalar{};
-  std::vector<std::pair<std::string, Item>> entries{};  // of a map, in order
-};
-
-// Builds the tree. After the first fault it ignores the rest, so that it needs no exception of its
-// own. Threading: one thread.
-class TreeBuilder final : public YAML::EventHandler {
- public:
-  explicit TreeBuilder(std::string_view name) : name_(name) {}
-  const Status& fault() const { return fault_; }
-  Item& root() { return root_; }
-
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) Fail(mark, "a second document starts here: one is allowed");
-  }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    if (!Refuses(mark, "", anchor)) Place(mark, {.line = mark.line + 1});
-  }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    Fail(mark, "anchors (&) and aliases (*) are not allowed");
-  }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& value) override {
-    if (Refuses(mark, tag, anchor)) return;
-    if (ExpectsKey()) return TakeKey(mark, value);
-    Place(mark, {.kind = Item::Kind::kScalar, .line = mark.line + 1, .scalar = value});
-  }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    Open(mark, tag, anchor, Item::Kind::kList);
-  }
-  void OnSequenceEnd() override { Close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    Open(mark, tag, anchor, Item::Kind::kMap);
-  }
-  void OnMapEnd() override { Close(); }
-
- private:
-  struct Level {
-    Item* item;
-    std::optional<std::string> key;  // read, its value not yet
-  };
-
-  void Fail(const YAML::Mark& mark, std::string_view what) {
-    if (fault_.ok()) fault_ = Invalid("{}:{}: {}", name_, mark.line + 1, what);
-  }
-  bool Refuses(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor) Fail(mark, "anchors (&) and aliases (*) are not allowed");
-    if (!tag.empty() && tag != "?" && tag != "!") Fail(mark, "tags (!) are not allowed");
-    return !fault_.ok();
-  }
-  bool ExpectsKey() const {
-    return !levels_.empty() && levels_.back().item->kind == Item::Kind::kMap &&
-           !levels_.back().key.has_value();
-  }
-  void TakeKey(const YAML::Mark& mark, const std::string& key) {
-    const auto& entries = levels_.back().item->entries;
-    if (entries.size() >= kKeysMax) {
-      return Fail(mark, fmt::format("more than {} keys in one section", kKeysMax));
-    }
-    const auto same = std::find_if(entries.begin(), entries.end(),
-                                   [&](const auto& entry) { return entry.first == key; });
-    if (same != entries.end()) {
-      return Fail(mark, fmt::format("key \"{}\" is given twice, first on line {}", Printable(key),
-                                    same->second.line));
-    }
-    levels_.back().key = key;
-  }
-  // Puts `item` where the text has it; null after a fault. Lists keep nothing: no option is one.
-  Item* Place(const YAML::Mark& mark, Item item) {
-    if (levels_.empty()) {
-      root_ = std::move(item);
-      return &root_;
-    }
-    Level& level = levels_.back();
-    if (level.item->kind == Item::Kind::kMap && !level.key.has_value()) {
-      Fail(mark, "a key must be a plain word");
-      return nullptr;
-    }
-    if (level.item->kind == Item::Kind::kList) level.item->entries.clear();
-    level.item->entries.emplace_back(level.key.value_or(""), std::move(item));
-    level.key.reset();
-    return &level.item->entries.back().second;
-  }
-  void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-            Item::Kind kind) {
-    if (Refuses(mark, tag, anchor)) return;
-    if (levels_.size() >= kLevelsMax) {
-      return Fail(mark, fmt::format("nested deeper than {} levels", kLevelsMax));
-    }
-    Item* item = Place(mark, {.kind = kind, .line = mark.line + 1});
-    if (item != nullptr) levels_.push_back({.item = item, .key = std::nullopt});
-  }
-  void Close() {
-    if (fault_.ok()) levels_.pop_back();
-  }
-
-  const std::string_view name_;
-  Status fault_;
-  Item root_;
-  std::vector<Level> levels_;  // open maps and lists; pointers hold since only the last one grows
-  int documents_ = 0;
-};
-
-Result<Item> ParseYaml(std::string_view text, std::string_view name) {
-  if (text.size() > kTextBytesMax) {
-    return Invalid("{}: longer than {} B of configuration", name, kTextBytesMax);
-  }
-  TreeBuilder builder(name);
-  try {
-    std::istringstream stream{std::string(text)};
-    YAML::Parser parser(stream);
-    while (builder.fault().ok() && parser.HandleNextDocument(builder)) {
-    }
-  } catch (const YAML::Exception& e) {
-    EMS_RETURN_IF_ERROR(builder.fault());
-    return Invalid("{}:{}: not valid YAML: {}", name, std::max(0, e.mark.line) + 1, e.msg);
-  } catch (const std::exception& e) {
-    return Invalid("{}: not valid YAML: {}", name, e.what());
-  }
-  EMS_RETURN_IF_ERROR(builder.fault());
-  return std::move(builder.root());
 }
 
 Status UnknownKey(std::string_view where, const std::string& path, std::string_view key,
@@ -197,30 +52,7 @@ Status UnknownKey(std::string_view where, const std::string& path, std::string_v
                  hint, fmt::join(known, ", "));
 }
 
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::string NumberText(double value) {
-  return value == std::floor(value) ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
-}
-
-// "1 to 10 ms", or empty.
-std::string RangeText(const Option& marks) {
-  if (marks.max() <= marks.min()) return "";
-  if (marks.unit() == "bytes") {
-    return fmt::format("{} to {}", FormatBytes(static_cast<uint64_t>(marks.min())),
-                       FormatBytes(static_cast<uint64_t>(marks.max())));
-  }
-  return fmt::format("{} to {}{}{}", NumberText(marks.min()), NumberText(marks.max()),
-                     marks.unit().empty() ? "" : " ", marks.unit());
-}
-
-// Where a value comes from and which key it is for, for errors.
+// The line that a value comes from and the key that it is for, for errors.
 struct Place {
   std::string where;  // "file:12" or "--set a.b=c"
   std::string key;    // "a.b"
@@ -361,8 +193,8 @@ class Loader final {
  public:
   Loader(std::string_view name, Message* message) : name_(name), message_(message) {}
 
-  Status TakeTree(const Item& root) {
-    if (root.kind == Item::Kind::kNull) return OkStatus();
+  Status TakeTree(const YamlItem& root) {
+    if (root.kind == YamlItem::Kind::kNull) return OkStatus();
     return TakeSection(root, "", message_);
   }
 
@@ -403,9 +235,9 @@ class Loader final {
   Status CheckRequired() const { return CheckRequired(*message_, ""); }
 
  private:
-  Status TakeSection(const Item& item, const std::string& path, Message* message) {
+  Status TakeSection(const YamlItem& item, const std::string& path, Message* message) {
     const std::string what = path.empty() ? "the file" : "\"" + path + "\"";
-    if (item.kind != Item::Kind::kMap) {
+    if (item.kind != YamlItem::Kind::kMap) {
       return Invalid("{}:{}: {} must be a section of \"key: value\" lines", name_, item.line, what);
     }
     const std::string prefix = path.empty() ? "" : path + ".";
@@ -418,22 +250,22 @@ class Loader final {
             TakeValue(value, {.where = where, .key = prefix + key}, field, message));
         continue;
       }
-      if (value.kind == Item::Kind::kNull) continue;  // a section whose keys are commented out
+      if (value.kind == YamlItem::Kind::kNull) continue;  // a section whose keys are commented out
       EMS_RETURN_IF_ERROR(TakeSection(value, prefix + key,
                                       message->GetReflection()->MutableMessage(message, field)));
     }
     return OkStatus();
   }
 
-  Status TakeValue(const Item& value, const Place& place, const FieldDescriptor* field,
+  Status TakeValue(const YamlItem& value, const Place& place, const FieldDescriptor* field,
                    Message* message) {
-    if (value.kind == Item::Kind::kNull) {
+    if (value.kind == YamlItem::Kind::kNull) {
       return Invalid("{}: \"{}\" has no value; write \"\" for an empty one", place.where,
                      place.key);
     }
-    if (value.kind != Item::Kind::kScalar) {
+    if (value.kind != YamlItem::Kind::kScalar) {
       return Invalid("{}: \"{}\" must be a single value, not a {}", place.where, place.key,
-                     value.kind == Item::Kind::kMap ? "section" : "list");
+                     value.kind == YamlItem::Kind::kMap ? "section" : "list");
     }
     EMS_RETURN_IF_ERROR(SetScalar(message, field, value.scalar, place));
     set_.insert(place.key);
@@ -479,70 +311,11 @@ Result<std::string> ReadText(const std::string& path) {
   return text;
 }
 
-std::string ValueText(const Message& message, const FieldDescriptor* field) {
-  const auto* reflection = message.GetReflection();
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING:
-      return reflection->GetString(message, field);
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return fmt::format("{}", reflection->GetUInt32(message, field));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return fmt::format("{}", reflection->GetUInt64(message, field));
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return fmt::format("{}", reflection->GetDouble(message, field));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection->GetBool(message, field) ? "true" : "false";
-    default:
-      return "?";
-  }
-}
-
-void DescribeSection(const Descriptor* section, const std::string& prefix, std::string* out) {
-  for (int i = 0; i < section->field_count(); ++i) {
-    const FieldDescriptor* field = section->field(i);
-    const std::string key = prefix + field->name();
-    if (IsSection(field)) {
-      DescribeSection(field->message_type(), key + ".", out);
-      continue;
-    }
-    const Option& marks = OptionOf(field);
-    std::string line = fmt::format("{:<30} {}", key, marks.help());
-    if (!marks.one_of().empty()) line += fmt::format(" [{}]", marks.one_of());
-    if (const std::string range = RangeText(marks); !range.empty()) {
-      line += fmt::format(" [{}]", range);
-    } else if (!marks.unit().empty()) {
-      line += fmt::format(" [{}]", marks.unit());
-    }
-    if (marks.required()) {
-      line += " (required)";
-    } else {
-      line +=
-          marks.default_value().empty() ? "" : fmt::format(" (default {})", marks.default_value());
-    }
-    *out += line + "\n";
-  }
-}
-
-void OneLineSection(const Message& message, const std::string& prefix, std::string* out) {
-  const Descriptor* section = message.GetDescriptor();
-  for (int i = 0; i < section->field_count(); ++i) {
-    const FieldDescriptor* field = section->field(i);
-    const std::string key = prefix + field->name();
-    if (IsSection(field)) {
-      OneLineSection(message.GetReflection()->GetMessage(message, field), key + ".", out);
-      continue;
-    }
-    std::string value = ValueText(message, field);
-    if (value.empty() || value.find(' ') != std::string::npos) value = "\"" + value + "\"";
-    *out += (out->empty() ? "" : " ") + key + "=" + value;
-  }
-}
-
 }  // namespace
 
 Status LoadText(std::string_view yaml, std::string_view name,
                 const std::vector<std::string>& overrides, Message* message) {
-  EMS_ASSIGN_OR_RETURN(const Item root, ParseYaml(yaml, name));
+  EMS_ASSIGN_OR_RETURN(const YamlItem root, ParseYaml(yaml, name));
   message->Clear();
   SetDefaults(message);
   Loader loader(name, message);
@@ -557,24 +330,11 @@ Status Load(const std::string& path, const std::vector<std::string>& overrides, 
   return LoadText(text, path, overrides, message);
 }
 
-std::string Describe(const Message& message) {
-  std::string out;
-  DescribeSection(message.GetDescriptor(), "", &out);
-  return out;
-}
-
 Result<uint32_t> ParseMode(std::string_view text) {
-  uint32_t mode = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
-  if (error == std::errc() && end == text.data() + text.size() && mode <= 0777) return mode;
+  const auto mode = ParseNumber<uint32_t>(text, 8);
+  if (mode && *mode <= 0777) return *mode;
   return Invalid("\"{}\" is not the mode of a file, octal and at most 0777; write such as 0660",
                  Printable(text));
-}
-
-std::string OneLine(const Message& message) {
-  std::string out;
-  OneLineSection(message, "", &out);
-  return out;
 }
 
 }  // namespace ems::config

@@ -25,13 +25,7 @@ Status Load(const std::string& path, const std::vector<std::string>& overrides,
 Status LoadText(std::string_view yaml, std::string_view name,
                 const std::vector<std::string>& overrides, google::protobuf::Message* message);
 
-// One line an option: key, default, unit, range, help. For --help-config.
-std::string Describe(const google::protobuf::Message& message);
-
 // The mode of a file in octal, "660" or "0660".   Errors: kInvalidArgument
 Result<uint32_t> ParseMode(std::string_view text);
-
-// The message as one line "a.b=c a.d=e", for the log.
-std::string OneLine(const google::protobuf::Message& message);
 
 }  // namespace ems::config

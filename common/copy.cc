@@ -122,9 +122,9 @@ void CopyStreaming(MutableBytes, const std::byte*, PieceHasher*) {}
 
 enum class Way : uint8_t { kCached, kStreaming };
 
-// Which of two ways is the faster one: they run against each other, one right after the other in
-// the same copy so that both see the same neighbours on the machine, and the one that has lately
-// won more often is taken. Threading: thread-safe.
+// Chooses the faster one of two ways to copy: they run against each other, one right after the
+// other in the same copy so that both see the same load on the machine, and the one that has won
+// more often of late is taken. Threading: thread-safe.
 class FasterWay final {
  public:
   Way leader() const {

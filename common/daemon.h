@@ -1,6 +1,6 @@
 #pragma once
-// What a daemon's main does around its work: the signals that stop it, and the file that says that
-// it serves.
+// Helpers for a daemon's main: the signals that stop it, and the ready file, which says that it
+// serves.
 #include <csignal>
 #include <string>
 

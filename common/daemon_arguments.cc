@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/config.h"
+#include "common/config_text.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
 

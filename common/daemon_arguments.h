@@ -29,7 +29,7 @@ inline constexpr int kDaemonOk = 0;
 inline constexpr int kDaemonFailed = 1;
 inline constexpr int kDaemonUsage = 2;  // or a configuration that is refused
 
-// What --help says of a daemon.
+// The texts of a daemon's --help.
 struct DaemonHelp {
   Program program;
   std::string set_example;  // for --set: "dram.bytes=8GiB"

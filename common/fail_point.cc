@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <map>
 #include <sstream>
@@ -12,6 +11,7 @@
 
 #include "common/bytes.h"
 #include "common/guarded.h"
+#include "common/parse_number.h"
 
 namespace ems {
 namespace {
@@ -34,9 +34,7 @@ Guarded<Places>& AllPlaces() {
 }
 
 Result<uint64_t> ParseCount(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (const auto value = ParseNumber<uint64_t>(text)) return *value;
   return Error(StatusCode::kInvalidArgument, "\"{}\" is no number", Printable(text));
 }
 

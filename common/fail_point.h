@@ -5,7 +5,7 @@
 //   EMS_RETURN_IF_ERROR(FailPointError("ssd.write"));          fails here when armed so
 //
 // Armed by a text, name=action[@hit] separated by blanks: kill, sleep(MS) or error; with @N only at
-// the Nth time somebody comes by. An example: "ssd.before_commit=kill@3
+// the Nth time a thread passes. An example: "ssd.before_commit=kill@3
 // put.after_publish=sleep(20)". Bound: 64 places.
 #include <atomic>
 #include <string_view>

@@ -1,8 +1,7 @@
 #include "common/host_port.h"
 
-#include <charconv>
-
 #include "common/bytes.h"
+#include "common/parse_number.h"
 
 namespace ems {
 
@@ -30,11 +29,9 @@ Result<HostPort> ParseHostPort(std::string_view text) {
     return wrong("an IPv6 host goes in brackets, [::1]:80");
   }
   if (port.empty()) return wrong(fmt::format("the port is missing, write {}PORT", Printable(text)));
-  HostPort result{.host = std::string(host)};
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), result.port);
-  if (error != std::errc() || end != port.data() + port.size())
-    return wrong("the port is a number of 0 to 65535");
-  return result;
+  const auto number = ParseNumber<uint16_t>(port);
+  if (!number) return wrong("the port is a number of 0 to 65535");
+  return HostPort{.host = std::string(host), .port = *number};
 }
 
 }  // namespace ems

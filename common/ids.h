@@ -22,11 +22,11 @@ using NodeId = StrongId<struct NodeIdTag, uint32_t>;            // 0: no node
 using NamespaceId = StrongId<struct NamespaceIdTag, uint32_t>;  // 0: no namespace
 using SlotId = StrongId<struct SlotIdTag, uint16_t>;            // 0 .. kSlotCount - 1
 
-inline constexpr uint32_t kSlotCount = 4096;
+inline constexpr uint32_t kSlotCount = 16384;
 inline constexpr NodeId kNoNode{0};
 
-// Which view: term changes with each controller start, epoch with each view. Ordered by (term,
-// epoch) and packed into one word, term << 40 | epoch, so that it travels in each frame.
+// The version of a view: term changes with each controller start, epoch with each view. Ordered by
+// (term, epoch) and packed into one word, term << 40 | epoch, so that it travels in each frame.
 class ViewVersion final {
  public:
   static constexpr int kEpochBits = 40;

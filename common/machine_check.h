@@ -1,8 +1,9 @@
 #pragma once
-// What a configuration wants of the machine, beside what the machine has: for whoever looks at a
-// configuration before it is used, and for the start of a daemon.
+// Checks of a configuration against this machine: folders, disk space and memory, for
+// --check-config and for the start of a daemon.
 //
-// Invariant: nothing is made or changed. Errors name the key, the value, and what to write or do.
+// Invariant: a check creates and changes nothing. Errors name the key, the value, and what to write
+// or do.
 #include <cstdint>
 #include <string>
 #include <string_view>

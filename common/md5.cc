@@ -1,24 +1,13 @@
-// libcrypto's newer interface keeps its state to itself; the older one shows it.
-#define OPENSSL_SUPPRESS_DEPRECATED
-
 #include "common/md5.h"
 
 #include <openssl/evp.h>
-#include <openssl/md5.h>
-
-#include <bit>
-#include <cstring>
 
 #include "common/check.h"
 
 namespace ems {
-namespace {
 
-static_assert(std::endian::native == std::endian::little, "Save copies words as they lie");
+void Md5Stream::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
-}  // namespace
-
-// The older interface does not ask anybody: whether MD5 may be computed is what the newer one says.
 Status Md5Stream::Offered() {
   EVP_MD* const md5 = EVP_MD_fetch(nullptr, "MD5", nullptr);
   EVP_MD_free(md5);
@@ -28,58 +17,27 @@ Status Md5Stream::Offered() {
 }
 
 void Md5Stream::Update(ConstBytes part) {
-  if (part.empty()) return;
-  MD5_CTX context{};
-  context.A = words_[0];
-  context.B = words_[1];
-  context.C = words_[2];
-  context.D = words_[3];
-  const uint64_t bits = bytes_ * 8;
-  context.Nl = static_cast<uint32_t>(bits);
-  context.Nh = static_cast<uint32_t>(bits >> 32);
-  context.num = static_cast<unsigned int>(bytes_ % rest_.size());
-  std::memcpy(context.data, rest_.data(), context.num);
-  EMS_CHECK(MD5_Update(&context, part.data(), part.size()) == 1, "MD5 of {} bytes failed",
-            part.size());
-  words_ = {context.A, context.B, context.C, context.D};
+  if (context_ == nullptr) context_.reset(EVP_MD_CTX_new());
+  EMS_CHECK(context_ != nullptr, "libcrypto has no memory for a digest");
+  const bool done =
+      (begun_ || EVP_DigestInit_ex(context_.get(), EVP_md5(), nullptr) == 1) &&
+      (part.empty() || EVP_DigestUpdate(context_.get(), part.data(), part.size()) == 1);
+  EMS_CHECK(done, "MD5 of {} bytes failed", part.size());
+  begun_ = true;
   bytes_ += part.size();
-  rest_ = {};
-  std::memcpy(rest_.data(), context.data, bytes_ % rest_.size());
 }
 
 Md5Digest Md5Stream::Finish() {
-  // RFC 1321, 3.1 and 3.2: a one bit, zeros, and the length in bits, to whole blocks.
-  const uint64_t bits = bytes_ * 8;
-  std::array<std::byte, 128> padding{};
-  padding[0] = std::byte{0x80};
-  const size_t used = bytes_ % rest_.size();
-  const size_t size = (used < 56 ? 64 : 128) - used;
-  std::memcpy(padding.data() + size - sizeof(bits), &bits, sizeof(bits));
-  Update(ConstBytes(padding).first(size));
+  if (!begun_) Update({});
+  begun_ = false;
+  bytes_ = 0;
   Md5Digest digest;
-  std::memcpy(digest.data(), words_.data(), digest.size());
-  *this = Md5Stream();
+  unsigned int digest_bytes = 0;
+  const bool done =
+      EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                         &digest_bytes) == 1;
+  EMS_CHECK(done && digest_bytes == digest.size(), "MD5 did not end");
   return digest;
-}
-
-std::string Md5Stream::Save() const {
-  std::string saved(kSavedBytes, '\0');
-  std::memcpy(saved.data(), words_.data(), 16);
-  std::memcpy(saved.data() + 16, &bytes_, 8);
-  std::memcpy(saved.data() + 24, rest_.data(), rest_.size());
-  return saved;
-}
-
-Result<Md5Stream> Md5Stream::Restore(std::string_view saved) {
-  if (saved.size() != kSavedBytes) {
-    return Error(StatusCode::kInvalidArgument, "a state of MD5 has {} bytes, not {}", kSavedBytes,
-                 saved.size());
-  }
-  Md5Stream stream;
-  std::memcpy(stream.words_.data(), saved.data(), 16);
-  std::memcpy(&stream.bytes_, saved.data() + 16, 8);
-  std::memcpy(stream.rest_.data(), saved.data() + 24, stream.rest_.size());
-  return stream;
 }
 
 }  // namespace ems

@@ -8,10 +8,6 @@
 
 namespace ems {
 
-struct MetricsRegistry::Impl {
-  prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
-};
-
 void Counter::Add(double by) const {
   if (counter_ != nullptr) counter_->Increment(by);
 }
@@ -29,34 +25,31 @@ void Histogram::Observe(double value) const {
   if (histogram_ != nullptr) histogram_->Observe(value);
 }
 
-MetricsRegistry::MetricsRegistry() : impl_(std::make_unique<Impl>()) {}
+MetricsRegistry::MetricsRegistry()
+    : registry_(
+          std::make_unique<prometheus::Registry>(prometheus::Registry::InsertBehavior::Merge)) {}
 MetricsRegistry::~MetricsRegistry() = default;
 
 Counter MetricsRegistry::AddCounter(const std::string& name, const std::string& help,
                                     const Labels& labels) {
-  auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(impl_->registry);
+  auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
   return Counter(&family.Add(labels));
 }
 
 Gauge MetricsRegistry::AddGauge(const std::string& name, const std::string& help,
                                 const Labels& labels) {
-  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(impl_->registry);
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
   return Gauge(&family.Add(labels));
 }
 
 Histogram MetricsRegistry::AddHistogram(const std::string& name, const std::string& help,
                                         const std::vector<double>& buckets, const Labels& labels) {
-  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(impl_->registry);
+  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
   return Histogram(&family.Add(labels, buckets));
 }
 
 std::string MetricsRegistry::Render() const {
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
-}
-
-std::vector<double> LatencyBuckets() {
-  return {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2,
-          2e-2, 5e-2, 0.1,  0.2,  0.5,  1,    2,    5,    10};
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
 }
 
 }  // namespace ems

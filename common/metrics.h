@@ -11,6 +11,7 @@ namespace prometheus {
 class Counter;
 class Gauge;
 class Histogram;
+class Registry;
 }  // namespace prometheus
 
 namespace ems {
@@ -67,11 +68,7 @@ class MetricsRegistry final {
   std::string Render() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<prometheus::Registry> registry_;
 };
-
-// Buckets from 10 µs to 10 s, in seconds, for latencies.
-std::vector<double> LatencyBuckets();
 
 }  // namespace ems

@@ -1,5 +1,5 @@
 #pragma once
-// Which word somebody may have meant.
+// Suggests a known word for a misspelt one.
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 #pragma once
-// How often and how soon to try again: exponential back-off with jitter, and a budget that keeps
-// retries a small share of the work however bad things are.
+// Limits of retries: exponential back-off with jitter, and a budget that keeps retries a small
+// share of the work, however many requests fail.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

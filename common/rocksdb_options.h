@@ -1,5 +1,6 @@
 #pragma once
-// What every RocksDB of ours has in common.
+// Options that all RocksDB databases of EMS share, and the removal of files that a failed opening
+// leaves.
 #include <string>
 
 namespace rocksdb {
@@ -12,8 +13,8 @@ namespace ems {
 // would lie on the disk that may be full, and Debian's RocksDB, with its assertions compiled in,
 // aborts at the second line that finds no room there.
 //
-// No coming back to life by itself after a write that failed: it would append to the file whose end
-// is unknown, and abort for the same reason. Whoever owns the database closes it and opens it anew.
+// No automatic recovery after a write that failed: it would append to the file whose end
+// is unknown, and abort for the same reason. The owner of the database closes and reopens it.
 void SetCommonRocksDbOptions(std::string component, std::string what, rocksdb::Options* options);
 
 // Removes what an opening that met a full disk has left behind: RocksDB does not, and leaves more

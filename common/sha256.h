@@ -22,7 +22,8 @@ class Sha256 final {
   // The digest of `message`, which may be empty.
   Sha256Digest Digest(ConstBytes message);
 
-  // The same for a message that comes in parts: Update for each, then Finish, which begins anew.
+  // The same for a message that comes in parts: Update for each, then Finish, which begins the next
+  // message.
   void Update(ConstBytes part);
   Sha256Digest Finish();
 

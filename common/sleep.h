@@ -8,9 +8,9 @@ namespace ems {
 // What SleepUntil spins at most, at the end of a sleep.
 inline constexpr Duration kSleepSpinMost = std::chrono::microseconds(100);
 
-// How much earlier than wanted a thread asks to be woken, learnt from how late it was: about what
-// four of five wake-ups keep. A few microseconds on bare metal, 20 to 50 in a virtual machine,
-// whose idle cores are woken through the hypervisor. Threading: one thread.
+// The time by which a thread asks to be woken early, learnt from how late it was: about what four
+// of five wake-ups keep. A few microseconds on bare metal, 20 to 50 in a virtual machine, whose
+// idle cores are woken through the hypervisor. Threading: one thread.
 class WakeupLead final {
  public:
   Duration value() const { return lead_; }

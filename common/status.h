@@ -3,9 +3,9 @@
 //
 // One meaning per code, everywhere: NotFound a miss · FailedPrecondition stale view or namespace ·
 // ResourceExhausted no room, quota or queue full · Unavailable peer gone or fenced · DataLoss
-// checksum · DeadlineExceeded · InvalidArgument · AlreadyExists · PermissionDenied /
-// Unauthenticated · Unimplemented · OutOfRange buffer or range too small · Internal. A miss carries
-// no text, so that it allocates nothing.
+// checksum · Aborted a change that may or may not have been made · DeadlineExceeded ·
+// InvalidArgument · AlreadyExists · PermissionDenied / Unauthenticated · Unimplemented · OutOfRange
+// buffer or range too small · Internal. A miss carries no text, so that it allocates nothing.
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 #include <fmt/core.h>

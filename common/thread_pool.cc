@@ -57,7 +57,7 @@ void ThreadPool::Run() {
   }
 }
 
-// Notifies under the lock: whoever waits may destroy the flag as soon as it sees it set.
+// Notifies under the lock: a waiting thread may destroy the flag as soon as it sees it set.
 void StopFlag::Set() {
   auto set = set_.Lock();
   *set = true;

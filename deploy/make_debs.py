@@ -119,7 +119,7 @@ def libems0(build, root, version):
 def libems_dev(build, root, version):
     del build
     sources = os.path.join(SOURCE_DIR, 'integrations', 'c')
-    for header in ('ems.h', 'ems_models.h'):
+    for header in ('ems.h', 'ems_kv.h', 'ems_models.h'):
         place(os.path.join(sources, header), os.path.join(root, 'usr', 'include', header))
     link(root, f'usr/lib/{MULTIARCH}/libems.so', 'libems.so.0')
     values = {'EMS_PC_PREFIX': '/usr', 'CMAKE_INSTALL_LIBDIR': f'lib/{MULTIARCH}',

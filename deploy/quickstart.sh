@@ -123,7 +123,8 @@ done_after
 
 echo "serving conversations, each request with EMS and without:"
 step_started=$SECONDS
-"$CLUSTER_BIN/ems-bench" serve --controller "$controller" --prompts 6 --conversations 3 --rounds 3 --brief &
+"$CLUSTER_BIN/ems-bench" serve --controller "$controller" --prompts 6 --conversations 3 --rounds 3 --brief \
+  --gate exact &
 bench_pid=$!
 wait "$bench_pid"
 bench_pid=

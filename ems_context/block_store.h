@@ -1,6 +1,6 @@
 #pragma once
-// What context caching needs of a store: batches over keys, and threads to run calls on.
-// ems::Client is the real one.
+// The interface to the store that context caching needs: batches over keys, and threads to run
+// calls on. ClientBlockStore implements it with ems::Client.
 #include <functional>
 #include <span>
 #include <vector>

@@ -79,10 +79,7 @@ std::future<Outcome> AsFuture(Start start) {
 ContextCache::ContextCache(BlockStore* store, const ContextCacheOptions& options)
     : store_(store), options_(options) {}
 
-ContextCache::~ContextCache() {
-  auto running = running_.Lock();
-  running.Wait(idle_, [](size_t calls) { return calls == 0; });
-}
+ContextCache::~ContextCache() { running_.Close(); }
 
 Duration ContextCache::TimeoutOf(uint64_t bytes, const CallOptions& options) const {
   if (options.timeout > Duration::zero()) return options.timeout;
@@ -241,25 +238,14 @@ void ContextCache::NoteLoad(const LoadResult& result, size_t size_mismatches) {
 template <typename Outcome>
 void ContextCache::Run(std::function<Outcome()> work, std::function<void(Outcome)> done,
                        Outcome refused) {
-  BeginRun();
+  (void)running_.Enter();
   auto task = [this, work = std::move(work), done] {
     done(work());
-    EndRun();
+    running_.Leave();
   };
   if (store_->Submit(std::move(task))) return;
   done(std::move(refused));
-  EndRun();
-}
-
-void ContextCache::BeginRun() {
-  auto running = running_.Lock();
-  ++*running;
-}
-
-void ContextCache::EndRun() {
-  auto running = running_.Lock();
-  --*running;
-  idle_.notify_all();  // under the lock: the destructor cannot pass before this call is through
+  running_.Leave();
 }
 
 void ContextCache::LookupAsync(std::vector<std::string> keys, const CallOptions& options,

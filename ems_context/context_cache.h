@@ -13,7 +13,6 @@
 // of its beginning, without which the rest is useless. Batches of one call go root-first: what was
 // moved when the time is over is a prefix. A save of several batches ends with one touch of all
 // blocks, which restores tail-first order over the whole prompt and moves no bytes.
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -24,6 +23,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/status.h"
+#include "common/submitted_call.h"
 #include "ems_context/block_hash.h"
 #include "ems_context/block_store.h"
 #include "ems_context/internal/batch_plan.h"
@@ -159,14 +159,11 @@ class ContextCache final {
                     ContextStats* counted);
   void CountLookup(const LookupResult& result, uint64_t requested_tokens, uint32_t block_tokens);
   void CountSave(const ContextStats& counted);
-  void BeginRun();
-  void EndRun();
 
   BlockStore* const store_;
   const ContextCacheOptions options_;
   Guarded<ContextStats> stats_;
-  Guarded<size_t> running_;  // Async calls that have not completed
-  std::condition_variable idle_;
+  CallGate running_;  // Async calls that have not completed
 };
 
 }  // namespace ems::context

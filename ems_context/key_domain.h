@@ -1,5 +1,6 @@
 #pragma once
-// What KV blocks must have in common, beside their tokens, before one may be used for another.
+// The domain of KV blocks: the properties, beside their tokens, that must be equal before one block
+// may be used for another.
 //
 // Invariant: two domains that differ in any field have different encodings: every field carries a
 // tag and its length, every list its count, so no bytes can move from one field to the next. Bound:

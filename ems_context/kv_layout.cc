@@ -1,31 +1,14 @@
 #include "ems_context/kv_layout.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
+#include "common/check.h"
 #include "ems_context/internal/tensor_extent.h"
 
 namespace ems::context {
 namespace {
-
-struct DtypeNames {
-  KvDtype dtype;
-  uint32_t bytes;
-  std::array<std::string_view, 5> names;  // the first is ours
-};
-constexpr std::array<DtypeNames, 7> kDtypes = {{
-    {KvDtype::kFloat32, 4, {"f32", "float32", "fp32", "float"}},
-    {KvDtype::kFloat16, 2, {"f16", "float16", "fp16", "half"}},
-    {KvDtype::kBfloat16, 2, {"bf16", "bfloat16"}},
-    {KvDtype::kFloat8E4M3, 1, {"fp8_e4m3", "float8_e4m3", "float8_e4m3fn", "f8_e4m3", "fp8"}},
-    {KvDtype::kFloat8E5M2, 1, {"fp8_e5m2", "float8_e5m2", "f8_e5m2"}},
-    {KvDtype::kInt8, 1, {"int8", "i8"}},
-    {KvDtype::kUint8, 1, {"uint8", "u8"}},
-}};
-
-const DtypeNames& Entry(KvDtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
 bool IsEmpty(const KvTensor& tensor) { return tensor.head_size == 0; }
 
@@ -35,7 +18,7 @@ Status Refuse(size_t layer, size_t tensor, std::string_view why) {
 }
 
 Status CheckShape(const KvTensor& tensor) {
-  if (static_cast<size_t>(tensor.dtype) >= kDtypes.size() ||
+  if (static_cast<size_t>(tensor.dtype) >= kKvDtypes ||
       (tensor.order != KvOrder::kTokensFirst && tensor.order != KvOrder::kHeadsFirst))
     return Error(StatusCode::kInvalidArgument, "unknown dtype or order");
   if (IsEmpty(tensor)) return OkStatus();
@@ -149,33 +132,6 @@ std::string Describe(const KvLayer& layer) {
 
 }  // namespace
 
-uint32_t BytesOf(KvDtype dtype) { return Entry(dtype).bytes; }
-std::string_view NameOf(KvDtype dtype) { return Entry(dtype).names[0]; }
-std::string_view NameOf(KvOrder order) { return order == KvOrder::kTokensFirst ? "NHD" : "HND"; }
-
-Result<KvDtype> ParseDtype(std::string_view name) {
-  std::string lower(name);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  std::string_view wanted = lower;
-  constexpr std::string_view kTorch = "torch.";
-  if (wanted.starts_with(kTorch)) wanted.remove_prefix(kTorch.size());
-  for (const DtypeNames& entry : kDtypes) {
-    const auto found = std::find(entry.names.begin(), entry.names.end(), wanted);
-    if (!wanted.empty() && found != entry.names.end()) return entry.dtype;
-  }
-  return Error(StatusCode::kInvalidArgument,
-               "\"{}\" is not a KV dtype: bf16, f16, f32, fp8_e4m3, "
-               "fp8_e5m2, int8 and uint8 are",
-               Printable(name));
-}
-
-Result<KvOrder> ParseOrder(std::string_view name) {
-  if (name == "NHD") return KvOrder::kTokensFirst;
-  if (name == "HND") return KvOrder::kHeadsFirst;
-  return Error(StatusCode::kInvalidArgument, "\"{}\" is not a KV order: NHD and HND are",
-               Printable(name));
-}
-
 Result<KvLayout> KvLayout::Make(std::vector<KvLayer> layers) {
   if (layers.empty()) return Error(StatusCode::kInvalidArgument, "KV layout: no layers");
   KvLayout layout;
@@ -197,6 +153,7 @@ Result<KvLayout> KvLayout::Make(std::vector<KvLayer> layers) {
                    group);
   }
   EMS_RETURN_IF_ERROR(CheckApart(layout.layers_));
+  EMS_CHECK(layout.places_.size() == layout.layers_.size());
   return layout;
 }
 
@@ -219,6 +176,7 @@ Status KvLayout::AddLayer(size_t layer) {
   }
   if (place.token_bytes == 0)
     return Error(StatusCode::kInvalidArgument, "KV layout, layer {}: no tensor with bytes", layer);
+  EMS_CHECK(place.token_bytes_before == group.token_bytes, "layer {} was laid twice", layer);
   group.token_bytes += place.token_bytes;
   group.layers.push_back(layer);
   return OkStatus();

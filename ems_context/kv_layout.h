@@ -1,65 +1,33 @@
 #pragma once
-// Where an engine keeps its KV: paged tensors, described once, and how the bytes of one cached
-// block are gathered from them and scattered back.
+// The memory layout of an engine's KV: paged tensors, described once, and the copies of a cached
+// block's bytes out of them and back into them.
 //
 // A tensor is [blocks, block_tokens, heads, head_bytes] (kTokensFirst, "NHD") or [blocks, heads,
-// block_tokens, head_bytes] (kHeadsFirst, "HND"), with any strides between; a *slot* is block *
-// block_tokens + token. A layer has one or more tensors: {K, V}, {latent, rope}, or any. Layers
+// block_tokens, head_bytes] (kHeadsFirst, "HND"), with any strides between; a *token slot* is block
+// * block_tokens + token. A layer has one or more tensors: {K, V}, {latent, rope}, or any. Layers
 // form groups (hybrid attention); all tensors of a group have the same paging (blocks,
 // block_tokens).
 //
 // A cached block of n tokens is, in this order and without gaps: layer by layer, tensor by tensor,
 //   kTokensFirst: n × heads × head_bytes      kHeadsFirst: heads × n × head_bytes
 // so that one layer is one range of the object.
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "ems_context/kv_tensor.h"
 
 namespace ems::context {
 
-enum class KvOrder : uint8_t { kTokensFirst, kHeadsFirst };
-enum class KvDtype : uint8_t {
-  kFloat32,
-  kFloat16,
-  kBfloat16,
-  kFloat8E4M3,
-  kFloat8E5M2,
-  kInt8,
-  kUint8
-};
-uint32_t BytesOf(KvDtype dtype);         // of one element
-std::string_view NameOf(KvDtype dtype);  // "bf16", as ParseDtype reads it; lives for ever
-std::string_view NameOf(KvOrder order);  // "NHD", "HND"
-// Errors: kInvalidArgument  none of "f32|float32", "f16|float16|half", "bf16|bfloat16",
-// "fp8_e4m3|float8_e4m3fn|…", "fp8_e5m2|float8_e5m2|…", "int8|i8", "uint8|u8", in any case of
-// letters, with or without a leading "torch."
-Result<KvDtype> ParseDtype(std::string_view name);
-Result<KvOrder> ParseOrder(std::string_view name);  // Errors: kInvalidArgument  not "NHD" or "HND"
-
-// One tensor of one layer. Strides in bytes; 0: dense. Owner of the memory: the caller.
-struct KvTensor {
-  std::byte* data = nullptr;
-  uint64_t bytes = 0;  // from `data` to the end of the last element at least
-  KvDtype dtype = KvDtype::kBfloat16;
-  KvOrder order = KvOrder::kTokensFirst;
-  uint64_t blocks = 0;
-  uint32_t block_tokens = 0;
-  uint32_t heads = 1;
-  uint32_t head_size = 0;  // elements; 0: an empty tensor (MLA engines pass one), carries no bytes
-  uint64_t block_stride = 0, token_stride = 0, head_stride = 0;
-};
 struct KvLayer {
   std::vector<KvTensor> tensors;
   uint32_t group = 0;
 };
 
-// Tokens [start_slot, start_slot + tokens) of one cached block.
+// The token slots [start_slot, start_slot + tokens) of one cached block.
 struct SlotRun {
   uint64_t start_slot = 0;
   uint32_t tokens = 0;
@@ -101,14 +69,15 @@ class KvLayout final {
   // "kv1 61*(g0 bf16:NHD:1x512 bf16:NHD:1x64)".
   std::string Fingerprint() const;
 
-  // Are all these slots there? Errors: kOutOfRange  no    kInvalidArgument  no such group
+  // Checks that these token slots exist. Errors: kOutOfRange  one does not    kInvalidArgument  no
+  // such group
   Status CheckRuns(uint32_t group, std::span<const SlotRun> runs) const;
 
   // The pieces of memory that a cached block is made of, in its order; adjacent ones are joined.
   // Appends to `parts`. Cost: O(pieces): one a page and tensor where it is dense, one a head and
   // page for kHeadsFirst, one a token or a token and head where strides leave gaps.
-  // Errors: kOutOfRange  a slot the layout does not have    kInvalidArgument  no such group or
-  // layer (nothing is appended)
+  // Errors: kOutOfRange  a token slot the layout does not have    kInvalidArgument  no such group
+  // or layer (nothing is appended)
   Status AppendParts(uint32_t group, std::span<const SlotRun> runs,
                      std::vector<MutableBytes>* parts) const;
   Status AppendLayerParts(size_t layer, std::span<const SlotRun> runs,
@@ -136,7 +105,7 @@ class KvLayout final {
   std::vector<Group> groups_;
 };
 
-// Slots token by token → runs. `slot_mapping` is [tokens]. A negative slot (padding) makes a run
+// Token slots, one a token → runs. `slot_mapping` is [tokens]. A negative one (padding) makes a run
 // that no layout has.
 std::vector<SlotRun> RunsOf(std::span<const int64_t> slot_mapping);
 // The tokens of all runs together.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace ems::context {
 
 LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers), blocks_(blocks) {
@@ -11,6 +13,7 @@ LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers), bl
 
 void LayerProgress::Advance(size_t ready, const std::vector<size_t>& failed) {
   auto state = state_.Lock();
+  EMS_CHECK(ready <= layers_, "layer {} of {} is ready", ready, layers_);
   for (const size_t block : failed)
     state->missing_from[block] = std::min(state->missing_from[block], state->ready);
   state->ready = std::max(state->ready, ready);
@@ -18,6 +21,8 @@ void LayerProgress::Advance(size_t ready, const std::vector<size_t>& failed) {
 }
 
 void LayerProgress::Close(const LoadResult& result) {
+  EMS_CHECK(result.blocks.size() == blocks_, "results of {} of {} blocks", result.blocks.size(),
+            blocks_);
   std::vector<size_t> failed;
   for (size_t i = 0; i < result.blocks.size(); ++i)
     if (!result.blocks[i].ok()) failed.push_back(i);

@@ -7,18 +7,18 @@
 #include <memory>
 #include <vector>
 
+#include "common/submitted_call.h"
 #include "ems_context/context_cache.h"
-#include "ems_context/paged_call.h"
 
 namespace ems::context {
 
-// What is in place up to one layer, that one included.
+// The blocks that are in place up to one layer, that one included.
 struct LayerReady {
   size_t leading_blocks = 0;    // in place before the first that is not
   std::vector<size_t> missing;  // numbers of the blocks that are not, ascending
 };
 
-// How far a load has come. Threading: thread-safe.
+// The progress of a load by layers. Threading: thread-safe.
 class LayerProgress final {
  public:
   LayerProgress(size_t layers, size_t blocks);
@@ -50,7 +50,7 @@ class LayerProgress final {
 // Done(), or Cancel() has returned. Threading: thread-safe.
 class LayerLoad final {
  public:
-  LayerLoad(PagedCall<LoadResult> call, std::shared_ptr<LayerProgress> progress)
+  LayerLoad(SubmittedCall<LoadResult> call, std::shared_ptr<LayerProgress> progress)
       : call_(std::move(call)), progress_(std::move(progress)) {}
 
   size_t layers() const { return progress_->layers(); }
@@ -63,9 +63,9 @@ class LayerLoad final {
   // says why.
   ems::Result<LayerReady> WaitLayer(size_t layer, Deadline deadline) const;
 
-  // As PagedCall. A block's result is ok when all its layers arrived. Cancel: behind the reads of
-  // the layers that are on their way.
-  // Behind each of them that says it is over, all layers are done.
+  // As SubmittedCall. A block's result is ok when all its layers arrived. Cancel: behind the reads
+  // of the layers that are on their way. Behind each of them that says it is over, all layers are
+  // done.
   bool Done() const { return Wait(Deadline(TimePoint())); }
   bool Wait(Deadline deadline) const;
   LoadResult Result() const;
@@ -75,7 +75,7 @@ class LayerLoad final {
   // The call's outcome comes a moment before its layers are closed.
   void AwaitClosed() const;
 
-  PagedCall<LoadResult> call_;
+  SubmittedCall<LoadResult> call_;
   std::shared_ptr<LayerProgress> progress_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// One cached block in an engine's paged KV: its key, and the slots of its tokens.
+// One cached block in an engine's paged KV: its key, and the token slots of its tokens.
 #include <span>
 #include <string>
 #include <vector>
@@ -19,11 +19,11 @@ uint64_t ObjectBytes(const KvLayout& layout, const PagedBlock& block);
 
 enum class SlotUse : uint8_t {
   kRead,
-  kWrite,  // each slot once: two blocks in one slot would be one block too many
+  kWrite,  // each token slot once: two blocks must not be written to one
 };
 // Errors, naming the block: kInvalidArgument  a list of runs for each group is needed, a block
-// without tokens, a slot used twice (kWrite)    kOutOfRange  a slot that the layout does not have
-// Cost: O(runs × log runs).
+// without tokens, a token slot used twice (kWrite)    kOutOfRange  one that the layout does not
+// have    Cost: O(runs × log runs).
 Status CheckBlocks(const KvLayout& layout, std::span<const PagedBlock> blocks, SlotUse use);
 
 }  // namespace ems::context

@@ -66,10 +66,10 @@ CallOptions Rest(const CallOptions& options, Deadline deadline) {
 
 // The call ends when its options or its handle say so.
 template <typename Outcome>
-CallOptions Stoppable(const CallOptions& options, const CallState<Outcome>* state) {
+CallOptions Stoppable(const CallOptions& options, const CallState<Outcome>& state) {
   CallOptions stoppable = options;
-  stoppable.cancelled = [state, theirs = options.cancelled] {
-    return state->cancelled() || (theirs && theirs());
+  stoppable.cancelled = [&state, theirs = options.cancelled] {
+    return state.cancelled() || (theirs && theirs());
   };
   return stoppable;
 }
@@ -80,27 +80,21 @@ std::function<void(const Outcome&)> Ignoring(std::function<void()> done) {
   return [done = std::move(done)](const Outcome&) { done(); };
 }
 
+// The outcome of a call of so many keys that failed as a whole, for `why`.
+template <typename Outcome>
+Outcome AllFailed(size_t keys, const Status& why) {
+  Outcome outcome;
+  outcome.blocks.assign(keys, typename decltype(outcome.blocks)::value_type(why));
+  return outcome;
+}
+
 }  // namespace
-
-template <>
-LoadResult AllFailed<LoadResult>(size_t keys, const Status& why) {
-  LoadResult result;
-  result.blocks.assign(keys, Result<uint64_t>(why));
-  return result;
-}
-
-template <>
-SaveResult AllFailed<SaveResult>(size_t keys, const Status& why) {
-  SaveResult result;
-  result.blocks.assign(keys, why);
-  return result;
-}
 
 PagedCache::PagedCache(ContextCache* cache, BlockStore* store, KvLayout layout,
                        const PagedOptions& options)
     : cache_(cache), store_(store), layout_(std::move(layout)), options_(options) {}
 
-PagedCache::~PagedCache() { calls_->WaitForNone(); }
+PagedCache::~PagedCache() { gate_.Close(); }
 
 KeyDomain PagedCache::DomainFor(KeyDomain domain) const {
   domain.kv_layout = layout_.Fingerprint();
@@ -175,55 +169,64 @@ SaveResult PagedCache::SaveUntil(std::span<const PagedBlock> blocks, SavePhase p
 }
 
 template <typename Outcome>
-PagedCall<Outcome> PagedCache::Start(std::shared_ptr<CallState<Outcome>> state,
-                                     std::function<Outcome(CallState<Outcome>*)> work) {
-  const bool taken = store_->Submit([state, work = std::move(work)] {
-    if (state->Start()) state->Finish(work(state.get()));
-  });
-  if (!taken) state->Withdraw(TooManyWait());
-  return PagedCall<Outcome>(std::move(state));
+SubmittedCall<Outcome> PagedCache::Start(std::span<const PagedBlock> blocks,
+                                         const CallOptions& options,
+                                         std::function<void(const Outcome&)> on_over,
+                                         std::function<Outcome(const CallState<Outcome>&)> work) {
+  using Call = CallState<Outcome>;
+  auto call = std::make_shared<Call>(
+      DeadlineOf(blocks, options), &gate_,
+      [keys = blocks.size()](const Status& why) { return AllFailed<Outcome>(keys, why); },
+      std::move(on_over));
+  const auto threads = [this](std::function<void()>&& task) {
+    return store_->Submit(std::move(task));
+  };
+  Call::Submit(
+      call, threads, TooManyWait(),
+      [work = std::move(work)](const std::shared_ptr<Call>& mine) { mine->Finish(work(*mine)); });
+  return SubmittedCall<Outcome>(std::move(call));
 }
 
 LoadCall PagedCache::LoadAsync(std::vector<PagedBlock> blocks, const CallOptions& options,
                                std::function<void()> done) {
-  auto state = std::make_shared<CallState<LoadResult>>(
-      blocks.size(), DeadlineOf(blocks, options), calls_, Ignoring<LoadResult>(std::move(done)));
+  const std::span<const PagedBlock> all = blocks;  // stays valid: a moved vector keeps its memory
   return Start<LoadResult>(
-      std::move(state), [this, blocks = std::move(blocks), options](CallState<LoadResult>* call) {
-        return LoadUntil(blocks, Stoppable(options, call), call->deadline());
+      all, options, Ignoring<LoadResult>(std::move(done)),
+      [this, blocks = std::move(blocks), options](const CallState<LoadResult>& call) {
+        return LoadUntil(blocks, Stoppable(options, call), call.deadline());
       });
 }
 
 SaveCall PagedCache::SaveAsync(std::vector<PagedBlock> blocks, SavePhase phase,
                                const CallOptions& options, std::function<void()> done) {
-  auto state = std::make_shared<CallState<SaveResult>>(
-      blocks.size(), DeadlineOf(blocks, options), calls_, Ignoring<SaveResult>(std::move(done)));
-  return Start<SaveResult>(std::move(state), [this, blocks = std::move(blocks), phase,
-                                              options](CallState<SaveResult>* call) {
-    return SaveUntil(blocks, phase, Stoppable(options, call), call->deadline());
-  });
+  const std::span<const PagedBlock> all = blocks;
+  return Start<SaveResult>(
+      all, options, Ignoring<SaveResult>(std::move(done)),
+      [this, blocks = std::move(blocks), phase, options](const CallState<SaveResult>& call) {
+        return SaveUntil(blocks, phase, Stoppable(options, call), call.deadline());
+      });
 }
 
 LayerLoad PagedCache::LoadLayers(std::vector<PagedBlock> blocks, const CallOptions& options,
                                  std::function<void()> done) {
   auto progress = std::make_shared<LayerProgress>(layout_.layers(), blocks.size());
-  auto state = std::make_shared<CallState<LoadResult>>(
-      blocks.size(), DeadlineOf(blocks, options), calls_,
+  const std::span<const PagedBlock> all = blocks;
+  auto call = Start<LoadResult>(
+      all, options,
       [progress, done = std::move(done)](const LoadResult& result) {
         progress->Close(result);
         if (done) done();
+      },
+      [this, blocks = std::move(blocks), options, progress](const CallState<LoadResult>& running) {
+        const Status valid = CheckBlocks(layout_, blocks, SlotUse::kWrite);
+        if (!valid.ok()) return AllFailed<LoadResult>(blocks.size(), valid);
+        LayerReader reader(store_, layout_, blocks, progress.get());
+        LoadResult result =
+            reader.Run(PlanLayerReads(layout_, blocks, options_.layer_read_bytes), options.touch,
+                       CallBounds(running.deadline(), Stoppable(options, running).cancelled));
+        cache_->NoteLoad(result, reader.size_mismatches());
+        return result;
       });
-  auto call = Start<LoadResult>(std::move(state), [this, blocks = std::move(blocks), options,
-                                                   progress](CallState<LoadResult>* running) {
-    const Status valid = CheckBlocks(layout_, blocks, SlotUse::kWrite);
-    if (!valid.ok()) return AllFailed<LoadResult>(blocks.size(), valid);
-    LayerReader reader(store_, layout_, blocks, progress.get());
-    LoadResult result =
-        reader.Run(PlanLayerReads(layout_, blocks, options_.layer_read_bytes), options.touch,
-                   CallBounds(running->deadline(), Stoppable(options, running).cancelled));
-    cache_->NoteLoad(result, reader.size_mismatches());
-    return result;
-  });
   return LayerLoad(std::move(call), std::move(progress));
 }
 

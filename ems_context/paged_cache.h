@@ -3,23 +3,23 @@
 //
 // Bytes go straight between the tensors and the store, piece by piece; nothing is gathered first. A
 // block counts as loaded only when its object has exactly the length that the layout and its tokens
-// ask for: anything else is a miss. That its bytes mean the same is the key's promise: take keys
-// from a domain made by DomainFor(), or add the layout's fingerprint to those of your own.
+// ask for: anything else is a miss. The key has to guarantee that its bytes mean the same: take
+// keys from a domain made by DomainFor(), or add the layout's fingerprint to those of your own.
 //
-// A key may be named several times in a call: a load fills the slots of each, a save stores what
-// the first names. A call with a slot that the layout does not have fails as a whole, before
-// anything is read or written: kInvalidArgument, kOutOfRange for each key.
+// A key may be named several times in a call: a load fills the token slots of each, a save stores
+// what the first names. A call with a token slot that the layout does not have fails as a whole,
+// before anything is read or written: kInvalidArgument, kOutOfRange for each key.
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/submitted_call.h"
 #include "ems_context/context_cache.h"
 #include "ems_context/key_domain.h"
 #include "ems_context/layer_load.h"
 #include "ems_context/paged_block.h"
-#include "ems_context/paged_call.h"
 #include "ems_context/save_policy.h"
 
 namespace ems::context {
@@ -35,8 +35,8 @@ struct PagedOptions {
   uint64_t layer_read_bytes = 256 * kKiB;
 };
 
-using LoadCall = PagedCall<LoadResult>;
-using SaveCall = PagedCall<SaveResult>;
+using LoadCall = SubmittedCall<LoadResult>;
+using SaveCall = SubmittedCall<SaveResult>;
 
 // Threading: thread-safe. Sync calls work on the caller's thread; the others on the store's
 // threads, which also run `done`, at the end and without a lock; it must not block.
@@ -56,18 +56,18 @@ class PagedCache final {
   // ranks share).
   KeyDomain DomainFor(KeyDomain domain) const;
 
-  // Fills the slots of each block that is in the pool. Shape: results are [blocks]; a block's value
-  // is its bytes. Slots of a block that did not arrive hold undefined bytes. Errors by block: those
-  // of ContextCache::Load; of the call: kInvalidArgument  a slot twice, no tokens, groups missing
-  // kOutOfRange  no such slot
+  // Fills the token slots of each block that is in the pool. Shape: results are [blocks]; a block's
+  // value is its bytes. Slots of a block that did not arrive hold undefined bytes. Errors by block:
+  // those of ContextCache::Load; of the call: kInvalidArgument  a token slot twice, no tokens,
+  // groups missing    kOutOfRange  no such token slot
   LoadResult Load(std::span<const PagedBlock> blocks, const CallOptions& options = {});
   // Stores the blocks that the pool does not have, as far as policy and rank say; what they leave
-  // out is ok and counted as skipped. Errors: as Load but for slots, which may be used twice;
+  // out is ok and counted as skipped. Errors: as Load but for token slots, which may be used twice;
   // kInvalidArgument  tp_rank is not below tp_size
   SaveResult Save(std::span<const PagedBlock> blocks, SavePhase phase,
                   const CallOptions& options = {});
 
-  // The same, later. Submitting does not block; the deadline counts from here. The tensors' slots
+  // The same, later. Submitting does not block; the deadline counts from here. The token slots
   // must be left alone until the call is over: Done(), or Cancel() has returned. When too much
   // waits, the call is over at once: kResourceExhausted.
   LoadCall LoadAsync(std::vector<PagedBlock> blocks, const CallOptions& options = {},
@@ -81,9 +81,11 @@ class PagedCache final {
                        std::function<void()> done = {});
 
  private:
+  // `on_over` may be empty, and gets the outcome.
   template <typename Outcome>
-  PagedCall<Outcome> Start(std::shared_ptr<CallState<Outcome>> state,
-                           std::function<Outcome(CallState<Outcome>*)> work);
+  SubmittedCall<Outcome> Start(std::span<const PagedBlock> blocks, const CallOptions& options,
+                               std::function<void(const Outcome&)> on_over,
+                               std::function<Outcome(const CallState<Outcome>&)> work);
   Deadline DeadlineOf(std::span<const PagedBlock> blocks, const CallOptions& options) const;
   LoadResult LoadUntil(std::span<const PagedBlock> blocks, const CallOptions& options,
                        Deadline deadline);
@@ -99,7 +101,7 @@ class PagedCache final {
   BlockStore* const store_;
   const KvLayout layout_;
   const PagedOptions options_;
-  const std::shared_ptr<CallCount> calls_ = std::make_shared<CallCount>();
+  CallGate gate_;
 };
 
 }  // namespace ems::context

@@ -1,5 +1,6 @@
 #pragma once
-// How much of a prompt the pool can serve: blocks count only up to the first that is missing.
+// The length of the prefix that the pool can serve: blocks count only up to the first one that is
+// missing.
 #include <cstddef>
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which of an engine's new KV blocks are worth their place in the pool.
+// The policy that decides which of an engine's new KV blocks are saved to the pool.
 #include <cstdint>
 #include <string_view>
 
@@ -14,7 +14,7 @@ enum class SavePolicy : uint8_t {
   kFinalResponse,  // prompts, and of what was decoded the final response, once it is complete
 };
 
-// Where the tokens of a block come from.
+// The origin of a block's tokens.
 enum class SavePhase : uint8_t { kPrefill, kDecode, kFinal };
 
 //                 kPrefill  kDecode  kFinal

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
+
 namespace ems::model {
 namespace {
 
@@ -55,11 +57,15 @@ Status HostTarget::Begin(std::span<const LoadFile> files) {
 }
 
 uint64_t HostTarget::Wants(uint32_t file, uint64_t, uint64_t bytes) {
+  EMS_CHECK(file < files_.size(), "file {} of {}", file, files_.size());
   return files_[file].wanted ? bytes : 0;
 }
 
 Status HostTarget::Place(uint32_t file, uint64_t offset, uint64_t bytes,
                          std::vector<LoadRange>* ranges) {
+  EMS_CHECK(files_[file].wanted && offset + bytes <= files_[file].bytes.size(),
+            "bytes {} to {} of {}, which has room for {}", offset, offset + bytes,
+            files_[file].path, files_[file].bytes.size());
   ranges->push_back({.offset = offset, .into = files_[file].bytes.subspan(offset, bytes)});
   return OkStatus();
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Where the bytes of a loaded version go: memory, files, tensors. A load asks the target which
-// parts of each block it wants and where they go, brings them there, and says when they are
-// verified and in place.
+// The interface to the destination of a loaded version: memory, files, tensors. A load asks the
+// target which parts of each block it wants and where they go, copies them there, and reports each
+// block once it is verified and in place.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
-#include "ems_model/format/tensor_table.h"
+#include "model_files/format/tensor_table.h"
 
 namespace ems::model {
 

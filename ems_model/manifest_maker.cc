@@ -12,10 +12,10 @@
 
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "ems_model/format/block_cutter.h"
-#include "ems_model/format/gguf.h"
-#include "ems_model/format/safetensors.h"
-#include "ems_model/source/source_url.h"
+#include "model_files/format/block_cutter.h"
+#include "model_files/format/gguf.h"
+#include "model_files/format/safetensors.h"
+#include "model_files/source/source_url.h"
 
 namespace ems::model {
 namespace {

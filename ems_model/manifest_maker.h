@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "ems_model/format/manifest.h"
-#include "ems_model/format/tensor_table.h"
 #include "ems_model/model_name.h"
-#include "ems_model/source/weight_source.h"
+#include "model_files/format/manifest.h"
+#include "model_files/format/tensor_table.h"
+#include "model_files/source/weight_source.h"
 
 namespace ems::model {
 
-// Whether a block is read twice, over two connections, when it is read for the first time, and has
-// to be the same: twice the source's bytes, once.
+// The rule for a second read of a block that is read for the first time: over another connection,
+// with the same bytes as result. Costs twice the source's bytes, once.
 enum class SourceVerify : uint8_t {
   kAuto,    // where the source gives nothing to compare it with: plain http without a checksum
   kAlways,  // also where it does
@@ -56,7 +56,7 @@ Result<HeaderParse> ParseHeader(FileFormat format, ConstBytes first_bytes, uint6
 // read: they come over plain http, and the source says no sum of them.
 size_t UnprotectedFiles(const Manifest& manifest);
 
-// What whoever has added a version is to be told. Empty: nothing.
+// A remark to the client that has added a version. Empty: none.
 struct AddRemark {
   std::string text;
   bool warning = false;

@@ -1,23 +1,28 @@
 #include "ems_model/model_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <type_traits>
 #include <utility>
 
+#include "cluster/controller_client.h"
+#include "cluster/models_client.h"
 #include "common/guarded.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
+#include "ems_model/internal/client_pool.h"
 #include "ems_model/progress_meter.h"
-#include "mp_controller/view/controller_client.h"
-#include "mp_controller/view/models_client.h"
+#include "model_files/source/open_source.h"
 #include "mp_sdk/client.h"
 #include "proto/model.pb.h"
 
 namespace ems::model {
 namespace {
+
+using internal::AskDigests;
+using internal::ClientPool;
+using internal::ControllerCatalog;
 
 constexpr size_t kMetersMax = 1024;  // as many as there can be versions
 constexpr size_t kStatBatch = 16'384;
@@ -26,12 +31,6 @@ constexpr Duration kStatTimeout = std::chrono::seconds(2);
 constexpr Duration kProgressWait = std::chrono::milliseconds(200);
 constexpr Duration kOutageWait = std::chrono::seconds(10);  // of the controller, in WaitPrefetched
 
-v1::ModelRef RefOf(uint32_t id) {
-  v1::ModelRef ref;
-  ref.set_id(id);
-  return ref;
-}
-
 Result<v1::ModelRef> RefOf(const ModelName& name) {
   EMS_RETURN_IF_ERROR(CheckModelName(name.model));
   if (!name.version.empty()) EMS_RETURN_IF_ERROR(CheckVersionName(name.version));
@@ -39,82 +38,6 @@ Result<v1::ModelRef> RefOf(const ModelName& name) {
   ToProto(name, &ref);
   return ref;
 }
-
-Result<DigestNews> AskDigests(ModelsClient* models, uint32_t id, uint32_t since, Duration wait,
-                              Deadline deadline) {
-  v1::GetDigestsRequest request;
-  request.mutable_ref()->set_id(id);
-  request.set_since(since);
-  request.set_wait_ms(
-      static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()));
-  v1::GetDigestsReply reply;
-  EMS_RETURN_IF_ERROR(models->GetDigests(request, &reply, deadline));
-  const auto count = static_cast<size_t>(reply.blocks_size());
-  if (reply.digests().size() != count * sizeof(BlockDigest)) {
-    return Error(StatusCode::kDataLoss, "{} blocks with {} bytes of digests", count,
-                 reply.digests().size());
-  }
-  DigestNews news;
-  news.known = reply.known();
-  news.job = FromProto(reply.job());
-  for (size_t i = 0; i < count; ++i) {
-    BlockDigest digest;
-    std::memcpy(digest.data(), reply.digests().data() + i * sizeof(digest), sizeof(digest));
-    news.digests.emplace_back(reply.blocks(static_cast<int>(i)), digest);
-  }
-  return news;
-}
-
-// The pool through a client, or the reason why there is none.
-class ClientPool final : public BlockPool {
- public:
-  explicit ClientPool(Result<std::shared_ptr<Client>> client) : client_(std::move(client)) {}
-  std::vector<Result<uint64_t>> Read(std::span<const GetItem> items, Duration timeout) override {
-    if (client_.ok()) return (*client_)->MultiGet(items, {.timeout = timeout});
-    return std::vector<Result<uint64_t>>(items.size(), Outage());
-  }
-  std::vector<Status> ReadRanges(std::span<const RangeItem> items, Duration timeout) override {
-    if (client_.ok()) return (*client_)->MultiGetRange(items, {.timeout = timeout});
-    return std::vector<Status>(items.size(), Outage());
-  }
-  Status Probe(std::span<const BlockRoute> routes, Duration timeout) override {
-    if (!client_.ok()) return Outage();
-    std::vector<KeyItem> items;
-    for (const BlockRoute& route : routes)
-      items.push_back({.key = "probe", .route_key = RouteKey(route)});
-    for (const auto& one : (*client_)->MultiStat(items, {.touch = false, .timeout = timeout})) {
-      if (!one.ok() && one.status().code() != StatusCode::kNotFound) return one.status();
-    }
-    return OkStatus();
-  }
-  uint64_t view() override {
-    const ViewCache::View view = client_.ok() ? (*client_)->views().view() : nullptr;
-    return view != nullptr ? view->version().packed() : 0;
-  }
-
- private:
-  Status Outage() const {
-    return Error(StatusCode::kUnavailable, "no pool: {}", Message(client_.status()));
-  }
-  const Result<std::shared_ptr<Client>> client_;
-};
-
-class ControllerCatalog final : public LoadCatalog {
- public:
-  ControllerCatalog(ModelsClient* models, uint32_t id) : models_(models), id_(id) {}
-  Result<DigestNews> Digests(uint32_t since, Duration wait, Deadline deadline) override {
-    return AskDigests(models_, id_, since, wait, deadline);
-  }
-  Result<JobInfo> StartJob(uint32_t priority, Deadline deadline) override {
-    v1::ModelStatus status;
-    EMS_RETURN_IF_ERROR(models_->Prefetch(RefOf(id_), priority, &status, deadline));
-    return FromProto(status.job());
-  }
-
- private:
-  ModelsClient* const models_;
-  const uint32_t id_;
-};
 
 }  // namespace
 
@@ -133,7 +56,7 @@ struct ModelCache::Impl {
   }
   Result<Manifest> ManifestOf(uint32_t id, Deadline deadline) {
     v1::ModelManifest manifest;
-    EMS_RETURN_IF_ERROR(models.GetManifest(RefOf(id), &manifest, deadline));
+    EMS_RETURN_IF_ERROR(models.GetManifest(internal::RefOf(id), &manifest, deadline));
     return FromProto(manifest);
   }
   Result<std::unique_ptr<WeightSource>> Open(const ManifestSource& source,
@@ -377,13 +300,14 @@ Result<CheckResult> ModelCache::Check(const ModelName& name, Deadline deadline) 
   return result;
 }
 
-Result<ModelInfo> ModelCache::Prefetch(const ModelName& name, uint32_t priority,
-                                       Deadline deadline) {
+Result<ModelInfo> ModelCache::Prefetch(const ModelName& name, uint32_t priority, Deadline deadline,
+                                       Duration job_timeout) {
   EMS_ASSIGN_OR_RETURN(const v1::ModelRef ref, RefOf(name));
   v1::ModelStatus status;
   // Asked twice, it is one job.
-  EMS_RETURN_IF_ERROR(impl_->Patiently(
-      deadline, [&] { return impl_->models.Prefetch(ref, priority, &status, deadline); }));
+  EMS_RETURN_IF_ERROR(impl_->Patiently(deadline, [&] {
+    return impl_->models.Prefetch(ref, priority, &status, deadline, job_timeout);
+  }));
   return FromProto(status);
 }
 

@@ -24,7 +24,7 @@
 #include "ems_model/model_info.h"
 #include "ems_model/model_loader.h"
 #include "ems_model/model_name.h"
-#include "ems_model/source/weight_source.h"
+#include "model_files/source/weight_source.h"
 #include "mp_sdk/options.h"
 
 namespace ems::model {
@@ -110,13 +110,16 @@ class ModelCache final {
   Result<CheckResult> Check(const ModelName& name, Deadline deadline);
 
   // Begins a job that brings the version into the DRAM of the servers, or joins the one that is
-  // running. `priority`: 0 to 1000, higher ones first.
-  Result<ModelInfo> Prefetch(const ModelName& name, uint32_t priority, Deadline deadline);
+  // running. `priority`: 0 to 1000, higher ones first. `job_timeout`: when the job ends in any
+  // case, 1 s to 24 h from now; zero: after an hour, or, of one that is running, as it is.
+  Result<ModelInfo> Prefetch(const ModelName& name, uint32_t priority, Deadline deadline,
+                             Duration job_timeout = Duration(0));
   // How the last job gets on. Rate and time come from successive calls.
   Result<PrefetchProgress> Progress(const ModelName& name, Deadline deadline);
   // Waits for the end of the job that is running or was the last. `on_progress` (may be empty) is
   // called on the caller's thread every 200 ms or so. `stop` (may be null), once set, ends the wait
-  // as soon, not the job. Errors: that of the job    kCancelled  the job, or the wait
+  // as soon, not the job. Errors: that of the job, which names each server that has failed
+  //   kCancelled  the job, or the wait
   //   kFailedPrecondition  there is no job
   Result<PrefetchProgress> WaitPrefetched(
       const ModelName& name, Deadline deadline,

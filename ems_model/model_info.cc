@@ -29,6 +29,11 @@ Duration Milliseconds(uint64_t ms) {
   return milliseconds(std::min(ms, kMost));
 }
 
+Status StatusOf(uint32_t code, const std::string& text) {
+  constexpr auto kMost = static_cast<uint32_t>(StatusCode::kUnauthenticated);
+  return Error(static_cast<StatusCode>(std::min(code, kMost)), std::string_view(text));
+}
+
 }  // namespace
 
 std::string_view JobStateName(JobState state) {
@@ -52,11 +57,10 @@ JobInfo FromProto(const v1::PullJob& job) {
   info.number = job.number();
   info.state = StateOf(job.state());
   info.priority = job.priority();
-  if (job.error_code() != 0) {
-    constexpr auto kMost = static_cast<uint32_t>(StatusCode::kUnauthenticated);
-    info.error = Error(static_cast<StatusCode>(std::min(job.error_code(), kMost)),
-                       std::string_view(job.error()));
-  }
+  if (job.error_code() != 0) info.error = StatusOf(job.error_code(), job.error());
+  for (const v1::PullFailure& one : job.failures())
+    info.failures.push_back({one.server(), StatusOf(one.error_code(), one.error())});
+  info.failures_left_out = job.failures_left_out();
   info.blocks_done = job.blocks_done();
   info.bytes_done = job.bytes_done();
   info.source_bytes = job.source_bytes();
@@ -65,6 +69,7 @@ JobInfo FromProto(const v1::PullJob& job) {
   info.checked_bytes = job.checked_bytes();
   info.read_bytes = job.read_bytes();
   info.elapsed = Milliseconds(job.elapsed_ms());
+  info.time_left = Milliseconds(job.time_left_ms());
   return info;
 }
 

@@ -1,13 +1,15 @@
 #pragma once
-// What the controller says about versions of models and the jobs that bring them into the pool.
+// Records of model versions, and of the jobs that load them into the pool, as the controller
+// reports them.
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
-#include "ems_model/format/manifest.h"
 #include "ems_model/model_name.h"
+#include "model_files/format/manifest.h"
 
 namespace ems::v1 {
 class ModelStatus;
@@ -26,11 +28,20 @@ enum class JobState : uint8_t {
 // "running".
 std::string_view JobStateName(JobState state);
 
+// A server that could not do its part of a job, or has not done it in time.
+struct JobFailure {
+  std::string server;
+  Status error;
+};
+
 struct JobInfo {
   uint64_t number = 0;  // of the version's jobs; 0: none yet
   JobState state = JobState::kNone;
   uint32_t priority = 0;
-  Status error;  // of kFailed
+  Status error;  // of kFailed; names the servers
+  // By server, 16 at most; of a job that is running: those that cannot go on. And how many more.
+  std::vector<JobFailure> failures;
+  uint32_t failures_left_out = 0;
   uint64_t blocks_done = 0;
   uint64_t bytes_done = 0;      // in DRAM since the job began
   uint64_t source_bytes = 0;    // of them, read from the source
@@ -42,7 +53,8 @@ struct JobInfo {
   uint64_t checked_bytes = 0;
   // Another number as long as the source sends something, be it parts of blocks; nothing to add up.
   uint64_t read_bytes = 0;
-  Duration elapsed{0};  // since the job began, to its end
+  Duration elapsed{0};    // since the job began, to its end
+  Duration time_left{0};  // until it ends in any case; 0: it has ended
 };
 
 struct ModelInfo {
@@ -55,8 +67,8 @@ struct ModelInfo {
   uint32_t blocks = 0;
   uint32_t blocks_known = 0;  // whose digest is known
   bool pinned = false;
-  Duration age{0};     // since it was added, or the controller started
-  Duration unused{0};  // since it was last used, prefetched or added, or the controller started
+  Duration age{0};     // since it was added
+  Duration unused{0};  // since it was last used, prefetched or added
   JobInfo job;         // the last one
 };
 

@@ -11,7 +11,7 @@
 #include "ems_model/internal/block_queue.h"
 #include "ems_model/internal/block_reader.h"
 #include "ems_model/internal/file_survey.h"
-#include "ems_model/manifest_maker.h"
+#include "ems_model/internal/header_target.h"
 
 namespace ems::model {
 namespace {
@@ -58,45 +58,6 @@ uint32_t ThreadsOf(const LoadOptions& options) {
   return std::clamp(options.threads, 1U, kThreadsMax);
 }
 
-// The first bytes of files with a format, for their headers.
-class HeaderTarget final : public LoadTarget {
- public:
-  explicit HeaderTarget(size_t files) : heads_(files) {}
-  // From now on the first `bytes` of `file` are wanted; earlier ones are there.
-  void Want(uint32_t file, uint64_t bytes) {
-    Head& head = heads_[file];
-    head.there = head.wanted;
-    head.wanted = bytes;
-    head.bytes.resize(bytes);
-  }
-  ConstBytes bytes(uint32_t file) const { return heads_[file].bytes; }
-
-  Status Begin(std::span<const LoadFile>) override { return OkStatus(); }
-  uint64_t Wants(uint32_t file, uint64_t offset, uint64_t bytes) override {
-    const Head& head = heads_[file];
-    const uint64_t from = std::max(offset, head.there);
-    const uint64_t to = std::min(offset + bytes, head.wanted);
-    return to > from ? to - from : 0;
-  }
-  Status Place(uint32_t file, uint64_t offset, uint64_t bytes,
-               std::vector<LoadRange>* ranges) override {
-    const uint64_t from = std::max(offset, heads_[file].there);
-    const uint64_t size = Wants(file, offset, bytes);
-    ranges->push_back(
-        {.offset = from, .into = MutableBytes(heads_[file].bytes).subspan(from, size)});
-    return OkStatus();
-  }
-  Status Arrived(uint32_t, uint64_t, uint64_t) override { return OkStatus(); }
-  Status End(const Status&) override { return OkStatus(); }
-
- private:
-  struct Head {
-    uint64_t there = 0, wanted = 0;
-    std::vector<std::byte> bytes;
-  };
-  std::vector<Head> heads_;
-};
-
 }  // namespace
 
 // One pass over the blocks that a target wants. What follows runs on the thread that loads.
@@ -115,12 +76,12 @@ struct ModelLoader::Run {
                 .digests = loader_in->digests_,
                 .target = target,
                 .queue = &queue,
-                .source = [this](uint32_t lane) { return Source(lane); },
+                .source = [this](uint32_t stream) { return Source(stream); },
                 .survey = loader_in->survey_.get()},
                options, deadline_in) {}
 
   Status Go();
-  Result<WeightSource*> Source(uint32_t lane);
+  Result<WeightSource*> Source(uint32_t stream);
   // Asks for all digests that are new; waits for one for `wait` at most.
   void Poll(Duration wait);
   void Learn(const DigestNews& news);
@@ -150,9 +111,9 @@ struct ModelLoader::Run {
   const uint64_t bytes;
   BlockQueue queue;
   BlockReader reader;
-  using Lanes = std::array<Result<WeightSource*>, 2>;
-  // One lock for both: whoever opens sources is asked by one thread at a time.
-  Guarded<Lanes> sources{std::in_place, Lanes{nullptr, nullptr}};
+  using Streams = std::array<Result<WeightSource*>, 2>;
+  // One lock for both: sources are opened by one thread at a time.
+  Guarded<Streams> sources{std::in_place, Streams{nullptr, nullptr}};
 
   JobInfo job;           // as last heard of
   uint64_t ended = 0;    // number of the job whose end has been heard of
@@ -181,11 +142,12 @@ struct ModelLoader::Run {
   uint64_t arrivals = 0, job_bytes = 0;
 };
 
-Result<WeightSource*> ModelLoader::Run::Source(uint32_t lane) {
-  auto lanes = sources.Lock();  // nothing is connected by opening one
-  Result<WeightSource*>& opened = (*lanes)[lane];
+Result<WeightSource*> ModelLoader::Run::Source(uint32_t stream) {
+  auto streams = sources.Lock();  // nothing is connected by opening one
+  Result<WeightSource*>& opened = (*streams)[stream];
   if (!opened.ok() || *opened != nullptr) return opened;
-  std::unique_ptr<WeightSource>& source = loader->sources_[lane];
+  EMS_CHECK(stream < 2, "stream {}", stream);
+  std::unique_ptr<WeightSource>& source = loader->sources_[stream];
   if (source == nullptr) {
     auto made = loader->parts_.open_source(loader->stop_sources_);
     if (made.ok())
@@ -329,7 +291,7 @@ void ModelLoader::Run::RetryJob(const BlockQueue::State& state, const Status& wh
 void ModelLoader::Run::LookAside() {
   const TimePoint now = Clock::System().Now();
   if (now < next_look) return;
-  // Not longer: whoever waits for this load to stop or end waits for it.
+  // Not longer: a caller that stops this load, or waits for its end, waits for this call, too.
   const Deadline until(std::min(deadline.at(), Deadline::After(kLookAsideTimeout).at()));
   const Result<DigestNews> news = catalog->Digests(loader->since_, Duration(0), until);
   next_look = Clock::System().Now() + (news.ok() ? kLookAsideEvery : kLookAsidePause);
@@ -444,10 +406,10 @@ ModelLoader::ModelLoader(Parts parts, LoadOptions options)
       options_(std::move(options)),
       stop_sources_(std::make_shared<StopFlag>()),
       survey_(std::make_unique<internal::FileSurvey>(parts_.manifest)) {
+  EMS_CHECK(parts_.pool != nullptr && parts_.catalog != nullptr && parts_.open_source,
+            "a load has a pool, a catalog and a way to its source");
   digests_.resize(parts_.manifest->blocks.size());
   known_.resize(parts_.manifest->blocks.size());
-  tables_.resize(parts_.manifest->files.size());
-  has_table_.resize(parts_.manifest->files.size());
 }
 
 ModelLoader::~ModelLoader() = default;
@@ -483,42 +445,13 @@ Status ModelLoader::LoadBlocks(LoadTarget* target, Deadline deadline, LoadStats*
 }
 
 Status ModelLoader::ReadTables(Deadline deadline, LoadStats* stats) {
-  const Manifest& manifest = *parts_.manifest;
-  HeaderTarget target(manifest.files.size());
-  std::vector<uint32_t> open;
-  for (uint32_t i = 0; i < manifest.files.size(); ++i) {
-    if (FormatOf(manifest.files[i].path) != FileFormat::kOpaque && manifest.files[i].bytes > 0)
-      open.push_back(i);
-  }
-  // A header is a block of its own, so the first block is most often all that it takes.
-  std::vector<uint64_t> first(manifest.files.size());
-  for (const ManifestBlock& block : manifest.blocks) {
-    if (block.offset == 0) first[block.file] = block.bytes;
-  }
-  for (const uint32_t file : open) target.Want(file, first[file]);
-  while (!open.empty()) {
+  internal::HeaderTarget target(parts_.manifest);
+  while (!target.done()) {
     EMS_RETURN_IF_ERROR(LoadBlocks(&target, deadline, stats));
-    std::vector<uint32_t> again;
-    for (const uint32_t i : open) {
-      const ManifestFile& file = manifest.files[i];
-      Result<HeaderParse> parsed =
-          ParseHeader(FormatOf(file.path), target.bytes(i), file.bytes, file.path);
-      if (parsed.status().code() == StatusCode::kUnimplemented) {
-        target.Want(i, target.bytes(i).size());
-        continue;
-      }
-      EMS_RETURN_IF_ERROR(parsed.status());
-      target.Want(i, std::max<uint64_t>(parsed->bytes_needed, target.bytes(i).size()));
-      if (!parsed->done()) {
-        again.push_back(i);
-        continue;
-      }
-      tables_[i] = std::move(parsed->table);
-      has_table_[i] = true;
-    }
-    open = std::move(again);
+    EMS_RETURN_IF_ERROR(target.Parse());
   }
-  tables_read_ = true;
+  tables_ = target.TakeTables();
+  EMS_CHECK(tables_.size() == parts_.manifest->files.size(), "one entry a file");
   return OkStatus();
 }
 
@@ -529,14 +462,14 @@ Result<LoadStats> ModelLoader::Load(LoadTarget* target, Deadline deadline) {
   for (const ManifestFile& file : parts_.manifest->files)
     files.push_back({.path = file.path, .bytes = file.bytes, .table = nullptr});
   if (target->wants_tables()) {
-    if (!tables_read_) {
+    if (tables_.empty()) {
       LoadStats headers;  // not bytes that arrive at the target
       EMS_RETURN_IF_ERROR(ReadTables(deadline, &headers));
       headers.bytes = headers.blocks = 0;
       stats = headers;
     }
     for (size_t i = 0; i < files.size(); ++i) {
-      if (has_table_[i]) files[i].table = &tables_[i];
+      if (tables_[i]) files[i].table = &*tables_[i];
     }
   }
   Status status = target->Begin(files);

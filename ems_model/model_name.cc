@@ -1,6 +1,6 @@
 #include "ems_model/model_name.h"
 
-#include "ems_model/format/manifest.h"
+#include "model_files/format/manifest.h"
 #include "proto/model.pb.h"
 
 namespace ems::model {

@@ -1,5 +1,5 @@
 #pragma once
-// How a version of a model is called: "qwen/7b@v1", or "qwen/7b" for the one that was added last.
+// The name of a model version: "qwen/7b@v1", or "qwen/7b" for the one that was added last.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -41,12 +41,14 @@ Status NpuTarget::Begin(std::span<const LoadFile> files) {
 }
 
 uint64_t NpuTarget::Wants(uint32_t file, uint64_t, uint64_t bytes) {
+  EMS_CHECK(file < files_.size(), "file {} of {}", file, files_.size());
   return files_[file].wanted ? bytes : 0;
 }
 
 Status NpuTarget::Place(uint32_t file, uint64_t offset, uint64_t bytes,
                         std::vector<LoadRange>* ranges) {
   auto staging = staging_.Lock();
+  EMS_CHECK(files_[file].wanted, "a block of a file that is not wanted");
   auto& [buffer, size] = staging->under_way[{file, offset}];
   if (buffer == nullptr) {
     size = bytes;

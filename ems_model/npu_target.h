@@ -14,7 +14,7 @@
 
 #include "common/guarded.h"
 #include "ems_model/load_target.h"
-#include "fabric/npu_device.h"
+#include "fabric/emulated/npu_device.h"
 
 namespace ems::model {
 

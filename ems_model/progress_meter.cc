@@ -1,5 +1,7 @@
 #include "ems_model/progress_meter.h"
 
+#include "common/check.h"
+
 namespace ems::model {
 namespace {
 
@@ -10,7 +12,7 @@ constexpr double kLeftSecondsMax = 30.0 * 86'400;  // more is no forecast
 void ProgressMeter::Add(TimePoint now, uint64_t job, uint64_t done) {
   if (job != job_ || (!samples_.empty() && done < samples_.back().done)) samples_.clear();
   job_ = job;
-  // Whoever looks very often gets the same window with fewer samples.
+  // Frequent samples replace the last one, so that their number stays bounded.
   if (samples_.size() >= 2 && now - samples_[samples_.size() - 2].at < kWindow / kSamplesMax) {
     samples_.back() = {now, done};
   } else {
@@ -33,6 +35,7 @@ double ProgressMeter::bytes_per_s() const {
 std::optional<Duration> ProgressMeter::TimeLeft(uint64_t total) const {
   const double rate = bytes_per_s();
   if (rate <= 0) return std::nullopt;
+  EMS_CHECK(!samples_.empty(), "a rate of nothing");
   const uint64_t done = samples_.back().done;
   const double seconds = done >= total ? 0 : static_cast<double>(total - done) / rate;
   if (seconds > kLeftSecondsMax) return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// How fast a job is and how long it still takes, from successive looks at what it has done.
+// The rate and the remaining time of a job, from successive samples of the bytes it has done.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -15,7 +15,7 @@ class ProgressMeter final {
   static constexpr Duration kWindow = std::chrono::seconds(10);
   static constexpr size_t kSamplesMax = 100;
 
-  // `done` bytes by `now`, of job `job`; another job, or less than before, begins anew.
+  // `done` bytes by `now`, of job `job`; another job, or less than before, starts from scratch.
   void Add(TimePoint now, uint64_t job, uint64_t done);
   // 0 until two samples lie at least a millisecond apart.
   double bytes_per_s() const;

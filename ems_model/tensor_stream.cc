@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "common/check.h"
+
 namespace ems::model {
 namespace {
 
@@ -112,6 +114,7 @@ Status TensorStream::Add(const LoadFile& file, const TensorInfo& info, const Sli
 
 std::span<const std::unique_ptr<TensorStream::Tensor>> TensorStream::Touching(
     uint32_t file, uint64_t offset, uint64_t bytes) const {
+  EMS_CHECK(file < files_.size(), "file {} of {}", file, files_.size());
   const auto& tensors = files_[file];
   const auto first = std::ranges::upper_bound(tensors, offset, {},
                                               [](const auto& tensor) { return tensor->end(); });
@@ -135,6 +138,7 @@ Status TensorStream::Place(uint32_t file, uint64_t offset, uint64_t bytes,
   for (const auto& tensor : Touching(file, offset, bytes)) {
     const TensorSlice& slice = tensor->slice;
     auto [at, to] = tensor->Part(offset, bytes);
+    EMS_CHECK(at == to || slice.range_bytes > 0, "{} is cut into nothing", tensor->info.name);
     while (at < to) {
       const SliceRange range = slice.Range(at / slice.range_bytes);
       const uint64_t inside = at - range.destination;
@@ -153,8 +157,10 @@ Status TensorStream::Arrived(uint32_t file, uint64_t offset, uint64_t bytes) {
     const auto [from, to] = tensor->Part(offset, bytes);
     if (from == to) continue;
     // Partner: the same on other threads; the last one sees all of their writes.
-    if (tensor->left.fetch_sub(to - from, std::memory_order_acq_rel) == to - from)
-      complete.push_back(tensor.get());
+    const uint64_t left = tensor->left.fetch_sub(to - from, std::memory_order_acq_rel);
+    EMS_CHECK(left >= to - from, "{} bytes of {} arrived twice", to - from - left,
+              tensor->info.name);
+    if (left == to - from) complete.push_back(tensor.get());
   }
   return complete.empty() ? OkStatus() : Deliver(complete);
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "ems_model/format/tensor_slice.h"
 #include "ems_model/load_target.h"
+#include "model_files/format/tensor_slice.h"
 
 namespace ems::model {
 

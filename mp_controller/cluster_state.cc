@@ -2,55 +2,40 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_map>
 #include <utility>
 
+#include "cluster/namespace_codec.h"
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/logging.h"
 #include "common/random_id.h"
+#include "mp_controller/next_history.h"
+#include "mp_controller/node_status.h"
 #include "mp_controller/request_check.h"
-#include "mp_controller/view/namespace_codec.h"
 #include "mp_controller/view_builder.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
 namespace {
 
-v1::NodeState ToProto(NodeState state) {
-  switch (state) {
-    case NodeState::kLive:
-      return v1::NODE_LIVE;
-    case NodeState::kDown:
-      return v1::NODE_DOWN;
-    case NodeState::kLeft:
-      return v1::NODE_LEFT;
-    case NodeState::kUnknown:
-      break;
-  }
-  return v1::NODE_UNKNOWN;
-}
+using std::chrono::milliseconds;
 
 uint64_t Ms(Duration duration) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
-void Fill(const MemberStatus& member, v1::NodeStatus* out) {
-  v1::Node* node = out->mutable_node();
-  node->set_id(member.info.id.value());
-  node->set_name(member.info.name);
-  node->set_boot_id(member.info.boot_id);
-  node->set_data_address(member.info.data_address);
-  node->set_unix_path(member.info.unix_path);
-  node->set_host_id(member.info.host_id);
-  node->set_http_address(member.info.http_address);
-  node->set_capacity_bytes(member.info.capacity_bytes);
-  node->set_state(ToProto(member.state));
-  ToProto(member.usage, out->mutable_usage());
-  out->set_heartbeat_age_ms(Ms(member.heartbeat_age));
-  out->set_term(member.installed.term());
-  out->set_epoch(member.installed.epoch());
-  out->set_ahead(member.ahead);
+int64_t UnixMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
+
+// Whose fingerprints are remembered: weeks of changes.
+constexpr size_t kMadeViewsMax = 4096;
+// Clusters whose servers are reported, each once.
+constexpr size_t kStrangersReportedMax = 64;
 
 uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
   uint32_t moved = 0;
@@ -64,7 +49,11 @@ uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
 }  // namespace
 
 ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
-    : options_(options), parts_(parts), membership_(options) {}
+    : options_(options),
+      parts_(parts),
+      membership_(options),
+      store_age_(options, parts.rules),
+      activation_(parts.rules) {}
 
 Status ClusterState::Start(const std::string& default_namespace) {
   EMS_ASSIGN_OR_RETURN(StoredState stored, parts_.store->Load());
@@ -72,11 +61,28 @@ Status ClusterState::Start(const std::string& default_namespace) {
     return Error(StatusCode::kResourceExhausted, "term {} or epoch {} is the last one", stored.term,
                  stored.epoch);
   }
+  cluster_ = stored.cluster;
+  if (cluster_ == kNoCluster) {
+    cluster_ = ClusterId(RandomId());
+    EMS_RETURN_IF_ERROR(parts_.store->PutCluster(cluster_));
+  }
   const bool first_start = stored.term == 0;
   term_ = stored.term + 1;
   epoch_ = known_epoch_ = stored.epoch;
   next_node_id_ = stored.next_node_id;
-  for (const StoredNode& node : stored.nodes) membership_.RestoreNode(node.id, node.name);
+  const TimePoint now = parts_.clock->Now();
+  // The life before may have renewed leases up to its very end, and have given longer ones.
+  const Duration lease = std::max<Duration>(options_.lease, milliseconds(stored.lease_ms));
+  if (stored.lease_ms < Ms(lease)) EMS_RETURN_IF_ERROR(parts_.store->PutLease(Ms(lease)));
+  if (options_.lease < lease) longer_leases_end_ = now + lease;
+  for (const ViewCache::View& view : stored.views) {
+    activation_.Restore(*view, stored.active, now + lease);
+    Remember(*view);
+  }
+  for (const StoredNode& node : stored.nodes) {
+    membership_.RestoreNode(node.id, node.name, node.left_boot_id, node.times);
+    if (node.left_boot_id != 0) activation_.OnGone({node.id, node.left_boot_id}, now);
+  }
   namespaces_ = NamespaceRegistry(std::move(stored.namespaces), stored.namespaces_version,
                                   stored.next_namespace_id);
   if (first_start && !default_namespace.empty() && namespaces_.size() == 0) {
@@ -89,30 +95,40 @@ Status ClusterState::Start(const std::string& default_namespace) {
   EMS_RETURN_IF_ERROR(parts_.store->PutTerm(term_));
   parts_.metrics->term.Set(static_cast<double>(term_));
   parts_.publisher->Publish(namespaces_.Snapshot());
-  EMS_LOG(kInfo, "mp_controller", "started term={} nodes_known={} namespaces={}", term_,
-          stored.nodes.size(), namespaces_.size());
-  if (stored.view == nullptr) return PublishView({}, SlotTable(), false);
-  stored_view_ = stored.view;
-  membership_.RestoreView(*stored.view, parts_.clock->Now());
-  return PublishView(stored.view->nodes(), stored.view->slots(), stored.view->frozen());
+  EMS_LOG(kInfo, "mp_controller", "started cluster={} term={} nodes_known={} namespaces={}",
+          ClusterText(cluster_), term_, stored.nodes.size(), namespaces_.size());
+  if (stored.views.empty()) return PublishView({}, SlotTable(), false);
+  // As it is: servers that have installed it, or a newer one, take no other for it.
+  view_ = stored.views.back();
+  published_at_ = now;
+  membership_.RestoreView(*view_, now, now + lease);
+  store_age_.Restore(*view_, lease);
+  parts_.publisher->Publish(view_);
+  parts_.metrics->epoch.Set(static_cast<double>(view_->version().epoch()));
+  parts_.metrics->frozen.Set(view_->frozen() ? 1 : 0);
+  return PublishDue(now);
 }
 
-Status ClusterState::Counted(const Status& store_status) const {
-  if (!store_status.ok()) parts_.metrics->store_errors.Add();
-  return store_status;
+void ClusterState::Remember(const DhtView& view) {
+  made_[view.version()] = {view.Fingerprint(), parts_.clock->Now()};
+  if (made_.size() > kMadeViewsMax) made_.erase(made_.begin());
 }
 
 Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen) {
   // An epoch that was tried is never tried again, even if the store refused it.
   const ViewVersion version(term_, ++epoch_);
-  const DhtView* const last = view_ != nullptr ? view_.get() : stored_view_.get();
+  EMS_CHECK(view_ == nullptr || view_->version() < version, "view {} after {}", version.packed(),
+            view_->version().packed());
   SlotHistory history =
-      SlotHistory::After(history_ends_ ? nullptr : last, nodes, slots, version.epoch(), RandomId());
-  EMS_ASSIGN_OR_RETURN(ViewCache::View next,
-                       DhtView::Make(version, std::move(nodes), slots, frozen, std::move(history)));
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(*next)));
+      NextHistory(history_ends_ ? nullptr : view_.get(), nodes, slots, version.epoch(), RandomId());
+  EMS_ASSIGN_OR_RETURN(ViewCache::View next, DhtView::Make(version, std::move(nodes), slots, frozen,
+                                                           std::move(history), cluster_));
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, activation_.Window())));
   const uint32_t moved = view_ == nullptr ? 0 : CountMoved(view_->slots(), next->slots());
   view_ = next;
+  published_at_ = parts_.clock->Now();
+  activation_.OnPublished(*next, published_at_);
+  Remember(*next);
   history_ends_ = false;
   parts_.publisher->Publish(next);
   parts_.metrics->views_published.Add();
@@ -138,6 +154,7 @@ void ClusterState::LogFreeze(const Proposal& proposal) const {
 }
 
 Status ClusterState::PublishProposal(const Proposal& proposal) {
+  EMS_CHECK(view_ != nullptr, "a proposal before Start");
   SlotTable slots = view_->slots();
   if (!proposal.frozen) {
     std::vector<NodeWeight> weights;
@@ -150,133 +167,287 @@ Status ClusterState::PublishProposal(const Proposal& proposal) {
   return OkStatus();
 }
 
-void ClusterState::Tick() {
-  if (const auto proposal = membership_.Propose(parts_.clock->Now())) {
-    const Status status = PublishProposal(*proposal);
-    if (!status.ok() && !publish_failing_) {
-      EMS_LOG(kError, "mp_controller", "no view can be published: {}", ToString(status));
+// One view after the other, as long as servers install them in time.
+bool ClusterState::MayPublish(TimePoint now) {
+  if (!activation_.HasRoom()) {
+    if (!std::exchange(crowded_reported_, true)) {
+      EMS_LOG(kError, "mp_controller",
+              "no further view can be published: {} wait until it is certain that no old owner of "
+              "slots takes Puts. `emsctl status` names those; if they have stopped for good, "
+              "accept the loss (emsctl)",
+              Activation::kOpenViewsMax);
     }
-    publish_failing_ = !status.ok();
+    return false;
   }
-  parts_.metrics->nodes_live.Set(static_cast<double>(membership_.live_count()));
-  parts_.metrics->nodes_known.Set(static_cast<double>(membership_.known_count()));
+  crowded_reported_ = false;
+  return activation_.Active(now) == view_->version() || now - published_at_ >= options_.heartbeat;
+}
+
+void ClusterState::Tick() {
+  const TimePoint now = parts_.clock->Now();
+  if (last_tick_.has_value() && now - *last_tick_ > options_.heartbeat) {
+    activation_.Prolong(now - *last_tick_);
+    store_age_.Prolong(now - *last_tick_);
+  }
+  last_tick_ = now;
+  store_age_.Tick(now);
+  if (longer_leases_end_.has_value() && *longer_leases_end_ <= now &&
+      Counted(parts_.store->PutLease(Ms(options_.lease))).ok())
+    longer_leases_end_.reset();
+  const Status status = PublishDue(now);
+  if (!status.ok() && !publish_failing_)
+    EMS_LOG(kError, "mp_controller", "no view can be published: {}", ToString(status));
+  publish_failing_ = !status.ok();
+  SetGauges(now);
+}
+
+Status ClusterState::PublishDue(TimePoint now) {
+  const auto proposal = membership_.Propose(now);  // leases end, whether or not a view may say so
+  if (!store_age_.MayGoOn()) return OkStatus();
+  if (view_->version().term() != term_)
+    return PublishView(view_->nodes(), view_->slots(), view_->frozen());
+  if (!proposal.has_value() || !MayPublish(now)) return OkStatus();
+  return PublishProposal(*proposal);
+}
+
+void ClusterState::SetGauges(TimePoint now) const {
+  const Membership::Counts nodes = membership_.Count(now);
+  parts_.metrics->nodes_live.Set(static_cast<double>(nodes.live));
+  parts_.metrics->nodes_down.Set(static_cast<double>(nodes.down));
+  parts_.metrics->nodes_left.Set(static_cast<double>(nodes.left));
+  parts_.metrics->nodes_ahead.Set(static_cast<double>(nodes.ahead));
+  parts_.metrics->store_is_old.Set(store_age_.IsOld() ? 1 : 0);
   parts_.metrics->namespaces.Set(static_cast<double>(namespaces_.size()));
   parts_.metrics->watchers.Set(static_cast<double>(parts_.publisher->watchers()));
 }
 
+Status ClusterState::CheckCluster(ClusterId theirs, std::string_view who) {
+  if (!parts_.rules.clusters_are_told_apart || !AreStrangers(theirs, cluster_)) return OkStatus();
+  parts_.metrics->strangers_refused.Add();
+  const Status refused =
+      Error(StatusCode::kFailedPrecondition,
+            "server {} belongs to cluster {}, and this is the controller of cluster {}: give it "
+            "its own controller's address, or another data_dir to join here",
+            Printable(who), ClusterText(theirs), ClusterText(cluster_));
+  if (strangers_.size() < kStrangersReportedMax && strangers_.insert(theirs).second)
+    EMS_LOG(kWarn, "mp_controller", "refused: {}", Message(refused));
+  return refused;
+}
+
 Status ClusterState::AddNode(const std::string& name) {
   EMS_RETURN_IF_ERROR(membership_.CanAddNode());
+  if (const auto oldest = membership_.NodeToForget()) {
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(*oldest)));
+    if (const auto id = membership_.IdOf(*oldest)) store_age_.Forget(*id);
+    membership_.Remove(*oldest);
+    EMS_LOG(kInfo, "mp_controller", "node forgotten name={}: {} that are gone are remembered",
+            *oldest, kGoneNodesMax);
+  }
   const NodeId id(next_node_id_);
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode({.id = id, .name = name}, next_node_id_ + 1)));
+  const NodeTimes times{.joined_unix_ms = UnixMs()};
+  EMS_RETURN_IF_ERROR(
+      Counted(parts_.store->PutNode({.id = id, .name = name, .times = times}, next_node_id_ + 1)));
   ++next_node_id_;
-  membership_.AddNode(id, name);
+  membership_.AddNode(id, name, times);
   return OkStatus();
 }
 
 Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterReply* reply) {
   EMS_ASSIGN_OR_RETURN(NodeInfo info, CheckRegister(request));
+  EMS_RETURN_IF_ERROR(CheckCluster(ClusterId(request.cluster()), info.name));
   if (!membership_.IdOf(info.name).has_value()) EMS_RETURN_IF_ERROR(AddNode(info.name));
   const std::string name = info.name;
   const uint64_t boot_id = info.boot_id;
-  EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(std::move(info), parts_.clock->Now()));
+  const TimePoint now = parts_.clock->Now();
+  if (membership_.HasLeft(name)) {
+    const NodeId id = *membership_.IdOf(name);
+    const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms};
+    EMS_RETURN_IF_ERROR(
+        Counted(parts_.store->PutNode({.id = id, .name = name, .times = times}, next_node_id_)));
+    membership_.SetTimes(id, times);
+  }
+  EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(info, now));
+  info.id = id;
+  activation_.OnThere(info);
+  store_age_.OnRegistered({id, boot_id}, ClusterId(request.cluster()) == cluster_);
   EMS_LOG(kInfo, "mp_controller", "registered name={} id={} boot={:x} address={} capacity={}", name,
           id.value(), boot_id, request.node().data_address(),
           FormatBytes(request.node().capacity_bytes()));
   reply->set_node_id(id.value());
   reply->set_lease_ms(static_cast<uint32_t>(Ms(options_.lease)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
+  reply->set_cluster(cluster_.value());
   return OkStatus();
 }
 
 Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply) {
   EMS_ASSIGN_OR_RETURN(const HeartbeatEvent event, CheckHeartbeat(request));
+  EMS_RETURN_IF_ERROR(
+      CheckCluster(ClusterId(request.cluster()), fmt::format("with boot id {:x}", event.boot_id)));
+  EMS_RETURN_IF_ERROR(membership_.Check(event.id, event.boot_id));
+  const TimePoint now = parts_.clock->Now();
+  const Process process{event.id, event.boot_id};
+  bool ahead = !Knows(event.highest, 0) || !Knows(event.installed, event.fingerprint);
+  if (ahead && !parts_.rules.servers_ahead_are_parked) ahead = !BeginAnewBeyond(event.highest).ok();
+  if (ahead) {
+    ReportAhead(process, std::max(event.highest, event.installed), now);
+  } else {
+    store_age_.OnKnown(event.id);
+    activation_.OnInstalled(process, event.installed, now);
+  }
+  if (event.refused) activation_.OnRefused(process, now);
+  const bool may_renew = !ahead && activation_.MayRenew(process, event.installed);
+  // By an old store nobody gets a lease, so being refused makes nobody go down.
   EMS_ASSIGN_OR_RETURN(const bool admitted,
-                       membership_.Heartbeat(event.id, event.boot_id, event.installed, event.usage,
-                                             parts_.clock->Now()));
+                       membership_.Heartbeat(event.id, event.boot_id,
+                                             {.installed = event.installed,
+                                              .usage = event.usage,
+                                              .ahead = ahead,
+                                              .alive = may_renew || store_age_.IsOld()},
+                                             now));
   parts_.metrics->heartbeats.Add();
+  // An error is no refusal: servers go on by their leases and by each other.
+  if (store_age_.IsListening())
+    return Error(StatusCode::kUnavailable, "starting: servers are heard before leases are given");
+  const bool renewed = admitted && may_renew && store_age_.MayGoOn();
+  if (renewed) activation_.OnRenewed(process, now + options_.lease);
   reply->set_term(view_->version().term());
   reply->set_epoch(view_->version().epoch());
   reply->set_admitted(admitted);
-  if (!Knows(event.installed)) OnUnknownView(event.id, event.installed);
+  reply->set_renewed(renewed);
+  reply->set_lease_ms(static_cast<uint32_t>(Ms(options_.lease)));
+  reply->set_active_epoch(activation_.Active(now).epoch());
+  reply->set_cluster(cluster_.value());
   return OkStatus();
 }
 
 // What an earlier term published is in the store that this one began with.
-bool ClusterState::Knows(ViewVersion installed) const {
-  if (installed.term() == term_) return installed <= view_->version();
-  return installed.term() < term_ && installed.epoch() <= known_epoch_;
+bool ClusterState::Knows(ViewVersion version, uint64_t fingerprint) const {
+  const auto made = made_.find(version);
+  if (made != made_.end()) return fingerprint == 0 || fingerprint == made->second.fingerprint;
+  if (version.term() == term_) return version < made_.begin()->first;
+  return version.term() < term_ && version.epoch() <= known_epoch_;
 }
 
-void ClusterState::OnUnknownView(NodeId id, ViewVersion installed) {
-  const bool first = membership_.MarkAhead(id);
-  if (first) {
-    EMS_LOG(kError, "mp_controller",
-            "server {} has installed view {}.{}, but the last one here is {}.{}: was an older copy "
-            "of this controller's data_dir put back, or is it new? Nothing that servers store is "
-            "kept. Stop all servers, empty their data_dirs and start them again",
-            id.value(), installed.term(), installed.epoch(), view_->version().term(),
-            view_->version().epoch());
-  }
-  if (began_anew_ && installed < view_->version()) return;
-  if (const Status begun = BeginAnewBeyond(installed); !begun.ok() && first) {
-    EMS_LOG(kError, "mp_controller", "no view beyond {}.{} can be published: {}", installed.term(),
-            installed.epoch(), ToString(begun));
-  }
+Duration ClusterState::BehindFor(ViewVersion installed, TimePoint now) const {
+  const auto missing = made_.upper_bound(installed);
+  return missing == made_.end() ? Duration::zero() : now - missing->second.at;
 }
 
-Status ClusterState::BeginAnewBeyond(ViewVersion installed) {
+void ClusterState::ReportAhead(Process process, ViewVersion highest, TimePoint now) {
+  const std::string name = membership_.NameOf(process.id);
+  const std::string_view advice = store_age_.OnAhead(process, name, highest, now);
+  if (advice.empty()) return;
+  EMS_LOG(kError, "mp_controller",
+          "server \"{}\" has view {}.{}, but the last one here is {}.{}: {}", name, highest.term(),
+          highest.epoch(), view_->version().term(), view_->version().epoch(), advice);
+}
+
+Status ClusterState::AcceptAhead(const v1::AcceptAheadRequest&, v1::AcceptAheadReply*) {
+  EMS_ASSIGN_OR_RETURN(const ViewVersion highest, store_age_.Accept(parts_.clock->Now()));
+  EMS_LOG(kWarn, "mp_controller", "an operator accepted that servers are ahead, up to view {}.{}",
+          highest.term(), highest.epoch());
+  // Servers and clients may know of namespaces that the store has not: a new one gets no id of
+  // those.
+  const NamespaceChange beyond = namespaces_.PlanSkip();
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNamespace(beyond)));
+  namespaces_.Apply(beyond);
+  parts_.publisher->Publish(namespaces_.Snapshot());
+  EMS_RETURN_IF_ERROR(BeginAnewBeyond(highest));
+  store_age_.OnAccepted(highest);
+  return OkStatus();
+}
+
+Status ClusterState::BeginAnewBeyond(ViewVersion highest) {
   // One more between: the next view is what a server without a history would go on with.
-  const uint64_t term = std::max(term_, installed.term()) + 1;
-  const uint64_t epoch = std::max(epoch_, installed.epoch()) + 1;
+  const uint64_t term = std::max(term_, highest.term()) + 1;
+  const uint64_t epoch = std::max(epoch_, highest.epoch()) + 1;
   if (term >= ViewVersion::kTermMax || epoch >= ViewVersion::kEpochMax)
     return Error(StatusCode::kResourceExhausted, "term {} or epoch {} is the last one", term,
                  epoch);
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutTerm(term)));
   known_epoch_ = epoch_;
+  EMS_CHECK(term > term_ && epoch > epoch_, "from {}.{} back to {}.{}", term_, epoch_, term, epoch);
   term_ = term;
   epoch_ = epoch;
   history_ends_ = true;
   parts_.metrics->term.Set(static_cast<double>(term_));
-  EMS_RETURN_IF_ERROR(PublishView(view_->nodes(), view_->slots(), view_->frozen()));
-  began_anew_ = true;
-  return OkStatus();
+  return PublishView(view_->nodes(), view_->slots(), view_->frozen());
 }
 
 Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
-  EMS_RETURN_IF_ERROR(
-      membership_.Leave(NodeId(request.node_id()), request.boot_id(), parts_.clock->Now()));
+  const NodeId id(request.node_id());
+  const TimePoint now = parts_.clock->Now();
+  // It has been told, and will not act any more; the name is another's.
+  if (membership_.IsSuperseded(id, request.boot_id())) {
+    activation_.OnGone({id, request.boot_id()}, now);
+    return OkStatus();
+  }
+  EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
+  const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms,
+                        .left_unix_ms = UnixMs()};
+  if (parts_.rules.leaving_is_durable) {
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode({.id = id,
+                                                       .name = membership_.NameOf(id),
+                                                       .left_boot_id = request.boot_id(),
+                                                       .times = times},
+                                                      next_node_id_)));
+  }
+  EMS_RETURN_IF_ERROR(membership_.Leave(id, request.boot_id(), now));
+  membership_.SetTimes(id, times);
+  activation_.OnGone({id, request.boot_id()}, now);
   EMS_LOG(kInfo, "mp_controller", "left id={}", request.node_id());
   return OkStatus();
 }
 
 Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* reply) {
-  for (const MemberStatus& member : membership_.List(parts_.clock->Now())) {
+  const TimePoint now = parts_.clock->Now();
+  const std::vector<NodeId> waited_for = activation_.WaitsFor(now);
+  std::unordered_map<NodeId, uint32_t> slots;
+  for (const NodeId owner : view_->slots().owners()) ++slots[owner];
+  for (const MemberStatus& member : membership_.List(now)) {
     v1::NodeStatus* status = reply->add_nodes();
-    Fill(member, status);
-    status->set_slots(view_->slots().CountOf(member.info.id));
+    ToProto(member, status);
+    const bool waited =
+        std::find(waited_for.begin(), waited_for.end(), member.info.id) != waited_for.end();
+    status->set_waited_for(waited);
+    status->set_slots(slots[member.info.id]);
+    status->set_behind_ms(Ms(BehindFor(member.installed, now)));
   }
+  reply->set_cluster(cluster_.value());
+  reply->set_store_is_old(store_age_.IsOld());
+  reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
+  reply->set_now_unix_ms(UnixMs());
   return OkStatus();
 }
 
 Status ClusterState::RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply*) {
   EMS_RETURN_IF_ERROR(membership_.CanRemove(request.name()));
   EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(request.name())));
+  if (const auto id = membership_.IdOf(request.name())) store_age_.Forget(*id);
   membership_.Remove(request.name());
   EMS_LOG(kInfo, "mp_controller", "node removed name={}", request.name());
   return OkStatus();
 }
 
 Status ClusterState::AcceptLoss(const v1::AcceptLossRequest&, v1::AcceptLossReply*) {
-  EMS_RETURN_IF_ERROR(membership_.AcceptLoss());
+  const TimePoint now = parts_.clock->Now();
+  EMS_RETURN_IF_ERROR(store_age_.CheckNotOld());
+  EMS_RETURN_IF_ERROR(membership_.CheckHeard(now));
+  const bool waits = !activation_.WaitsFor(now).empty();
+  const Status thaws = membership_.AcceptLoss();
+  if (!thaws.ok() && !waits) return thaws;
+  activation_.AcceptLoss(membership_.Lives(), now);
   EMS_LOG(kWarn, "mp_controller", "an operator accepted the loss of the missing servers");
   Tick();
   if (!view_->frozen()) return OkStatus();
   // Leases may be ending just now, or the disk refuses: the decision stands and is tried again, but
-  // it is not durable yet and must not be promised.
+  // it is not durable yet and must not be acknowledged.
   return Error(StatusCode::kUnavailable, "the view has not thawed yet: ask again in a second");
 }
 
 Status ClusterState::Commit(const NamespaceChange& change) {
+  EMS_RETURN_IF_ERROR(store_age_.CheckNotOld());  // its id may be in use
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNamespace(change)));
   namespaces_.Apply(change);
   parts_.publisher->Publish(namespaces_.Snapshot());
@@ -288,7 +459,7 @@ Status ClusterState::Commit(const NamespaceChange& change) {
 
 Status ClusterState::CreateNamespace(const v1::CreateNamespaceRequest& request,
                                      v1::Namespace* reply) {
-  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckCreate(request));
+  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckNamespace(request.name(), request.policy()));
   EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanCreate(std::move(wanted)));
   EMS_RETURN_IF_ERROR(Commit(change));
   ems::ToProto(change.info, reply);
@@ -310,7 +481,7 @@ Status ClusterState::ListNamespaces(const v1::ListNamespacesRequest&,
 
 Status ClusterState::UpdateNamespace(const v1::UpdateNamespaceRequest& request,
                                      v1::Namespace* reply) {
-  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckUpdate(request));
+  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckNamespace(request.name(), request.policy()));
   EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanUpdate(std::move(wanted)));
   EMS_RETURN_IF_ERROR(Commit(change));
   ems::ToProto(change.info, reply);

@@ -2,24 +2,33 @@
 // What the controller knows and decides: membership, slots, namespaces. Each change is durable
 // before it is published.
 //
-// A server that has a view which this store knows nothing of shows that the store is an older copy,
-// or a new one, and that others may have owned slots meanwhile: then views go on beyond that one,
-// with a history of their own, so that no server keeps anything from before.
+// A server that says that it belongs to another cluster is refused by name, and changes nothing: no
+// id is given, no process replaced. A server that has a view which this store knows nothing of gets
+// no lease; when it belongs to this cluster, the store is an older copy, others may have owned
+// slots meanwhile, and nobody gets one (store_age.h). An operator decides (AcceptAhead): then views
+// go on beyond that one, with a history of their own, so that no server keeps anything from before.
 //
 // Invariant: views are published in (term, epoch) order and no (term, epoch) twice; an answer is
 // given only after its change is in the store. Bound: those of Membership, NamespaceRegistry and
 // ControllerStore.
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
+#include "common/cluster_id.h"
 #include "common/status.h"
+#include "mp_controller/activation.h"
+#include "mp_controller/cluster_store.h"
 #include "mp_controller/controller_metrics.h"
-#include "mp_controller/controller_store.h"
 #include "mp_controller/membership.h"
 #include "mp_controller/namespace_registry.h"
-#include "mp_controller/view_publisher.h"
+#include "mp_controller/publish/view_publisher.h"
+#include "mp_controller/store_age.h"
 
 namespace ems::v1 {
 class RegisterRequest;
@@ -34,6 +43,8 @@ class RemoveNodeRequest;
 class RemoveNodeReply;
 class AcceptLossRequest;
 class AcceptLossReply;
+class AcceptAheadRequest;
+class AcceptAheadReply;
 class CreateNamespaceRequest;
 class GetNamespaceRequest;
 class ListNamespacesRequest;
@@ -51,28 +62,37 @@ class ClusterState final {
  public:
   struct Parts {
     const Clock* clock;
-    ControllerStore* store;
+    ClusterStore* store;
     ViewPublisher* publisher;
     ControllerMetrics* metrics;
+    ControlRules rules = {};
   };
   ClusterState(const MembershipOptions& options, const Parts& parts);
 
-  // Loads the store, takes the next term, makes `default_namespace` (unless empty) at the very
-  // first start, and publishes the stored owners under the new term. Errors: of the store;
-  // kResourceExhausted  no term left
+  // Loads the store, gives it a cluster id if it has none, takes the next term, makes
+  // `default_namespace` (unless empty) at the very first start, and publishes the stored view;
+  // under the new term when it has listened (store_age.h). Errors: of the store; kResourceExhausted
+  // no term left
   Status Start(const std::string& default_namespace);
   // Servers can reach this controller from now on: until then no lease ends of those that the store
   // had.
-  void Listen() { membership_.Listen(parts_.clock->Now()); }
+  void Listen() {
+    membership_.Listen(parts_.clock->Now());
+    store_age_.Listen(parts_.clock->Now());
+  }
   // Ends leases and publishes what follows from it. Call at least ten times a second.
   void Tick();
 
   Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply);
+  // Errors: also kUnavailable  listening still: its word is taken, and its lease stays as it is
   Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   Status Leave(const v1::LeaveRequest& request, v1::LeaveReply* reply);
   Status ListNodes(const v1::ListNodesRequest& request, v1::ListNodesReply* reply);
   Status RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply* reply);
   Status AcceptLoss(const v1::AcceptLossRequest& request, v1::AcceptLossReply* reply);
+  // Errors: also kUnavailable  servers may not have been heard, or leases of before may not have
+  // ended: ask again
+  Status AcceptAhead(const v1::AcceptAheadRequest& request, v1::AcceptAheadReply* reply);
   Status CreateNamespace(const v1::CreateNamespaceRequest& request, v1::Namespace* reply);
   Status GetNamespace(const v1::GetNamespaceRequest& request, v1::Namespace* reply);
   Status ListNamespaces(const v1::ListNamespacesRequest& request, v1::ListNamespacesReply* reply);
@@ -81,32 +101,55 @@ class ClusterState final {
                          v1::DeleteNamespaceReply* reply);
 
  private:
+  // Errors: kFailedPrecondition  the server `who` belongs to another cluster
+  Status CheckCluster(ClusterId theirs, std::string_view who);
   Status AddNode(const std::string& name);
   // Makes `change` durable, takes it over and publishes the table.
   Status Commit(const NamespaceChange& change);
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
   Status PublishProposal(const Proposal& proposal);
-  // Whether this store can have made that view.
-  bool Knows(ViewVersion installed) const;
-  void OnUnknownView(NodeId id, ViewVersion installed);
-  Status BeginAnewBeyond(ViewVersion installed);
+  // What is due: the first view of this term, or what membership proposes.
+  Status PublishDue(TimePoint now);
+  // Whether this store can have made that view. `fingerprint` 0: it is not told.
+  bool Knows(ViewVersion version, uint64_t fingerprint) const;
+  void ReportAhead(Process process, ViewVersion highest, TimePoint now);
+  Status BeginAnewBeyond(ViewVersion highest);
+  bool MayPublish(TimePoint now);
+  void Remember(const DhtView& view);
+  // How long ago the first view was published that is newer than `installed`; zero: there is none.
+  Duration BehindFor(ViewVersion installed, TimePoint now) const;
+  void SetGauges(TimePoint now) const;
   void LogFreeze(const Proposal& proposal) const;
-  Status Counted(const Status& store_status) const;
+  Status Counted(const Status& store_status) const {
+    if (!store_status.ok()) parts_.metrics->store_errors.Add();
+    return store_status;
+  }
 
   const MembershipOptions options_;
   const Parts parts_;
   Membership membership_;
   NamespaceRegistry namespaces_;
-  ViewCache::View view_;
-  ViewCache::View stored_view_;  // the one before the first of this start
+  ViewCache::View view_;  // at first the stored one, of an earlier term
+  StoreAge store_age_;
+  Activation activation_;
+  ClusterId cluster_;
   uint64_t term_ = 0;
   uint64_t epoch_ = 0;  // highest ever tried
   uint32_t next_node_id_ = 1;
   bool publish_failing_ = false;
+  bool crowded_reported_ = false;
   uint64_t known_epoch_ = 0;   // highest that an earlier term can have
   bool history_ends_ = false;  // with the next view
-  bool began_anew_ = false;
+  struct MadeView {
+    uint64_t fingerprint = 0;
+    TimePoint at;  // published, or found by this start
+  };
+  std::map<ViewVersion, MadeView> made_;  // the last ones
+  std::set<ClusterId> strangers_;         // that were reported
+  TimePoint published_at_{};              // the newest view
+  std::optional<TimePoint> last_tick_;
+  std::optional<TimePoint> longer_leases_end_;  // of an earlier life, which gave longer ones
 };
 
 }  // namespace ems::controller

@@ -4,9 +4,10 @@
 #include <atomic>
 #include <utility>
 
-#include "fabric/http_endpoint.h"
+#include "fabric/http/http_endpoint.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_service.h"
+#include "mp_controller/controller_store.h"
 #include "mp_controller/durable_rows.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/model_service.h"

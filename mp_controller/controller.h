@@ -20,7 +20,7 @@ struct ControllerOptions {
   std::string data_dir;
   MembershipOptions membership;
   std::string default_namespace = "default";
-  size_t watchers_max = 4096;
+  size_t watchers_max = 16384;
   Duration model_unused_max{};  // zero: versions of models stay until they are removed
 };
 

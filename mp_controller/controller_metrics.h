@@ -1,25 +1,48 @@
 #pragma once
-// Every metric of the controller, declared once. Labels: none.
+// Every metric of the controller, declared once. Labels: the state of a node.
 #include "common/metrics.h"
 
 namespace ems::controller {
 
 // Threading: thread-safe.
 struct ControllerMetrics {
-  explicit ControllerMetrics(MetricsRegistry* registry);
+  explicit ControllerMetrics(MetricsRegistry* r)
+      : nodes_live(Nodes(r, "live")),
+        nodes_down(Nodes(r, "down")),
+        nodes_left(Nodes(r, "left")),
+        nodes_ahead(Nodes(r, "ahead")),
+        namespaces(r->AddGauge("ems_controller_namespaces", "Namespaces")),
+        watchers(r->AddGauge("ems_controller_watchers", "Open watch streams")),
+        term(r->AddGauge("ems_controller_term", "Term: one for each start of the controller")),
+        epoch(r->AddGauge("ems_controller_epoch", "Epoch of the published view")),
+        frozen(r->AddGauge("ems_controller_view_frozen",
+                           "1 while more than half of the servers are gone and the view waits")),
+        store_is_old(r->AddGauge("ems_controller_store_is_old",
+                                 "1 while no server gets a lease because servers have later views "
+                                 "than the store")),
+        views_published(r->AddCounter("ems_controller_views_total", "Views published")),
+        slots_moved(
+            r->AddCounter("ems_controller_slots_moved_total", "Slots given to another server")),
+        heartbeats(r->AddCounter("ems_controller_heartbeats_total", "Heartbeats accepted")),
+        requests_refused(r->AddCounter("ems_controller_requests_refused_total",
+                                       "Requests refused: malformed, or too many at once")),
+        store_errors(
+            r->AddCounter("ems_controller_store_errors_total", "Writes that the store refused")),
+        strangers_refused(r->AddCounter("ems_controller_strangers_refused_total",
+                                        "Calls of servers of another cluster")) {}
 
-  const Gauge nodes_live;
-  const Gauge nodes_known;
-  const Gauge namespaces;
-  const Gauge watchers;
-  const Gauge term;
-  const Gauge epoch;
-  const Gauge frozen;
-  const Counter views_published;
-  const Counter slots_moved;
-  const Counter heartbeats;
-  const Counter requests_refused;
-  const Counter store_errors;
+  const Gauge nodes_live, nodes_down, nodes_left, nodes_ahead, namespaces, watchers, term, epoch,
+      frozen, store_is_old;
+  const Counter views_published, slots_moved, heartbeats, requests_refused, store_errors,
+      strangers_refused;
+
+ private:
+  static Gauge Nodes(MetricsRegistry* r, const char* state) {
+    return r->AddGauge("ems_controller_nodes",
+                       "Servers known by name: live hold a lease, down do not, left stopped in "
+                       "order, ahead wait for an operator",
+                       {{"state", state}});
+  }
 };
 
 }  // namespace ems::controller

@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/logging.h"
-#include "ems_model/format/manifest.h"
+#include "model_files/format/manifest.h"
 #include "mp_controller/model_service.h"
+#include "mp_controller/publish/view_fanout.h"
 #include "mp_controller/request_check.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/status_codec.h"
@@ -20,19 +22,46 @@ namespace {
 constexpr size_t kMemoryBytesMax = 256 * kMiB;  // of all connections together
 constexpr auto kDrainMax = std::chrono::seconds(5);
 
+// Without a copy: each stream's buffer refers to the one encoding.
+void AddSlice(const EncodedUpdate::Bytes& bytes, std::vector<grpc::Slice>* slices) {
+  if (bytes == nullptr) return;
+  auto owner = std::make_unique<EncodedUpdate::Bytes>(bytes);
+  const auto drop = [](void* released) {
+    const std::unique_ptr<EncodedUpdate::Bytes> again(static_cast<EncodedUpdate::Bytes*>(released));
+  };
+  // gRPC reads it only; its type says otherwise.
+  slices->emplace_back(const_cast<char*>(bytes->data()), bytes->size(), drop, owner.release());
+}
+
+grpc::ByteBuffer ToBuffer(const PublishedUpdate& update) {
+  std::vector<grpc::Slice> slices;
+  AddSlice(update.view, &slices);
+  AddSlice(update.namespaces, &slices);
+  return {slices.data(), slices.size()};
+}
+
+// Errors: kInvalidArgument
+template <typename Request>
+Status Parse(grpc::ByteBuffer buffer, Request* request) {
+  if (grpc::SerializationTraits<Request>::Deserialize(&buffer, request).ok()) return OkStatus();
+  return Error(StatusCode::kInvalidArgument, "not a request of this call");
+}
+
 // One watch stream. Whoever sets `busy` owns the stream until it clears it: at most one write or
 // the end is under way. Threading: thread-safe. It keeps itself alive until gRPC is done with it.
-class WatchStream final : public grpc::ServerWriteReactor<v1::ClusterUpdate>,
+class WatchStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                           public Subscriber,
                           public std::enable_shared_from_this<WatchStream> {
  public:
   explicit WatchStream(ViewPublisher* publisher) : publisher_(publisher) {}
 
-  void Start() {
+  // `request`: what became of reading it.
+  void Start(const Status& request) {
     {
       auto state = state_.Lock();
       state->self = shared_from_this();
     }
+    if (!request.ok()) return End(request);
     const Status status = publisher_->Subscribe(shared_from_this());
     if (status.ok()) return Pump();
     End(status);
@@ -99,7 +128,11 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::ClusterUpdate>,
       const Step step = NextStep(published, &end);
       if (step == Step::kNothing) return;
       if (step == Step::kFinish) return Finish(ToGrpc(end));
-      if (publisher_->Next(&cursor_, &update_)) return StartWrite(&update_);
+      const PublishedUpdate update = publisher_->Next(&cursor_);
+      if (!update.empty()) {
+        buffer_ = ToBuffer(update);
+        return StartWrite(&buffer_);
+      }
       published = false;
       auto state = state_.Lock();
       state->busy = false;
@@ -108,12 +141,16 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::ClusterUpdate>,
 
   ViewPublisher* const publisher_;
   Guarded<State> state_;
-  WatchCursor cursor_;        // of the owner of the stream
-  v1::ClusterUpdate update_;  // likewise
+  WatchCursor cursor_;       // of the owner of the stream
+  grpc::ByteBuffer buffer_;  // likewise; what is under way
 };
 
+// What is published goes out as bytes that were encoded once, so its calls are raw ones.
+using RawService = v1::Controller::WithRawCallbackMethod_Watch<
+    v1::Controller::WithRawCallbackMethod_GetCluster<v1::Controller::CallbackService>>;
+
 // Threading: thread-safe.
-class Handlers final : public v1::Controller::CallbackService {
+class Handlers final : public RawService {
  public:
   explicit Handlers(const ControllerService::Parts& parts) : parts_(parts) {}
 
@@ -129,6 +166,7 @@ class Handlers final : public v1::Controller::CallbackService {
   EMS_CONTROLLER_METHOD(ListNodes, ListNodesRequest, ListNodesReply)
   EMS_CONTROLLER_METHOD(RemoveNode, RemoveNodeRequest, RemoveNodeReply)
   EMS_CONTROLLER_METHOD(AcceptLoss, AcceptLossRequest, AcceptLossReply)
+  EMS_CONTROLLER_METHOD(AcceptAhead, AcceptAheadRequest, AcceptAheadReply)
   EMS_CONTROLLER_METHOD(CreateNamespace, CreateNamespaceRequest, Namespace)
   EMS_CONTROLLER_METHOD(GetNamespace, GetNamespaceRequest, Namespace)
   EMS_CONTROLLER_METHOD(ListNamespaces, ListNamespacesRequest, ListNamespacesReply)
@@ -138,20 +176,21 @@ class Handlers final : public v1::Controller::CallbackService {
 
   // What is published needs no turn on the loop.
   grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
-                                       const v1::GetClusterRequest*,
-                                       v1::ClusterUpdate* reply) override {
+                                       const grpc::ByteBuffer*, grpc::ByteBuffer* reply) override {
     WatchCursor from_nothing;
-    parts_.publisher->Next(&from_nothing, reply);
+    *reply = ToBuffer(parts_.publisher->Next(&from_nothing));
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
-  grpc::ServerWriteReactor<v1::ClusterUpdate>* Watch(grpc::CallbackServerContext*,
-                                                     const v1::WatchRequest* request) override {
-    EMS_LOG(kDebug, "mp_controller", "watch watcher={}", Printable(request->watcher()));
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext*,
+                                                    const grpc::ByteBuffer* bytes) override {
+    v1::WatchRequest request;
+    const Status parsed = Parse(*bytes, &request);
+    EMS_LOG(kDebug, "mp_controller", "watch watcher={}", Printable(request.watcher()));
     auto stream = std::make_shared<WatchStream>(parts_.publisher);
-    stream->Start();
+    stream->Start(parsed);
     return stream.get();  // OnDone comes after this returns
   }
 
@@ -182,11 +221,13 @@ class Handlers final : public v1::Controller::CallbackService {
 
 struct ControllerService::Impl {
   explicit Impl(const Parts& parts)
-      : publisher(parts.publisher), models(parts.models), handlers(parts) {}
+      : publisher(parts.publisher), models(parts.models), handlers(parts), fanout(publisher) {}
+  ~Impl() { publisher->Close(); }
 
   ViewPublisher* const publisher;
   ModelService* const models;
   Handlers handlers;
+  ViewFanout fanout;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };

@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/event_loop.h"
-#include "mp_controller/view_publisher.h"
+#include "mp_controller/publish/view_publisher.h"
 
 namespace ems::controller {
 

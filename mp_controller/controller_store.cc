@@ -1,13 +1,14 @@
 #include "mp_controller/controller_store.h"
 
-#include <charconv>
-#include <deque>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cluster/namespace_codec.h"
+#include "common/check.h"
+#include "common/parse_number.h"
 #include "mp_controller/durable_rows.h"
-#include "mp_controller/view/namespace_codec.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
@@ -19,8 +20,11 @@ constexpr std::string_view kAdvice =
     "of the folder would use view numbers again: only with every server stopped and its data "
     "folder empty";
 
+constexpr std::string_view kClusterKey = "meta/cluster";
 constexpr std::string_view kTermKey = "meta/term";
 constexpr std::string_view kEpochKey = "meta/epoch";
+constexpr std::string_view kLeaseKey = "meta/lease_ms";
+constexpr std::string_view kActiveKey = "meta/active_view";
 constexpr std::string_view kNextNodeKey = "meta/next_node_id";
 constexpr std::string_view kNextNamespaceKey = "meta/next_namespace_id";
 constexpr std::string_view kNamespacesVersionKey = "meta/namespaces_version";
@@ -37,9 +41,7 @@ std::string ViewKey(ViewVersion version) {
 }
 
 Result<uint64_t> ParseCounter(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (const auto value = ParseNumber<uint64_t>(text)) return *value;
   return Error(StatusCode::kDataLoss, "counter \"{}\" is no number", Printable(text));
 }
 
@@ -52,8 +54,11 @@ Result<Proto> Parse(std::string_view key, std::string_view value) {
 
 Status TakeCounter(std::string_view key, std::string_view value, StoredState* state) {
   EMS_ASSIGN_OR_RETURN(const uint64_t number, ParseCounter(value));
+  if (key == kClusterKey) state->cluster = ClusterId(number);
   if (key == kTermKey) state->term = number;
   if (key == kEpochKey) state->epoch = number;
+  if (key == kLeaseKey) state->lease_ms = number;
+  if (key == kActiveKey) state->active = ViewVersion::FromPacked(number);
   if (key == kNextNodeKey) state->next_node_id = static_cast<uint32_t>(number);
   if (key == kNextNamespaceKey) state->next_namespace_id = static_cast<uint32_t>(number);
   if (key == kNamespacesVersionKey) state->namespaces_version = number;
@@ -65,14 +70,19 @@ Status TakeRecord(std::string_view key, std::string_view value, StoredState* sta
   if (key.starts_with("meta/")) return TakeCounter(key, value, state);
   if (key.starts_with(kNodePrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::Node node, Parse<v1::Node>(key, value));
-    state->nodes.push_back({.id = NodeId(node.id()), .name = node.name()});
+    const bool left = node.state() == v1::NODE_LEFT;
+    state->nodes.push_back({.id = NodeId(node.id()),
+                            .name = node.name(),
+                            .left_boot_id = left ? node.boot_id() : 0,
+                            .times = {node.joined_unix_ms(), node.left_unix_ms()}});
   } else if (key.starts_with(kNamespacePrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::Namespace ns, Parse<v1::Namespace>(key, value));
     EMS_ASSIGN_OR_RETURN(NamespaceInfo info, FromProto(ns));
     state->namespaces.push_back(std::move(info));
   } else if (key.starts_with(kViewPrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::View view, Parse<v1::View>(key, value));
-    EMS_ASSIGN_OR_RETURN(state->view, DhtView::FromProto(view));
+    EMS_ASSIGN_OR_RETURN(auto read, DhtView::FromProto(view));
+    state->views.push_back(std::move(read));
   }
   return OkStatus();
 }
@@ -83,54 +93,69 @@ void PutCounter(RowChange* change, std::string_view key, uint64_t value) {
 
 }  // namespace
 
-struct ControllerStore::Impl {
-  std::unique_ptr<DurableRows> rows;
-  std::deque<std::string> view_keys;  // oldest first, at most kViewsKept + 1
-};
-
-ControllerStore::ControllerStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControllerStore::ControllerStore(std::unique_ptr<DurableRows> rows) : rows_(std::move(rows)) {}
 
 ControllerStore::~ControllerStore() = default;
 
 Result<std::unique_ptr<ControllerStore>> ControllerStore::Open(const std::string& folder) {
-  auto impl = std::make_unique<Impl>();
-  EMS_ASSIGN_OR_RETURN(impl->rows, DurableRows::Open(folder, std::string(kAdvice)));
-  return std::unique_ptr<ControllerStore>(new ControllerStore(std::move(impl)));  // NOLINT: private
+  EMS_ASSIGN_OR_RETURN(auto rows, DurableRows::Open(folder, std::string(kAdvice)));
+  return std::unique_ptr<ControllerStore>(new ControllerStore(std::move(rows)));  // NOLINT: private
 }
 
 Result<StoredState> ControllerStore::Load() {
   StoredState state;
-  impl_->view_keys.clear();
-  EMS_RETURN_IF_ERROR(
-      impl_->rows->ForEach([&](std::string_view key, std::string_view value) -> Status {
-        if (key.starts_with(kViewPrefix)) impl_->view_keys.emplace_back(key);
-        return TakeRecord(key, value, &state);
-      }));
-  if (state.view != nullptr &&
-      (state.view->version().term() > state.term || state.view->version().epoch() > state.epoch)) {
-    return impl_->rows->Damaged("a view is newer than the term or epoch counter");
+  view_keys_.clear();
+  EMS_RETURN_IF_ERROR(rows_->ForEach([&](std::string_view key, std::string_view value) -> Status {
+    if (key.starts_with(kViewPrefix)) view_keys_.emplace_back(key);
+    return TakeRecord(key, value, &state);
+  }));
+  if (!state.views.empty()) {
+    const ViewVersion newest = state.views.back()->version();
+    if (newest.term() > state.term || newest.epoch() > state.epoch)
+      return rows_->Damaged("a view is newer than the term or epoch counter");
   }
   return state;
+}
+
+Status ControllerStore::PutCluster(ClusterId cluster) {
+  RowChange change;
+  PutCounter(&change, kClusterKey, cluster.value());
+  return rows_->Write(change);
 }
 
 Status ControllerStore::PutTerm(uint64_t term) {
   RowChange change;
   PutCounter(&change, kTermKey, term);
-  return impl_->rows->Write(change);
+  return rows_->Write(change);
 }
 
-Status ControllerStore::PutView(const DhtView& view) {
+Status ControllerStore::PutLease(uint64_t lease_ms) {
+  RowChange change;
+  PutCounter(&change, kLeaseKey, lease_ms);
+  return rows_->Write(change);
+}
+
+Status ControllerStore::PutView(const std::shared_ptr<const DhtView>& view,
+                                const ViewWindow& window) {
   v1::View proto;
-  view.ToProto(&proto);
-  const std::string key = ViewKey(view.version());
+  view->ToProto(&proto);
+  const std::string key = ViewKey(view->version());
   RowChange change;
   change.put.emplace_back(key, proto.SerializeAsString());
-  PutCounter(&change, kEpochKey, view.version().epoch());
-  const bool full = impl_->view_keys.size() >= kViewsKept;
-  if (full) change.drop.push_back(impl_->view_keys.front());
-  EMS_RETURN_IF_ERROR(impl_->rows->Write(change));
-  if (full) impl_->view_keys.pop_front();
-  impl_->view_keys.push_back(key);
+  PutCounter(&change, kEpochKey, view->version().epoch());
+  EMS_CHECK(view_keys_.empty() || view_keys_.back() < key, "view {} after {}", key,
+            view_keys_.back());
+  PutCounter(&change, kActiveKey, window.active.packed());
+  std::set<std::string> open;
+  for (const ViewVersion version : window.open) open.insert(ViewKey(version));
+  std::deque<std::string> kept;
+  for (size_t i = 0; i < view_keys_.size(); ++i) {
+    const bool stays = open.contains(view_keys_[i]) && view_keys_.size() - i < kViewsKept;
+    stays ? kept.push_back(view_keys_[i]) : change.drop.push_back(view_keys_[i]);
+  }
+  EMS_RETURN_IF_ERROR(rows_->Write(change));
+  view_keys_ = std::move(kept);
+  view_keys_.push_back(key);
   return OkStatus();
 }
 
@@ -138,14 +163,20 @@ Status ControllerStore::PutNode(const StoredNode& node, uint32_t next_node_id) {
   v1::Node proto;
   proto.set_id(node.id.value());
   proto.set_name(node.name);
+  proto.set_joined_unix_ms(node.times.joined_unix_ms);
+  proto.set_left_unix_ms(node.times.left_unix_ms);
+  if (node.left_boot_id != 0) {
+    proto.set_state(v1::NODE_LEFT);
+    proto.set_boot_id(node.left_boot_id);
+  }
   RowChange change;
   change.put.emplace_back(fmt::format("{}{}", kNodePrefix, node.name), proto.SerializeAsString());
   PutCounter(&change, kNextNodeKey, next_node_id);
-  return impl_->rows->Write(change);
+  return rows_->Write(change);
 }
 
 Status ControllerStore::DeleteNode(const std::string& name) {
-  return impl_->rows->Write({.put = {}, .drop = {fmt::format("{}{}", kNodePrefix, name)}});
+  return rows_->Write({.put = {}, .drop = {fmt::format("{}{}", kNodePrefix, name)}});
 }
 
 Status ControllerStore::PutNamespace(const NamespaceChange& namespace_change) {
@@ -160,7 +191,7 @@ Status ControllerStore::PutNamespace(const NamespaceChange& namespace_change) {
   }
   PutCounter(&change, kNamespacesVersionKey, namespace_change.version);
   PutCounter(&change, kNextNamespaceKey, namespace_change.next_id);
-  return impl_->rows->Write(change);
+  return rows_->Write(change);
 }
 
 }  // namespace ems::controller

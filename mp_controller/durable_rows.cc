@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <optional>
+#include <fstream>
 
 #include "common/bytes.h"
-#include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
 #include "common/rocksdb_options.h"
@@ -21,7 +20,9 @@ namespace {
 // Present once a store has been made here: from then on a missing database is damage, not a first
 // start.
 constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
-constexpr std::string_view kMarkerText = "format 1\n";
+// Format 1: views of 4096 slots. A store of another format is refused before a row of it is read.
+constexpr std::string_view kMarkerText = "format 2\n";
+constexpr size_t kMarkerBytesMax = 64;
 constexpr std::string_view kDatabaseName = "store";
 constexpr Duration kMendEvery = std::chrono::seconds(1);
 constexpr Duration kMendEveryMax = std::chrono::seconds(15);
@@ -78,91 +79,82 @@ Status WriteMarker(const std::string& folder, const std::string& path) {
   return Error(StatusCode::kUnavailable, "{}: cannot be written", path);
 }
 
+// What the marker says; empty when a crash tore it as it was made: nothing had been stored then.
+std::string ReadMarker(const std::string& path) {
+  std::string text(kMarkerBytesMax, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
 }  // namespace
 
-struct DurableRows::Impl {
-  rocksdb::Status OpenDatabase(bool first);
-  Status OpenError(const rocksdb::Status& status) const;
-  Status Damaged(std::string_view what) const;
-  Status Write(rocksdb::WriteBatch* batch);
-  Status WriteError(const rocksdb::Status& status) const;
-  Status Mend();
+Status DurableRows::CheckMarker(const std::string& path) const {
+  const std::string text = ReadMarker(path);
+  if (text == kMarkerText) return OkStatus();
+  if (text.empty()) return WriteMarker(folder_, path);
+  const auto line = [](std::string_view all) { return Printable(all.substr(0, all.find('\n'))); };
+  return Error(StatusCode::kFailedPrecondition,
+               "the controller's store in {} has \"{}\", this mp-controller reads \"{}\": another "
+               "version made it (up to 0.2 keys lay in 4096 slots, format 1; now in 16384, format "
+               "2: servers would not find what they have stored). Nothing was changed. Use that "
+               "version, or start with an empty folder. {}",
+               folder_, line(text), line(kMarkerText), advice_);
+}
 
-  std::string folder;
-  std::string advice;
-  std::unique_ptr<rocksdb::DB> db;
-  // Set by a write that failed, and may be there or not: what makes sure that it is not.
-  std::optional<rocksdb::WriteBatch> undo;
-  TimePoint mend_next{};
-  Duration mend_after{};
-};
-
-Status DurableRows::Impl::Damaged(std::string_view what) const {
+Status DurableRows::Damaged(std::string_view what) const {
   return Error(StatusCode::kDataLoss,
-               "the controller's store in {} is damaged: {}. Nothing was changed. {}", folder, what,
-               advice);
+               "the controller's store in {} is damaged: {}. Nothing was changed. {}", folder_,
+               what, advice_);
 }
 
 // What RocksDB says when a store does not open, as an operator needs it.
-Status DurableRows::Impl::OpenError(const rocksdb::Status& status) const {
+Status DurableRows::OpenError(const rocksdb::Status& status) const {
   const std::string text = status.ToString();
   if (text.find("LOCK") != std::string::npos || text.find("lock hold") != std::string::npos) {
     return Error(StatusCode::kFailedPrecondition,
                  "another mp-controller uses {}: stop it, or give this one another data_dir ({})",
-                 folder, text);
+                 folder_, text);
   }
   if (status.IsNoSpace()) {
-    return Error(StatusCode::kUnavailable, "no space for the store in {}: {}", folder, text);
+    return Error(StatusCode::kUnavailable, "no space for the store in {}: {}", folder_, text);
   }
   return Damaged(text);
 }
 
-rocksdb::Status DurableRows::Impl::OpenDatabase(bool first) {
+rocksdb::Status DurableRows::OpenDatabase(bool first) {
   rocksdb::DB* opened = nullptr;
   const rocksdb::Status status =
-      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder, kDatabaseName), &opened);
-  db.reset(opened);
+      rocksdb::DB::Open(MakeOptions(first), fmt::format("{}/{}", folder_, kDatabaseName), &opened);
+  db_.reset(opened);
   return status;
 }
 
-Status DurableRows::Impl::WriteError(const rocksdb::Status& status) const {
+Status DurableRows::WriteError(const rocksdb::Status& status) const {
   return Error(StatusCode::kUnavailable, "the controller's store in {} cannot be written: {}",
-               folder, status.ToString());
+               folder_, status.ToString());
 }
 
-Status DurableRows::Impl::Write(rocksdb::WriteBatch* batch) {
-  EMS_RETURN_IF_ERROR(FailPointError("rows.write"));
-  if (undo) EMS_RETURN_IF_ERROR(Mend());
-  // Before the write: later the disk may refuse to be read, too.
-  rocksdb::WriteBatch back;
-  rocksdb::Status status = Undo(db.get(), *batch, &back);
-  if (!status.ok()) return WriteError(status);
-  status = db->Write(Synced(), batch);
-  if (status.ok()) return OkStatus();
-  undo = std::move(back);
-  mend_after = kMendEvery;
-  mend_next = Clock::System().Now() + mend_after;
-  return WriteError(status);
-}
-
-// Opens the database anew and takes the write that failed back: its caller was told that it did not
-// happen, and has given its numbers to others since.
-Status DurableRows::Impl::Mend() {
-  if (Clock::System().Now() < mend_next)
+// Opens the database again and takes the write that failed back: its caller was told that it did
+// not happen, and has given its numbers to others since.
+Status DurableRows::Mend() {
+  if (Clock::System().Now() < mend_next_)
     return WriteError(rocksdb::Status::IOError("a write has failed; it is tried again soon"));
-  mend_after = std::min(2 * mend_after, kMendEveryMax);
-  mend_next = Clock::System().Now() + mend_after;
-  db.reset();
-  RemoveRocksDbDrafts(fmt::format("{}/{}", folder, kDatabaseName));
+  mend_after_ = std::min(2 * mend_after_, kMendEveryMax);
+  mend_next_ = Clock::System().Now() + mend_after_;
+  db_.reset();
+  RemoveRocksDbDrafts(fmt::format("{}/{}", folder_, kDatabaseName));
   rocksdb::Status status = OpenDatabase(false);
-  if (status.ok()) status = db->Write(Synced(), &*undo);
+  if (status.ok()) status = db_->Write(Synced(), undo_.get());
   if (!status.ok()) return WriteError(status);
-  undo.reset();
-  EMS_LOG(kInfo, "mp_controller", "the store in {} can be written again", folder);
+  undo_.reset();
+  EMS_LOG(kInfo, "mp_controller", "the store in {} can be written again", folder_);
   return OkStatus();
 }
 
-DurableRows::DurableRows(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DurableRows::DurableRows(std::string folder, std::string advice)
+    : folder_(std::move(folder)), advice_(std::move(advice)) {}
 
 DurableRows::~DurableRows() = default;
 
@@ -179,24 +171,21 @@ Result<std::unique_ptr<DurableRows>> DurableRows::Open(const std::string& folder
   }
   const std::string marker = fmt::format("{}/{}", folder, kMarkerName);
   const bool first = !std::filesystem::exists(marker, error);
-  auto impl = std::make_unique<Impl>();
-  impl->folder = folder;
-  impl->advice = std::move(advice);
+  std::unique_ptr<DurableRows> rows(new DurableRows(folder, std::move(advice)));  // NOLINT: private
+  if (!first) EMS_RETURN_IF_ERROR(rows->CheckMarker(marker));
   // RocksDB would make it, too, but first warn that it is not there.
   if (first) std::filesystem::create_directory(fmt::format("{}/{}", folder, kDatabaseName), error);
-  const rocksdb::Status status = impl->OpenDatabase(first);
-  if (!status.ok()) return impl->OpenError(status);
+  const rocksdb::Status status = rows->OpenDatabase(first);
+  if (!status.ok()) return rows->OpenError(status);
   if (first) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
-  return std::unique_ptr<DurableRows>(new DurableRows(std::move(impl)));  // NOLINT: private
+  return rows;
 }
-
-Status DurableRows::Damaged(std::string_view what) const { return impl_->Damaged(what); }
 
 Status DurableRows::ForEach(
     const std::function<Status(std::string_view key, std::string_view value)>& take) {
   rocksdb::ReadOptions options;
   options.verify_checksums = true;
-  const std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator(options));
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options));
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
     const Status status = take(std::string_view(it->key().data(), it->key().size()),
                                std::string_view(it->value().data(), it->value().size()));
@@ -206,19 +195,22 @@ Status DurableRows::ForEach(
   return OkStatus();
 }
 
-Result<std::string> DurableRows::Get(const std::string& key) {
-  std::string value;
-  const rocksdb::Status status = impl_->db->Get(rocksdb::ReadOptions(), key, &value);
-  if (status.IsNotFound()) return Error(StatusCode::kNotFound, "no row {}", Printable(key));
-  if (!status.ok()) return Damaged(status.ToString());
-  return value;
-}
-
 Status DurableRows::Write(const RowChange& change) {
+  EMS_RETURN_IF_ERROR(FailPointError("rows.write"));
+  if (undo_) EMS_RETURN_IF_ERROR(Mend());
   rocksdb::WriteBatch batch;
   for (const auto& [key, value] : change.put) batch.Put(key, value);
   for (const std::string& key : change.drop) batch.Delete(key);
-  return impl_->Write(&batch);
+  // Before the write: later the disk may refuse to be read, too.
+  auto back = std::make_unique<rocksdb::WriteBatch>();
+  rocksdb::Status status = Undo(db_.get(), batch, back.get());
+  if (!status.ok()) return WriteError(status);
+  status = db_->Write(Synced(), &batch);
+  if (status.ok()) return OkStatus();
+  undo_ = std::move(back);
+  mend_after_ = kMendEvery;
+  mend_next_ = Clock::System().Now() + mend_after_;
+  return WriteError(status);
 }
 
 }  // namespace ems::controller

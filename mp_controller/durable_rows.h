@@ -11,7 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
+
+namespace rocksdb {
+class DB;
+class Status;
+class WriteBatch;
+}  // namespace rocksdb
 
 namespace ems::controller {
 
@@ -26,8 +33,8 @@ class DurableRows final {
  public:
   // Opens the rows in `folder` and makes them when the folder has never held any. `advice` is what
   // an operator may do about a damaged folder, as sentences.
-  // Errors: kFailedPrecondition  another process has it open    kDataLoss  damaged: refuses rather
-  // than guesses    kUnavailable  the folder cannot be used
+  // Errors: kFailedPrecondition  another process has it open, or another version made it
+  // kDataLoss  damaged: refuses rather than guesses    kUnavailable  the folder cannot be used
   static Result<std::unique_ptr<DurableRows>> Open(const std::string& folder, std::string advice);
   ~DurableRows();
   DurableRows(const DurableRows&) = delete;
@@ -36,8 +43,6 @@ class DurableRows final {
   // Each row in the order of the keys. An error of `take` ends it and counts as damage.
   // Errors: kDataLoss
   Status ForEach(const std::function<Status(std::string_view key, std::string_view value)>& take);
-  // One row. Errors: kNotFound    kDataLoss
-  Result<std::string> Get(const std::string& key);
 
   // Durable when it returns OK. When it does not, a restart may or may not find it; without one it
   // has not happened. Cost: one fsync.
@@ -49,9 +54,21 @@ class DurableRows final {
   Status Damaged(std::string_view what) const;
 
  private:
-  struct Impl;
-  explicit DurableRows(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  DurableRows(std::string folder, std::string advice);
+  // Errors: kFailedPrecondition  rows of another format
+  Status CheckMarker(const std::string& path) const;
+  rocksdb::Status OpenDatabase(bool first);
+  Status OpenError(const rocksdb::Status& status) const;
+  Status WriteError(const rocksdb::Status& status) const;
+  Status Mend();
+
+  const std::string folder_;
+  const std::string advice_;
+  std::unique_ptr<rocksdb::DB> db_;
+  // Set by a write that failed, and may be there or not: what makes sure that it is not.
+  std::unique_ptr<rocksdb::WriteBatch> undo_;
+  TimePoint mend_next_{};
+  Duration mend_after_{};
 };
 
 }  // namespace ems::controller

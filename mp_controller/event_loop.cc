@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/check.h"
+
 namespace ems::controller {
 
 EventLoop::EventLoop(const std::string& name, Duration tick, std::function<void()> on_tick)
@@ -17,6 +19,7 @@ EventLoop::~EventLoop() {
 }
 
 bool EventLoop::TryPost(std::function<void()>&& task) {
+  EMS_CHECK(task != nullptr);
   {
     auto state = state_.Lock();
     if (state->stopping || state->tasks.size() >= kQueueMax) return false;

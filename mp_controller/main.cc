@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/config.h"
+#include "common/config_text.h"
 #include "common/daemon.h"
 #include "common/daemon_arguments.h"
 #include "common/logging.h"
@@ -21,13 +21,13 @@ constexpr const char* kAbout =
     "DESCRIPTION\n"
     "  Keeps the membership of the pool's servers (heartbeats and leases), decides which server "
     "owns\n"
-    "  which of the 4096 slots, keeps the namespaces, and publishes both to servers and clients. "
+    "  which of the 16384 slots, keeps the namespaces, and publishes both to servers and clients. "
     "It is\n"
     "  never on the data path: while it is down the pool goes on serving with the last view.";
 
 constexpr const char* kFooter =
     "FILES\n"
-    "  <data_dir>/store                 RocksDB: namespaces, node ids, term, epoch, last 16 views\n"
+    "  <data_dir>/store                 RocksDB: cluster id, namespaces, nodes, term, views\n"
     "  <data_dir>/EMS_CONTROLLER_STORE  marks that the store has been made; its loss is then "
     "damage\n"
     "  One controller uses a data_dir at a time. Back the folder up while the controller is "

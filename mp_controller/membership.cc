@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/control_channel.h"
 #include "common/check.h"
-#include "mp_controller/view/control_channel.h"
 
 namespace ems::controller {
 namespace {
@@ -19,32 +19,41 @@ constexpr int kStableDampings = 4;
 
 }  // namespace
 
-void Membership::RestoreNode(NodeId id, const std::string& name) {
+void Membership::RestoreNode(NodeId id, const std::string& name, uint64_t left_boot_id,
+                             NodeTimes times) {
   Member member;
   member.info.id = id;
   member.info.name = name;
+  member.info.boot_id = left_boot_id;
+  member.times = times;
+  if (left_boot_id != 0) member.state = NodeState::kLeft;
   EMS_CHECK(members_.emplace(id, std::move(member)).second, "node id {} twice", id.value());
   ids_[name] = id;
 }
 
-void Membership::RestoreView(const DhtView& view, TimePoint now) {
+void Membership::RestoreView(const DhtView& view, TimePoint now, TimePoint leased_until) {
   for (const NodeInfo& node : view.nodes()) {
     if (!members_.contains(node.id)) RestoreNode(node.id, node.name);
     Member& member = members_.at(node.id);
+    const bool left = member.state == NodeState::kLeft && member.info.boot_id == node.boot_id;
+    EMS_CHECK(member.info.name == node.name, "node {} is \"{}\" and \"{}\"", node.id.value(),
+              member.info.name, node.name);
     member.info = node;
     member.shown = node;
-    member.state = NodeState::kLive;
-    member.last_heard = now;
+    member.state = left ? NodeState::kLeft : NodeState::kLive;
+    member.last_heard = member.last_word = now;
     member.kept_until = TimePoint::max();
+    member.leased_until = leased_until;
     member.admitted_at = now;
   }
   frozen_ = view.frozen();
+  heard_by_ = TimePoint::max();
 }
 
 void Membership::Listen(TimePoint now) {
+  if (heard_by_ == TimePoint::max()) heard_by_ = now + kReconnectMost + options_.lease;
   for (auto& [id, member] : members_) {
-    if (member.kept_until == TimePoint::max())
-      member.kept_until = now + kReconnectMost + options_.lease;
+    if (member.kept_until == TimePoint::max()) member.kept_until = heard_by_;
   }
 }
 
@@ -54,10 +63,44 @@ std::optional<NodeId> Membership::IdOf(const std::string& name) const {
   return it->second;
 }
 
+std::string Membership::NameOf(NodeId id) const {
+  const auto it = members_.find(id);
+  return it == members_.end() ? std::string() : it->second.info.name;
+}
+
+bool Membership::HasLeft(const std::string& name) const {
+  const auto it = ids_.find(name);
+  return it != ids_.end() && members_.at(it->second).state == NodeState::kLeft;
+}
+
+std::set<Process> Membership::Lives() const {
+  std::set<Process> lives;
+  for (const auto& [id, member] : members_)
+    if (member.alive() && member.heard) lives.insert({id, member.info.boot_id});
+  return lives;
+}
+
 Status Membership::CanAddNode() const {
-  if (members_.size() < kKnownNodesMax) return OkStatus();
+  const auto present = static_cast<size_t>(std::count_if(
+      members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.is_gone(); }));
+  if (present < kNodesMax) return OkStatus();
   return Error(StatusCode::kResourceExhausted,
-               "{} nodes are known already: remove those that are gone for good", kKnownNodesMax);
+               "{} nodes are alive or own slots: more than {} are "
+               "not served",
+               present, kNodesMax);
+}
+
+std::optional<std::string> Membership::NodeToForget() const {
+  const Member* oldest = nullptr;
+  size_t gone = 0;
+  for (const auto& [id, member] : members_) {
+    if (!member.is_gone()) continue;
+    ++gone;
+    if (lost_.contains(id)) continue;
+    if (oldest == nullptr || member.last_word < oldest->last_word) oldest = &member;
+  }
+  if (gone < kGoneNodesMax || oldest == nullptr) return std::nullopt;
+  return oldest->info.name;
 }
 
 Result<NodeId> Membership::Register(NodeInfo info, TimePoint now) {
@@ -74,6 +117,7 @@ Result<NodeId> Membership::Register(NodeInfo info, TimePoint now) {
     member.usage = {};
     member.installed = {};
     member.ahead = false;
+    member.leased_until = {};
   }
   info.id = *id;
   member.info = std::move(info);
@@ -87,7 +131,7 @@ void Membership::HearOf(Member* member, TimePoint now) {
   if (frozen_ && was_gone && member->shown.has_value()) returned_.emplace(member->info.id, now);
   member->state = NodeState::kLive;
   member->heard = true;
-  member->last_heard = now;
+  member->last_heard = member->last_word = now;
 }
 
 // After a power cut servers come back one after the other. Whose slots are given away the moment
@@ -97,12 +141,12 @@ bool Membership::OthersMayFollow(TimePoint now) const {
                      [&](const auto& one) { return now - one.second <= options_.lease; });
 }
 
-Result<Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) {
+Result<const Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) const {
   const auto it = members_.find(id);
   if (it == members_.end()) {
     return Error(StatusCode::kNotFound, "no node with id {}: register again", id.value());
   }
-  Member& member = it->second;
+  const Member& member = it->second;
   const auto& old = member.superseded;
   if (std::find(old.begin(), old.end(), boot_id) != old.end()) {
     return Error(StatusCode::kAborted, "another process has registered as \"{}\"",
@@ -116,24 +160,35 @@ Result<Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) {
   return &member;
 }
 
-Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, ViewVersion installed,
-                                   const NodeUsage& usage, TimePoint now) {
-  EMS_ASSIGN_OR_RETURN(Member * member, Find(id, boot_id));
-  HearOf(member, now);
-  member->installed = installed;
-  member->usage = usage;
-  return member->shown.has_value() && member->shown->boot_id == boot_id;
+bool Membership::IsSuperseded(NodeId id, uint64_t boot_id) const {
+  const auto it = members_.find(id);
+  if (it == members_.end()) return false;
+  const auto& old = it->second.superseded;
+  return std::find(old.begin(), old.end(), boot_id) != old.end();
 }
 
-bool Membership::MarkAhead(NodeId id) {
-  const auto it = members_.find(id);
-  return it != members_.end() && !std::exchange(it->second.ahead, true);
+Status Membership::Check(NodeId id, uint64_t boot_id) const { return Find(id, boot_id).status(); }
+
+Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, const Word& word, TimePoint now) {
+  EMS_RETURN_IF_ERROR(Check(id, boot_id));
+  Member& member = members_.at(id);
+  // The view shows the process before it: this one gets no lease until the view shows it, so its
+  // word counts all the same, or the view would never come to show it.
+  const bool waits = member.shown.has_value() && member.shown->boot_id != boot_id && !word.ahead;
+  if (word.alive || waits) HearOf(&member, now);
+  member.last_word = now;
+  member.keeps_up = word.alive;
+  member.installed = word.installed;
+  member.usage = word.usage;
+  member.ahead = word.ahead;
+  return member.shown.has_value() && member.shown->boot_id == boot_id;
 }
 
 Status Membership::Leave(NodeId id, uint64_t boot_id, TimePoint now) {
-  EMS_ASSIGN_OR_RETURN(Member * member, Find(id, boot_id));
-  member->state = NodeState::kLeft;
-  member->last_heard = now;
+  EMS_RETURN_IF_ERROR(Check(id, boot_id));
+  Member& member = members_.at(id);
+  member.state = NodeState::kLeft;
+  member.last_heard = member.last_word = now;
   return OkStatus();
 }
 
@@ -155,8 +210,16 @@ void Membership::Remove(const std::string& name) {
   const auto it = ids_.find(name);
   if (it == ids_.end()) return;
   lost_.erase(it->second);
-  members_.erase(it->second);
+  EMS_CHECK(members_.erase(it->second) == 1, "node \"{}\" has an id and no record", name);
   ids_.erase(it);
+}
+
+Status Membership::CheckHeard(TimePoint now) const {
+  if (heard_by_ <= now) return OkStatus();
+  return Error(StatusCode::kFailedPrecondition,
+               "this controller has just started, and servers that live may not have found it yet: "
+               "ask again in {} s",
+               std::chrono::ceil<std::chrono::seconds>(heard_by_ - now).count());
 }
 
 Status Membership::AcceptLoss() {
@@ -169,11 +232,13 @@ void Membership::EndLeases(TimePoint now) {
   const Duration gap = last_propose_.has_value() ? now - *last_propose_ : Duration::zero();
   last_propose_ = now;
   const bool paused = gap > std::max<Duration>(options_.heartbeat, kLossWaitMax);
+  if (paused && heard_by_ != TimePoint::max()) heard_by_ += gap;
   for (auto& [id, member] : members_) {
     if (!member.alive()) continue;
     if (paused) member.last_heard = std::min(now, member.last_heard + gap);
     if (paused && member.kept_until != TimePoint::max()) member.kept_until += gap;
-    if (now - member.last_heard <= options_.lease) continue;
+    if (paused) member.leased_until += gap;
+    if (now - member.last_heard <= options_.lease || now < member.leased_until) continue;
     if (!member.heard && now <= member.kept_until) continue;
     member.state = NodeState::kDown;
     member.down_at = now;
@@ -226,6 +291,11 @@ bool Membership::AnyShownIsDown() const {
   });
 }
 
+// One that has installed a view will install the next one as well.
+bool Membership::MayJoin(const Member& member) {
+  return member.installed != ViewVersion() && member.keeps_up && !member.ahead;
+}
+
 std::vector<NodeInfo> Membership::NextNodes(bool drop_lost, bool admit, TimePoint now) const {
   std::vector<NodeInfo> nodes;
   for (const auto& [id, member] : members_) {
@@ -235,7 +305,7 @@ std::vector<NodeInfo> Membership::NextNodes(bool drop_lost, bool admit, TimePoin
     const bool may_change =
         member.alive() && fresh && now >= member.not_before && member.info.boot_id != 0;
     if (!member.shown.has_value()) {
-      if (admit && may_change) nodes.push_back(member.info);
+      if (admit && may_change && MayJoin(member)) nodes.push_back(member.info);
       continue;
     }
     if (member.state == NodeState::kLeft && admit) continue;
@@ -259,6 +329,8 @@ std::optional<Proposal> Membership::Propose(TimePoint now) {
   if (!LossesAreDue(now)) return std::nullopt;
   Proposal proposal;
   CountMissing(&proposal);
+  EMS_CHECK(proposal.missing <= proposal.members, "{} of {} are missing", proposal.missing,
+            proposal.members);
   const bool most = proposal.missing * 2 > proposal.members;
   const bool waiting = frozen_ && proposal.missing > 0 && OthersMayFollow(now);
   proposal.frozen = !loss_accepted_ && (most || waiting);
@@ -277,7 +349,11 @@ std::optional<Proposal> Membership::Propose(TimePoint now) {
 
 void Membership::Commit(const Proposal& proposal, TimePoint now) {
   std::map<NodeId, const NodeInfo*> next;
-  for (const NodeInfo& node : proposal.nodes) next[node.id] = &node;
+  for (const NodeInfo& node : proposal.nodes) {
+    EMS_CHECK(members_.contains(node.id), "a view with node {}, which is not known",
+              node.id.value());
+    next[node.id] = &node;
+  }
   for (auto& [id, member] : members_) {
     const auto it = next.find(id);
     if (it != next.end()) {
@@ -308,15 +384,26 @@ std::vector<MemberStatus> Membership::List(TimePoint now) const {
     status.state = member.state == NodeState::kUnknown ? NodeState::kDown : member.state;
     status.usage = member.usage;
     status.installed = member.installed;
-    status.ahead = member.ahead;
-    if (member.last_heard != TimePoint{}) status.heartbeat_age = now - member.last_heard;
+    status.ahead = IsParked(member, now);
+    status.never_heard = member.last_word == TimePoint{};
+    if (!status.never_heard) status.heartbeat_age = now - member.last_word;
+    status.times = member.times;
   }
   return list;
 }
 
-size_t Membership::live_count() const {
-  return static_cast<size_t>(std::count_if(members_.begin(), members_.end(),
-                                           [](const auto& m) { return m.second.alive(); }));
+Membership::Counts Membership::Count(TimePoint now) const {
+  Counts counts;
+  for (const auto& [id, member] : members_) {
+    if (member.state == NodeState::kLeft) {
+      ++counts.left;
+    } else if (IsParked(member, now)) {
+      ++counts.ahead;
+    } else {
+      ++(member.alive() ? counts.live : counts.down);
+    }
+  }
+  return counts;
 }
 
 }  // namespace ems::controller

@@ -6,22 +6,25 @@
 // Commit tells that this view has been published. Invariant: a node is removed from the view only
 // after its lease ended or it left in order, and never while more than half of the members are gone
 // (the view is frozen then, until they are back, or until most are and no further one has come for
-// a lease). Bound: kKnownNodesMax nodes, 8 superseded boot ids each.
+// a lease). Bound: kNodesMax nodes that live or are shown, kGoneNodesMax others, 8
+// superseded boot ids each.
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "cluster/dht_view.h"
+#include "cluster/node_usage.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status.h"
-#include "mp_controller/view/dht_view.h"
-#include "mp_controller/view/node_usage.h"
 
 namespace ems::controller {
 
-inline constexpr size_t kKnownNodesMax = 1024;
+inline constexpr size_t kNodesMax = 4096;      // alive, or shown by the view
+inline constexpr size_t kGoneNodesMax = 4096;  // neither, and remembered by name
 
 struct MembershipOptions {
   Duration heartbeat = std::chrono::seconds(1);
@@ -32,6 +35,20 @@ struct MembershipOptions {
 
 enum class NodeState { kUnknown, kLive, kDown, kLeft };
 
+// For people: ms since 1970 by the controller's clock; nothing is decided by them.
+struct NodeTimes {
+  int64_t joined_unix_ms = 0;  // its name was registered first; 0: not known
+  int64_t left_unix_ms = 0;    // its process stopped in order; 0: it has not
+  friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
+};
+
+// One life of a server.
+struct Process {
+  NodeId id;
+  uint64_t boot_id = 0;
+  friend auto operator<=>(const Process&, const Process&) = default;
+};
+
 // One node as ListNodes shows it.
 struct MemberStatus {
   NodeInfo info;
@@ -40,6 +57,8 @@ struct MemberStatus {
   ViewVersion installed;
   bool ahead = false;
   Duration heartbeat_age{};
+  bool never_heard = false;  // since the start
+  NodeTimes times;
 };
 
 // What the next view should show.
@@ -55,10 +74,13 @@ class Membership final {
  public:
   explicit Membership(const MembershipOptions& options) : options_(options) {}
 
-  // After a start: a node known by name. Its id is never given to another name.
-  void RestoreNode(NodeId id, const std::string& name);
-  // After a start: what the stored view showed. Its nodes count as alive until Listen.
-  void RestoreView(const DhtView& view, TimePoint now);
+  // After a start: a node known by name. Its id is never given to another name. `left_boot_id`: of
+  // the process that stopped in order; 0: none did.
+  void RestoreNode(NodeId id, const std::string& name, uint64_t left_boot_id = 0,
+                   NodeTimes times = {});
+  // After a start: what the stored view showed. Its nodes count as alive until Listen, and until
+  // `leased_until`: the leases that an earlier life may have given have ended by then.
+  void RestoreView(const DhtView& view, TimePoint now, TimePoint leased_until);
   // From `now` on they can be heard. Those that have not been count as alive for kReconnectMost and
   // a whole lease more: a server that lives may find the controller again later than a lease.
   void Listen(TimePoint now);
@@ -66,27 +88,52 @@ class Membership final {
   // The id of `info.name`, or nullopt when the name is new: then the caller makes one durable and
   // gives it to AddNode.
   std::optional<NodeId> IdOf(const std::string& name) const;
-  // Errors: kResourceExhausted  kKnownNodesMax reached
+  std::string NameOf(NodeId id) const;  // empty: not known
+  bool HasLeft(const std::string& name) const;
+  // Processes that have been heard of and are not down.
+  std::set<Process> Lives() const;
+  // Errors: kResourceExhausted  kNodesMax are alive or shown
   Status CanAddNode() const;
-  void AddNode(NodeId id, const std::string& name) { RestoreNode(id, name); }
+  // When kGoneNodesMax are remembered, the name of the one to Remove first: of those that own
+  // nothing and whose loss does not count any more, the one that was heard of longest ago. Cost:
+  // O(nodes).
+  std::optional<std::string> NodeToForget() const;
+  void AddNode(NodeId id, const std::string& name, NodeTimes times = {}) {
+    RestoreNode(id, name, 0, times);
+  }
+  // Of a node that is known.
+  NodeTimes TimesOf(NodeId id) const { return members_.at(id).times; }
+  void SetTimes(NodeId id, NodeTimes times) { members_.at(id).times = times; }
 
   // A process announces itself under a known name; `info.id` is ignored. Idempotent. A new boot id
   // takes over from the old one. Errors: kNotFound  AddNode first    kAborted  a newer process has
   // taken over from this boot id before
   Result<NodeId> Register(NodeInfo info, TimePoint now);
-  // Renews the lease; true when the published view shows this very process.
+  // What a heartbeat says. `alive`: it counts; else the node is down when no other one has come for
+  // a lease, and it is not admitted. Whom the view shows with the process before it is kept alive
+  // all the same, unless it is ahead.
+  struct Word {
+    ViewVersion installed;
+    NodeUsage usage;
+    bool ahead = false;  // it has a view that nobody here has made
+    bool alive = true;
+  };
+  // True when the published view shows this very process.
   // Errors: kNotFound  register again    kAborted  another process has registered under this name
-  Result<bool> Heartbeat(NodeId id, uint64_t boot_id, ViewVersion installed, const NodeUsage& usage,
-                         TimePoint now);
-  // Remembers, until the next life of the node, that it has a view which nobody here has made; true
-  // the first time.
-  bool MarkAhead(NodeId id);
+  Result<bool> Heartbeat(NodeId id, uint64_t boot_id, const Word& word, TimePoint now);
+  // A later process has taken its name.
+  bool IsSuperseded(NodeId id, uint64_t boot_id) const;
+  // Errors: as Heartbeat
+  Status Check(NodeId id, uint64_t boot_id) const;
   // Errors: as Heartbeat
   Status Leave(NodeId id, uint64_t boot_id, TimePoint now);
   // Forgets a node that is down. Errors: kNotFound  no such name    kFailedPrecondition  alive, or
   // still in the view
   Status CanRemove(const std::string& name) const;
   void Remove(const std::string& name);
+  // Whether all that live have had the time to find this controller, after a start with a view.
+  // Errors: kFailedPrecondition  not yet
+  Status CheckHeard(TimePoint now) const;
   // Errors: kFailedPrecondition  the view is not frozen
   Status AcceptLoss();
 
@@ -99,16 +146,21 @@ class Membership final {
 
   std::vector<MemberStatus> List(TimePoint now) const;
   bool frozen() const { return frozen_; }
-  size_t live_count() const;
-  size_t known_count() const { return members_.size(); }
+  // Each node once; `ahead`: it is there and waits for an operator.
+  struct Counts {
+    size_t live = 0, down = 0, left = 0, ahead = 0;
+  };
+  Counts Count(TimePoint now) const;
 
  private:
   struct Member {
     NodeInfo info;  // as registered last; boot id 0: not since the start
     NodeState state = NodeState::kUnknown;
     bool heard = false;  // since the start of the controller
-    TimePoint last_heard{};
-    TimePoint kept_until{};  // as long as it has not been heard
+    TimePoint last_word{};
+    TimePoint last_heard{};    // the last word that counts
+    TimePoint kept_until{};    // as long as it has not been heard
+    TimePoint leased_until{};  // at most, by a lease that an earlier life of the controller gave
     TimePoint down_at{};
     std::optional<NodeInfo> shown;  // as the published view has it
     TimePoint admitted_at{};
@@ -117,10 +169,18 @@ class Membership final {
     NodeUsage usage;
     ViewVersion installed;
     bool ahead = false;
+    bool keeps_up = false;  // its last word counted
+    NodeTimes times;
     bool alive() const { return state == NodeState::kLive; }
+    bool is_gone() const { return !alive() && !shown.has_value(); }
   };
 
-  Result<Member*> Find(NodeId id, uint64_t boot_id);
+  // It is there and waits for an operator.
+  bool IsParked(const Member& member, TimePoint now) const {
+    return member.ahead && member.state != NodeState::kLeft &&
+           now - member.last_word <= options_.lease;
+  }
+  Result<const Member*> Find(NodeId id, uint64_t boot_id) const;
   void HearOf(Member* member, TimePoint now);
   bool OthersMayFollow(TimePoint now) const;
   void EndLeases(TimePoint now);
@@ -128,6 +188,7 @@ class Membership final {
   void CountMissing(Proposal* proposal) const;
   bool LossesAreDue(TimePoint now) const;
   bool AnyShownIsDown() const;
+  static bool MayJoin(const Member& member);
   // Nodes of the next view when losses are acted upon (`drop_lost`) or kept, and new ones admitted
   // or not.
   std::vector<NodeInfo> NextNodes(bool drop_lost, bool admit, TimePoint now) const;
@@ -139,6 +200,7 @@ class Membership final {
   std::map<NodeId, TimePoint> lost_;  // removed from the view because their lease ended, and when
   bool frozen_ = false;
   std::map<NodeId, TimePoint> returned_;  // of those that were gone: when each came back first
+  TimePoint heard_by_{};                  // those that live; max: not before Listen
   bool loss_accepted_ = false;
   std::optional<TimePoint> changed_at_;  // since when the proposal differs from the view
   std::optional<TimePoint> last_propose_;

@@ -51,7 +51,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
   EMS_MODELS_METHOD(UseModel, ModelRef, ModelStatus)
   EMS_MODELS_METHOD(RemoveModel, ModelRef, RemoveModelReply)
   EMS_MODELS_METHOD(ReportPull, ReportPullRequest, ReportPullReply)
-  EMS_MODELS_METHOD(ReportCheck, ReportCheckRequest, FileCheck)
+  EMS_MODELS_METHOD(ReportSum, ReportSumRequest, ReportSumReply)
 #undef EMS_MODELS_METHOD
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
@@ -65,10 +65,10 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
     return RunOrWait(context, request, reply, &ModelState::GetDigests);
   }
 
-  grpc::ServerUnaryReactor* FollowChecks(grpc::CallbackServerContext* context,
-                                         const v1::FollowChecksRequest* request,
-                                         v1::FollowChecksReply* reply) override {
-    return RunOrWait(context, request, reply, &ModelState::FollowChecks);
+  grpc::ServerUnaryReactor* FollowUnverified(grpc::CallbackServerContext* context,
+                                             const v1::FollowUnverifiedRequest* request,
+                                             v1::FollowUnverifiedReply* reply) override {
+    return RunOrWait(context, request, reply, &ModelState::FollowUnverified);
   }
 
   void Post(grpc::ServerUnaryReactor* reactor, std::function<void()>&& task) {

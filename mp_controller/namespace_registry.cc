@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/namespace_codec.h"
 #include "common/bytes.h"
-#include "mp_controller/view/namespace_codec.h"
 
 namespace ems::controller {
 namespace {
@@ -79,6 +79,11 @@ Result<NamespaceChange> NamespaceRegistry::PlanUpdate(NamespaceInfo wanted) cons
   EMS_RETURN_IF_ERROR(CheckNamespacePolicy(wanted));
   const auto it = by_name_.find(wanted.name);
   if (it == by_name_.end()) return Missing(wanted.name);
+  if (wanted.immutable != it->second.immutable) {
+    return Error(StatusCode::kInvalidArgument,
+                 "namespace \"{}\" is {}: that is fixed when it is made", wanted.name,
+                 it->second.immutable ? "immutable" : "not immutable");
+  }
   wanted.ref = it->second.ref;
   if (wanted.durability == Durability::kDefault) wanted.durability = Durability::kDram;
   return NamespaceChange{.info = std::move(wanted), .version = version_ + 1, .next_id = next_id_};
@@ -89,6 +94,16 @@ Result<NamespaceChange> NamespaceRegistry::PlanDelete(const std::string& name) c
   if (it == by_name_.end()) return Missing(name);
   return NamespaceChange{
       .info = it->second, .deleted = true, .version = version_ + 1, .next_id = next_id_};
+}
+
+NamespaceChange NamespaceRegistry::PlanSkip() const {
+  NamespaceChange change;
+  change.info.ref.id = NamespaceId(next_id_);  // there is none
+  change.deleted = true;
+  change.version = version_ + kNumbersSkipped;
+  change.next_id =
+      next_id_ > UINT32_MAX - kNumbersSkipped ? UINT32_MAX : next_id_ + kNumbersSkipped;
+  return change;
 }
 
 void NamespaceRegistry::Apply(const NamespaceChange& change) {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/view_cache.h"
 #include "common/status.h"
-#include "mp_controller/view/view_cache.h"
 
 namespace ems::controller {
 
@@ -21,6 +21,8 @@ struct NamespaceChange {
   uint64_t version = 0;
   uint32_t next_id = 1;
 };
+
+inline constexpr uint32_t kNumbersSkipped = 1 << 20;
 
 // Errors: kInvalidArgument  not 1–128 of [A-Za-z0-9._-]
 Status CheckNamespaceName(std::string_view name);
@@ -41,6 +43,9 @@ class NamespaceRegistry final {
   Result<NamespaceChange> PlanUpdate(NamespaceInfo wanted) const;
   // Errors: kNotFound
   Result<NamespaceChange> PlanDelete(const std::string& name) const;
+  // Goes on with ids and versions that another copy of the store has not given away, unless
+  // kNumbersSkipped were since: watchers take the table, and no id is used twice.
+  NamespaceChange PlanSkip() const;
   void Apply(const NamespaceChange& change);
 
   // Errors: kNotFound

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/namespace_codec.h"
 #include "common/bytes.h"
 #include "common/host_port.h"
 #include "mp_controller/namespace_registry.h"
-#include "mp_controller/view/namespace_codec.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
@@ -27,6 +27,12 @@ Status CheckWord(std::string_view field, std::string_view text, size_t bytes_max
   return Error(StatusCode::kInvalidArgument,
                "{} \"{}\" ({} B): at most {} visible ASCII characters are allowed", field,
                Printable(text), text.size(), bytes_max);
+}
+
+Result<ViewVersion> CheckVersion(uint64_t term, uint64_t epoch) {
+  if (term <= ViewVersion::kTermMax && epoch <= ViewVersion::kEpochMax)
+    return ViewVersion(term, epoch);
+  return Error(StatusCode::kInvalidArgument, "term {} or epoch {} is out of range", term, epoch);
 }
 
 }  // namespace
@@ -54,42 +60,29 @@ Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request) {
     return Error(StatusCode::kInvalidArgument, "node.capacity_bytes {}: 1 to {} are allowed",
                  node.capacity_bytes(), kCapacityBytesMax);
   }
-  return NodeInfo{.id = kNoNode,
-                  .name = node.name(),
-                  .boot_id = node.boot_id(),
-                  .data_address = node.data_address(),
-                  .unix_path = node.unix_path(),
-                  .host_id = node.host_id(),
-                  .http_address = node.http_address(),
-                  .capacity_bytes = node.capacity_bytes(),
-                  .lineage = node.lineage()};
-}
-
-Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
-  if (request.term() > ViewVersion::kTermMax || request.epoch() > ViewVersion::kEpochMax) {
-    return Error(StatusCode::kInvalidArgument, "term {} or epoch {} is out of range",
-                 request.term(), request.epoch());
-  }
-  return HeartbeatEvent{.id = NodeId(request.node_id()),
-                        .boot_id = request.boot_id(),
-                        .installed = ViewVersion(request.term(), request.epoch()),
-                        .usage = FromProto(request.usage())};
-}
-
-Result<NamespaceInfo> CheckCreate(const v1::CreateNamespaceRequest& request) {
-  NamespaceInfo info;
-  info.name = request.name();
-  EMS_RETURN_IF_ERROR(CheckNamespaceName(info.name));
-  EMS_RETURN_IF_ERROR(FromProto(request.policy(), &info));
-  EMS_RETURN_IF_ERROR(CheckNamespacePolicy(info));
+  NodeInfo info = FromProto(node);
+  info.id = kNoNode;
   return info;
 }
 
-Result<NamespaceInfo> CheckUpdate(const v1::UpdateNamespaceRequest& request) {
+Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
+  EMS_ASSIGN_OR_RETURN(const ViewVersion installed, CheckVersion(request.term(), request.epoch()));
+  EMS_ASSIGN_OR_RETURN(const ViewVersion highest,
+                       CheckVersion(request.highest_term(), request.highest_epoch()));
+  return HeartbeatEvent{.id = NodeId(request.node_id()),
+                        .boot_id = request.boot_id(),
+                        .installed = installed,
+                        .fingerprint = request.fingerprint(),
+                        .highest = std::max(installed, highest),
+                        .refused = request.refused(),
+                        .usage = FromProto(request.usage())};
+}
+
+Result<NamespaceInfo> CheckNamespace(const std::string& name, const v1::NamespacePolicy& policy) {
   NamespaceInfo info;
-  info.name = request.name();
+  info.name = name;
   EMS_RETURN_IF_ERROR(CheckNamespaceName(info.name));
-  EMS_RETURN_IF_ERROR(FromProto(request.policy(), &info));
+  EMS_RETURN_IF_ERROR(FromProto(policy, &info));
   EMS_RETURN_IF_ERROR(CheckNamespacePolicy(info));
   return info;
 }

@@ -1,17 +1,17 @@
 #pragma once
 // Requests of the control plane as they arrive → checked values. Pure, no allocation beyond the
 // result. Bound: a name has 128 bytes, an address 256, a Unix path 107; capacity is 1 B to 2^50 B.
+#include <string>
 #include <string_view>
 
+#include "cluster/view_cache.h"
 #include "common/status.h"
 #include "mp_controller/membership.h"
-#include "mp_controller/view/view_cache.h"
 
 namespace ems::v1 {
 class RegisterRequest;
 class HeartbeatRequest;
-class CreateNamespaceRequest;
-class UpdateNamespaceRequest;
+class NamespacePolicy;
 }  // namespace ems::v1
 
 namespace ems::controller {
@@ -20,14 +20,17 @@ struct HeartbeatEvent {
   NodeId id;
   uint64_t boot_id = 0;
   ViewVersion installed;
+  uint64_t fingerprint = 0;  // of that view
+  ViewVersion highest;       // that was ever installed there
+  bool refused = false;      // it knows that it has no lease
   NodeUsage usage;
 };
 
 // All errors are kInvalidArgument and name the field, what was found and what is allowed.
 Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request);
 Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request);
-Result<NamespaceInfo> CheckCreate(const v1::CreateNamespaceRequest& request);
-Result<NamespaceInfo> CheckUpdate(const v1::UpdateNamespaceRequest& request);
+// Of a request to make or change one.
+Result<NamespaceInfo> CheckNamespace(const std::string& name, const v1::NamespacePolicy& policy);
 // host:port with a port of 1 to 65535; IPv6 hosts stand in brackets.
 Status CheckHostPort(std::string_view field, std::string_view address);
 

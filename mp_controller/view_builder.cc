@@ -1,64 +1,128 @@
 #include "mp_controller/view_builder.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <queue>
 #include <tuple>
 #include <utility>
 
 #include "common/check.h"
-#include "common/hash.h"
 
 namespace ems::controller {
 namespace {
 
 constexpr double kLoadMax = 1.05;  // slots of a node / its share by capacity
 
-struct Seat {
+// The finalizer of MurmurHash3 (fmix64): each bit of `x` changes half of the result.
+constexpr uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+// A live node that slots are given to.
+struct Bidder {
   NodeId id;
   double weight = 0;
-  double share = 0;            // 4096 × weight / all weights
+  double share = 0;            // kSlotCount × weight / all weights
   std::vector<SlotId> held{};  // slots it owned before
   size_t target = 0;           // slots it shall own
   size_t room = 0;             // target − slots it has so far
 };
 
-// Weighted rendezvous score −w / ln(u): the node with the highest score wins a slot with
-// probability proportional to w.
-double Score(const Seat& seat, SlotId slot) {
-  std::array<std::byte, 6> key;
-  for (size_t i = 0; i < 4; ++i) key[i] = static_cast<std::byte>(seat.id.value() >> (8 * i));
-  for (size_t i = 0; i < 2; ++i) key[4 + i] = static_cast<std::byte>(slot.value() >> (8 * i));
-  const double u = (static_cast<double>(Hash64(key) >> 11) + 0.5) * 0x1p-53;
-  return -seat.weight / std::log(u);
-}
+// Weighted rendezvous: among nodes that draw −ln(1 − v) / w with v in (0, 1) from (node, slot), the
+// least draw wins, and each node wins with a probability in proportion to w. A draw is at least
+// v / w, so that most of them need no logarithm to be seen to lose.
+class Draws final {
+ public:
+  explicit Draws(BuildCost* cost) : cost_(*cost) {}
 
-std::vector<Seat> MakeSeats(std::vector<NodeWeight> live) {
+  void Add(const Bidder& bidder, size_t number) {
+    lots_.push_back({Mix(bidder.id.value()), 1 / bidder.weight, kUnit / bidder.weight, number});
+  }
+  bool empty() const { return lots_.empty(); }
+  // The one added under `number` draws no longer.
+  void Remove(size_t number) {
+    const auto it = std::find_if(lots_.begin(), lots_.end(),
+                                 [&](const Lot& lot) { return lot.number == number; });
+    if (it != lots_.end()) lots_.erase(it);
+  }
+
+  struct Winner {
+    size_t number = 0;
+    double draw = 0;
+  };
+  // Of at least one. Of equal draws the one that was added first wins.
+  Winner Least(SlotId slot) const {
+    const uint64_t salt = SaltOf(slot);
+    const Lot* best = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    cost_.scores += lots_.size();
+    for (const Lot& lot : lots_) {
+      const int64_t number = Random53(lot.key, salt);
+      if (static_cast<double>(number) * lot.draw_per_number >= least) continue;
+      const double draw = Draw(number, lot.inverse_weight);
+      if (draw < least) best = &lot, least = draw;
+    }
+    EMS_CHECK(best != nullptr, "nobody draws for slot {}", slot.value());
+    return {best->number, least};
+  }
+  double Of(const Bidder& bidder, SlotId slot) const {
+    ++cost_.scores;
+    return Draw(Random53(Mix(bidder.id.value()), SaltOf(slot)), 1 / bidder.weight);
+  }
+
+ private:
+  struct Lot {
+    uint64_t key = 0;
+    double inverse_weight = 0;
+    double draw_per_number = 0;  // at least
+    size_t number = 0;
+  };
+  static constexpr double kUnit = 0x1p-53;
+  static uint64_t SaltOf(SlotId slot) { return Mix(~uint64_t{slot.value()}); }
+  // Below 2^53; signed, since that is one instruction to convert.
+  static int64_t Random53(uint64_t key, uint64_t salt) {
+    const __uint128_t p = static_cast<__uint128_t>(key ^ salt) * 0x9e3779b97f4a7c15ULL;
+    return static_cast<int64_t>((static_cast<uint64_t>(p >> 64) ^ static_cast<uint64_t>(p)) >> 11);
+  }
+  double Draw(int64_t number, double inverse_weight) const {
+    ++cost_.logarithms;
+    return -std::log1p(-(static_cast<double>(number) + 0.5) * kUnit) * inverse_weight;
+  }
+
+  BuildCost& cost_;
+  std::vector<Lot> lots_;
+};
+
+std::vector<Bidder> MakeBidders(std::vector<NodeWeight> live) {
   std::sort(live.begin(), live.end(),
             [](const NodeWeight& a, const NodeWeight& b) { return a.id < b.id; });
   double all = 0;
   for (const NodeWeight& node : live) all += static_cast<double>(node.capacity_bytes);
   EMS_CHECK(all > 0, "{} nodes without capacity", live.size());
-  std::vector<Seat> seats;
-  seats.reserve(live.size());
+  std::vector<Bidder> bidders;
+  bidders.reserve(live.size());
   for (const NodeWeight& node : live) {
     const double weight = static_cast<double>(node.capacity_bytes);
-    seats.push_back({.id = node.id, .weight = weight, .share = kSlotCount * (weight / all)});
+    bidders.push_back({.id = node.id, .weight = weight, .share = kSlotCount * (weight / all)});
   }
-  return seats;
+  return bidders;
 }
 
-// Gives each slot to the seat that held it; those of nodes that are gone are returned.
-std::vector<SlotId> Seize(const SlotTable& previous, std::vector<Seat>* seats) {
+// Gives each slot to the bidder that held it; those of nodes that are gone are returned.
+std::vector<SlotId> Seize(const SlotTable& previous, std::vector<Bidder>* bidders) {
   std::vector<SlotId> orphans;
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const SlotId slot(static_cast<uint16_t>(i));
     const NodeId owner = previous.owner(slot);
-    const auto seat = std::lower_bound(seats->begin(), seats->end(), owner,
-                                       [](const Seat& s, NodeId id) { return s.id < id; });
-    if (seat != seats->end() && seat->id == owner) {
-      seat->held.push_back(slot);
+    const auto bidder = std::lower_bound(bidders->begin(), bidders->end(), owner,
+                                         [](const Bidder& s, NodeId id) { return s.id < id; });
+    if (bidder != bidders->end() && bidder->id == owner) {
+      bidder->held.push_back(slot);
     } else {
       orphans.push_back(slot);
     }
@@ -66,82 +130,95 @@ std::vector<SlotId> Seize(const SlotTable& previous, std::vector<Seat>* seats) {
   return orphans;
 }
 
-// Largest remainder, but what a seat already holds comes first, so that rounding moves nothing, and
-// what would push a seat above kLoadMax comes last.
-void SetTargets(std::vector<Seat>* seats) {
+// Largest remainder, but what a bidder already holds comes first, so that rounding moves nothing,
+// and what would push a bidder above kLoadMax comes last. Cost: O(nodes log nodes).
+void SetTargets(std::vector<Bidder>* bidders) {
+  const auto rank = [bidders](size_t number) {
+    const Bidder& s = (*bidders)[number];
+    const double next = static_cast<double>(s.target + 1);
+    const bool fits = next <= s.share * kLoadMax;
+    const bool holds = s.held.size() > s.target;
+    const bool first = next < s.share + 1;
+    // Of equal ones the first.
+    return std::tuple(fits, holds && first, holds, s.share - static_cast<double>(s.target),
+                      bidders->size() - number);
+  };
+  using Ranked = std::pair<decltype(rank(0)), size_t>;
+  std::priority_queue<Ranked> next;
   size_t given = 0;
-  for (Seat& seat : *seats) {
-    seat.target = static_cast<size_t>(seat.share);
-    given += seat.target;
+  for (size_t i = 0; i < bidders->size(); ++i) {
+    Bidder& bidder = (*bidders)[i];
+    bidder.target = static_cast<size_t>(bidder.share);
+    given += bidder.target;
+    next.emplace(rank(i), i);
   }
-  while (given < kSlotCount) {
-    Seat* best = nullptr;
-    const auto rank = [](const Seat& s) {
-      const double next = static_cast<double>(s.target + 1);
-      const bool fits = next <= s.share * kLoadMax;
-      const bool holds = s.held.size() > s.target;
-      const bool first = next < s.share + 1;
-      return std::tuple(fits, holds && first, holds, s.share - static_cast<double>(s.target));
-    };
-    for (Seat& seat : *seats) {
-      if (best == nullptr || rank(seat) > rank(*best)) best = &seat;
-    }
-    ++best->target;
-    ++given;
+  EMS_CHECK(given <= kSlotCount && !bidders->empty(), "{} slots for {} nodes", given,
+            bidders->size());
+  for (; given < kSlotCount; ++given) {
+    const size_t best = next.top().second;
+    next.pop();
+    ++(*bidders)[best].target;
+    next.emplace(rank(best), best);
   }
 }
 
-// Takes from each seat what it holds above its target, the slots it has the weakest claim to first:
-// against those of the seats that are to have more. So one that was away is given the slots that it
-// had.
-void ShedSurplus(std::vector<Seat>* seats, std::vector<SlotId>* moving) {
-  std::vector<const Seat*> takers;
-  for (const Seat& seat : *seats)
-    if (seat.held.size() < seat.target) takers.push_back(&seat);
-  const auto claim = [&takers](const Seat& seat, SlotId slot) {
-    double best = 0;
-    for (const Seat* taker : takers) best = std::max(best, Score(*taker, slot));
-    return best > 0 ? Score(seat, slot) / best : Score(seat, slot);
+// Takes from each bidder what it holds above its target, the slots it has the weakest claim to
+// first: against those of the bidders that are to have more. So one that was away is given the
+// slots that it had.
+void ShedSurplus(std::vector<Bidder>* bidders, std::vector<SlotId>* moving, BuildCost* cost) {
+  Draws takers(cost);
+  for (size_t i = 0; i < bidders->size(); ++i)
+    if ((*bidders)[i].held.size() < (*bidders)[i].target) takers.Add((*bidders)[i], i);
+  const auto claim = [&takers](const Bidder& bidder, SlotId slot) {
+    const double own = takers.Of(bidder, slot);
+    return takers.empty() ? 1 / own : takers.Least(slot).draw / own;
   };
-  for (Seat& seat : *seats) {
-    if (seat.held.size() > seat.target) {
+  for (Bidder& bidder : *bidders) {
+    if (bidder.held.size() > bidder.target) {
       std::vector<std::pair<double, SlotId>> claims;
-      for (const SlotId slot : seat.held) claims.emplace_back(claim(seat, slot), slot);
+      for (const SlotId slot : bidder.held) claims.emplace_back(claim(bidder, slot), slot);
       std::sort(claims.begin(), claims.end());
-      const size_t surplus = seat.held.size() - seat.target;
+      const size_t surplus = bidder.held.size() - bidder.target;
       for (size_t i = 0; i < surplus; ++i) moving->push_back(claims[i].second);
-      seat.held.clear();
-      for (size_t i = surplus; i < claims.size(); ++i) seat.held.push_back(claims[i].second);
+      bidder.held.clear();
+      for (size_t i = surplus; i < claims.size(); ++i) bidder.held.push_back(claims[i].second);
     }
-    seat.room = seat.target - seat.held.size();
+    EMS_CHECK(bidder.held.size() <= bidder.target);
+    bidder.room = bidder.target - bidder.held.size();
   }
   std::sort(moving->begin(), moving->end());
 }
 
+// Each to the bidder with room that wins it.
+void GiveOut(const std::vector<SlotId>& moving, std::vector<Bidder>* bidders, SlotTable* next,
+             BuildCost* cost) {
+  Draws draws(cost);
+  for (size_t i = 0; i < bidders->size(); ++i)
+    if ((*bidders)[i].room > 0) draws.Add((*bidders)[i], i);
+  for (const SlotId slot : moving) {
+    const size_t winner = draws.Least(slot).number;
+    Bidder& bidder = (*bidders)[winner];
+    next->set_owner(slot, bidder.id);
+    if (--bidder.room == 0) draws.Remove(winner);
+  }
+}
+
 }  // namespace
 
-SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live) {
+SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, BuildCost* cost) {
   SlotTable next;
   if (live.empty()) return next;
-  std::vector<Seat> seats = MakeSeats(std::move(live));
-  std::vector<SlotId> moving = Seize(previous, &seats);
-  SetTargets(&seats);
-  ShedSurplus(&seats, &moving);
-  for (const Seat& seat : seats) {
-    for (const SlotId slot : seat.held) next.set_owner(slot, seat.id);
+  BuildCost unasked;
+  if (cost == nullptr) cost = &unasked;
+  std::vector<Bidder> bidders = MakeBidders(std::move(live));
+  std::vector<SlotId> moving = Seize(previous, &bidders);
+  SetTargets(&bidders);
+  ShedSurplus(&bidders, &moving, cost);
+  for (const Bidder& bidder : bidders) {
+    for (const SlotId slot : bidder.held) next.set_owner(slot, bidder.id);
   }
-  for (const SlotId slot : moving) {
-    Seat* best = nullptr;
-    double best_score = 0;
-    for (Seat& seat : seats) {
-      if (seat.room == 0) continue;
-      const double score = Score(seat, slot);
-      if (best == nullptr || score > best_score) best = &seat, best_score = score;
-    }
-    EMS_CHECK(best != nullptr, "no room for slot {}", slot.value());
-    next.set_owner(slot, best->id);
-    --best->room;
-  }
+  GiveOut(moving, &bidders, &next, cost);
+  EMS_CHECK(next.CountOf(kNoNode) == 0, "{} slots have no owner", next.CountOf(kNoNode));
   return next;
 }
 

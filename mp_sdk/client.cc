@@ -8,14 +8,15 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/controller_client.h"
+#include "common/check.h"
 #include "common/logging.h"
-#include "common/object_key.h"
 #include "common/thread_pool.h"
-#include "mp_controller/view/controller_client.h"
 #include "mp_sdk/internal/local_servers.h"
 #include "mp_sdk/internal/one_sided.h"
 #include "mp_sdk/internal/put_stager.h"
 #include "mp_sdk/internal/router.h"
+#include "mp_sdk/internal/server_calls.h"
 #include "mp_sdk/internal/staging_memory.h"
 #include "mp_sdk/internal/stripe.h"
 
@@ -27,23 +28,24 @@ using internal::BatchItem;
 using internal::CopyRequest;
 using internal::LocalServers;
 using internal::OneSided;
+using internal::ServerCalls;
 using internal::StagingMemory;
 using wire::Op;
 
-constexpr uint64_t kDefaultBytesPerSecond = 100'000'000;
-constexpr Duration kTimeoutMax = std::chrono::seconds(30);
-
-Status TimeIsOver() {
-  return Error(StatusCode::kDeadlineExceeded, "the call's time passed while it was queued");
-}
-
-// What is counted of calls, on lines of the threads' own.
+// Counters of calls, each thread's on cache lines of its own.
 enum Counter : size_t { kGets, kHits, kPuts, kBytesRead, kBytesWritten, kCounters };
 
 Result<bool> IsThere(Result<uint64_t> length) {
   if (length.ok()) return true;
   if (length.status().code() == StatusCode::kNotFound) return false;
   return std::move(length).status();
+}
+
+std::vector<Status> StatusesOf(Batch* batch) {
+  std::vector<Status> statuses;
+  statuses.reserve(batch->items.size());
+  for (BatchItem& item : batch->items) statuses.push_back(std::move(item.status));
+  return statuses;
 }
 
 // Bytes of the room that items give.
@@ -54,24 +56,12 @@ uint64_t RoomOf(std::span<const Item> items) {
   return bytes;
 }
 
-template <typename Item>
-void SayTiers(std::span<const Item> items, const Batch& batch) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].tier != nullptr) *items[i].tier = batch.items[i].tier;
-  }
-}
-
 // What is read one-sided was in DRAM; what is asked for after all says so itself.
 template <typename Item>
 void AssumeDram(std::span<const Item> items) {
   for (const Item& item : items) {
     if (item.tier != nullptr) *item.tier = Tier::kDram;
   }
-}
-
-Result<uint64_t> LengthOf(BatchItem* item) {
-  if (item->status.ok()) return item->value_bytes;
-  return std::move(item->status);
 }
 
 }  // namespace
@@ -82,24 +72,9 @@ struct Client::Impl {
         controller(wanted.controller, fmt::format("client {}", ::getpid())),
         router(options, &views,
                [this](Deadline deadline) { (void)controller.Refresh(&views, deadline); }),
+        servers(options, &router),
         async("ems-sdk", std::max<uint32_t>(1, wanted.async_threads), wanted.async_queue_max) {}
 
-  Deadline DeadlineFor(Duration wanted, uint64_t bytes) const {
-    if (wanted > Duration::zero()) return Deadline::After(wanted);
-    const std::chrono::microseconds transfer(bytes / (kDefaultBytesPerSecond / 1'000'000));
-    return Deadline::After(std::min<Duration>(options.op_timeout + transfer, kTimeoutMax));
-  }
-  BatchItem MakeItem(std::string_view key, std::string_view route_key) const {
-    BatchItem item;
-    item.key = key;
-    item.slot = SlotOf(ns.ref.id, route_key.empty() ? key : route_key);
-    return item;
-  }
-  Batch MakeBatch(Op op, Deadline deadline) const {
-    return Batch{.op = op, .flags = 0, .ns = ns.ref, .deadline = deadline, .items = {}};
-  }
-  // Finishes items whose key is not a key, runs the rest.
-  void Run(Batch* batch);
   uint16_t FlagsOf(const PutOptions& put) const;
   void CountGet(const Result<uint64_t>& result) {
     counters.Add(kGets, 1);
@@ -110,19 +85,16 @@ struct Client::Impl {
   void CountGets(std::span<const Result<uint64_t>> results);
   // One-sided reads of the servers on this host, from now on.
   void ReadOneSided();
-  // Asks the servers for the length of the values; one result a key.
-  std::vector<Result<uint64_t>> AskLengths(std::span<const KeyItem> items,
-                                           const GetOptions& options, Deadline deadline);
-  Batch LengthsBatch(std::span<const KeyItem> items, const GetOptions& options,
-                     Deadline deadline) const;
-  std::vector<Result<uint64_t>> AskValues(std::span<const GetItem> items, const GetOptions& options,
-                                          Deadline deadline);
-  std::vector<Result<uint64_t>> AskRanges(std::span<const RangeItem> items,
-                                          const GetOptions& options, Deadline deadline);
-  // Lengths or values: one-sided first (`look`), the rest from the servers (`ask`), within one
-  // deadline.
-  template <typename Item, typename Look, typename Ask>
-  std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, Look look, Ask ask);
+  // A value or a range, one-sided or from its server.
+  template <typename Item>
+  Result<uint64_t> ReadOne(const Item& item, const GetOptions& get);
+  // Lengths, values or ranges: one-sided first (`look`), the rest from the servers.
+  template <typename Item, typename Look>
+  std::vector<Result<uint64_t>> ReadMany(std::span<const Item> items, const GetOptions& get,
+                                         Deadline deadline, Look look);
+  // Runs `work` of one Async call on an "ems-sdk" thread, with what is left of its time.
+  template <typename Options, typename Done, typename Work>
+  void RunAsync(const Options& wanted, uint64_t bytes, Done done, Work work);
   // The staging memory; made when there is none. Errors: kResourceExhausted
   Result<std::shared_ptr<StagingMemory>> Staging();
   // Copies values of a Put into staging memory where that is the quicker way; the buffer must live
@@ -136,19 +108,13 @@ struct Client::Impl {
   std::unique_ptr<OneSided> one_sided;   // with `locals`
   ControllerClient controller;
   internal::Router router;
+  ServerCalls servers;
   internal::StripedCounters<kCounters> counters;
   Guarded<std::shared_ptr<StagingMemory>> staging;
   std::atomic<const StagingMemory*> staging_memory{nullptr};  // staging's, once it is there
   internal::PutStager stager;
   ThreadPool async;  // last: its tasks use all of the above
 };
-
-void Client::Impl::Run(Batch* batch) {
-  for (BatchItem& item : batch->items) {
-    if (Status valid = ValidateKey(item.key); !valid.ok()) batch->Finish(&item, std::move(valid));
-  }
-  router.Run(batch);
-}
 
 uint16_t Client::Impl::FlagsOf(const PutOptions& put) const {
   const Durability durability =
@@ -180,78 +146,55 @@ void Client::Impl::ReadOneSided() {
   router.Use(locals.get());
 }
 
-Batch Client::Impl::LengthsBatch(std::span<const KeyItem> items, const GetOptions& get,
-                                 Deadline deadline) const {
-  Batch batch = MakeBatch(Op::kExists, deadline);
-  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.reserve(items.size());
-  for (const KeyItem& item : items) batch.items.push_back(MakeItem(item.key, item.route_key));
-  return batch;
-}
-
-std::vector<Result<uint64_t>> Client::Impl::AskLengths(std::span<const KeyItem> items,
-                                                       const GetOptions& get, Deadline deadline) {
-  Batch batch = LengthsBatch(items, get, deadline);
-  Run(&batch);
-  std::vector<Result<uint64_t>> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
-  return results;
-}
-
-std::vector<Result<uint64_t>> Client::Impl::AskValues(std::span<const GetItem> items,
-                                                      const GetOptions& get, Deadline deadline) {
-  Batch batch = MakeBatch(Op::kGet, deadline);
-  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.reserve(items.size());
-  for (const GetItem& item : items) {
-    batch.items.push_back(MakeItem(item.key, item.route_key));
-    batch.items.back().into = item.into;
-    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
+template <typename Item>
+Result<uint64_t> Client::Impl::ReadOne(const Item& item, const GetOptions& get) {
+  std::optional<Result<uint64_t>> result;
+  if (one_sided != nullptr)
+    result = one_sided->Read(item.key, item.route_key, internal::CopyOf(item), get);
+  if (!result) {
+    const Deadline deadline = servers.DeadlineFor(get.timeout, item.into.size_bytes());
+    result = std::move(servers.Ask(std::span(&item, 1), get, deadline)[0]);
   }
-  Run(&batch);
-  SayTiers(items, batch);
-  std::vector<Result<uint64_t>> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
-  return results;
+  CountGet(*result);
+  return *std::move(result);
 }
 
-std::vector<Result<uint64_t>> Client::Impl::AskRanges(std::span<const RangeItem> items,
-                                                      const GetOptions& get, Deadline deadline) {
-  Batch batch = MakeBatch(Op::kGetRange, deadline);
-  if (!get.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.reserve(items.size());
-  for (const RangeItem& item : items) {
-    batch.items.push_back(MakeItem(item.key, item.route_key));
-    batch.items.back().into = item.into;
-    batch.items.back().offset = item.offset;
-    batch.items.back().whole_bytes = item.whole_bytes;
-    batch.asks_tier = batch.asks_tier || item.tier != nullptr;
-  }
-  Run(&batch);
-  SayTiers(items, batch);
-  std::vector<Result<uint64_t>> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) results.push_back(LengthOf(&item));
-  return results;
-}
-
-template <typename Item, typename Look, typename Ask>
-std::vector<Result<uint64_t>> Client::Impl::ReadMany(std::span<const Item> items, Look look,
-                                                     Ask ask) {
-  if (one_sided == nullptr) return ask(items);
+template <typename Item, typename Look>
+std::vector<Result<uint64_t>> Client::Impl::ReadMany(std::span<const Item> items,
+                                                     const GetOptions& get, Deadline deadline,
+                                                     Look look) {
+  if (one_sided == nullptr) return servers.Ask(items, get, deadline);
   std::vector<Result<uint64_t>> results(items.size(), Result<uint64_t>(uint64_t{0}));
   std::vector<uint32_t> left;
   look(std::span(results), &left);
+  EMS_CHECK(left.size() <= items.size(), "{} of {} items are left", left.size(), items.size());
   if (left.empty()) return results;
-  if (left.size() == items.size()) return ask(items);
+  if (left.size() == items.size()) return servers.Ask(items, get, deadline);
   std::vector<Item> rest;
   rest.reserve(left.size());
   for (const uint32_t i : left) rest.push_back(items[i]);
-  std::vector<Result<uint64_t>> asked = ask(std::span<const Item>(rest));
+  std::vector<Result<uint64_t>> asked = servers.Ask(std::span<const Item>(rest), get, deadline);
+  EMS_CHECK(asked.size() == left.size());
   for (size_t i = 0; i < left.size(); ++i) results[left[i]] = std::move(asked[i]);
   return results;
+}
+
+template <typename Options, typename Done, typename Work>
+void Client::Impl::RunAsync(const Options& wanted, uint64_t bytes, Done done, Work work) {
+  // The call's time runs from now, not from when a thread is free.
+  const Deadline deadline = servers.DeadlineFor(wanted.timeout, bytes);
+  auto task = [wanted = Options(wanted), route = std::string(wanted.route_key), deadline, done,
+               work = std::move(work)]() mutable {
+    wanted.route_key = route;
+    wanted.timeout = deadline.Remaining();
+    if (wanted.timeout == Duration::zero()) {
+      return done(
+          Error(StatusCode::kDeadlineExceeded, "the call's time passed while it was queued"));
+    }
+    done(work(wanted));
+  };
+  if (!async.TrySubmit(std::move(task)))
+    done(Error(StatusCode::kResourceExhausted, "too many async calls are waiting"));
 }
 
 Result<std::shared_ptr<StagingMemory>> Client::Impl::Staging() {
@@ -286,6 +229,7 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   auto impl = std::make_unique<Impl>(options);
   const Deadline deadline = Deadline::After(options.start_timeout);
   EMS_ASSIGN_OR_RETURN(impl->ns, impl->controller.GetNamespace(options.name_space, deadline));
+  impl->servers.Bind(impl->ns.ref, impl->ns.immutable);
   if (options.transport == TransportChoice::kAuto) impl->ReadOneSided();
   impl->controller.StartWatch(&impl->views, [raw = impl.get()] {
     if (raw->locals != nullptr) raw->locals->Follow(raw->views.view());
@@ -304,17 +248,7 @@ Status Client::Put(std::string_view key, ConstBuffers value, const PutOptions& o
 }
 
 Result<uint64_t> Client::Get(std::string_view key, MutableBuffers into, const GetOptions& options) {
-  std::optional<Result<uint64_t>> result;
-  if (impl_->one_sided != nullptr) {
-    result = impl_->one_sided->Read(key, options.route_key, {.into = into}, options);
-  }
-  if (!result) {
-    const GetItem item{.key = key, .into = into, .route_key = options.route_key};
-    const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
-    result = std::move(impl_->AskValues(std::span(&item, 1), options, deadline)[0]);
-  }
-  impl_->CountGet(*result);
-  return *std::move(result);
+  return impl_->ReadOne(GetItem{.key = key, .into = into, .route_key = options.route_key}, options);
 }
 
 Result<std::string> Client::Get(std::string_view key, const GetOptions& options) {
@@ -324,15 +258,7 @@ Result<std::string> Client::Get(std::string_view key, const GetOptions& options)
     result = impl_->one_sided->Read(key, options.route_key, CopyRequest{.into = {}, .grow = &value},
                                     options);
   }
-  if (!result) {
-    Batch batch = impl_->MakeBatch(
-        Op::kGet, impl_->DeadlineFor(options.timeout, wire::kValueBytesLimit / 16));
-    if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-    batch.items.push_back(impl_->MakeItem(key, options.route_key));
-    batch.items[0].grow = &value;
-    impl_->Run(&batch);
-    result = LengthOf(&batch.items[0]);
-  }
+  if (!result) result = impl_->servers.AskWhole(key, options, &value, nullptr);
   impl_->CountGet(*result);
   if (!result->ok()) return std::move(*result).status();
   return value;
@@ -347,20 +273,12 @@ Result<ObjectView> Client::GetView(std::string_view key, const GetOptions& optio
       return *std::move(settled);
     }
   }
-  ObjectView view;
-  Batch batch =
-      impl_->MakeBatch(Op::kGet, impl_->DeadlineFor(options.timeout, wire::kValueBytesLimit / 16));
-  if (!options.touch) batch.flags |= wire::kFlagNoTouch;
-  batch.items.push_back(impl_->MakeItem(key, options.route_key));
-  batch.items[0].grow = &view.copy_;
-  impl_->Run(&batch);
-  view.checksum_ = batch.items[0].checksum;
-  const Result<uint64_t> result = LengthOf(&batch.items[0]);
+  std::string copy;
+  uint64_t checksum = 0;
+  const Result<uint64_t> result = impl_->servers.AskWhole(key, options, &copy, &checksum);
   impl_->CountGet(result);
   if (!result.ok()) return result.status();
-  view.bytes_ = AsBytes(view.copy_);
-  view.valid_ = true;
-  return view;
+  return ObjectView(std::move(copy), checksum);
 }
 
 Result<StagingBuffer> Client::AllocateBuffer(uint64_t bytes) {
@@ -370,31 +288,18 @@ Result<StagingBuffer> Client::AllocateBuffer(uint64_t bytes) {
 
 Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers into,
                         const GetOptions& options) {
-  std::optional<Result<uint64_t>> result;
-  if (impl_->one_sided != nullptr) {
-    result = impl_->one_sided->Read(key, options.route_key,
-                                    {.into = into, .ranged = true, .offset = offset}, options);
-  }
-  if (!result) {
-    const RangeItem item{
-        .key = key, .offset = offset, .into = into, .route_key = options.route_key};
-    const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
-    result = std::move(impl_->AskRanges(std::span(&item, 1), options, deadline)[0]);
-  }
-  impl_->CountGet(*result);
-  return std::move(*result).status();
+  const RangeItem item{.key = key, .offset = offset, .into = into, .route_key = options.route_key};
+  return impl_->ReadOne(item, options).status();
 }
 
 std::vector<Status> Client::MultiGetRange(std::span<const RangeItem> items,
                                           const GetOptions& options) {
   AssumeDram(items);
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
+  const Deadline deadline = impl_->servers.DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
-      items,
-      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
-        impl_->one_sided->MultiReadRange(items, options, deadline, into, left);
-      },
-      [&](std::span<const RangeItem> rest) { return impl_->AskRanges(rest, options, deadline); });
+      items, options, deadline, [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+        impl_->one_sided->MultiRead(items, options, deadline, into, left);
+      });
   impl_->CountGets(lengths);
   std::vector<Status> results;
   results.reserve(items.size());
@@ -407,8 +312,8 @@ Result<uint64_t> Client::Stat(std::string_view key, const GetOptions& options) {
   if (impl_->one_sided != nullptr) {
     if (auto settled = impl_->one_sided->Lookup(item, options)) return *std::move(settled);
   }
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, 0);
-  return std::move(impl_->AskLengths(std::span(&item, 1), options, deadline)[0]);
+  const Deadline deadline = impl_->servers.DeadlineFor(options.timeout, 0);
+  return std::move(impl_->servers.Ask(std::span(&item, 1), options, deadline)[0]);
 }
 
 Result<bool> Client::Exists(std::string_view key, const GetOptions& options) {
@@ -424,12 +329,13 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
   const uint64_t bytes =
       std::accumulate(items.begin(), items.end(), uint64_t{0},
                       [](uint64_t sum, const PutItem& i) { return sum + i.value.size_bytes(); });
-  Batch batch = impl_->MakeBatch(Op::kPut, impl_->DeadlineFor(options.timeout, bytes));
+  Batch batch =
+      impl_->servers.MakeBatch(Op::kPut, impl_->servers.DeadlineFor(options.timeout, bytes));
   batch.flags = impl_->FlagsOf(options);
   batch.items.reserve(items.size());
   const StagingMemory* const staging = impl_->staging_memory.load(std::memory_order_acquire);
   for (const PutItem& put : items) {
-    batch.items.push_back(impl_->MakeItem(put.key, put.route_key));
+    batch.items.push_back(impl_->servers.MakeItem(put.key, put.route_key));
     BatchItem& item = batch.items.back();
     item.value = put.value;
     if (staging != nullptr && put.value.parts().size() == 1) {
@@ -437,41 +343,34 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
     }
   }
   StagingBuffer scratch = impl_->StageOrdinary(&batch);
-  impl_->Run(&batch);
+  impl_->servers.Run(&batch);
   impl_->stager.GiveBack(std::move(scratch));
   impl_->counters.Add(kPuts, items.size());
-  std::vector<Status> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) {
+  for (const BatchItem& item : batch.items) {
     if (item.status.ok()) impl_->counters.Add(kBytesWritten, item.value.size_bytes());
-    results.push_back(std::move(item.status));
   }
-  return results;
+  return StatusesOf(&batch);
 }
 
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,
                                                const GetOptions& options) {
   AssumeDram(items);
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, RoomOf(items));
+  const Deadline deadline = impl_->servers.DeadlineFor(options.timeout, RoomOf(items));
   std::vector<Result<uint64_t>> results = impl_->ReadMany(
-      items,
-      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+      items, options, deadline, [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
         impl_->one_sided->MultiRead(items, options, deadline, into, left);
-      },
-      [&](std::span<const GetItem> rest) { return impl_->AskValues(rest, options, deadline); });
+      });
   impl_->CountGets(results);
   return results;
 }
 
 std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
                                               const GetOptions& options) {
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, 0);
+  const Deadline deadline = impl_->servers.DeadlineFor(options.timeout, 0);
   std::vector<Result<uint64_t>> lengths = impl_->ReadMany(
-      items,
-      [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
+      items, options, deadline, [&](std::span<Result<uint64_t>> into, std::vector<uint32_t>* left) {
         impl_->one_sided->MultiLookup(items, options, into, left);
-      },
-      [&](std::span<const KeyItem> rest) { return impl_->AskLengths(rest, options, deadline); });
+      });
   std::vector<Result<bool>> results;
   results.reserve(items.size());
   for (Result<uint64_t>& length : lengths) results.push_back(IsThere(std::move(length)));
@@ -480,9 +379,10 @@ std::vector<Result<bool>> Client::MultiExists(std::span<const KeyItem> items,
 
 std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items,
                                                   const GetOptions& options) {
-  Batch batch = impl_->LengthsBatch(items, options, impl_->DeadlineFor(options.timeout, 0));
+  Batch batch = impl_->servers.MakeBatch(Op::kExists, items,
+                                         impl_->servers.DeadlineFor(options.timeout, 0), &options);
   batch.asks_tier = true;
-  impl_->Run(&batch);
+  impl_->servers.Run(&batch);
   std::vector<Result<ObjectStat>> results;
   results.reserve(items.size());
   for (BatchItem& item : batch.items) {
@@ -496,44 +396,26 @@ std::vector<Result<ObjectStat>> Client::MultiStat(std::span<const KeyItem> items
 }
 
 std::vector<Status> Client::MultiRemove(std::span<const KeyItem> items, const GetOptions& options) {
-  Batch batch = impl_->MakeBatch(Op::kRemove, impl_->DeadlineFor(options.timeout, 0));
-  batch.items.reserve(items.size());
-  for (const KeyItem& item : items)
-    batch.items.push_back(impl_->MakeItem(item.key, item.route_key));
-  impl_->Run(&batch);
-  std::vector<Status> results;
-  results.reserve(items.size());
-  for (BatchItem& item : batch.items) results.push_back(std::move(item.status));
-  return results;
+  const Deadline deadline = impl_->servers.DeadlineFor(options.timeout, 0);
+  Batch batch = impl_->servers.MakeBatch(Op::kRemove, items, deadline);
+  impl_->servers.Run(&batch);
+  return StatusesOf(&batch);
 }
 
 void Client::PutAsync(std::string_view key, ConstBuffers value, const PutOptions& options,
                       std::function<void(Status)> done) {
-  // The call's time runs from now, not from when a thread is free.
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, value.size_bytes());
-  auto work = [this, key = std::string(key), value, options = PutOptions(options),
-               route = std::string(options.route_key), done, deadline]() mutable {
-    options.route_key = route;
-    options.timeout = deadline.Remaining();
-    if (options.timeout == Duration::zero()) return done(TimeIsOver());
-    done(Put(key, value, options));
-  };
-  if (!Submit(std::move(work)))
-    done(Error(StatusCode::kResourceExhausted, "too many async calls are waiting"));
+  impl_->RunAsync(options, value.size_bytes(), std::move(done),
+                  [this, key = std::string(key), value](const PutOptions& left) {
+                    return Put(key, value, left);
+                  });
 }
 
 void Client::GetAsync(std::string_view key, MutableBuffers into, const GetOptions& options,
                       std::function<void(Result<uint64_t>)> done) {
-  const Deadline deadline = impl_->DeadlineFor(options.timeout, into.size_bytes());
-  auto work = [this, key = std::string(key), into, options = GetOptions(options),
-               route = std::string(options.route_key), done, deadline]() mutable {
-    options.route_key = route;
-    options.timeout = deadline.Remaining();
-    if (options.timeout == Duration::zero()) return done(TimeIsOver());
-    done(Get(key, into, options));
-  };
-  if (!Submit(std::move(work)))
-    done(Error(StatusCode::kResourceExhausted, "too many async calls are waiting"));
+  impl_->RunAsync(options, into.size_bytes(), std::move(done),
+                  [this, key = std::string(key), into](const GetOptions& left) {
+                    return Get(key, into, left);
+                  });
 }
 
 std::future<Status> Client::PutAsync(std::string_view key, ConstBuffers value,

@@ -11,6 +11,11 @@
 //   kDeadlineExceeded    the call's time is over
 //   kDataLoss            bytes did not match their checksum, nor when asked for again
 //   kFailedPrecondition  namespace deleted, or the view did not settle in 3 hops
+//   kAborted             Put, Remove and their Multi forms: the server went before it answered, and
+//                        "outcome unknown" says that the change may have been made, or not. It is
+//                        not repeated: that could undo what others have done since. Put without
+//                        overwrite in an immutable namespace is repeated instead. With
+//                        kDeadlineExceeded the text says the same of a change that was sent.
 #include <cstdint>
 #include <functional>
 #include <future>

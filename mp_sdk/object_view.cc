@@ -1,20 +1,19 @@
 #include "mp_sdk/object_view.h"
 
 #include "common/checksum.h"
-#include "mp_sdk/internal/shm_session.h"
 
 namespace ems {
 
 ObjectView& ObjectView::operator=(ObjectView&& other) noexcept {
   if (this == &other) return *this;
   Release();
-  session_ = std::move(other.session_);
+  holder_ = std::move(other.holder_);
   hazard_ = other.hazard_;
   checksum_ = other.checksum_;
   valid_ = std::exchange(other.valid_, false);
   // A short copy lies in the string itself, so it moves with it.
   copy_ = std::move(other.copy_);
-  bytes_ = session_ != nullptr ? other.bytes_ : AsBytes(copy_);
+  bytes_ = holder_ != nullptr ? other.bytes_ : AsBytes(copy_);
   other.bytes_ = {};
   other.copy_.clear();
   return *this;
@@ -27,8 +26,8 @@ Status ObjectView::Verify() const {
 }
 
 void ObjectView::Release() {
-  if (session_ != nullptr) session_->Unpin(hazard_, bytes_.size());
-  session_.reset();
+  if (holder_ != nullptr) holder_->Unpin(hazard_, bytes_.size());
+  holder_.reset();
   bytes_ = {};
   copy_.clear();
   valid_ = false;

@@ -1,12 +1,12 @@
 #pragma once
-// What a caller can choose: once for a client, and for each call.
+// Options of a client, and of each call.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "cluster/view_cache.h"
 #include "common/bytes.h"
 #include "common/clock.h"
-#include "mp_controller/view/view_cache.h"
 
 namespace ems {
 
@@ -45,8 +45,8 @@ struct PutOptions {
   std::string_view route_key{};                  // empty: the key itself; decides which server
 };
 
-// Which reads verify the value's checksum. It matters for one-sided reads; what comes over a socket
-// is always verified.
+// The reads that verify the value's checksum. It matters for one-sided reads; values that come over
+// a socket are always verified.
 enum class Verify : uint8_t {
   kDefault,  // as the namespace says
   kAlways,   // one pass over the bytes
@@ -101,7 +101,7 @@ class MutableBuffers final {
   bool is_many_ = false;
 };
 
-// Which memory of its server a value was in.
+// The memory of its server that a value was in.
 enum class Tier : uint8_t { kUnknown, kDram, kSsd };
 
 struct PutItem {

@@ -1,7 +1,5 @@
 #include "mp_sdk/staging_buffer.h"
 
-#include "mp_sdk/internal/staging_memory.h"
-
 namespace ems {
 
 StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {

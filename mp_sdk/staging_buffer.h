@@ -11,15 +11,21 @@
 
 namespace ems {
 
-namespace internal {
-class StagingMemory;
-}
+// The memory that buffers are parts of. Threading: thread-safe.
+class StagingOwner {
+ public:
+  virtual ~StagingOwner() = default;
+  // Takes back the bytes of a buffer.
+  virtual void Free(MutableBytes bytes) = 0;
+};
 
 // Move-only. Threading: one thread at a time (holder). May outlive the Client; then it is plain
 // memory.
 class StagingBuffer final {
  public:
   StagingBuffer() = default;
+  StagingBuffer(std::shared_ptr<StagingOwner> memory, MutableBytes bytes)
+      : memory_(std::move(memory)), bytes_(bytes) {}
   StagingBuffer(StagingBuffer&& other) noexcept { *this = std::move(other); }
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
   ~StagingBuffer() { Release(); }
@@ -31,8 +37,7 @@ class StagingBuffer final {
   void Release();
 
  private:
-  friend class internal::StagingMemory;
-  std::shared_ptr<internal::StagingMemory> memory_;
+  std::shared_ptr<StagingOwner> memory_;
   MutableBytes bytes_;
 };
 

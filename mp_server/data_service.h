@@ -1,34 +1,45 @@
 #pragma once
 // Frames ⇄ object store: what each op of the data plane does.
 //
-// A session belongs to one connection. It checks namespace and ownership, finds or reserves, pins
-// what is being sent and lets it go when the transport has handed it to the kernel.
-#include <atomic>
+// A session belongs to one connection. Once for each request it opens the namespace, reads the
+// clock and looks at the view; then it finds or removes key by key, pins what is being sent and
+// lets it go when the transport has handed it to the kernel. Puts: put_session.h. A request that
+// waits goes on with the keys that it waits for, and with none of the others.
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "fabric/rpc_session.h"
-#include "mp_server/ownership.h"
+#include "common/cluster_id.h"
+#include "fabric/rpc/rpc_session.h"
+#include "mp_server/lease/ownership.h"
+#include "mp_server/request_check.h"
 #include "mp_server/server_metrics.h"
-#include "mp_server/shm_service.h"
-#include "mp_server/tiered_store.h"
+#include "mp_server/shm/shm_service.h"
+#include "mp_server/store/tiered_store.h"
 
 namespace ems::server {
 
 // Threading: thread-safe.
 class DataService final : public fabric::SessionFactory {
  public:
-  // `stats_json` renders the answer to Stats. All must outlive the service and its sessions.
+  // Appends what this server has heard of a view to the answer to Peers; thread-safe.
+  using TellPeers = std::function<void(ViewVersion, std::vector<std::byte>*)>;
+  // `stats_json` renders the answer to Stats; `cluster` is what this server belongs to, as it tells
+  // whoever connects (empty: it does not); without `tell_peers` the answer to Peers is its header.
+  // All must outlive the service and its sessions.
   DataService(TieredStore* store, const Ownership* ownership, const ServerMetrics* metrics,
-              uint64_t boot_id, uint64_t value_bytes_max, std::function<std::string()> stats_json)
+              uint64_t boot_id, uint64_t value_bytes_max, std::function<std::string()> stats_json,
+              std::function<ClusterId()> cluster = {}, TellPeers tell_peers = {})
       : store_(store),
         ownership_(ownership),
+        check_(store, ownership),
         metrics_(metrics),
         boot_id_(boot_id),
         value_bytes_max_(value_bytes_max),
-        stats_json_(std::move(stats_json)) {}
+        stats_json_(std::move(stats_json)),
+        cluster_(std::move(cluster)),
+        tell_peers_(std::move(tell_peers)) {}
 
   // From now on clients on this host may attach; null: they may not, because of `why`. Before the
   // first session.
@@ -37,20 +48,22 @@ class DataService final : public fabric::SessionFactory {
     no_shm_text_ = std::move(why);
   }
   std::unique_ptr<fabric::Session> NewSession() override;
-  // From now on every request is answered with kRetryLater: the server is about to stop.
-  void Drain() { draining_.store(true, std::memory_order_release); }
+  // As RequestCheck's.
+  void Drain() { check_.Drain(); }
 
  private:
   friend class DataSession;
   TieredStore* store_;
   const Ownership* ownership_;
+  RequestCheck check_;
   const ServerMetrics* metrics_;
   const uint64_t boot_id_;
   const uint64_t value_bytes_max_;
   const std::function<std::string()> stats_json_;
+  const std::function<ClusterId()> cluster_;
+  const TellPeers tell_peers_;
   ShmService* shm_ = nullptr;
   std::string no_shm_text_ = "this server does not share its memory";
-  std::atomic<bool> draining_{false};
 };
 
 }  // namespace ems::server

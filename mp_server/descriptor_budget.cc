@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace ems::server {
 namespace {
 
@@ -27,6 +29,7 @@ DescriptorBudget PlanDescriptors(uint64_t limit, uint64_t own, uint32_t connecti
   const uint64_t fits = budget.wanted <= limit ? connections : left / 2;
   budget.connections_max =
       static_cast<uint32_t>(std::min<uint64_t>(connections, std::max(fits, kConnectionsLeast)));
+  EMS_CHECK(budget.connections_max <= connections, "{} connections", budget.connections_max);
   return budget;
 }
 

@@ -2,7 +2,7 @@
 // File descriptors: how many the process may have, and how many of them connections may take.
 //
 // Connections are the one use that strangers decide on. They must not take what the server needs
-// to go on with: segments are made anew, the SSD tier's index opens files, clients attach.
+// to go on with: segments are created, the SSD tier's index opens files, clients attach.
 #include <cstdint>
 
 namespace ems::server {

@@ -1,5 +1,6 @@
 #include "mp_server/kv_event_feed.h"
 
+#include "common/check.h"
 #include "common/logging.h"
 #include "proto/config.pb.h"
 
@@ -39,6 +40,7 @@ KvEventFeed::~KvEventFeed() = default;
 
 Status KvEventFeed::Start(ObjectStore* dram, ssd::SsdTier* ssd,
                           const kv_events::EventMetrics& metrics) {
+  EMS_CHECK(publisher_ == nullptr, "the feed is started twice");
   dram_ = dram;
   ssd_ = ssd;
   kv_events::EventPublisher::Options options = PublisherOptions(*config_);
@@ -90,11 +92,11 @@ bool KvEventFeed::List(kv_events::ListCursor* cursor, std::vector<kv_events::Blo
     for (const Hash128& hash : hashes_) out->push_back({hash, kv_events::Medium::kDram, true});
     return cursor->part == kDramPart || ssd_ != nullptr;
   }
-  ssd::SsdIndex::NamesCursor at{cursor->shard, cursor->place, cursor->size};
-  names_.clear();
-  const bool more = ssd_->SomeNames(&at, &names_);
+  ssd::SsdIndex::Cursor at{cursor->shard, cursor->place, cursor->size};
+  stored_.clear();
+  const bool more = ssd_->SomeStored(&at, &stored_);
   *cursor = {kSsdPart, at.shard, at.bucket, at.buckets};
-  for (const ssd::ObjectName& name : names_) {
+  for (const auto& [name, row] : stored_) {
     if (name.ns == ns) out->push_back({name.hash, kv_events::Medium::kSsd, true});
   }
   return more;

@@ -1,18 +1,18 @@
 #pragma once
-// What of one namespace is in DRAM and on the SSD, as an event stream: connects the indexes with
-// the publisher.
+// The event stream of one namespace's blocks in DRAM and on the SSD: connects the indexes with the
+// publisher.
 //
-// One namespace, named in the configuration: whoever listens learns which blocks there are, and
+// One namespace, named in the configuration: a subscriber learns which blocks there are, and
 // namespaces must not learn that of each other.
 #include <atomic>
 #include <memory>
 #include <string>
 
-#include "mp_controller/view/view_cache.h"
+#include "cluster/view_cache.h"
 #include "mp_server/kv_events/block_events.h"
 #include "mp_server/kv_events/event_publisher.h"
-#include "mp_server/object_store.h"
 #include "mp_server/ssd/ssd_tier.h"
+#include "mp_server/store/object_store.h"
 
 namespace ems::config {
 class KvEventsConfig;
@@ -69,7 +69,7 @@ class KvEventFeed final : public ssd::StoredObserver {
   ssd::SsdTier* ssd_ = nullptr;
   // The publisher's thread's own.
   std::vector<Hash128> hashes_;
-  std::vector<ssd::ObjectName> names_;
+  ssd::SsdIndex::Stored stored_;
   std::unique_ptr<kv_events::EventPublisher> publisher_;  // last: its thread uses the above
 };
 

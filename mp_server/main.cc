@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "common/config.h"
+#include "common/config_text.h"
 #include "common/daemon.h"
 #include "common/daemon_arguments.h"
 #include "common/logging.h"
@@ -18,19 +18,19 @@ constexpr std::chrono::seconds kStopPatience{5};
 
 constexpr const char* kAbout =
     "mp-server: gives DRAM to the EMS pool and serves the objects that fall to it.\n\n"
-    "It registers with the controller, owns a share of the 4096 slots in proportion to dram.bytes, "
-    "and answers Put, Get,\n"
-    "Exists and Remove on TCP and, when unix_path is set, on a Unix socket. Clients of the same "
-    "machine map\n"
-    "the pool read-only through that socket and read it themselves (shm.share).";
+    "It registers with the controller, owns a share of the 16384 slots in proportion to\n"
+    "dram.bytes, and answers Put, Get, Exists and Remove on TCP and, when unix_path is set, on a\n"
+    "Unix socket. Clients of the same machine map the pool read-only through that socket and read\n"
+    "it themselves (shm.share).";
 
 constexpr const char* kFooter = R"(
 FILES
   data_dir/lock   held while the server runs; a second server on the same folder exits
   data_dir/view   the highest view ever installed
+  data_dir/place  where the folder lies: elsewhere it is a copy, and the SSD tier starts empty
 
 SIGNALS
-  SIGTERM, SIGINT  gives up the slots, finishes requests in hand (5 s at most), exits 0
+  SIGTERM, SIGINT  releases the slots, finishes requests in hand (5 s at most), exits 0
 
 EXIT STATUS
   0 stopped in order    1 failed to start or to go on    2 usage or configuration

@@ -2,73 +2,39 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bitset>
 #include <condition_variable>
-#include <nlohmann/json.hpp>
 
+#include "cluster/controller_client.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
 #include "common/random_id.h"
 #include "common/thread_pool.h"
-#include "fabric/http_endpoint.h"
-#include "fabric/rpc_server.h"
-#include "mp_controller/view/controller_client.h"
-#include "mp_server/data_dir.h"
+#include "fabric/http/http_endpoint.h"
+#include "fabric/rpc/rpc_server.h"
 #include "mp_server/data_service.h"
-#include "mp_server/evictor.h"
-#include "mp_server/heartbeat.h"
 #include "mp_server/kv_event_feed.h"
-#include "mp_server/model_puller.h"
-#include "mp_server/object_store.h"
-#include "mp_server/ownership.h"
-#include "mp_server/peer_quorum.h"
-#include "mp_server/segment_pool.h"
+#include "mp_server/lease/data_dir.h"
+#include "mp_server/lease/heartbeat.h"
+#include "mp_server/lease/ownership.h"
+#include "mp_server/lease/peer_quorum.h"
+#include "mp_server/lease/server_control.h"
+#include "mp_server/memory/segment_pool.h"
+#include "mp_server/models/model_puller.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/server_options.h"
-#include "mp_server/shm_service.h"
-#include "mp_server/tiered_store.h"
-#include "mp_server/view_grant.h"
+#include "mp_server/shm/shm_service.h"
+#include "mp_server/stats_page.h"
+#include "mp_server/store/evictor.h"
+#include "mp_server/store/object_store.h"
+#include "mp_server/store/tiered_store.h"
 #include "proto/config.pb.h"
 
 namespace ems::server {
 namespace {
 
 constexpr Duration kControlEvery = std::chrono::milliseconds(250);
-constexpr Duration kQuorumPatience = std::chrono::milliseconds(200);
-constexpr Duration kQuorumBefore =
-    std::chrono::seconds(1);  // ask peers when the lease has less left
+constexpr Duration kPeersPatience = std::chrono::milliseconds(100);
 constexpr Duration kRefreshPatience = std::chrono::seconds(1);
-
-Status ReplacedError() {
-  return Error(StatusCode::kFailedPrecondition, "another server has this name");
-}
-
-nlohmann::json SsdJson(const ssd::TierStats& stats) {
-  return {{"state", ssd::TierStateName(stats.state)},
-          {"reason", stats.reason},
-          {"io", stats.io_engine},
-          {"capacity_bytes", stats.capacity_bytes},
-          {"disk_bytes", stats.disk_bytes},
-          {"region_bytes", stats.region_bytes},
-          {"objects", stats.objects},
-          {"value_bytes", stats.value_bytes},
-          {"dirty_bytes", stats.writer.dirty_bytes},
-          {"written_objects", stats.writer.written_objects},
-          {"written_bytes", stats.writer.written_bytes},
-          {"log_bytes", stats.writer.disk_bytes},
-          {"shed_objects", stats.writer.shed_objects},
-          {"failed_objects", stats.writer.failed_objects},
-          {"reclaimed_objects", stats.writer.reclaimed_objects},
-          {"moved_objects", stats.writer.moved_objects},
-          {"reads", stats.reader.reads},
-          {"reads_refused", stats.reader.refused},
-          {"dropped_damaged", stats.dropped_damaged},
-          {"scrub_passes", stats.scrubber.passes},
-          {"scrubbed_objects", stats.scrubber.objects},
-          {"scrubbed_bytes", stats.scrubber.bytes},
-          {"recovered_objects", stats.recovered_objects},
-          {"recovery_seconds", stats.recovery_seconds}};
-}
 
 std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint64_t lineage,
                                        ssd::StoredObserver* observer) {
@@ -81,7 +47,7 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint6
 
 }  // namespace
 
-struct Server::Impl {
+struct Server::Impl final : Holdings {
   explicit Impl(const config::ServerConfig& wanted, DataDir dir)
       : config(wanted),
         boot_id(RandomId()),
@@ -98,10 +64,18 @@ struct Server::Impl {
         tier(OpenTier(wanted, data_dir.lineage(), feed.get())),
         tiered(&store, tier.get()),
         metrics(&registry),
-        service(&tiered, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
-                [this] { return StatsJson(); }),
+        stats(wanted.name(), boot_id, &pool, &store, tier.get(), &ownership, &metrics),
+        service(
+            &tiered, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
+            [this] { return stats.Json(); }, [this] { return lease.views().cluster(); },
+            [this](ViewVersion view, std::vector<std::byte>* body) {
+              wire::AppendTo(lease.Tell(view, Clock::System().Now()), body);
+            }),
+        lease({.boot_id = boot_id, .kept = &data_dir, .ownership = &ownership, .holdings = this},
+              [this] { Poke(); }),
+        highest_view(data_dir.highest_view().packed()),
         controller(wanted.controller(), "server " + wanted.name()) {}
-  ~Impl();
+  ~Impl() override;
 
   Status Start();
   Status SettleLineage();
@@ -109,16 +83,13 @@ struct Server::Impl {
   Status StartHttp();
   void MakeHeartbeat();
   void ControlLoop();
-  void InstallNews();
-  // Once; from any thread.
-  void ReportOlder(ViewVersion offered, ViewVersion installed);
-  void SetNamespaces(const NamespaceTable& table, double new_share);
-  void KeepBlocks(const std::bitset<kSlotCount>& slots);
-  void ForgetObjects(const std::bitset<kSlotCount>& slots);
-  void AskPeers();
-  NodeUsage Usage() const;
-  std::string StatsJson();
-  Status Ready() const;
+  void SetNamespaces(const NamespaceTable& table, double share) override;
+  void SetOwnedSlots(const ssd::SlotGrant& grant) override;
+  void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
+  void StopReaders() override { store.StopReaders(); }
+  Status Keep(ViewVersion number);
+  Duration AskPeers();
+  Status Ready();
   void Poke();
 
   const config::ServerConfig config;
@@ -127,11 +98,12 @@ struct Server::Impl {
   Ownership ownership;
   SegmentPool pool;
   std::unique_ptr<KvEventFeed> feed;  // null: nothing is published; before the stores that push
-  mutable ObjectStore store;
+  ObjectStore store;
   std::unique_ptr<ssd::SsdTier> tier;  // null: DRAM alone
   TieredStore tiered;
   MetricsRegistry registry;
   ServerMetrics metrics;
+  StatsPage stats;
   DataService service;
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
@@ -140,30 +112,22 @@ struct Server::Impl {
   std::atomic<ModelPuller*> keeper{nullptr};  // the same; release by Start, acquire by ems-ctl
   std::unique_ptr<fabric::HttpEndpoint> http;
   std::string http_address;
-  ViewCache views;
+  ServerControl lease;
   std::unique_ptr<Heartbeat> heartbeat;
   std::atomic<bool> stopping{false};
-  std::atomic<bool> replaced{false};  // another process has taken this server's name
-  std::atomic<uint64_t> behind{0};    // a view the controller has and we do not
-  std::atomic<bool> expelled{false};  // the controller has given our slots to others
+  std::atomic<uint64_t> highest_view;  // data_dir's, packed, for ems-beat
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
-  // ems-ctl's own.
-  ssd::SlotGrant granted;  // by the installed view
-  uint64_t namespaces_version = 0;
-  double share = -1;
-  PeerQuorum quorum;
-  bool on_quorum = false;
-  std::atomic<bool> older_reported{false};
+  PeerQuorum peers;  // ems-ctl's own
   Thread control;
   ControllerClient controller;  // last: its watch thread pokes
 };
 
 Server::Impl::~Impl() {
   stopping.store(true, std::memory_order_release);
-  heartbeat.reset();
   Poke();
-  control.Join();
+  control.Join();  // it pokes the heartbeat
+  heartbeat.reset();
   models.reset();
   http.reset();
   rpc.reset();
@@ -184,13 +148,13 @@ Status Server::Impl::Start() {
   MakeHeartbeat();
   heartbeat->Start();
   control = Thread("ems-ctl", [this] { ControlLoop(); });
-  controller.StartWatch(&views, [this] { Poke(); });
+  controller.StartWatch(&lease.views(), [this] { Poke(); });
   models = std::make_unique<ModelPuller>(
       ModelPuller::Options{.controller = config.controller(),
                            .boot_id = boot_id,
                            .store = &tiered,
                            .ownership = &ownership,
-                           .views = &views,
+                           .views = &lease.views(),
                            .metrics = &registry,
                            .pulls_max = config.models().pulls_max(),
                            .sources = {.connections_max = config.models().pulls_max(),
@@ -241,19 +205,17 @@ Status Server::Impl::StartShm() {
 }
 
 Status Server::Impl::StartHttp() {
-  auto healthy = [this] {
-    return replaced.load(std::memory_order_acquire) ? ReplacedError() : OkStatus();
-  };
+  auto healthy = [this] { return lease.replaced() ? lease.Ready() : OkStatus(); };
   std::vector<fabric::HttpEndpoint::PostPage> posts;
   if (config.fail_points_admin() == "http") {
-    EMS_LOG(kWarn, "mp_server", "whoever reaches http_listen may arm fail points: for tests only");
+    EMS_LOG(kWarn, "mp_server", "any client of http_listen may arm fail points: for tests only");
     posts.push_back({"/fail_points", [](const std::string& text) { return ArmFailPoints(text); }});
   }
   EMS_ASSIGN_OR_RETURN(http,
                        fabric::HttpEndpoint::Start(
                            config.http_listen(), &registry, healthy, [this] { return Ready(); },
                            [this] {
-                             metrics.Refresh(&store, &pool, ownership);
+                             metrics.Refresh(store, &pool, ownership);
                              if (tier != nullptr) metrics.Refresh(tier->stats());
                            },
                            posts));
@@ -271,25 +233,17 @@ void Server::Impl::MakeHeartbeat() {
   self.http_address = http_address;
   self.capacity_bytes = config.dram().bytes();
   self.lineage = data_dir.lineage();
+  self.folder_id = data_dir.folder_id();
   heartbeat = std::make_unique<Heartbeat>(Heartbeat::Options{
       .self = self,
       .controller = &controller,
       .ownership = &ownership,
-      .usage = [this] { return Usage(); },
+      .views = &lease.views(),
+      .usage = [this] { return stats.Usage(); },
+      .highest_view =
+          [this] { return ViewVersion::FromPacked(highest_view.load(std::memory_order_acquire)); },
       .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
-      .on_registered = [this] { Poke(); },
-      .on_behind =
-          [this](ViewVersion newest) {
-            behind.store(newest.packed(), std::memory_order_release);
-            Poke();
-          },
-      .on_older = [this](ViewVersion offered) { ReportOlder(offered, ownership.version()); },
-      .on_expelled =
-          [this] {
-            expelled.store(true, std::memory_order_release);
-            Poke();
-          },
-      .on_replaced = [this] { replaced.store(true, std::memory_order_release); }});
+      .events = lease.Events()});
 }
 
 void Server::Impl::Poke() {
@@ -301,197 +255,68 @@ void Server::Impl::Poke() {
 }
 
 void Server::Impl::ControlLoop() {
+  Duration pause = kControlEvery;
   while (!stopping.load(std::memory_order_acquire)) {
     {
       auto flag = poked.Lock();
-      flag.WaitFor(wakeup, kControlEvery, [](bool set) { return set; });
+      flag.WaitFor(wakeup, pause, [](bool set) { return set; });
       *flag = false;
     }
-    if (behind.exchange(0, std::memory_order_acq_rel) > ownership.version().packed()) {
-      (void)controller.Refresh(&views,
+    if (lease.IsBehind()) {
+      (void)controller.Refresh(&lease.views(),
                                Deadline::After(kRefreshPatience));  // the next heartbeat asks again
     }
-    InstallNews();
-    AskPeers();
-    // After InstallNews: the objects of lost slots are gone. Readers without the server's help stop
+    if (const auto number = lease.Begin()) {
+      lease.Finish(Keep(*number));
+      highest_view.store(data_dir.highest_view().packed(), std::memory_order_release);
+      heartbeat->Poke();
+    }
+    pause = AskPeers();
+    // After Install: the objects of lost slots are gone. Readers without the server's help stop
     // where the controller may have given its slots away.
     store.SetCurrent(ownership.version(),
                      ownership.LeaseValid() ? ownership.lease_until() : TimePoint{});
   }
 }
 
-void Server::Impl::InstallNews() {
-  const ViewCache::View view = views.view();
-  const ViewCache::Namespaces namespaces = views.namespaces();
-  if (view != nullptr && view->version() < data_dir.highest_view()) {
-    ReportOlder(view->version(), data_dir.highest_view());
-    return;
-  }
-  // Of a term that others began: nothing is kept under it (slot_grant.h), but the operator hears.
-  if (view != nullptr && view->version().epoch() < data_dir.highest_view().epoch())
-    ReportOlder(view->version(), data_dir.highest_view());
-  // Where the view will not say what others did meanwhile.
-  if (expelled.exchange(false, std::memory_order_acq_rel) && granted.history == 0) {
-    KeepBlocks(granted.owned);
-    ForgetObjects(granted.owned);
-  }
-  double new_share = share;
-  if (view != nullptr && ownership.self() != kNoNode && view->version() > ownership.version() &&
-      !ShowsAnother(*view, ownership.self(), boot_id, data_dir.lineage())) {
-    if (const Status kept = data_dir.SetHighestView(view->version()); !kept.ok()) {
-      EMS_LOG(kError, "mp_server", "cannot keep the view number: {}", ToString(kept));
-    }
-    // The check first, the store second: a Put that passed the old check is caught when it
-    // publishes.
-    const double coming = static_cast<double>(view->slots().CountOf(ownership.self())) / kSlotCount;
-    if (coming > share) SetNamespaces(*namespaces, coming);  // room before the first Put
-    ssd::SlotGrant next = GrantOf(*view, ownership.self(), data_dir.lineage());
-    const std::bitset<kSlotCount> kept = next.Kept(granted.Record(0));
-    // Slots that move to others while this server stays in the view do not come back in a moment.
-    KeepBlocks(next.owned.none() ? granted.owned : granted.owned & next.owned & ~kept);
-    // What others may have changed in views that were not seen here goes before the new view says
-    // that it is this server's.
-    ForgetObjects(granted.owned & next.owned & ~kept);
-    granted = std::move(next);
-    (void)ownership.Install(*view);
-    tiered.SetOwnedSlots(granted);
-    if (feed != nullptr) feed->OnSsdTrusted();
-    new_share = static_cast<double>(granted.owned.count()) / kSlotCount;
-    EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
-            view->version().term(), view->version().epoch(), view->nodes().size(),
-            granted.owned.count(), view->frozen() ? " frozen" : "");
-  }
-  if (namespaces->version != namespaces_version || new_share != share) {
-    namespaces_version = namespaces->version;
-    share = new_share;
-    SetNamespaces(*namespaces, std::max(share, 0.0));
-  }
+// The folder belongs to a cluster from its first view on.
+Status Server::Impl::Keep(ViewVersion number) {
+  const ClusterId cluster = lease.views().cluster();
+  if (data_dir.cluster() != cluster && cluster != kNoCluster)
+    EMS_RETURN_IF_ERROR(data_dir.SetCluster(cluster));
+  return data_dir.SetHighestView(number);
 }
 
-void Server::Impl::ReportOlder(ViewVersion offered, ViewVersion installed) {
-  if (older_reported.exchange(true, std::memory_order_relaxed)) return;
-  EMS_LOG(kError, "mp_server",
-          "the controller offers view {}.{} but {}.{} was installed here before: has it lost its "
-          "store? Restore it, or start all servers with an empty data_dir",
-          offered.term(), offered.epoch(), installed.term(), installed.epoch());
-}
-
-void Server::Impl::SetNamespaces(const NamespaceTable& table, double new_share) {
+void Server::Impl::SetNamespaces(const NamespaceTable& table, double share) {
   const bool other = feed != nullptr && feed->SetNamespaces(table);
-  tiered.SetNamespaces(table, new_share);
+  tiered.SetNamespaces(table, share);
   if (other) feed->Restate();
 }
 
-// Blocks of models are known by the digest of their bytes: whatever others did meanwhile, they are
-// what they were.
+void Server::Impl::SetOwnedSlots(const ssd::SlotGrant& grant) {
+  tiered.SetOwnedSlots(grant);
+  if (ModelPuller* const puller = keeper.load(std::memory_order_acquire))
+    puller->LoseSlots(grant.owned);
+  if (feed != nullptr) feed->OnSsdTrusted();
+}
+
 void Server::Impl::KeepBlocks(const std::bitset<kSlotCount>& slots) {
   ModelPuller* const puller = keeper.load(std::memory_order_acquire);
   if (puller != nullptr && slots.any()) puller->KeepBlocks(slots);
 }
 
-// These may have been others' in a view that was not seen here: what they took or removed meanwhile
-// is not known, so nothing from before may be served.
-void Server::Impl::ForgetObjects(const std::bitset<kSlotCount>& slots) {
-  if (slots.none()) return;
-  EMS_LOG(kWarn, "mp_server", "out of the view for a while: {} of {} slots start empty",
-          slots.count(), granted.owned.count());
-  ssd::SlotGrant closed = granted;
-  closed.owned &= ~slots;
-  tiered.SetOwnedSlots(closed);
-  tiered.SetOwnedSlots(granted);  // empty, but open for what the installed view gives us
-}
-
-void Server::Impl::AskPeers() {
-  const ViewCache::View view = views.view();
-  if (view == nullptr || ownership.lease_until() == TimePoint{} ||
-      replaced.load(std::memory_order_acquire))
-    return;
-  if (ownership.lease_until() - Clock::System().Now() > kQuorumBefore) {
-    if (std::exchange(on_quorum, false)) EMS_LOG(kInfo, "mp_server", "the controller is back");
-    return;
-  }
+// How long to wait for the next step.
+Duration Server::Impl::AskPeers() {
   const TimePoint asked = Clock::System().Now();
-  const bool agreed = view->version() == ownership.version() &&
-                      quorum.Ask(*view, ownership.self(), kQuorumPatience);
-  if (agreed) ownership.RenewLease(asked + kQuorumValid);
-  if (agreed != on_quorum) {
-    on_quorum = agreed;
-    EMS_LOG(kWarn, "mp_server", "{}",
-            agreed ? "no controller: going on with a majority of the servers"
-                   : "no controller and no majority: no Put or Remove until one is back");
-  }
+  const PeerRound round = lease.PeersToAsk(asked);
+  if (round.view == nullptr) return kControlEvery;
+  lease.OnPeers(round, peers.Ask(round, kPeersPatience), asked);
+  return round.next;
 }
 
-NodeUsage Server::Impl::Usage() const {
-  NodeUsage usage;
-  usage.dram_total_bytes = config.dram().bytes();
-  for (const NamespaceUsage& one : store.Usage()) {
-    usage.dram_used_bytes += one.value_bytes;
-    usage.objects += one.objects;
-  }
-  if (tier == nullptr) return usage;
-  const ssd::TierStats ssd = tier->stats();
-  usage.ssd_used_bytes = ssd.value_bytes;
-  usage.ssd_total_bytes = ssd.capacity_bytes;
-  usage.ssd_state = ssd.state == ssd::TierState::kOk         ? SsdState::kOk
-                    : ssd.state == ssd::TierState::kDegraded ? SsdState::kDegraded
-                                                             : SsdState::kOffline;
-  return usage;
-}
-
-std::string Server::Impl::StatsJson() {
-  const SegmentPool::Stats memory = pool.stats();
-  nlohmann::json json;
-  json["name"] = config.name();
-  json["boot_id"] = fmt::format("{:016x}", boot_id);
-  json["view"] = {{"term", ownership.version().term()}, {"epoch", ownership.version().epoch()}};
-  json["owned_slots"] = ownership.owned_slots();
-  json["lease_valid"] = ownership.LeaseValid();
-  const ServerMetrics::HitCounts counts = metrics.hit_counts();
-  json["gets"] = counts.gets;
-  json["hits"] = counts.hits;
-  json["shm_sessions"] = static_cast<uint64_t>(metrics.shm().sessions.value());
-  json["shm_registered_bytes"] = static_cast<uint64_t>(metrics.shm().registered_bytes.value());
-  json["pool"] = {
-      {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
-      {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},
-      {"bytes_kept", memory.bytes_kept},   {"page_kind", fabric::PageKindName(memory.page_kind)}};
-  json["ssd_hits"] = counts.ssd_hits;
-  if (tier != nullptr) json["ssd"] = SsdJson(tier->stats());
-  json["namespaces"] = nlohmann::json::array();
-  for (const NamespaceUsage& one : store.Usage()) {
-    json["namespaces"].push_back({{"name", one.name},
-                                  {"id", one.ref.id.value()},
-                                  {"generation", one.ref.generation},
-                                  {"objects", one.objects},
-                                  {"value_bytes", one.value_bytes},
-                                  {"quota_bytes", one.quota_bytes},
-                                  {"reserved_bytes", one.reserved_bytes},
-                                  {"segment_bytes", one.segment_bytes},
-                                  {"chunk_bytes", one.chunk_bytes},
-                                  {"evicted_objects", one.evicted_objects},
-                                  {"evicted_bytes", one.evicted_bytes},
-                                  {"damaged_objects", one.damaged_objects},
-                                  {"pinned_objects", one.pinned_objects},
-                                  {"parked_bytes", one.parked_bytes},
-                                  {"linked_bytes", one.linked_bytes},
-                                  {"shared_index_bytes", one.shared_index_bytes}});
-  }
-  return json.dump();
-}
-
-Status Server::Impl::Ready() const {
-  if (replaced.load(std::memory_order_acquire)) return ReplacedError();
-  if (ownership.self() == kNoNode) {
-    return Error(StatusCode::kUnavailable, "not registered: no answer from the controller at {}",
-                 config.controller());
-  }
-  if (ownership.version() == ViewVersion()) return Error(StatusCode::kUnavailable, "no view yet");
-  if (!ownership.LeaseValid())
-    return Error(StatusCode::kUnavailable, "no lease: the controller does not answer");
-  if (ownership.owned_slots() == 0)
-    return Error(StatusCode::kUnavailable, "not admitted to the view yet");
-  return OkStatus();
+Status Server::Impl::Ready() {
+  EMS_RETURN_IF_ERROR(lease.Stranger());  // which names the controller already
+  return Prefixed(lease.Ready(), fmt::format("controller {}", config.controller()));
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -514,23 +339,18 @@ void Server::Stop(Duration patience) {
   const Deadline deadline = Deadline::After(patience);
   // With an SSD tier the slots are kept until the lease ends: a restart finds them, and with them
   // what it has on its disk. Without one there is nothing to come back to.
-  if (impl_->tier == nullptr)
-    impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
+  // First nothing is taken or read any more: the moment that the controller hears of it, or of the
+  // next process on this folder, others take Puts.
   impl_->service.Drain();
+  if (impl_->tier == nullptr) impl_->ownership.Revoke();
+  impl_->store.StopReaders();
+  if (impl_->tier == nullptr) {
+    impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
+  }
   impl_->rpc->Stop(deadline.Remaining());
 }
 
 Status Server::Ready() const { return impl_->Ready(); }
-
-Status Server::WaitReady(Deadline deadline) const {
-  StopFlag never;
-  Status ready = impl_->Ready();
-  while (!ready.ok() && !deadline.Passed()) {
-    never.WaitFor(std::chrono::milliseconds(5));
-    ready = impl_->Ready();
-  }
-  return ready.ok() ? ready : Error(StatusCode::kDeadlineExceeded, Message(ready));
-}
 
 const std::string& Server::data_address() const { return impl_->rpc->address(); }
 const std::string& Server::unix_path() const { return impl_->config.unix_path(); }

@@ -23,14 +23,12 @@ class Server final {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Gives up the slots, answers "retry later", finishes requests in hand (up to `patience`) and
+  // Releases the slots, answers "retry later", finishes requests in hand (up to `patience`) and
   // stops.
   void Stop(Duration patience);
 
   // OK once it is registered, has a view and memory, and has not been replaced.
   Status Ready() const;
-  // Waits for Ready. Errors: kDeadlineExceeded  with the reason
-  Status WaitReady(Deadline deadline) const;
   const std::string& data_address() const;
   const std::string& unix_path() const;
   // Empty without HTTP.

@@ -1,13 +1,13 @@
 #include "mp_server/server_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "common/config.h"
 #include "common/host_port.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
+#include "common/parse_number.h"
 #include "mp_server/descriptor_budget.h"
 #include "proto/config.pb.h"
 
@@ -88,12 +88,11 @@ Result<std::vector<uid_t>> ParseUids(const std::string& text) {
   std::vector<uid_t> uids;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    uid_t uid = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), uid);
-    if (error != std::errc() || end != word.data() + word.size())
+    const auto uid = ParseNumber<uid_t>(word);
+    if (!uid)
       return Error(StatusCode::kInvalidArgument,
                    "shm.uids: \"{}\" is not a user's number; write what `id -u NAME` prints", word);
-    uids.push_back(uid);
+    uids.push_back(*uid);
   }
   return uids;
 }

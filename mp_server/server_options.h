@@ -1,5 +1,5 @@
 #pragma once
-// What the configuration means to the parts of a server.
+// The options of a server's parts, made from its configuration, and the configuration's checks.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "fabric/rpc_server.h"
-#include "mp_server/segment_pool.h"
+#include "fabric/rpc/rpc_options.h"
+#include "mp_server/memory/segment_pool.h"
 #include "mp_server/ssd/ssd_tier.h"
 
 namespace ems::config {

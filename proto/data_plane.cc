@@ -28,7 +28,33 @@ constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
                                                                "Attach",
                                                                "PutStaged",
                                                                "MultiPutStaged",
-                                                               "MultiGetRange"};
+                                                               "MultiGetRange",
+                                                               "Peers"};
+
+struct StatusMeaning {
+  std::string_view name;
+  StatusCode code;
+};
+// By WireStatus.
+constexpr std::array<StatusMeaning, kWireStatusMax + 1> kStatuses = {{
+    {"ok", StatusCode::kOk},
+    {"miss", StatusCode::kNotFound},
+    {"already exists", StatusCode::kAlreadyExists},
+    {"wrong owner", StatusCode::kFailedPrecondition},
+    {"stale namespace", StatusCode::kFailedPrecondition},
+    {"retry later", StatusCode::kResourceExhausted},
+    {"quota exceeded", StatusCode::kResourceExhausted},
+    {"too large", StatusCode::kOutOfRange},
+    {"invalid", StatusCode::kInvalidArgument},
+    {"fenced", StatusCode::kUnavailable},
+    {"checksum", StatusCode::kDataLoss},
+    {"unimplemented", StatusCode::kUnimplemented},
+    {"protocol version", StatusCode::kFailedPrecondition},
+    {"out of range", StatusCode::kOutOfRange},
+    {"deadline", StatusCode::kDeadlineExceeded},
+    {"internal", StatusCode::kInternal},
+    {"batch full", StatusCode::kResourceExhausted},
+}};
 
 // Bytes in the body for each item of a Multi request, besides head, key and a value that comes
 // along.
@@ -41,6 +67,32 @@ constexpr uint64_t PerItemBytes(Op op) {
 uint32_t HeaderChecksum(const FrameHeader& header) {
   return static_cast<uint32_t>(
       Hash64(RawBytes(header).first(offsetof(FrameHeader, header_checksum))));
+}
+
+// Answers with status OK whose checksum is that of the value that is their body.
+constexpr bool IsOneValue(Op op) { return op == Op::kGet || op == Op::kGetRange; }
+
+// Heads, keys and trailers of a MultiPut as they can be for its number of items.
+bool MayBeTable(const FrameHeader& header) {
+  const uint64_t count = header.item_count;
+  return header.table_bytes >= count * (sizeof(ItemHead) + 1) &&
+         header.table_bytes <= count * (sizeof(ItemHead) + kKeyBytesMax) &&
+         header.table_bytes + count * kTrailerBytes <= header.body_bytes;
+}
+
+// What `item` has in the array with an entry an item that is the end of the body.
+template <typename T>
+T FromEnd(const FrameHeader& header, ConstBytes body, uint32_t item) {
+  EMS_CHECK(item < header.item_count);
+  const uint64_t from_end = (header.item_count - item) * sizeof(T);
+  return ReadRaw<T>(body.subspan(body.size() - from_end, sizeof(T)));
+}
+
+// SplitMix64's finalizer: each bit of the input changes each bit of the result, or not, at random.
+constexpr uint64_t Mix(uint64_t bits) {
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  return bits ^ (bits >> 31);
 }
 
 Status CheckMagicAndChecksum(ConstBytes bytes, FrameHeader* header) {
@@ -102,6 +154,9 @@ Status CheckMultiBody(const FrameHeader& header, uint64_t value_bytes_max) {
   if (header.body_bytes < count * (sizeof(ItemHead) + 1) || header.body_bytes > most) {
     return Malformed(header, "body bytes", header.body_bytes);
   }
+  if (header.op == Op::kMultiPut && !MayBeTable(header)) {
+    return Malformed(header, "table bytes", header.table_bytes);
+  }
   return OkStatus();
 }
 
@@ -112,7 +167,81 @@ std::string OpName(Op op) {
                      : fmt::format("op {}", static_cast<unsigned>(op));
 }
 
+void HelloBody::SetCluster(ClusterId id) {
+  for (size_t i = 0; i < cluster.size(); ++i)
+    cluster[i] = static_cast<uint8_t>(id.value() >> (8 * i));
+}
+
+uint64_t HelloBody::cluster_bits() const {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < cluster.size(); ++i) bits |= uint64_t{cluster[i]} << (8 * i);
+  return bits;
+}
+
+bool HelloBody::IsStrangerTo(ClusterId id) const {
+  HelloBody mine;
+  mine.SetCluster(id);
+  return AreStrangers(ClusterId(cluster_bits()), ClusterId(mine.cluster_bits()));
+}
+
 void Seal(FrameHeader* header) { header->header_checksum = HeaderChecksum(*header); }
+
+void SealRequest(ConstBytes covered, FrameHeader* header) {
+  header->checksum = Hash64(covered);
+  if (header->op == Op::kMultiPut) header->table_bytes = static_cast<uint32_t>(covered.size());
+  Seal(header);
+}
+
+uint64_t CoveredBytes(const FrameHeader& request) {
+  if (request.op == Op::kPut) return 0;
+  return request.op == Op::kMultiPut ? request.table_bytes : request.body_bytes;
+}
+
+bool RequestMatches(const FrameHeader& request, std::string_view key, ConstBytes covered) {
+  if (key.empty()) return Hash64(covered) == request.checksum;
+  if (covered.empty()) return Hash64(AsBytes(key)) == request.checksum;
+  // Both: a range or the place of a staged value.
+  std::array<std::byte, kKeyBytesMax + std::max(sizeof(RangeBody), sizeof(StagedValue))> both;
+  EMS_CHECK(key.size() + covered.size() <= both.size(), "{} + {} bytes", key.size(),
+            covered.size());
+  std::ranges::copy(AsBytes(key), both.begin());
+  std::ranges::copy(covered, both.begin() + static_cast<ptrdiff_t>(key.size()));
+  return Hash64(std::span(both).first(key.size() + covered.size())) == request.checksum;
+}
+
+uint64_t FoldChecksum(uint64_t checksum, const FrameHeader& request, uint32_t item) {
+  const uint64_t ns = uint64_t{request.namespace_id} << 32 | request.namespace_generation;
+  return checksum ^ Mix(Mix(request.checksum + item) ^ ns);
+}
+
+void FoldResults(const FrameHeader& request, MutableBytes results) {
+  if (request.op != Op::kMultiGet && request.op != Op::kMultiGetRange) return;
+  uint32_t item = 0;
+  for (; results.size() >= sizeof(ItemResult); results = results.subspan(sizeof(ItemResult))) {
+    auto result = ReadRaw<ItemResult>(results);
+    if (result.status == WireStatus::kOk) {
+      result.checksum = FoldChecksum(result.checksum, request, item);
+      std::memcpy(results.data(), &result, sizeof(result));
+    }
+    ++item;
+  }
+}
+
+void SealAnswer(const FrameHeader& request, ConstBytes covered, FrameHeader* answer) {
+  const bool ok = answer->status == WireStatus::kOk;
+  if (ok && IsOneValue(answer->op)) {
+    answer->checksum = FoldChecksum(answer->checksum, request);
+  } else if (!ok || answer->op != Op::kExists) {
+    answer->checksum = Hash64(covered);
+  }
+  Seal(answer);
+}
+
+bool AnswerMatches(const FrameHeader& answer, ConstBytes covered) {
+  const bool ok = answer.status == WireStatus::kOk;
+  if (ok && (IsOneValue(answer.op) || answer.op == Op::kExists)) return true;
+  return Hash64(covered) == answer.checksum;
+}
 
 Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* header) {
   EMS_RETURN_IF_ERROR(CheckMagicAndChecksum(bytes, header));
@@ -154,6 +283,7 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
   uint64_t most = kErrorTextMax;
   if (header->status == WireStatus::kOk) {
     most = op == Op::kStats ? kStatsBytesMax : kValueBytesLimit;
+    if (op == Op::kPeers) most = kWordTableBytesMax;
     if (IsMulti(op)) most = kBatchItemsMax * sizeof(ItemResult) + kValueBytesLimit;
   }
   if (header->body_bytes > most) {
@@ -187,6 +317,10 @@ Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
     return Error(StatusCode::kOutOfRange, "staged values of {} bytes in one frame: {} at most",
                  staged, std::max(kBatchBytesMax, value_bytes_max));
   }
+  if (header.op == Op::kMultiPut && table != header.table_bytes) {
+    return Malformed(header, fmt::format("heads and keys of {} bytes in a table of", table),
+                     header.table_bytes);
+  }
   if (table + values != header.body_bytes) {
     return Malformed(header, fmt::format("items of {} bytes in a body of", table + values),
                      header.body_bytes);
@@ -205,64 +339,24 @@ ItemReader::Item ItemReader::Next() {
 }
 
 RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item) {
-  EMS_CHECK(item < header.item_count);
-  const uint64_t from_end = (header.item_count - item) * sizeof(RangeBody);
-  return ReadRaw<RangeBody>(body.subspan(body.size() - from_end, sizeof(RangeBody)));
+  return FromEnd<RangeBody>(header, body, item);
+}
+
+StagedValue StagedOf(const FrameHeader& header, ConstBytes body, uint32_t item) {
+  return FromEnd<StagedValue>(header, body, item);
 }
 
 Status ToStatus(WireStatus status, std::string_view text) {
-  StatusCode code = StatusCode::kInternal;
-  switch (status) {
-    case WireStatus::kOk:
-      return OkStatus();
-    case WireStatus::kMiss:
-      return Miss();
-    case WireStatus::kAlreadyExists:
-      code = StatusCode::kAlreadyExists;
-      break;
-    case WireStatus::kWrongOwner:
-    case WireStatus::kStaleNamespace:
-    case WireStatus::kVersion:
-      code = StatusCode::kFailedPrecondition;
-      break;
-    case WireStatus::kRetryLater:
-    case WireStatus::kQuotaExceeded:
-    case WireStatus::kBatchFull:
-      code = StatusCode::kResourceExhausted;
-      break;
-    case WireStatus::kTooLarge:
-    case WireStatus::kOutOfRange:
-      code = StatusCode::kOutOfRange;
-      break;
-    case WireStatus::kInvalid:
-      code = StatusCode::kInvalidArgument;
-      break;
-    case WireStatus::kFenced:
-      code = StatusCode::kUnavailable;
-      break;
-    case WireStatus::kChecksumMismatch:
-      code = StatusCode::kDataLoss;
-      break;
-    case WireStatus::kUnimplemented:
-      code = StatusCode::kUnimplemented;
-      break;
-    case WireStatus::kDeadline:
-      code = StatusCode::kDeadlineExceeded;
-      break;
-    case WireStatus::kInternal:
-      break;
-  }
+  if (status == WireStatus::kOk) return OkStatus();
+  if (status == WireStatus::kMiss) return Miss();
+  const auto index = static_cast<size_t>(status);
+  const StatusCode code = index < kStatuses.size() ? kStatuses[index].code : StatusCode::kInternal;
   return Error(code, text.empty() ? StatusName(status) : text);
 }
 
 std::string_view StatusName(WireStatus status) {
-  constexpr std::array<std::string_view, kWireStatusMax + 1> kNames = {
-      "ok",          "miss",           "already exists",   "wrong owner",  "stale namespace",
-      "retry later", "quota exceeded", "too large",        "invalid",      "fenced",
-      "checksum",    "unimplemented",  "protocol version", "out of range", "deadline",
-      "internal",    "batch full"};
   const auto index = static_cast<size_t>(status);
-  return index < kNames.size() ? kNames[index] : "unknown";
+  return index < kStatuses.size() ? kStatuses[index].name : "unknown";
 }
 
 }  // namespace ems::wire

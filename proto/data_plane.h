@@ -7,12 +7,14 @@
 // Bodies, by op (request → answer):
 //   Hello           HelloBody → HelloBody: the versions that both sides may speak
 //   Ping            – → –: the header carries the server's view
+//   Peers           – → WordTableHead · PeerWord × count, or nothing; the header carries the view
+//                   that the server has, or none (word_table.h)
 //   Stats           – → JSON text
 //   Put             value · trailer → –
 //   Get             – → value; header.checksum is the value's
-//   GetRange        RangeBody → bytes; header.checksum is that of the bytes, cut at the value's
-//                   64 KiB piece boundaries (common/checksum.h), header.whole_bytes the length of
-//                   the whole value
+//   GetRange        RangeBody → bytes; header.checksum is that of the bytes, whose checksum is cut
+//                   at the value's 64 KiB piece boundaries (common/checksum.h), header.whole_bytes
+//                   the length of the whole value
 //   Exists          – → –; header.object_bytes is the value's length
 //   Remove          – → –
 //   MultiExists     ItemHead × n · keys → ItemResult × n
@@ -25,8 +27,22 @@
 //   MultiPutStaged  ItemHead × n · keys · StagedValue × n → ItemResult × n
 //   MultiGetRange   ItemHead × n · keys · RangeBody × n → ItemResult × n · bytes of the items with
 //                   status OK, each checksummed as those of a GetRange
-// A trailer is the 64-bit checksum of the value before it: it follows, so that a sender hashes
-// while it sends. An answer with another status than OK carries its text, if any, as body.
+// An answer with another status than OK carries its text, if any, as body.
+//
+// Every byte is covered by a 64-bit checksum (the header by 32 bits of one), so that a bit that
+// flips on the way is seen before anything is looked up, changed or believed:
+//   the header       header_checksum
+//   a request        header.checksum: XXH3-64 of the key and then all of the body that is no value
+//                    and no trailer. A request that does not match it is answered with
+//                    kChecksumMismatch: nothing has been done, and the connection goes on
+//   a value          a trailer behind it, so that a sender hashes while it sends; in answers
+//                    header.checksum, or of a Multi answer ItemResult::checksum
+//   an answer        header.checksum: XXH3-64 of all of the body that is no value; of an answer
+//                    to Get and GetRange with status OK that of the value, of one to Exists with
+//                    status OK the field is object_bytes. An answer that does not match ends the
+//                    connection
+// The checksum of a value is folded with the request that it belongs to (FoldChecksum): with
+// namespace, key, range and item. A value that arrives in place of another one does not match.
 //
 // Bound: every length is checked against the limits below before anything is allocated.
 #include <array>
@@ -38,14 +54,15 @@
 #include <string_view>
 
 #include "common/bytes.h"
+#include "common/cluster_id.h"
 #include "common/ids.h"
 #include "common/object_key.h"
 
 namespace ems::wire {
 
 inline constexpr uint32_t kMagic = 0x31534d45;  // "EMS1" as it lies in memory
-inline constexpr uint8_t kVersionMin = 1;
-inline constexpr uint8_t kVersionMax = 1;
+inline constexpr uint8_t kVersionMin = 3;
+inline constexpr uint8_t kVersionMax = 3;
 
 inline constexpr uint64_t kValueBytesLimit = uint64_t{1}
                                              << 30;  // what the format allows; servers set less
@@ -74,8 +91,9 @@ enum class Op : uint8_t {
   kPutStaged = 14,
   kMultiPutStaged = 15,
   kMultiGetRange = 16,
+  kPeers = 17,
 };
-inline constexpr uint8_t kOpMax = 16;
+inline constexpr uint8_t kOpMax = 17;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
@@ -85,6 +103,10 @@ constexpr bool IsKeyed(Op op) {
 constexpr bool IsMulti(Op op) {
   return (op >= Op::kMultiPut && op <= Op::kMultiRemove) || op == Op::kMultiPutStaged ||
          op == Op::kMultiGetRange;
+}
+constexpr bool IsRead(Op op) {
+  return op == Op::kGet || op == Op::kGetRange || op == Op::kExists || op == Op::kMultiGet ||
+         op == Op::kMultiExists || op == Op::kMultiGetRange;
 }
 
 // Request flags. Those that a server does not know it passes over.
@@ -96,7 +118,7 @@ inline constexpr uint16_t kFlagNoTouch = 1 << 2;     // Get, Exists: leave the L
 // that has it, or else a miss.
 inline constexpr uint16_t kFlagCheck = 1 << 3;
 
-// What an answer says. Values are part of the wire format.
+// The status of an answer. Values are part of the wire format.
 enum class WireStatus : uint16_t {
   kOk = 0,
   kMiss = 1,
@@ -107,7 +129,8 @@ enum class WireStatus : uint16_t {
   kQuotaExceeded = 6,
   kTooLarge = 7,
   kInvalid = 8,
-  kFenced = 9,  // the server's lease has ended: no Put or Remove
+  kFenced = 9,  // the server's lease has ended: no Put or Remove, and no read of what may change
+  // The request came damaged, and nothing was done; or what it asks to read is damaged here.
   kChecksumMismatch = 10,
   kUnimplemented = 11,  // op or durability
   kVersion = 12,        // protocol version; the body names the range
@@ -137,10 +160,13 @@ struct FrameHeader {
   uint16_t item_count = 0;  // Multi ops
   uint64_t body_bytes = 0;  // after the key, trailers included
   union {
-    uint64_t checksum = 0;  // answers with a value
-    uint64_t object_bytes;  // Exists: length of the value
+    uint64_t checksum = 0;  // as told above
+    uint64_t object_bytes;  // answer to Exists, with status OK: length of the value
   };
-  uint32_t whole_bytes = 0;      // answers to GetRange; otherwise zero
+  union {
+    uint32_t whole_bytes = 0;  // answers to GetRange; otherwise zero
+    uint32_t table_bytes;      // MultiPut requests: of heads and keys, which the checksum covers
+  };
   uint32_t header_checksum = 0;  // low half of XXH3-64 over the 60 bytes before
 
   SlotId slot_id() const { return SlotId(slot); }
@@ -156,11 +182,39 @@ static_assert(offsetof(FrameHeader, header_checksum) == 60);
 struct HelloBody {
   uint8_t version_min = kVersionMin;
   uint8_t version_max = kVersionMax;
-  std::array<uint8_t, 6> reserved{};
+  // Low 48 bits of the server's cluster, little-endian; 0 from a client, and where it is not known.
+  std::array<uint8_t, 6> cluster{};
   uint64_t boot_id = 0;          // of the server; 0 from a client
   uint64_t value_bytes_max = 0;  // largest value the server takes; 0 from a client
+
+  void SetCluster(ClusterId id);
+  // Of the cluster that it names, those 48 bits.
+  uint64_t cluster_bits() const;
+  // It names a cluster that is not `id`. False when either is not known.
+  bool IsStrangerTo(ClusterId id) const;
 };
 static_assert(sizeof(HelloBody) == 24);
+
+// Answers to Peers: the view that the words which follow are about.
+struct WordTableHead {
+  uint64_t view = 0;         // ViewVersion::packed()
+  uint64_t fingerprint = 0;  // of all that this view says
+  uint32_t count = 0;        // of words
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(WordTableHead) == 24);
+
+// A server of that view said that it has it, so long before this answer was made, or a little
+// later.
+struct PeerWord {
+  uint64_t boot_id = 0;
+  uint32_t node_id = 0;
+  uint32_t age_us = 0;
+};
+static_assert(sizeof(PeerWord) == 16);
+inline constexpr uint32_t kWordsMax = 16384;
+inline constexpr uint64_t kWordTableBytesMax =
+    sizeof(WordTableHead) + uint64_t{kWordsMax} * sizeof(PeerWord);
 
 struct RangeBody {
   uint64_t offset = 0;
@@ -168,7 +222,7 @@ struct RangeBody {
 };
 static_assert(sizeof(RangeBody) == 16);
 
-// Where a value of a staged Put lies.
+// The place of a staged Put's value.
 struct StagedValue {
   uint64_t session = 0;  // as in the session's Welcome
   uint64_t secret = 0;
@@ -189,7 +243,7 @@ struct ItemHead {
 };
 static_assert(sizeof(ItemHead) == 16);
 
-// Where an object that was found was. Part of the wire format.
+// The tier in which an object was found. Part of the wire format.
 enum class ItemTier : uint8_t {
   kUnknown = 0,  // the op does not say
   kDram = 1,     // also when it is on the SSD as well
@@ -211,6 +265,28 @@ inline constexpr uint64_t kHeaderBytes = sizeof(FrameHeader);
 
 // Sets header_checksum; call last.
 void Seal(FrameHeader* header);
+// Completes the header of a request. `covered`: its key, and behind it all of its body that is no
+// value and no trailer. Cost: one pass over them.
+void SealRequest(ConstBytes covered, FrameHeader* header);
+// How many bytes of a request's body its checksum covers: all of them up to the first value.
+uint64_t CoveredBytes(const FrameHeader& request);
+// Whether key and covered bytes of the body are those that the sender sealed.
+bool RequestMatches(const FrameHeader& request, std::string_view key, ConstBytes covered);
+
+// The checksum of a value as it is on the wire, from the value's own, and the other way round.
+// `request` is the sealed header of the request that brings the value or asks for it, `item` its
+// place among the items. Cost: a few cycles, for the request's checksum stands for its keys.
+uint64_t FoldChecksum(uint64_t checksum, const FrameHeader& request, uint32_t item = 0);
+// Folds the checksums of the items with status OK in `results`, the answer to a MultiGet or
+// MultiGetRange; of any other answer leaves them alone.
+void FoldResults(const FrameHeader& request, MutableBytes results);
+// Completes the header of an answer. `covered`: all of its body that is no value. With status OK
+// `answer->checksum` of a Get or GetRange is, on entry, the value's own, and object_bytes of an
+// Exists its length.
+void SealAnswer(const FrameHeader& request, ConstBytes covered, FrameHeader* answer);
+// Whether these bytes of an answer's body, all that are no value, are those that the sender sealed.
+// True for an answer that has none of them.
+bool AnswerMatches(const FrameHeader& answer, ConstBytes covered);
 
 // Reads a request's header from its 64 bytes and checks everything that needs no context: magic,
 // checksum, version and that the lengths fit the op and the limits. `value_bytes_max` is the
@@ -228,7 +304,7 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
 // Bytes of heads and keys of a Multi request, from its heads alone (header.item_count ×
 // sizeof(ItemHead) bytes). Errors: kInvalidArgument  a key length out of bounds, values where none
 // belong, or lengths that do not add up to
-//   header.body_bytes · kOutOfRange  a value above value_bytes_max
+//   header.body_bytes and header.table_bytes · kOutOfRange  a value above value_bytes_max
 Result<uint64_t> ItemTableBytes(const FrameHeader& header, ConstBytes heads,
                                 uint64_t value_bytes_max);
 
@@ -251,9 +327,10 @@ class ItemReader final {
   uint64_t key_at_;
 };
 
-// The range of an item of a MultiGetRange whose lengths ItemTableBytes has checked; `body` is the
-// whole body.
+// The range of an item of a MultiGetRange, the staged value of one of a MultiPutStaged, whose
+// lengths ItemTableBytes has checked; `body` is the whole body.
 RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item);
+StagedValue StagedOf(const FrameHeader& header, ConstBytes body, uint32_t item);
 
 // How an answer looks to the SDK's caller. kMiss has no text.
 Status ToStatus(WireStatus status, std::string_view text);

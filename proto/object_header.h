@@ -1,5 +1,5 @@
 #pragma once
-// What stands in front of every object in a segment: 128 bytes, the same for every reader, on this
+// The header in front of every object in a segment: 128 bytes, the same for every reader, on this
 // host or another.
 //
 // Two layouts, told apart by payload_offset:
@@ -27,7 +27,7 @@
 namespace ems::shm {
 
 inline constexpr uint32_t kObjectMagic = 0x42534d45;  // "EMSB" as it lies in memory
-inline constexpr uint16_t kObjectHeaderVersion = 1;
+inline constexpr uint16_t kObjectHeaderVersion = 2;
 
 // kFree → kFilling → kValid → kRetired → kFree. Only kValid may be read by others.
 enum class ChunkState : uint8_t {

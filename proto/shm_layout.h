@@ -1,6 +1,7 @@
 #pragma once
-// What a server and the clients on its host share besides the objects themselves: the index, the
-// control page, the session page, and the messages of a session's socket.
+// The shared memory and the messages between a server and the clients on its host, besides the
+// objects themselves: the index, the control page, the session page, and the messages of a
+// session's socket.
 //
 //   control page  one a namespace and server; the server writes, clients read
 //   index table   16 shards of buckets; the server writes, clients read. Two buckets, four entries
@@ -84,8 +85,8 @@ constexpr uint64_t Location(uint32_t segment, uint64_t offset) {
 constexpr uint32_t SegmentOf(uint64_t location) { return static_cast<uint32_t>(location >> 32); }
 constexpr uint64_t OffsetOf(uint64_t location) { return (location & 0xffffffff) * kOffsetUnit; }
 
-// Where a key may be: its shard, and two buckets of it. `buckets` of a shard is a power of two, at
-// least 2.
+// The places of a key in the index: its shard, and two buckets of it. `buckets` of a shard is a
+// power of two, at least 2.
 struct IndexPlace {
   uint32_t shard = 0;
   uint64_t first = 0;   // bucket number within the shard
@@ -116,7 +117,7 @@ struct Touch {
 
 // Written by the client alone.
 struct SessionPage {
-  // Hazard slots at or above were never used.
+  // Hazard pointers at or above were never used.
   alignas(64) std::atomic<uint32_t> hazard_end{0};
   // How many touches were ever written; touch i lies at i % kTouchesMax.
   alignas(64) std::atomic<uint64_t> touch_count{0};

@@ -73,6 +73,7 @@ gate() {
 exact() {
   gate paper paper --gate exact
   gate memory memory --gate exact
+  gate control control --quick --gate exact
   gate ssd ssd --folder "$SCRATCH" --quick --only server --gate exact
   gate serve serve --model tiny --quick --brief --gate exact
 
@@ -95,6 +96,7 @@ timed() {
   echo "load is $(cut -d ' ' -f 1 /proc/loadavg); timed gates are for an idle machine"
   gate fabric fabric --gate
   gate memory memory --gate
+  gate control control --gate
   gate engine engine --gate
   gate engines engines --gate
   gate ssd ssd --gate

@@ -1,6 +1,6 @@
 #pragma once
-// What the command line tools show: tables with aligned columns, and a progress bar for work that
-// takes longer than a second.
+// Terminal output of the command line tools: tables with aligned columns, and a progress bar for
+// work that takes longer than a second.
 //
 // Bound: a bar draws at most ten times a second, on standard error, and only when that is a
 // terminal.

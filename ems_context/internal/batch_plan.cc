@@ -1,9 +1,12 @@
 #include "ems_context/internal/batch_plan.h"
 
+#include "common/check.h"
+
 namespace ems::context {
 
 std::vector<BatchRange> PlanBatches(std::span<const uint64_t> item_bytes,
                                     const BatchLimits& limits) {
+  EMS_CHECK(limits.items_max > 0, "batches of no items");
   std::vector<BatchRange> batches;
   uint64_t batch_bytes = 0;
   for (size_t i = 0; i < item_bytes.size(); ++i) {

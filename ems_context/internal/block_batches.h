@@ -17,7 +17,7 @@
 
 namespace ems::context {
 
-// What ends a call before it is through. Asked before each batch.
+// The conditions that end a call early. Checked before each batch.
 struct CallBounds {
   CallBounds(Deadline when) : deadline(when) {}  // NOLINT(google-explicit-constructor)
   CallBounds(Deadline when, std::function<bool()> stop)
@@ -29,7 +29,7 @@ struct CallBounds {
   std::function<bool()> cancelled;  // may be empty
 };
 
-// Whether to go on behind a batch with an absent block.
+// The scope of a look-up: on behind a batch with an absent block, or not.
 enum class ExistsScope : uint8_t { kAll, kLeading };
 
 // kLeading: blocks of batches behind the first absent block are `false` without being asked for.

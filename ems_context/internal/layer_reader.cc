@@ -31,6 +31,8 @@ LayerReader::LayerReader(BlockStore* store, const KvLayout& layout,
                          std::span<const PagedBlock> blocks, LayerProgress* progress)
     : store_(store), layout_(layout), blocks_(blocks), progress_(progress) {
   for (const PagedBlock& block : blocks_) {
+    EMS_CHECK(block.runs.size() == layout_.groups(), "runs of {} groups for a layout of {}",
+              block.runs.size(), layout_.groups());
     object_bytes_.push_back(ObjectBytes(layout_, block));
     result_.blocks.emplace_back(object_bytes_.back());
   }
@@ -102,6 +104,7 @@ void LayerReader::ReadRange(LayerRange range, const GetOptions& options) {
     result_.blocks[block] = other_length ? Miss() : answers[i];
     failed.push_back(block);
   }
+  EMS_CHECK(range.end <= layout_.layers() && range.begin < range.end);
   progress_->Advance(range.end, failed);
 }
 

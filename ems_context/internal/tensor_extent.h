@@ -1,11 +1,12 @@
 #pragma once
-// Which bytes a strided tensor covers, and whether two tensors, or two elements of one, share any.
+// The bytes that a strided tensor covers, and tests for bytes that two tensors, or two elements of
+// one, share.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "common/status.h"
-#include "ems_context/kv_layout.h"
+#include "ems_context/kv_tensor.h"
 
 namespace ems::context {
 

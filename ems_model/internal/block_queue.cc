@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/thread_pool.h"
 
 namespace ems::model::internal {
@@ -10,15 +11,20 @@ namespace ems::model::internal {
 BlockQueue::BlockQueue(const Manifest& manifest, std::span<const uint32_t> wanted, uint32_t shares,
                        std::shared_ptr<StopFlag> failed)
     : manifest_(manifest), shares_(shares), failed_(std::move(failed)) {
+  EMS_CHECK(shares > 0, "nobody reads");
   auto queues = queues_.Lock();
   queues->blocks.resize(manifest.blocks.size());
-  for (const uint32_t block : wanted) queues->blocks[block].phase = Phase::kUnknown;
+  for (const uint32_t block : wanted) {
+    EMS_CHECK(block < queues->blocks.size(), "block {} of {}", block, queues->blocks.size());
+    queues->blocks[block].phase = Phase::kUnknown;
+  }
   queues->state.left = queues->state.unknown = wanted.size();
 }
 
 void BlockQueue::Learn(std::span<const uint32_t> blocks) {
   auto queues = queues_.Lock();
   for (const uint32_t index : blocks) {
+    EMS_CHECK(index < queues->blocks.size(), "block {} of {}", index, queues->blocks.size());
     Block& block = queues->blocks[index];
     if (!std::exchange(block.known, true) && block.phase == Phase::kDirect) {
       queues->direct.push_front(index);
@@ -87,6 +93,7 @@ BlockQueue::Task BlockQueue::TakeFrom(Queues* queues, uint64_t bytes_max) const 
     --queues->state.missing;
   }
   if (!task.blocks.empty()) return task;
+  EMS_CHECK(queues->state.direct > 0, "there is work, but no block for it");
   while (queues->blocks[queues->direct.front()].phase != Phase::kDirect) queues->direct.pop_front();
   const uint32_t index = queues->direct.front();
   queues->direct.pop_front();
@@ -106,12 +113,14 @@ void BlockQueue::SetRefused(Queues* queues, uint32_t index, bool refused) {
 }
 
 void BlockQueue::Rest(Queues* queues) {
+  EMS_CHECK(queues->readers > 0, "a block is given back that nobody took");
   if (--queues->readers == 0) queues->idle_since = Clock::System().Now();
 }
 
 void BlockQueue::Done(uint32_t index, bool from_pool) {
   auto queues = queues_.Lock();
   Rest(&*queues);
+  EMS_CHECK(queues->state.left > 0, "block {} is done, and none was left", index);
   queues->blocks[index].phase = Phase::kDone;
   --queues->state.left;
   queues->state.source_trouble = OkStatus();

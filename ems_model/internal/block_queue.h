@@ -1,10 +1,10 @@
 #pragma once
-// Which blocks of a load wait for what, and who reads which of them next.
+// The blocks of one load by state, and their assignment to the readers.
 //
 //   unknown ─Learn─▶ ready ─Take─▶ busy ─Done─▶ done
 //      │                ▲           │ Missed
 //      │                └── later ◀─┘
-//      └──── GoDirect ─▶ direct ─Take─▶ busy      (so do blocks that are to be asked for later)
+//      └──── GoDirect ─▶ direct ─Take─▶ busy      (so do `later` blocks of the pool)
 //                           ▲           │ SourceFailed
 //                           └── later ◀─┘
 //
@@ -19,7 +19,7 @@
 
 #include "common/clock.h"
 #include "common/guarded.h"
-#include "ems_model/format/manifest.h"
+#include "model_files/format/manifest.h"
 
 namespace ems {
 class StopFlag;
@@ -36,7 +36,7 @@ class BlockQueue final {
   static constexpr Duration kSourceRetryMost = std::chrono::seconds(5);
   static constexpr size_t kBatchBlocksMax = 1024;
 
-  // What a reader is to read: blocks from the pool, or one from the source.
+  // The next read of a reader: blocks from the pool, or one from the source.
   struct Task {
     std::vector<uint32_t> blocks;  // empty: the load is over
     bool direct = false;

@@ -159,7 +159,7 @@ void BlockReader::Settle(Placed* placed, const Status& read) {
     case StatusCode::kDeadlineExceeded:
     case StatusCode::kResourceExhausted:
     case StatusCode::kFailedPrecondition:  // the namespace, or a view that does not settle
-    case StatusCode::kDataLoss:  // its server drops what is damaged, and it is fetched anew
+    case StatusCode::kDataLoss:  // its server drops what is damaged, and it is fetched again
     case StatusCode::kCancelled:
       return NotThere(*placed, status);
     case StatusCode::kOutOfRange:
@@ -255,9 +255,10 @@ Status BlockReader::ReadTrusted(uint32_t index, bool known, MutableBytes into) {
   const bool twice = !wanted && first_read != FirstRead::kOnce;
   std::optional<BlockDigest> before;
   for (uint32_t reads = 0; reads < kReadsMax; ++reads) {
-    // Threads do not all begin on one lane: it has half of the rate. What is read once has but one.
-    const uint32_t lane = first_read == FirstRead::kOnce ? 0 : (index + reads) % 2;
-    EMS_ASSIGN_OR_RETURN(WeightSource* const source, parts_.source(lane));
+    // Threads do not all begin on one stream: it has half of the rate. What is read once has but
+    // one.
+    const uint32_t stream = first_read == FirstRead::kOnce ? 0 : (index + reads) % 2;
+    EMS_ASSIGN_OR_RETURN(WeightSource* const source, parts_.source(stream));
     counts_.source_bytes.fetch_add(into.size(), std::memory_order_relaxed);
     EMS_ASSIGN_OR_RETURN(
         const bool compared,

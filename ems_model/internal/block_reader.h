@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "common/guarded.h"
+#include "ems_model/block_pool.h"
 #include "ems_model/internal/block_queue.h"
 #include "ems_model/internal/file_survey.h"
+#include "ems_model/load_options.h"
 #include "ems_model/load_target.h"
-#include "ems_model/model_loader.h"
+#include "model_files/source/weight_source.h"
 
 namespace ems::model::internal {
 
@@ -26,8 +28,8 @@ class BlockReader final {
     std::span<const BlockDigest> digests;
     LoadTarget* target;
     BlockQueue* queue;
-    // The source, opened when first asked for; lanes 0 and 1 share no connection.
-    std::function<Result<WeightSource*>(uint32_t lane)> source;
+    // The source, opened when first asked for; streams 0 and 1 share no connection.
+    std::function<Result<WeightSource*>(uint32_t stream)> source;
     FileSurvey* survey;
   };
   struct Counts {

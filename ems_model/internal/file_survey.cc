@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/sha256.h"
-#include "ems_model/format/file_sum.h"
+#include "model_files/format/file_sum.h"
 
 namespace ems::model::internal {
 

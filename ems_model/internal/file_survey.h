@@ -15,15 +15,15 @@
 
 #include "common/clock.h"
 #include "common/guarded.h"
-#include "ems_model/format/manifest.h"
-#include "ems_model/source/weight_source.h"
+#include "model_files/format/manifest.h"
+#include "model_files/source/weight_source.h"
 
 namespace ems::model::internal {
 
 // Threading: thread-safe. Several who ask for blocks of one file wait for one of them.
 class FileSurvey final {
  public:
-  // How the load that asks reads; the same for all who ask at a time.
+  // The parameters of the load that asks; the same for all that ask at a time.
   struct Load {
     std::function<Result<WeightSource*>()> source;
     std::function<bool()> over;  // it has failed, say: nobody waits for the file any more
@@ -40,8 +40,8 @@ class FileSurvey final {
   // Of a block whose file has a sum. Errors: those of the source    kDataLoss  the file is not what
   // the source says, kFileReadsMax times    kUnimplemented  no MD5 here    kCancelled  the load is
   // over    kDeadlineExceeded
-  // Cost: for the first block of a file, all of its bytes from the source. Whoever waits for it, or
-  // reads it, looks whether the load is over every kLook, or before each block.
+  // Cost: for the first block of a file, all of its bytes from the source. A thread that waits for
+  // it, or reads it, looks whether the load is over every kLook, or before each block.
   Result<BlockDigest> DigestOf(uint32_t block, const Load& load);
 
  private:

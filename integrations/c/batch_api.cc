@@ -11,28 +11,15 @@ namespace {
 constexpr uint32_t kDepthMax = 1 << 20;
 
 ems_status Now(ems_client* client, BatchKind kind, const BatchArguments& arguments) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(Told(CheckHandle(client, "client"), {arguments.codes, arguments.count}));
-      const ClientCore& core = *client->core;
-      EMS_ASSIGN_OR_RETURN(const std::unique_ptr<BatchCall> call,
-                           BatchCall::Make(core.client.get(), kind, arguments, false));
-      return call->Run(core.TimeoutOf(call->timeout(), call->bytes())).status;
-    }());
-  });
+  return RunNow(
+      client, "client", {arguments.codes, arguments.count},
+      [&] { return BatchCall::Make(client->core.get(), kind, arguments, false); },
+      [](const BatchCall&, const Outcome&) {});
 }
 
 ems_status Later(ems_cq* queue, uint64_t tag, BatchKind kind, const BatchArguments& arguments) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(Told(CheckHandle(queue, "queue"), {arguments.codes, arguments.count}));
-      const ClientCore& core = *queue->core;
-      EMS_ASSIGN_OR_RETURN(std::unique_ptr<BatchCall> call,
-                           BatchCall::Make(core.client.get(), kind, arguments, true));
-      const Duration timeout = core.TimeoutOf(call->timeout(), call->bytes());
-      return queue->calls->Submit(tag, timeout, std::move(call));
-    }());
-  });
+  return RunLater(queue, "queue", queue, tag, {arguments.codes, arguments.count},
+                  [&] { return BatchCall::Make(queue->core.get(), kind, arguments, true); });
 }
 
 }  // namespace
@@ -64,20 +51,18 @@ ems_status ems_remove_batch(ems_client* client, const ems_item* items, size_t co
 // --- Completion queue
 
 ems_status ems_cq_create(ems_client* client, uint32_t depth, ems_cq** queue) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(queue, "queue"));
-      *queue = nullptr;
-      EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
-      EMS_RETURN_IF_ERROR(InRange(depth, 1, kDepthMax, "depth"));
-      ems::Client* const threads = client->core->client.get();
-      EMS_ASSIGN_OR_RETURN(std::unique_ptr<CallQueue> calls,
-                           CallQueue::Create(depth, [threads](std::function<void()>&& work) {
-                             return threads->Submit(std::move(work));
-                           }));
-      *queue = std::make_unique<ems_cq>(ems_cq{client->core, std::move(calls)}).release();
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(queue, "queue"));
+    *queue = nullptr;
+    EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
+    EMS_RETURN_IF_ERROR(InRange(depth, 1, kDepthMax, "depth"));
+    ems::Client* const threads = client->core->client.get();
+    EMS_ASSIGN_OR_RETURN(std::unique_ptr<CallQueue> calls,
+                         CallQueue::Create(depth, [threads](std::function<void()>&& work) {
+                           return threads->Submit(std::move(work));
+                         }));
+    *queue = std::make_unique<ems_cq>(ems_cq{client->core, std::move(calls)}).release();
+    return ems::OkStatus();
   });
 }
 
@@ -86,18 +71,16 @@ int ems_cq_fd(const ems_cq* queue) {
 }
 
 ems_status ems_cq_poll(ems_cq* queue, ems_completion* completions, size_t max, size_t* count) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(count, "count"));
-      *count = 0;
-      EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
-      EMS_RETURN_IF_ERROR(NotNull(completions, "completions"));
-      EMS_RETURN_IF_ERROR(InRange(max, 1, SIZE_MAX / sizeof(ems_completion), "max"));
-      Status failed;
-      *count = queue->calls->completions().Poll(std::span(completions, max), &failed);
-      Report(failed);  // its text alone: polling went well
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(count, "count"));
+    *count = 0;
+    EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
+    EMS_RETURN_IF_ERROR(NotNull(completions, "completions"));
+    EMS_RETURN_IF_ERROR(InRange(max, 1, SIZE_MAX / sizeof(ems_completion), "max"));
+    Status failed;
+    *count = queue->calls->completions().Poll(std::span(completions, max), &failed);
+    Report(failed);  // its text alone: polling went well
+    return ems::OkStatus();
   });
 }
 

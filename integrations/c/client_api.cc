@@ -16,25 +16,12 @@ namespace {
 template <typename Work>
 ems_status OnKey(ems_client* client, const void* key, size_t key_size,
                  const ems_call_options* options, const Work& work) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
-      EMS_ASSIGN_OR_RETURN(const std::string_view name, ToKey(key, key_size));
-      EMS_ASSIGN_OR_RETURN(CallChoice choice, ToCallChoice(options));
-      return work(*client->core, name, &choice);
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
+    EMS_ASSIGN_OR_RETURN(const std::string_view name, ToKey(key, key_size));
+    EMS_ASSIGN_OR_RETURN(CallChoice choice, ToCallChoice(options));
+    return work(*client->core, name, &choice);
   });
-}
-
-// `pieces` as the SDK wants them; `parts` holds them when there are several.
-template <typename Buffers, typename Bytes>
-Buffers AsBuffers(const ems_pieces& pieces, std::vector<Bytes>* parts) {
-  if (pieces.count == 1) {
-    return Buffers(Bytes(static_cast<std::byte*>(pieces.iov[0].base), pieces.iov[0].size));
-  }
-  parts->reserve(pieces.count);
-  AppendParts(pieces, parts);
-  return parts->size() == 1 ? Buffers((*parts)[0]) : Buffers(std::span<const Bytes>(*parts));
 }
 
 Status Put(const ClientCore& core, std::string_view key, const ems_pieces* value,
@@ -122,28 +109,25 @@ ems_status ems_log_level(const char* level) {
 // --- Options
 
 ems_status ems_client_options_init(ems_client_options* options, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(options, size, DefaultClientOptions(), "ems_client_options"));
-  });
+  return ReportOf(
+      [&] { return InitOptions(options, size, DefaultClientOptions(), "ems_client_options"); });
 }
 
 ems_status ems_call_options_init(ems_call_options* options, size_t size) {
-  return AtBoundary(
-      [&] { return Report(InitOptions(options, size, DefaultCallOptions(), "ems_call_options")); });
+  return ReportOf(
+      [&] { return InitOptions(options, size, DefaultCallOptions(), "ems_call_options"); });
 }
 
 // --- Connecting
 
 ems_status ems_connect(const ems_client_options* options, ems_client** client) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(client, "client"));
-      *client = nullptr;
-      EMS_ASSIGN_OR_RETURN(const ems::ClientOptions wanted, ToClientOptions(options));
-      EMS_ASSIGN_OR_RETURN(auto connected, ems::Client::Connect(wanted));
-      Give(client, std::make_shared<ClientCore>(std::move(connected), wanted.op_timeout));
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(client, "client"));
+    *client = nullptr;
+    EMS_ASSIGN_OR_RETURN(const ems::ClientOptions wanted, ToClientOptions(options));
+    EMS_ASSIGN_OR_RETURN(auto connected, ems::Client::Connect(wanted));
+    Give(client, std::make_shared<ClientCore>(std::move(connected), wanted.op_timeout));
+    return ems::OkStatus();
   });
 }
 
@@ -256,15 +240,13 @@ ems_status ems_view_verify(const ems_view* view) {
 void ems_view_release(ems_view* view) { Destroy(view); }
 
 ems_status ems_buffer_alloc(ems_client* client, size_t size, ems_buffer** buffer) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(buffer, "buffer"));
-      *buffer = nullptr;
-      EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
-      EMS_ASSIGN_OR_RETURN(ems::StagingBuffer made, client->core->client->AllocateBuffer(size));
-      Give(buffer, client->core, std::move(made));
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(buffer, "buffer"));
+    *buffer = nullptr;
+    EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
+    EMS_ASSIGN_OR_RETURN(ems::StagingBuffer made, client->core->client->AllocateBuffer(size));
+    Give(buffer, client->core, std::move(made));
+    return ems::OkStatus();
   });
 }
 

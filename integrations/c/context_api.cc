@@ -116,20 +116,17 @@ using namespace ems::capi;  // NOLINT(google-build-using-namespace): C has no na
 using ems::Status;
 
 ems_status ems_context_options_init(ems_context_options* options, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(options, size, DefaultContextOptions(), "ems_context_options"));
-  });
+  return ReportOf(
+      [&] { return InitOptions(options, size, DefaultContextOptions(), "ems_context_options"); });
 }
 
 ems_status ems_context_create(ems_client* client, const ems_context_options* options,
                               ems_context** context) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(context, "context"));
-      *context = nullptr;
-      EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
-      return Create(*client, options, context);
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(context, "context"));
+    *context = nullptr;
+    EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
+    return Create(*client, options, context);
   });
 }
 
@@ -142,27 +139,23 @@ size_t ems_context_key_size(const ems_context* context) {
 ems_status ems_context_hash_tokens(const ems_context* context, const int32_t* tokens,
                                    size_t token_count, const void* parent, void* keys,
                                    size_t capacity, size_t* count) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(count, "count"));
-      *count = 0;
-      EMS_RETURN_IF_ERROR(CheckHandle(context, "context"));
-      return HashTokens(*context->context, tokens, token_count, parent, keys, capacity, count);
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(count, "count"));
+    *count = 0;
+    EMS_RETURN_IF_ERROR(CheckHandle(context, "context"));
+    return HashTokens(*context->context, tokens, token_count, parent, keys, capacity, count);
   });
 }
 
 ems_status ems_context_own_key(const ems_context* context, const void* name, size_t name_size,
                                void* key) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(context, "context"));
-      EMS_RETURN_IF_ERROR(NotNull(key, "key"));
-      EMS_ASSIGN_OR_RETURN(const std::string_view own, ToKey(name, name_size, "name"));
-      EMS_ASSIGN_OR_RETURN(const std::string made, context->context->hasher.OwnKey(own));
-      std::memcpy(key, made.data(), context->context->key_size);
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(context, "context"));
+    EMS_RETURN_IF_ERROR(NotNull(key, "key"));
+    EMS_ASSIGN_OR_RETURN(const std::string_view own, ToKey(name, name_size, "name"));
+    EMS_ASSIGN_OR_RETURN(const std::string made, context->context->hasher.OwnKey(own));
+    std::memcpy(key, made.data(), context->context->key_size);
+    return ems::OkStatus();
   });
 }
 

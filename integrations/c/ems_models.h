@@ -1,10 +1,12 @@
-/* EMS for C, second part: versions of models in the pool (since ABI 3). Included by ems.h, whose
+/* EMS for C: versions of models in the pool (since ABI 3). Included by ems.h, whose
  * rules on codes, handles, threads and structs hold here, too.
  */
 #ifndef EMS_MODELS_H
 #define EMS_MODELS_H
 
-#include "ems.h"
+#ifndef EMS_H
+#error "include ems.h, which includes this header"
+#endif
 
 #ifdef __cplusplus
 extern "C" {

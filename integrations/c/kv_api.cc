@@ -104,8 +104,7 @@ ems_status WithBlocks(const ems_kv_blocks* blocks, const Work& work) {
 using namespace ems::capi;  // NOLINT(google-build-using-namespace): C has no namespaces
 
 ems_status ems_kv_options_init(ems_kv_options* options, size_t size) {
-  return AtBoundary(
-      [&] { return Report(InitOptions(options, size, DefaultKvOptions(), "ems_kv_options")); });
+  return ReportOf([&] { return InitOptions(options, size, DefaultKvOptions(), "ems_kv_options"); });
 }
 
 ems_status ems_kv_fingerprint(const ems_kv_tensor* tensors, size_t count, char* text,
@@ -116,8 +115,7 @@ ems_status ems_kv_fingerprint(const ems_kv_tensor* tensors, size_t count, char* 
 ems_status ems_kv_fingerprint_with(const ems_kv_tensor* tensors, size_t count,
                                    const ems_kv_options* options, char* text, size_t capacity,
                                    size_t* length) {
-  return AtBoundary(
-      [&] { return Report(Fingerprint(tensors, count, options, text, capacity, length)); });
+  return ReportOf([&] { return Fingerprint(tensors, count, options, text, capacity, length); });
 }
 
 ems_status ems_kv_register(ems_context* context, const ems_kv_tensor* tensors, size_t count,
@@ -127,7 +125,7 @@ ems_status ems_kv_register(ems_context* context, const ems_kv_tensor* tensors, s
 
 ems_status ems_kv_register_with(ems_context* context, const ems_kv_tensor* tensors, size_t count,
                                 const ems_kv_options* options, ems_kv** kv) {
-  return AtBoundary([&] { return Report(Register(context, tensors, count, options, kv)); });
+  return ReportOf([&] { return Register(context, tensors, count, options, kv); });
 }
 
 void ems_kv_unregister(ems_kv* kv) { Destroy(kv); }

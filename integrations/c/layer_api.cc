@@ -45,18 +45,16 @@ using ems::Status;
 
 ems_status ems_kv_load_layers(ems_kv* kv, const ems_kv_blocks* blocks,
                               const ems_call_options* options, ems_layer_load** load) {
-  return AtBoundary([&] { return Report(Begin(kv, blocks, options, load)); });
+  return ReportOf([&] { return Begin(kv, blocks, options, load); });
 }
 
 ems_status ems_layer_load_wait(ems_layer_load* load, uint32_t layer, uint32_t timeout_ms,
                                size_t* leading, uint8_t* missing) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(leading, "leading"));
-      *leading = 0;
-      EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
-      return WaitFor(load->load, layer, std::chrono::milliseconds(timeout_ms), leading, missing);
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(leading, "leading"));
+    *leading = 0;
+    EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
+    return WaitFor(load->load, layer, std::chrono::milliseconds(timeout_ms), leading, missing);
   });
 }
 
@@ -67,25 +65,21 @@ size_t ems_layer_load_ready(const ems_layer_load* load) {
 }
 
 ems_status ems_layer_load_result(ems_layer_load* load, ems_status* codes, size_t* leading) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(leading, "leading"));
-      *leading = 0;
-      EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
-      const Outcome outcome = TellLoad(load->load.Result(), codes);
-      *leading = outcome.value;
-      return outcome.status;
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(leading, "leading"));
+    *leading = 0;
+    EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
+    const Outcome outcome = TellLoad(load->load.Result(), codes);
+    *leading = outcome.value;
+    return outcome.status;
   });
 }
 
 ems_status ems_layer_load_cancel(ems_layer_load* load) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
-      load->load.Cancel();
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(load, "load"));
+    load->load.Cancel();
+    return ems::OkStatus();
   });
 }
 

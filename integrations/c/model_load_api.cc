@@ -27,30 +27,26 @@ void Clear(const LoadArguments& arguments) {
 
 template <typename Arguments>
 ems_status Now(ems_models* models, const Arguments& arguments) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
-      Clear(arguments);
-      EMS_ASSIGN_OR_RETURN(const auto call, Make(models->core.get(), arguments));
-      return call->Run(call->timeout()).status;
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
+    Clear(arguments);
+    EMS_ASSIGN_OR_RETURN(const auto call, Make(models->core.get(), arguments));
+    return call->Run(call->timeout()).status;
   });
 }
 
 template <typename Arguments>
 ems_status Later(ems_models* models, ems_cq* queue, uint64_t tag, const Arguments& arguments) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
-      EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
-      EMS_ASSIGN_OR_RETURN(auto call, Make(models->core.get(), arguments));
-      Clear(arguments);
-      const Duration timeout = call->timeout();
-      ThreadPool* const threads = &models->core->pool;
-      return queue->calls->Submit(
-          tag, timeout, std::move(call),
-          [threads](std::function<void()>&& work) { return threads->TrySubmit(std::move(work)); });
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
+    EMS_RETURN_IF_ERROR(CheckHandle(queue, "queue"));
+    EMS_ASSIGN_OR_RETURN(auto call, Make(models->core.get(), arguments));
+    Clear(arguments);
+    const Duration timeout = call->timeout();
+    ThreadPool* const threads = &models->core->pool;
+    return queue->calls->Submit(
+        tag, timeout, std::move(call),
+        [threads](std::function<void()>&& work) { return threads->TrySubmit(std::move(work)); });
   });
 }
 
@@ -60,15 +56,14 @@ ems_status Later(ems_models* models, ems_cq* queue, uint64_t tag, const Argument
 using namespace ems::capi;  // NOLINT(google-build-using-namespace): C has no namespaces
 
 ems_status ems_model_load_options_init(ems_model_load_options* options, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(options, size, DefaultModelLoadOptions(), "ems_model_load_options"));
+  return ReportOf([&] {
+    return InitOptions(options, size, DefaultModelLoadOptions(), "ems_model_load_options");
   });
 }
 
 ems_status ems_model_tensors_init(ems_model_tensors* tensors, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(tensors, size, DefaultModelTensors(), "ems_model_tensors"));
-  });
+  return ReportOf(
+      [&] { return InitOptions(tensors, size, DefaultModelTensors(), "ems_model_tensors"); });
 }
 
 ems_status ems_models_wait(ems_models* models, const char* name, uint32_t timeout_ms,
@@ -87,48 +82,40 @@ namespace {
 
 LoadArguments Buffers(const char* name, const ems_model_buffer* buffers, size_t count,
                       const ems_model_load_options* options, ems_model_stats* stats) {
-  LoadArguments load;
-  load.name = name;
-  load.into = LoadInto::kBuffers;
-  load.buffers = buffers;
-  load.buffer_count = count;
-  load.options = options;
-  load.stats = stats;
-  return load;
+  return {.name = name,
+          .into = LoadInto::kBuffers,
+          .buffers = buffers,
+          .buffer_count = count,
+          .options = options,
+          .stats = stats};
 }
 
 LoadArguments Rooms(const char* name, ems_model_room room, void* user,
                     const ems_model_load_options* options, ems_model_stats* stats) {
-  LoadArguments load;
-  load.name = name;
-  load.into = LoadInto::kRooms;
-  load.room = room;
-  load.user = user;
-  load.options = options;
-  load.stats = stats;
-  return load;
+  return {.name = name,
+          .into = LoadInto::kRooms,
+          .room = room,
+          .user = user,
+          .options = options,
+          .stats = stats};
 }
 
 LoadArguments Folder(const char* name, const char* folder, const ems_model_load_options* options,
                      ems_model_stats* stats) {
-  LoadArguments load;
-  load.name = name;
-  load.into = LoadInto::kFolder;
-  load.folder = folder;
-  load.options = options;
-  load.stats = stats;
-  return load;
+  return {.name = name,
+          .into = LoadInto::kFolder,
+          .folder = folder,
+          .options = options,
+          .stats = stats};
 }
 
 LoadArguments Tensors(const char* name, const ems_model_tensors* tensors,
                       const ems_model_load_options* options, ems_model_stats* stats) {
-  LoadArguments load;
-  load.name = name;
-  load.into = LoadInto::kTensors;
-  load.tensors = tensors;
-  load.options = options;
-  load.stats = stats;
-  return load;
+  return {.name = name,
+          .into = LoadInto::kTensors,
+          .tensors = tensors,
+          .options = options,
+          .stats = stats};
 }
 
 }  // namespace

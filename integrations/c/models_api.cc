@@ -18,11 +18,9 @@ constexpr Duration kAddTimeout = std::chrono::seconds(60);
 // A call about one version, or all (`name` is then not looked at): checked before `work` runs.
 template <typename Work>
 ems_status OnModels(ems_models* models, const Work& work) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
-      return work(&models->core->cache);
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(models, "models"));
+    return work(&models->core->cache);
   });
 }
 
@@ -60,26 +58,23 @@ using ems::Status;
 using ems::model::ModelCache;
 
 ems_status ems_models_options_init(ems_models_options* options, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(options, size, DefaultModelsOptions(), "ems_models_options"));
-  });
+  return ReportOf(
+      [&] { return InitOptions(options, size, DefaultModelsOptions(), "ems_models_options"); });
 }
 
 ems_status ems_model_add_options_init(ems_model_add_options* options, size_t size) {
-  return AtBoundary([&] {
-    return Report(InitOptions(options, size, DefaultModelAddOptions(), "ems_model_add_options"));
+  return ReportOf([&] {
+    return InitOptions(options, size, DefaultModelAddOptions(), "ems_model_add_options");
   });
 }
 
 ems_status ems_models_create(const ems_models_options* options, ems_models** models) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(NotNull(models, "models"));
-      *models = nullptr;
-      EMS_ASSIGN_OR_RETURN(auto core, MakeModels(options));
-      *models = std::make_unique<ems_models>(ems_models{std::move(core)}).release();
-      return ems::OkStatus();
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(NotNull(models, "models"));
+    *models = nullptr;
+    EMS_ASSIGN_OR_RETURN(auto core, MakeModels(options));
+    *models = std::make_unique<ems_models>(ems_models{std::move(core)}).release();
+    return ems::OkStatus();
   });
 }
 

@@ -62,7 +62,7 @@ async function load(cachePath) {
     const known = JSON.parse(await fs.promises.readFile(cachePath, 'utf8'));
     return known !== null && typeof known === 'object' && !Array.isArray(known) ? known : {};
   } catch {
-    return {}; // none yet, or not ours: it is written anew
+    return {}; // none yet, or not ours: it is written again
   }
 }
 

@@ -116,7 +116,7 @@ export class PromptCache {
     };
   }
 
-  /** Waits until all that is being saved is stored or given up. */
+  /** Waits until all that is being saved is stored or abandoned. */
   async flush() {
     await Promise.all(this.#saves.values());
   }

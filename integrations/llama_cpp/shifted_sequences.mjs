@@ -1,8 +1,10 @@
-// Which sequences of a context hold KV that was moved: where the engine erased tokens in the middle (a context shift does), those
-// behind keep what they saw of them. Such KV is not that of the tokens which the sequence says it has, and must not be saved. A state
-// that the application loads from a file of its own may have been moved before it was saved: it counts as shifted.
+// The set of a context's sequences whose KV was shifted: where the engine erased tokens in the middle (a context shift does), the
+// KV of later tokens still depends on the erased ones. It is not the KV of the tokens that the sequence has now and must not be
+// saved. A state that the application loads from a file of its own may have been shifted before it was saved: it counts as
+// shifted.
 //
-// Invariant: a sequence that is not here was computed from its tokens alone, or restored by the cache. Threading: that of JavaScript.
+// Invariant: a sequence that is not in the set was computed from its tokens alone, or restored by the cache. Threading: that of
+// JavaScript.
 
 export class ShiftedSequences {
   #native;

@@ -30,7 +30,7 @@ struct BatchItem {
   uint64_t staged_progress = wire::kAllThere;  // as StagedValue::progress_at
   bool open = true;                            // no result yet
   bool retried = false;                        // has gone out on a connection that broke
-  bool check = false;  // came damaged once: the server is to look at what it holds
+  bool damaged = false;  // came damaged once, or was sent so: it is not asked a third time
   Status status;
   uint64_t value_bytes = 0;    // Get, Exists
   Tier tier = Tier::kUnknown;  // Get, GetRange, Exists of a Batch that asks_tier
@@ -49,6 +49,16 @@ struct Batch {
   // being copied to where the requests say. May be empty.
   std::function<void()> meanwhile{};
   bool asks_tier = false;  // only Multi answers say it, so single items take that form, too
+  // Of an immutable namespace: a key stands for one value for ever.
+  bool immutable = false;
+
+  // Whether it may be carried out once more when it is not known whether it was: what changes
+  // nothing, and a Put that stores the only value that there can be. An overwrite would bring an
+  // old value back, a Remove would take a newer one, a plain Put would undo a Remove.
+  bool MayRepeat() const {
+    if (op == wire::Op::kRemove) return false;
+    return op != wire::Op::kPut || (immutable && (flags & wire::kFlagOverwrite) == 0);
+  }
 
   void Finish(BatchItem* item, Status status) const {
     item->open = false;

@@ -77,10 +77,14 @@ bool Frame::DropLarger(uint64_t value_bytes_max) {
 }
 
 void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
+  EMS_CHECK(!items_.empty() && items_.size() <= wire::kBatchItemsMax, "a frame of {} items",
+            items_.size());
+  EMS_CHECK(!staged_ || staging_.has_value(), "a staged frame without a session");
+  request_ = request;
   FrameHeader& header = request->header;
   const Op op = staged_ ? Op::kPutStaged : batch_->op;
   header.op = multi() ? MultiForm(op) : op;
-  const bool check = std::ranges::any_of(items_, [](const BatchItem* item) { return item->check; });
+  const bool check = brings_values() && std::ranges::any_of(items_, &BatchItem::damaged);
   header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0));
   header.deadline_ms = static_cast<uint32_t>(batch_->deadline.RemainingMs());
   header.namespace_id = batch_->ns.id.value();
@@ -101,6 +105,7 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   }
   for (const BatchItem* item : items_) Append(AsBytes(item->key), &request->head);
   for (const BatchItem* item : items_) {
+    EMS_CHECK(item->open, "an item is sent that has its result");
     if (batch_->op == Op::kGetRange) {
       const wire::RangeBody range{.offset = item->offset, .length = item->into.size_bytes()};
       Append(wire::RawBytes(range), &request->head);
@@ -126,9 +131,23 @@ void Frame::Fail(const Status& status) {
   }
 }
 
+void Frame::FinishUnknown(uint64_t sent_bytes, const Status& why) {
+  EMS_CHECK(request_ != nullptr, "a frame that was never sent");
+  if (batch_->MayRepeat()) return;
+  const bool late = why.code() == StatusCode::kDeadlineExceeded;
+  // An item is carried out when its value is there, or, of a frame without values, when all is.
+  uint64_t end = wire::kHeaderBytes + request_->head.size();
+  for (BatchItem* item : items_) {
+    if (!request_->values.empty()) end += item->value.size_bytes() + wire::kTrailerBytes;
+    if (sent_bytes < end || !item->open) continue;
+    batch_->Finish(item, Error(late ? StatusCode::kDeadlineExceeded : StatusCode::kAborted,
+                               "outcome unknown: {}", Message(why)));
+  }
+}
+
 void Frame::OnDamaged(BatchItem* item, Status status) {
-  if (item->check) return batch_->Finish(item, std::move(status));
-  item->check = true;
+  if (item->damaged) return batch_->Finish(item, std::move(status));
+  item->damaged = true;
   item->status = std::move(status);  // what the caller sees if time runs out now
 }
 
@@ -147,11 +166,7 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
                            : Error(StatusCode::kUnavailable, "the server asked to wait: {}", text);
     return;
   }
-  if (status == WireStatus::kChecksumMismatch && brings_values())
-    return OnDamaged(item, wire::ToStatus(status, text));
-  // A Remove that is asked again after a broken connection may find its own work done.
-  if (status == WireStatus::kMiss && batch_->op == Op::kRemove && item->retried)
-    status = WireStatus::kOk;
+  if (status == WireStatus::kChecksumMismatch) return OnDamaged(item, wire::ToStatus(status, text));
   batch_->Finish(item, wire::ToStatus(status, text));
 }
 
@@ -182,6 +197,8 @@ uint64_t Frame::OnHeader(const FrameHeader& header) {
 }
 
 Status Frame::OnTable(ConstBytes table) {
+  EMS_CHECK(table.size() == items_.size() * sizeof(ItemResult), "a table of {} B for {} items",
+            table.size(), items_.size());
   results_.resize(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {
     results_[i] =
@@ -217,8 +234,11 @@ bool Frame::NextValue(Value* value) {
 }
 
 void Frame::OnValue(uint64_t checksum) {
+  EMS_CHECK(current_ < items_.size() && next_ > current_, "a value of no item");
   BatchItem* const item = items_[current_];
-  const uint64_t expected = multi() ? results_[current_].checksum : single_checksum_;
+  const uint64_t expected =
+      wire::FoldChecksum(multi() ? results_[current_].checksum : single_checksum_, request_->header,
+                         static_cast<uint32_t>(current_));
   const uint64_t whole_bytes = multi() ? results_[current_].whole_bytes : single_whole_bytes_;
   item->checksum = expected;
   if (checksum != expected) {
@@ -244,6 +264,7 @@ std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view
   std::vector<std::unique_ptr<Frame>> frames;
   for (BatchItem& item : batch->items) {
     if (!item.open) continue;
+    EMS_CHECK(item.slot.value() < kSlotCount, "slot {}", item.slot.value());
     const NodeId owner = view.OwnerId(item.slot);
     if (owner == kNoNode) {
       batch->Finish(&item, Error(StatusCode::kUnavailable, "no server owns slot {} (view {}.{})",

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "fabric/rpc_channel.h"
-#include "mp_controller/view/dht_view.h"
+#include "cluster/dht_view.h"
+#include "fabric/rpc/rpc_channel.h"
 #include "mp_sdk/internal/batch.h"
 #include "mp_sdk/internal/local_servers.h"
 
@@ -31,10 +31,14 @@ class Frame final : public fabric::AnswerSink {
   // Finishes the items whose value is above the server's largest with kOutOfRange and leaves them
   // out: one of them would cost the whole frame. False when none is left.
   bool DropLarger(uint64_t value_bytes_max);
-  // Writes the request for `view`.
+  // Writes the request for `view`. `request` must live until the answer is there.
   void Encode(ViewVersion view, fabric::RpcRequest* request);
   // A whole-frame answer with another status than OK: every item gets it.
   void Fail(const Status& status);
+  // The connection ended with `why` after so many bytes of the request had been sent. Finishes the
+  // items that the server may have carried out and that must not be carried out twice: their
+  // outcome is not known. Errors: kDeadlineExceeded  `why` is    kAborted  otherwise
+  void FinishUnknown(uint64_t sent_bytes, const Status& why);
   // Values whose checksum did not match.
   uint64_t checksum_mismatches() const { return mismatches_; }
   // Items answered with kWrongOwner, kStaleNamespace or kRetryLater stay open; the most telling of
@@ -56,13 +60,15 @@ class Frame final : public fabric::AnswerSink {
     return batch_->op == wire::Op::kGet || batch_->op == wire::Op::kGetRange;
   }
   bool IsStaged(const BatchItem& item) const { return staging_ && item.staged_offset; }
-  // What came is damaged: the item stays open and is asked for once more, then it is finished.
+  // What came is damaged, or what was sent: the item stays open and goes once more, then it is
+  // finished.
   void OnDamaged(BatchItem* item, Status status);
   void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
 
   Batch* batch_;
   NodeId node_;
   std::optional<StagedSession> staging_;
+  const fabric::RpcRequest* request_ = nullptr;
   bool staged_ = false;  // of the two kinds
   bool staging_refused_ = false;
   std::vector<BatchItem*> items_;

@@ -7,14 +7,23 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/check.h"
 #include "common/logging.h"
 
 namespace ems::internal {
 
 using fabric::RpcChannel;
 
-Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline,
-                                               bool* connect_failed) {
+Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline, bool* connect_failed,
+                                               bool seen_open) {
+  auto channel = TakeAny(fresh, deadline, connect_failed);
+  if (!seen_open || !channel.ok() || !(*channel)->HungUp()) return channel;
+  Return(nullptr);
+  return TakeAny(true, deadline, connect_failed);
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::TakeAny(bool fresh, Deadline deadline,
+                                                  bool* connect_failed) {
   if (connect_failed != nullptr) *connect_failed = false;
   if (!breaker_.Allow(Clock::System().Now())) {
     return Error(StatusCode::kUnavailable, "server does not answer; next try within a second");
@@ -23,6 +32,8 @@ Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline,
   {
     auto state = state_.Lock();
     if (fresh) {
+      EMS_CHECK(state->idle.size() <= state->open, "{} of {} connections are idle",
+                state->idle.size(), state->open);
       state->open -= static_cast<uint32_t>(state->idle.size());
       dropped.swap(state->idle);
     }
@@ -46,7 +57,8 @@ Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline,
 }
 
 Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
-  auto channel = RpcChannel::Open(address_, std::min(connect_timeout_, deadline.Remaining()));
+  auto channel =
+      RpcChannel::Open(address_, std::min(connect_timeout_, deadline.Remaining()), cluster_);
   if (channel.ok()) {
     value_bytes_max_.store((*channel)->hello().value_bytes_max, std::memory_order_relaxed);
     return channel;
@@ -62,6 +74,7 @@ Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
 void Peer::Return(std::unique_ptr<RpcChannel> channel) {
   {
     auto state = state_.Lock();
+    EMS_CHECK(state->idle.size() < state->open, "a connection comes back that nobody took");
     if (channel != nullptr) {
       state->idle.push_back(std::move(channel));
     } else {
@@ -100,7 +113,7 @@ Result<fabric::Address> ConnectionPool::AddressOf(const NodeInfo& node) const {
   return fabric::ParseAddress(node.data_address);
 }
 
-Result<std::shared_ptr<Peer>> ConnectionPool::PeerOf(const NodeInfo& node) {
+Result<std::shared_ptr<Peer>> ConnectionPool::PeerOf(const NodeInfo& node, ClusterId cluster) {
   {
     auto peers = peers_.Lock();
     const auto found = peers->find(node.id);
@@ -108,7 +121,7 @@ Result<std::shared_ptr<Peer>> ConnectionPool::PeerOf(const NodeInfo& node) {
   }
   EMS_ASSIGN_OR_RETURN(fabric::Address address, AddressOf(node));
   auto made = std::make_shared<Peer>(std::move(address), options_.connections_per_server_max,
-                                     options_.connect_timeout);
+                                     options_.connect_timeout, cluster);
   std::shared_ptr<Peer> old;  // its channels close outside the lock
   auto peers = peers_.Lock();
   Entry& entry = (*peers)[node.id];

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "cluster/dht_view.h"
+#include "common/circuit_breaker.h"
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/status.h"
-#include "fabric/rpc_channel.h"
-#include "mp_controller/view/dht_view.h"
-#include "mp_sdk/internal/circuit_breaker.h"
+#include "fabric/rpc/rpc_channel.h"
 #include "mp_sdk/options.h"
 
 namespace ems::internal {
@@ -23,17 +23,24 @@ namespace ems::internal {
 // The channels to one server process. Threading: thread-safe.
 class Peer final {
  public:
-  Peer(fabric::Address address, uint32_t connections_max, Duration connect_timeout)
+  // `cluster`: as RpcChannel::Open's.
+  Peer(fabric::Address address, uint32_t connections_max, Duration connect_timeout,
+       ClusterId cluster = kNoCluster)
       : address_(std::move(address)),
         connections_max_(connections_max),
-        connect_timeout_(connect_timeout) {}
+        connect_timeout_(connect_timeout),
+        cluster_(cluster) {}
 
   // A channel for one call. `fresh`: not one that has been idle, which the server may have closed
   // meanwhile. Errors: kUnavailable  refused, unreachable, or the breaker is open kDeadlineExceeded
-  // none became free
+  // none became free    kFailedPrecondition  another protocol version, or a server of another
+  // cluster
   // `*connect_failed` tells whether the server was tried in vain: that counts against its breaker.
+  // `seen_open`: one that the server has closed, as far as is known here, is not it. For what must
+  // not be sent twice; costs a system call.
   Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline,
-                                                   bool* connect_failed = nullptr);
+                                                   bool* connect_failed = nullptr,
+                                                   bool seen_open = false);
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 
@@ -46,11 +53,14 @@ class Peer final {
     std::vector<std::unique_ptr<fabric::RpcChannel>> idle;
     uint32_t open = 0;
   };
+  Result<std::unique_ptr<fabric::RpcChannel>> TakeAny(bool fresh, Deadline deadline,
+                                                      bool* connect_failed);
   Result<std::unique_ptr<fabric::RpcChannel>> OpenOne(Deadline deadline);
 
   const fabric::Address address_;
   const uint32_t connections_max_;
   const Duration connect_timeout_;
+  const ClusterId cluster_;
   std::atomic<uint64_t> value_bytes_max_{wire::kValueBytesLimit};  // as the server said last
   CircuitBreaker breaker_;
   Guarded<State> state_;
@@ -61,9 +71,10 @@ class Peer final {
 class ConnectionPool final {
  public:
   explicit ConnectionPool(const ClientOptions& options);
-  // The peer behind a node of the view; a restarted server (another boot id) is another peer.
-  // Errors: kUnavailable  its address is unusable, or no Unix socket where one is demanded
-  Result<std::shared_ptr<Peer>> PeerOf(const NodeInfo& node);
+  // The peer behind a node of the view of `cluster`; a restarted server (another boot id) is
+  // another peer. Errors: kUnavailable  its address is unusable, or no Unix socket where one is
+  // demanded
+  Result<std::shared_ptr<Peer>> PeerOf(const NodeInfo& node, ClusterId cluster);
   // Forgets peers that `view` does not know.
   void Retain(const DhtView& view);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/logging.h"
 
 namespace ems::internal {
@@ -64,7 +65,7 @@ std::shared_ptr<LocalRoutes> LocalServers::MakeRoutes(const DhtView& view,
       });
       if (same != old->servers.end()) server = *same;
     }
-    if (server == nullptr) server = std::make_shared<LocalServer>(node);
+    if (server == nullptr) server = std::make_shared<LocalServer>(node, view.cluster());
     routes->servers.push_back(std::move(server));
     index.emplace_back(node.id, static_cast<uint8_t>(routes->servers.size()));
   }
@@ -156,6 +157,7 @@ void LocalServers::Run() {
     }
     uint64_t wakes = 0;
     if (entries[0].revents != 0) (void)!::read(wakeup_.get(), &wakes, sizeof(wakes));
+    EMS_CHECK(entries.size() == polled.size() + 1);
     for (size_t i = 0; i < polled.size(); ++i) Serve(polled[i].get(), entries[i + 1].revents);
   }
 }
@@ -192,6 +194,7 @@ bool LocalServers::Collect() {
 bool LocalServers::MakeStaging() {
   if (staging_ == nullptr) return false;
   const uint64_t size = staging_->memory().bytes().size();
+  EMS_CHECK(staging_made_ <= size, "{} of {} B are made", staging_made_, size);
   if (staging_made_ == size || !staging_failed_.ok()) return true;
   if (std::ranges::none_of(servers_, [](const auto& server) { return server->owner != nullptr; }))
     return false;
@@ -214,9 +217,11 @@ void LocalServers::AttachDue() {
 }
 
 void LocalServers::Attach(LocalServer* server) {
-  auto session = ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
-                                    {.ns = options_.ns, .token = options_.token},
-                                    options_.attach_timeout, [this] { Wake(); });
+  EMS_CHECK(server->owner == nullptr, "{} is attached already", server->node.name);
+  auto session =
+      ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
+                         {.ns = options_.ns, .token = options_.token, .cluster = server->cluster},
+                         options_.attach_timeout, [this] { Wake(); });
   if (session.ok()) {
     EMS_LOG(kInfo, "mp_sdk", "attached server={}", server->node.name);
     server->failures = 0;

@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "cluster/view_cache.h"
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/ids.h"
 #include "common/thread_pool.h"
-#include "fabric/socket.h"
-#include "mp_controller/view/view_cache.h"
+#include "fabric/net/socket.h"
 #include "mp_sdk/internal/reader_gate.h"
 #include "mp_sdk/internal/shm_session.h"
 #include "mp_sdk/internal/staging_memory.h"
@@ -30,8 +30,9 @@ namespace ems::internal {
 
 // A server process on this host. Threading: as said.
 struct LocalServer {
-  explicit LocalServer(NodeInfo info) : node(std::move(info)) {}
+  LocalServer(NodeInfo info, ClusterId of_cluster) : node(std::move(info)), cluster(of_cluster) {}
   const NodeInfo node;
+  const ClusterId cluster;
   std::atomic<ShmSession*> session{nullptr};  // load with seq_cst, inside the gate
   // Of ems-shm.
   std::shared_ptr<ShmSession> owner;

@@ -1,14 +1,15 @@
 #pragma once
-// Which memory has which number, looked up without a lock.
+// A map from the number of a memory to the memory. Look-ups take no lock.
 //
-// Bound: kMost memories. A table that was outgrown is handed to the owner, since a reader may be in
-// it.
+// Bound: kMost memories. Insert hands an outgrown table to the owner, which frees it after a grace
+// period, since a reader may still be in it.
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "fabric/transport.h"
+#include "common/check.h"
+#include "fabric/shm/transport.h"
 
 namespace ems::internal {
 
@@ -32,9 +33,10 @@ class MemoryMap final {
   // Adds one that is not there, below kMost. Whatever comes back may go after a grace period.
   [[nodiscard]] std::shared_ptr<const void> Insert(uint64_t id,
                                                    const fabric::RemoteMemory* memory) {
+    EMS_CHECK(count_ < kMost, "{} memories", count_);
     std::shared_ptr<const void> outgrown;
     const uint64_t slots = owner_->mask + 1;
-    // Names stay when their memory goes, until the table is made anew.
+    // Names stay when their memory goes, until the table is rebuilt.
     if ((names_ + 1) * 2 > slots) outgrown = Grow(count_ * 4 > slots ? slots * 2 : slots);
     Put(owner_.get(), id, memory);
     ++count_;

@@ -145,7 +145,7 @@ bool ObjectReader::IsCurrent(TimePoint now) const {
 }
 
 bool ObjectReader::StillThere(const FoundObject& found) const {
-  // Partner: the server empties the entry (release) before it lets go of the bytes. Nothing for x86
+  // Partner: the server empties the entry (release) before it frees the bytes. Nothing for x86
   // to do, but a real barrier on ARM: the copy's loads come before the entry's.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (found.table->LoadWord(found.entry_at) != found.entry_word) return false;

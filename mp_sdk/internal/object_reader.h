@@ -12,7 +12,7 @@
 
 #include "common/hash.h"
 #include "common/ids.h"
-#include "fabric/transport.h"
+#include "fabric/shm/transport.h"
 #include "mp_sdk/options.h"
 #include "proto/shm_layout.h"
 
@@ -29,7 +29,7 @@ class PoolMemory {
   virtual const fabric::RemoteMemory* segment(uint32_t id) const = 0;
 };
 
-// What each header must say besides its key.
+// The fields that each header must have besides its key.
 struct PoolIdentity {
   NamespaceRef ns;
   uint64_t boot_id = 0;
@@ -64,7 +64,7 @@ struct FoundObject {
   uint64_t needed = 0;  // kNeedTable, kNeedSegment
 };
 
-// What to copy. Borrows everything.
+// The bytes to copy and their destination. Borrows everything.
 struct CopyRequest {
   MutableBuffers into;
   std::string* grow = nullptr;  // allocate here instead of `into`

@@ -27,7 +27,7 @@ Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
 
 }  // namespace
 
-// What all keys of a call share; counts are added up once, at its end.
+// The state that all keys of a call share; counts are added up once, at its end.
 struct OneSided::Call {
   explicit Call(OneSided* sided, bool touches)
       : owner(sided),
@@ -263,41 +263,23 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
   });
 }
 
-void OneSided::MultiRead(std::span<const GetItem> items, const GetOptions& options,
-                         Deadline deadline, std::span<Result<uint64_t>> results,
-                         std::vector<uint32_t>* left) {
+template <typename Item>
+void OneSided::MultiRead(std::span<const Item> items, const GetOptions& options, Deadline deadline,
+                         std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
   Call call(this, options.touch);
-  Sweep(items, &deadline, &call, results, left, [&](const GetItem& item, const Target& target) {
-    const CopyRequest copy{.into = item.into,
-                           .grow = nullptr,
-                           .ranged = false,
-                           .offset = 0,
-                           .whole_bytes = 0,
-                           .verify = WantsChecksum(options.verify, false)};
+  Sweep(items, &deadline, &call, results, left, [&](const Item& item, const Target& target) {
+    CopyRequest copy = CopyOf(item);
+    copy.verify = WantsChecksum(options.verify, false);
     FoundObject found;
     const ReadOutcome outcome =
         call.ReaderOf(target.session).Read(item.key, target.hash, copy, &found);
     return Settle(outcome, found, target, &copy, &call);
   });
 }
-
-void OneSided::MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
-                              Deadline deadline, std::span<Result<uint64_t>> results,
-                              std::vector<uint32_t>* left) {
-  Call call(this, options.touch);
-  Sweep(items, &deadline, &call, results, left, [&](const RangeItem& item, const Target& target) {
-    const CopyRequest copy{.into = item.into,
-                           .grow = nullptr,
-                           .ranged = true,
-                           .offset = item.offset,
-                           .whole_bytes = item.whole_bytes,
-                           .verify = WantsChecksum(options.verify, false)};
-    FoundObject found;
-    const ReadOutcome outcome =
-        call.ReaderOf(target.session).Read(item.key, target.hash, copy, &found);
-    return Settle(outcome, found, target, &copy, &call);
-  });
-}
+template void OneSided::MultiRead(std::span<const GetItem>, const GetOptions&, Deadline,
+                                  std::span<Result<uint64_t>>, std::vector<uint32_t>*);
+template void OneSided::MultiRead(std::span<const RangeItem>, const GetOptions&, Deadline,
+                                  std::span<Result<uint64_t>>, std::vector<uint32_t>*);
 
 OneSidedStats OneSided::stats() const {
   return {.one_sided = counters_.Sum(kOneSided),

@@ -22,6 +22,12 @@
 
 namespace ems::internal {
 
+inline CopyRequest CopyOf(const GetItem& item) { return {.into = item.into}; }
+inline CopyRequest CopyOf(const RangeItem& item) {
+  return {
+      .into = item.into, .ranged = true, .offset = item.offset, .whole_bytes = item.whole_bytes};
+}
+
 struct OneSidedStats {
   uint64_t one_sided = 0, not_attached = 0, not_current = 0, not_conclusive = 0, mismatches = 0;
 };
@@ -46,11 +52,10 @@ class OneSided final {
   // kWindow keys overlap.
   void MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
                    std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
-  void MultiRead(std::span<const GetItem> items, const GetOptions& options, Deadline deadline,
+  // GetItem or RangeItem.
+  template <typename Item>
+  void MultiRead(std::span<const Item> items, const GetOptions& options, Deadline deadline,
                  std::span<Result<uint64_t>> results, std::vector<uint32_t>* left);
-  void MultiReadRange(std::span<const RangeItem> items, const GetOptions& options,
-                      Deadline deadline, std::span<Result<uint64_t>> results,
-                      std::vector<uint32_t>* left);
 
   OneSidedStats stats() const;
 

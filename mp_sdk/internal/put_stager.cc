@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/check.h"
+
 namespace ems::internal {
 namespace {
 
@@ -69,6 +71,8 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
   StagingBuffer buffer = TakeSpare(bytes + (followed ? chosen.size() * sizeof(Word) : 0), memory);
   const auto base = memory->OffsetOf(buffer.bytes());
   if (!base) return {};
+  EMS_CHECK(buffer.bytes().size() >= bytes, "{} B of staging memory for {} B",
+            buffer.bytes().size(), bytes);
   std::byte* const start = buffer.bytes().data();
   uint64_t at = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -82,6 +86,7 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
     }
     at += RoundUp(item->value.size_bytes(), StagingMemory::kUnit);
   }
+  EMS_CHECK(at == bytes, "values end at {} of {} B", at, bytes);
   if (followed) {
     batch->meanwhile = [chosen = std::move(chosen), start, words = start + bytes,
                         deadline = batch->deadline] {

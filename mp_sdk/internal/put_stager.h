@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cluster/dht_view.h"
 #include "common/guarded.h"
-#include "mp_controller/view/dht_view.h"
 #include "mp_sdk/internal/batch.h"
 #include "mp_sdk/internal/local_servers.h"
 #include "mp_sdk/internal/staging_memory.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Tells when nobody can be using any more what readers reach without a lock: readers pass a gate,
-// and what was taken out of their sight may go once all that were inside have left.
+// A gate for readers of data without a lock: tells when all readers that were inside when the data
+// was unlinked have left, so that it may be freed.
 //
 // Readers count themselves in and out on one of two sides. A grace period waits until the other
 // side is empty, sends newcomers there, and waits until this side is empty: newcomers never hold it
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/check.h"
 #include "mp_sdk/internal/stripe.h"
 
 namespace ems::internal {
@@ -24,7 +25,10 @@ class ReaderGate final {
   class Pass final {
    public:
     explicit Pass(std::atomic<uint64_t>* count) : count_(count) {}
-    ~Pass() { count_->fetch_sub(1, std::memory_order_release); }
+    ~Pass() {
+      const uint64_t inside = count_->fetch_sub(1, std::memory_order_release);
+      EMS_CHECK(inside != 0, "a reader leaves that has not entered");
+    }
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
 
@@ -69,7 +73,8 @@ class ReaderGate final {
   bool busy() const { return wanted_ > done_; }
 
  private:
-  // What is waited for: the side that newcomers do not use, before and after it has changed.
+  // The stage of a wait: for readers on the side that newcomers do not use, before and after the
+  // sides are switched.
   enum class Stage : uint8_t { kIdle, kOtherSide, kThisSide };
   struct alignas(64) Cell {
     std::array<std::atomic<uint64_t>, 2> inside{};

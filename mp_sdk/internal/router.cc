@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/check.h"
 #include "common/thread_pool.h"
 
 namespace ems::internal {
@@ -96,7 +97,7 @@ void Router::Run(Batch* batch) {
 Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fresh) {
   RoundResult round;
   std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
-  std::vector<Flight> flights = TakeOff(batch, view, fresh, &frames);
+  std::vector<Flight> flights = Send(batch, view, fresh, &frames);
   std::vector<fabric::RpcChannel*> channels;
   channels.reserve(flights.size());
   for (Flight& flight : flights) channels.push_back(flight.channel.get());
@@ -104,23 +105,26 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
   const auto meanwhile =
       flights.empty() ? nullptr : std::exchange(batch->meanwhile, std::function<void()>());
   fabric::RunAll(channels, batch->deadline, results, meanwhile);
-  for (size_t i = 0; i < flights.size(); ++i) Land(&flights[i], results[i], &round);
+  for (size_t i = 0; i < flights.size(); ++i) Receive(&flights[i], results[i], &round);
   return round;
 }
 
-std::vector<Router::Flight> Router::TakeOff(Batch* batch, const DhtView& view, bool fresh,
-                                            std::vector<std::unique_ptr<Frame>>* frames) {
+std::vector<Router::Flight> Router::Send(Batch* batch, const DhtView& view, bool fresh,
+                                         std::vector<std::unique_ptr<Frame>>* frames) {
   std::vector<Flight> flights;
   flights.reserve(frames->size());
   for (const auto& frame : *frames) {
-    const NodeInfo& node = *view.Find(frame->node());
-    auto peer = pool_.PeerOf(node);
+    const NodeInfo* const found = view.Find(frame->node());
+    EMS_CHECK(found != nullptr, "a frame for node {}, which the view does not know",
+              frame->node().value());
+    const NodeInfo& node = *found;
+    auto peer = pool_.PeerOf(node, view.cluster());
     if (!peer.ok()) {
       frame->Fail(peer.status());
       continue;
     }
     bool connect_failed = false;
-    auto channel = (*peer)->Take(fresh, batch->deadline, &connect_failed);
+    auto channel = (*peer)->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
     if (!channel.ok()) {
       if (connect_failed && (*peer)->breaker().OnFailure(Clock::System().Now())) {
         stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
@@ -139,7 +143,8 @@ std::vector<Router::Flight> Router::TakeOff(Batch* batch, const DhtView& view, b
   return flights;
 }
 
-void Router::Land(Flight* flight, const Status& result, RoundResult* round) {
+void Router::Receive(Flight* flight, const Status& result, RoundResult* round) {
+  EMS_CHECK(flight->channel != nullptr && flight->peer != nullptr);
   fabric::RpcChannel& channel = *flight->channel;
   if (!result.ok()) {
     HandleBroken(flight, result, round);
@@ -170,10 +175,12 @@ void Router::Land(Flight* flight, const Status& result, RoundResult* round) {
 
 void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* round) {
   const bool timed_out = result.code() == StatusCode::kDeadlineExceeded;
-  const bool again =
-      !timed_out && !flight->channel->answer_begun() &&
-      std::ranges::none_of(flight->frame->items(), [](const BatchItem* i) { return i->retried; }) &&
-      budget_.TryRetry();
+  flight->frame->FinishUnknown(flight->channel->sent_bytes(), result);
+  std::vector<BatchItem*> open;  // not carried out, or no harm if once more
+  std::ranges::copy_if(flight->frame->items(), std::back_inserter(open), &BatchItem::open);
+  if (open.empty() && !timed_out) return;
+  const bool again = !timed_out && !flight->channel->answer_begun() &&
+                     std::ranges::none_of(open, &BatchItem::retried) && budget_.TryRetry();
   if (!again) {
     if (flight->peer->breaker().OnFailure(Clock::System().Now())) {
       stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
@@ -183,7 +190,7 @@ void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* rou
   }
   stats_.retries.fetch_add(1, std::memory_order_relaxed);
   round->broken = true;
-  for (BatchItem* item : flight->frame->items()) item->retried = true;
+  for (BatchItem* item : open) item->retried = true;
 }
 
 bool Router::KnowsNamespace(NamespaceRef ns) {
@@ -206,7 +213,7 @@ void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline 
 }
 
 Result<std::string> Router::Ask(const NodeInfo& node, wire::Op op, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node));
+  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node, views_->cluster()));
   bool connect_failed = false;
   EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel,
                        peer->Take(true, deadline, &connect_failed));

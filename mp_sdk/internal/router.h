@@ -4,18 +4,19 @@
 // A round plans one frame for each server, drives all frames at once on the caller's thread, and
 // leaves open what must be asked again: another owner (after the view has moved on, 3 hops), no
 // room just now (after the server's pause), a connection that broke before its answer (once, within
-// the retry budget). Bound: the batch's deadline.
+// the retry budget). What changes something and may have been carried out is not asked again: its
+// outcome is unknown (Batch::MayRepeat). Bound: the batch's deadline.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "cluster/view_cache.h"
 #include "common/retry.h"
-#include "mp_controller/view/controller_client.h"
-#include "mp_controller/view/view_cache.h"
-#include "mp_sdk/client.h"
 #include "mp_sdk/internal/batch.h"
 #include "mp_sdk/internal/batch_planner.h"
 #include "mp_sdk/internal/connection_pool.h"
+#include "mp_sdk/options.h"
 
 namespace ems::internal {
 
@@ -53,9 +54,9 @@ class Router final {
   };
 
   RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);
-  std::vector<Flight> TakeOff(Batch* batch, const DhtView& view, bool fresh,
-                              std::vector<std::unique_ptr<Frame>>* frames);
-  void Land(Flight* flight, const Status& result, RoundResult* round);
+  std::vector<Flight> Send(Batch* batch, const DhtView& view, bool fresh,
+                           std::vector<std::unique_ptr<Frame>>* frames);
+  void Receive(Flight* flight, const Status& result, RoundResult* round);
   void HandleBroken(Flight* flight, const Status& result, RoundResult* round);
   bool KnowsNamespace(NamespaceRef ns);
   void WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline);

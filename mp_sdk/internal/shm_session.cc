@@ -11,7 +11,7 @@
 #include "common/check.h"
 #include "common/full_fence.h"
 #include "common/logging.h"
-#include "fabric/rpc_channel.h"
+#include "fabric/rpc/rpc_channel.h"
 
 namespace ems::internal {
 namespace {
@@ -79,7 +79,7 @@ Result<std::shared_ptr<ShmSession>> ShmSession::Attach(const fabric::Address& ad
                                                        std::function<void()> wake) {
   const Deadline deadline = Deadline::After(timeout);
   std::shared_ptr<ShmSession> session(new ShmSession(terms.ns, std::move(wake)));
-  EMS_RETURN_IF_ERROR(session->Greet(address, terms.token, deadline));
+  EMS_RETURN_IF_ERROR(session->Greet(address, terms, deadline));
   EMS_RETURN_IF_ERROR(session->AwaitWelcome(deadline));
   // The tables in use are needed by whatever comes first.
   for (uint64_t i = 0; i < shm::kIndexShards; ++i) {
@@ -91,15 +91,18 @@ Result<std::shared_ptr<ShmSession>> ShmSession::Attach(const fabric::Address& ad
 }
 
 // The frame Attach and its answer; then the connection speaks SessionMessages.
-Status ShmSession::Greet(const fabric::Address& address, std::string_view token,
-                         Deadline deadline) {
+Status ShmSession::Greet(const fabric::Address& address, const Terms& terms, Deadline deadline) {
+  const std::string_view token = terms.token;
   if (token.size() > wire::kTokenBytesMax) {
     return Error(StatusCode::kInvalidArgument, "shm_token of {} bytes, {} at most", token.size(),
                  wire::kTokenBytesMax);
   }
-  fabric::ShmTransport transport;
+  if (!address.is_unix()) {
+    return Error(StatusCode::kInvalidArgument, "{} is not a Unix socket: no descriptor can pass",
+                 fabric::FormatHostPort(address.host, address.port));
+  }
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::RpcChannel> channel,
-                       transport.Connect(address, deadline.Remaining()));
+                       fabric::RpcChannel::Open(address, deadline.Remaining(), terms.cluster));
   socket_ = channel->Release();
   wire::FrameHeader header;
   header.op = wire::Op::kAttach;
@@ -108,7 +111,7 @@ Status ShmSession::Greet(const fabric::Address& address, std::string_view token,
   header.namespace_id = identity_.ns.id.value();
   header.namespace_generation = identity_.ns.generation;
   header.body_bytes = token.size();
-  wire::Seal(&header);
+  wire::SealRequest(AsBytes(token), &header);
   std::string frame(AsText(wire::RawBytes(header)));
   frame.append(token);
   EMS_RETURN_IF_ERROR(fabric::SendMessageTo(socket_.get(), AsBytes(frame), {}));
@@ -122,6 +125,9 @@ Status ShmSession::Greet(const fabric::Address& address, std::string_view token,
   EMS_RETURN_IF_ERROR(ReceiveExactly(socket_.get(), body, deadline));
   if (header.status == wire::WireStatus::kOk) {
     return Error(StatusCode::kInvalidArgument, "Attach: an answer of {} bytes", header.body_bytes);
+  }
+  if (!wire::AnswerMatches(header, body)) {
+    return Error(StatusCode::kDataLoss, "Attach: the answer does not match its checksum");
   }
   return wire::ToStatus(header.status, AsText(body));
 }
@@ -210,30 +216,27 @@ ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader&
                                    ObjectView* view) {
   const uint64_t bytes = PinWeight(found.payload_bytes);
   const uint64_t before = pinned_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  const std::optional<uint32_t> slot =
+  const std::optional<uint32_t> hazard =
       bytes > pin_bytes_max_ || before > pin_bytes_max_ - bytes ? std::nullopt : hazards_.Take();
-  if (!slot) {
+  if (!hazard) {
     pinned_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     return Pinned::kFull;
   }
   views_.fetch_add(1, std::memory_order_seq_cst);
   uint32_t end = page_->hazard_end.load(std::memory_order_relaxed);
-  while (end <= *slot && !page_->hazard_end.compare_exchange_weak(end, *slot + 1)) {
+  while (end <= *hazard && !page_->hazard_end.compare_exchange_weak(end, *hazard + 1)) {
   }
-  page_->hazards[*slot].store(found.entry_word, std::memory_order_relaxed);
+  page_->hazards[*hazard].store(found.entry_word, std::memory_order_relaxed);
   // Partner: the server empties the entry, fences, and reads the hazards. Either it finds this one
   // or the entry is found empty here.
   FullFence();
   if (!reader.StillThere(found)) {
-    Unpin(*slot, found.payload_bytes);
+    Unpin(*hazard, found.payload_bytes);
     return Pinned::kChanged;
   }
-  view->Release();
-  view->session_ = shared_from_this();
-  view->hazard_ = *slot;
-  view->bytes_ = {found.segment->address() + found.payload_at, found.payload_bytes};
-  view->checksum_ = found.checksum;
-  view->valid_ = true;
+  *view = ObjectView(shared_from_this(), *hazard,
+                     {found.segment->address() + found.payload_at, found.payload_bytes},
+                     found.checksum);
   return Pinned::kYes;
 }
 
@@ -242,7 +245,10 @@ void ShmSession::Unpin(uint32_t hazard, uint64_t payload_bytes) {
   // Release: all reads of the view's bytes come before.
   page_->hazards[hazard].store(0, std::memory_order_release);
   hazards_.Give(hazard);
-  pinned_bytes_.fetch_sub(PinWeight(payload_bytes), std::memory_order_relaxed);
+  const uint64_t pinned =
+      pinned_bytes_.fetch_sub(PinWeight(payload_bytes), std::memory_order_relaxed);
+  EMS_CHECK(pinned >= PinWeight(payload_bytes), "{} B released of {} B pinned", payload_bytes,
+            pinned);
   views_.fetch_sub(1, std::memory_order_release);
 }
 

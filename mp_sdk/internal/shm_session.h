@@ -19,14 +19,15 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/cluster_id.h"
 #include "common/guarded.h"
 #include "common/ids.h"
 #include "common/status.h"
-#include "fabric/fd_message.h"
-#include "fabric/shm_transport.h"
-#include "fabric/socket.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/net/socket.h"
+#include "fabric/shm/shm_transport.h"
 #include "mp_sdk/internal/fork_mark.h"
-#include "mp_sdk/internal/hazard_slots.h"
+#include "mp_sdk/internal/hazard_pointers.h"
 #include "mp_sdk/internal/memory_map.h"
 #include "mp_sdk/internal/object_reader.h"
 #include "mp_sdk/internal/reader_gate.h"
@@ -35,7 +36,7 @@
 
 namespace ems::internal {
 
-// How a staged Put names the session.
+// The identity of the session in a staged Put.
 struct StagedSession {
   uint64_t session = 0;
   uint64_t secret = 0;
@@ -43,14 +44,17 @@ struct StagedSession {
 
 // Threading: as each part below says. After fork() a child finds a session that reads nothing and
 // writes nothing.
-class ShmSession final : public PoolMemory, public std::enable_shared_from_this<ShmSession> {
+class ShmSession final : public PoolMemory,
+                         public ViewHolder,
+                         public std::enable_shared_from_this<ShmSession> {
  public:
   static constexpr size_t kAsksMax = 1024;
   static constexpr Duration kAskAgain = std::chrono::seconds(1);
 
   struct Terms {
     NamespaceRef ns;
-    std::string token;  // empty: none
+    std::string token;               // empty: none
+    ClusterId cluster = kNoCluster;  // as RpcChannel::Open's
   };
   // Connects, attaches and maps what the Welcome brings. `wake` is called when the session's thread
   // has something to send; from any thread. Blocks up to `timeout`.
@@ -86,7 +90,7 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
 
   // --- Any thread.
   // Ends a view of an object of `payload_bytes`.
-  void Unpin(uint32_t hazard, uint64_t payload_bytes);
+  void Unpin(uint32_t hazard, uint64_t payload_bytes) override;
   uint64_t pin_bytes_max() const { return pin_bytes_max_; }
   uint64_t pinned_bytes() const { return pinned_bytes_.load(std::memory_order_relaxed); }
 
@@ -125,7 +129,7 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   ShmSession(NamespaceRef ns, std::function<void()> wake) : wake_(std::move(wake)) {
     identity_.ns = ns;
   }
-  Status Greet(const fabric::Address& address, std::string_view token, Deadline deadline);
+  Status Greet(const fabric::Address& address, const Terms& terms, Deadline deadline);
   Status AwaitWelcome(Deadline deadline);
   Status TakeWelcome(const shm::SessionMessage& welcome);
   void OnMemory(const shm::SessionMessage& message, ReaderGate* gate);
@@ -147,7 +151,7 @@ class ShmSession final : public PoolMemory, public std::enable_shared_from_this<
   MemoryMap tables_, segments_;
   Guarded<Asks> asks_;
 
-  HazardSlots hazards_;
+  HazardPointers hazards_;
   alignas(64) std::atomic<uint64_t> pinned_bytes_{0};
   std::atomic<uint64_t> views_{0};
 

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "common/check.h"
+
 namespace ems::internal {
 
 StagingMemory::StagingMemory(std::unique_ptr<fabric::SharedMemory> memory)
@@ -24,9 +26,7 @@ Result<StagingBuffer> StagingMemory::Allocate(uint64_t bytes) {
     return Error(StatusCode::kResourceExhausted, "staging buffer of {}: no such room in {}",
                  FormatBytes(bytes), FormatBytes(size));
   }
-  StagingBuffer buffer;
-  buffer.memory_ = shared_from_this();
-  buffer.bytes_ = memory_->bytes().subspan(*offset, bytes);
+  StagingBuffer buffer(shared_from_this(), memory_->bytes().subspan(*offset, bytes));
   EMS_RETURN_IF_ERROR(memory_->Populate(*offset, bytes));
   return buffer;
 }
@@ -43,7 +43,9 @@ std::optional<uint64_t> StagingMemory::Cut(uint64_t length) {
 }
 
 void StagingMemory::Free(MutableBytes bytes) {
-  auto offset = static_cast<uint64_t>(bytes.data() - memory_->bytes().data());
+  const auto at = OffsetOf(bytes);
+  EMS_CHECK(at.has_value() && *at % kUnit == 0, "{} B come back that are no buffer", bytes.size());
+  uint64_t offset = *at;
   uint64_t length = RoundUp(bytes.size(), kUnit);
   auto state = state_.Lock();
   const auto after = state->by_offset.lower_bound(offset);
@@ -51,6 +53,7 @@ void StagingMemory::Free(MutableBytes bytes) {
   if (after != state->by_offset.end()) next = *after;
   if (after != state->by_offset.begin()) {
     const auto [before, before_length] = *std::prev(after);
+    EMS_CHECK(before + before_length <= offset, "a buffer is given back twice");
     if (before + before_length == offset) {
       state->Drop(before, before_length);
       offset = before;

@@ -13,13 +13,14 @@
 #include "common/bytes.h"
 #include "common/guarded.h"
 #include "common/status.h"
-#include "fabric/shm_transport.h"
+#include "fabric/shm/shm_transport.h"
 #include "mp_sdk/staging_buffer.h"
 
 namespace ems::internal {
 
 // Threading: thread-safe.
-class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
+class StagingMemory final : public StagingOwner,
+                            public std::enable_shared_from_this<StagingMemory> {
  public:
   static constexpr uint64_t kUnit = 4 * kKiB;
 
@@ -29,6 +30,8 @@ class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
   // Contents are undefined. Cost: O(log buffers), one leaf lock; page faults where memory is new.
   // Errors: kInvalidArgument  0 bytes    kResourceExhausted  no range so long, or no pages
   Result<StagingBuffer> Allocate(uint64_t bytes);
+  // `bytes` as Allocate returned them; called by the buffer that has them.
+  void Free(MutableBytes bytes) override;
   // Where `value` lies in the memory; nullopt when not all of it does. Cost: two comparisons.
   std::optional<uint64_t> OffsetOf(ConstBytes value) const;
   const fabric::SharedMemory& memory() const { return *memory_; }
@@ -40,7 +43,6 @@ class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
   }
 
  private:
-  friend class ems::StagingBuffer;
   // Free ranges, by offset and by length.
   struct State {
     std::map<uint64_t, uint64_t> by_offset;
@@ -56,8 +58,6 @@ class StagingMemory final : public std::enable_shared_from_this<StagingMemory> {
   };
   explicit StagingMemory(std::unique_ptr<fabric::SharedMemory> memory);
   std::optional<uint64_t> Cut(uint64_t length);
-  // Of a buffer: `bytes` as Allocate returned them.
-  void Free(MutableBytes bytes);
 
   const std::unique_ptr<fabric::SharedMemory> memory_;
   Guarded<State> state_;

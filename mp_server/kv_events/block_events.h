@@ -1,10 +1,10 @@
 #pragma once
-// What has happened to blocks and is to be published: from the threads that link and unlink objects
-// to the one that publishes.
+// A bounded queue of block events, from the threads that link and unlink objects to the thread that
+// publishes.
 //
 // Pushed under the lock of the index's shard, so that events of one block come in the order in
-// which they happened; hence without a lock of its own, and never waiting: what finds the ring full
-// is lost and counted, and whoever publishes tells of the gap. Bound: `capacity` events of 32
+// which they happened. Push takes no lock of its own and never waits: an event that finds the ring
+// full is lost and counted, and the publisher announces the gap. Bound: `capacity` events of 32
 // bytes.
 #include <atomic>
 #include <bit>

@@ -72,7 +72,7 @@ void EventPublisher::HearRequests() {
   }
 }
 
-// Who asks again, asks anew.
+// A second request of one subscriber replaces its first.
 void EventPublisher::BeginAnswer(Asker asker, uint64_t start) {
   std::erase_if(answers_, [&](const Answer& one) { return one.asker.identity == asker.identity; });
   if (answers_.size() >= kAskersMax) {

@@ -1,5 +1,5 @@
 #pragma once
-// Publishes what happens to blocks, and answers who has missed some of it.
+// Publishes block events, and sends missed ones, or the present state, to subscribers that ask.
 //
 // Sequence: each batch has the next number. The first one is the time of the start in microseconds,
 // so that a subscriber of an earlier process sees a gap, and what it then asks for is older than
@@ -13,7 +13,7 @@
 // what holds.
 //
 // Bound: kAskersMax answers under way, kTellsMax messages and kListSteps steps of listing each time
-// round; one listing for all who wait; an answer that nobody takes for kPatience is given up.
+// round; one listing for all who wait; an answer that is not taken for kPatience is abandoned.
 #include <atomic>
 #include <functional>
 #include <list>
@@ -40,7 +40,7 @@ struct EventMetrics {
   Counter replays, states, refused, foreign, given_up;
 };
 
-// Where a listing of what is present has come to; begins as {}.
+// The position of a listing of the blocks that are present; begins as {}.
 struct ListCursor {
   uint32_t part = 0;
   uint64_t shard = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 
 namespace ems::kv_events {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // The two sockets of the event stream, and the one door to ZeroMQ.
 //
-//   PUB      topic · sequence (8 bytes, big-endian) · payload        to whoever listens
+//   PUB      topic · sequence (8 bytes, big-endian) · payload        to all subscribers
 //   ROUTER   a request is the sequence to begin with, 8 bytes, with or without an empty frame in
 //            front; the answer is many messages: [empty frame ·] sequence · payload
 //
@@ -10,8 +10,8 @@
 // than 256 bytes from outside end their connection.
 // NOT bounded, as ZeroMQ offers no means: connections; the frames of one message from outside,
 // which wait for its last one (its limits count messages, and bytes of a frame); subscriptions of a
-// connection (with ZMQ_XPUB_MANUAL it keeps those, too, that nobody accepted). Whoever reaches a
-// port can take all memory: docs/engines/KV_EVENTS.md says where to bind.
+// connection (with ZMQ_XPUB_MANUAL it keeps those, too, that nobody accepted). A process that
+// reaches a port can take all memory: docs/engines/KV_EVENTS.md says where to bind.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,7 +48,7 @@ class EventSockets final {
   const std::string& replay_address() const;
 
   void Publish(std::string_view topic, uint64_t sequence, std::string_view payload);
-  // Waits until somebody asks, `most` at most.
+  // Waits until a request comes, `most` at most.
   void Wait(Duration most);
   enum class Heard : uint8_t { kNothing, kRequest, kForeign };
   // One request, without waiting. kForeign: something else was sent there.

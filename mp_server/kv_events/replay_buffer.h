@@ -1,9 +1,9 @@
 #pragma once
-// The last batches that were published, for those who missed some.
+// The last batches that were published, for subscribers that missed some.
 //
 // Invariant: without a hole: a sequence number that was left out (events were lost) empties it, so
-// whoever misses that one is told the present state instead. Bound: `batches_max` batches and
-// `bytes_max` bytes of them, but always the last one.
+// a subscriber that misses that one is sent the present state instead. Bound: `batches_max` batches
+// and `bytes_max` bytes of them, but always the last one.
 #include <cstdint>
 #include <deque>
 #include <memory>

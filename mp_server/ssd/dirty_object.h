@@ -1,5 +1,5 @@
 #pragma once
-// An object on its way to the SSD, and who waits for it to be there.
+// An object on its way to the SSD, and the tickets of the callers that wait for it.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ class DirtyObject {
   virtual uint16_t slot() const = 0;
 };
 
-// One outcome that somebody waits for. Threading: thread-safe; Finish is called once.
+// One outcome that a caller waits for. Threading: thread-safe; Finish is called once.
 class Ticket final {
  public:
   enum class State : uint8_t { kWaiting, kDone, kFailed };
@@ -39,7 +39,7 @@ class Ticket final {
     state_.store(ok ? State::kDone : State::kFailed, std::memory_order_release);
     if (wake_) wake_();
   }
-  // For whoever makes it: it has failed before anybody could wait for it.
+  // For its creator: it has failed before any caller could wait for it.
   void FailAtOnce() { state_.store(State::kFailed, std::memory_order_release); }
 
  private:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
+#include "common/check.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
 
@@ -17,20 +19,27 @@ constexpr Duration kLookAgain = std::chrono::microseconds(2500);
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kStopPatience = std::chrono::seconds(5);
 constexpr Duration kComplainEvery = std::chrono::seconds(60);
+constexpr Duration kCountEvery = std::chrono::seconds(1);
+
+// The index in memory, whole, for a durable one that has lost some of it or all.
+Status WriteAll(SsdIndex* index, const RegionLog::Options& log,
+                const std::map<std::string, std::string>& metas, RegionIndex* rows) {
+  RowBatch batch;
+  batch.PutMeta(kStoreIdMeta, std::to_string(log.store_id));
+  batch.PutMeta(kRegionBytesMeta, std::to_string(log.region_bytes));
+  for (const auto& [name, value] : metas) batch.PutMeta(name, value);
+  SsdIndex::Cursor cursor;
+  SsdIndex::Stored some;
+  // Only this thread stores: no shard grows meanwhile.
+  while (index->SomeStored(&cursor, &some)) {
+    for (const auto& [name, row] : std::exchange(some, {})) batch.Put(name, row);
+    EMS_RETURN_IF_ERROR(rows->Write(batch, false));
+    batch.Clear();
+  }
+  return rows->SyncLog();
+}
 
 }  // namespace
-
-std::string_view TierStateName(TierState state) {
-  switch (state) {
-    case TierState::kOk:
-      return "ok";
-    case TierState::kDegraded:
-      return "degraded";
-    case TierState::kOffline:
-      break;
-  }
-  return "offline";
-}
 
 class LogWriter::Group final : public WriteGroup {
  public:
@@ -50,9 +59,25 @@ class LogWriter::Group final : public WriteGroup {
 LogWriter::LogWriter(Options options)
     : options_(std::move(options)),
       next_sequence_(options_.next_sequence),
+      health_(options_.clock),
       space_(options_.log),
-      commit_(options_.rows, options_.index) {
-  counters_.regions.store(options_.log->regions().size(), std::memory_order_relaxed);
+      commit_(options_.rows, options_.index),
+      deletes_(options_.rows, options_.index, &commit_),
+      group_commit_({.log = options_.log,
+                     .index = options_.index,
+                     .rows = options_.rows,
+                     .space = &space_,
+                     .commit = &commit_,
+                     .deletes = &deletes_,
+                     .health = &health_,
+                     .counts = &counts_,
+                     .dirty_bytes = &dirty_bytes_}),
+      reclaimer_(options_.log, options_.index, &commit_, &group_commit_, &counts_),
+      row_room_({.objects = [this] { return options_.index->objects(); },
+                 .objects_max = options_.objects_max,
+                 .has_room = [this] { return options_.rows->HasRoom(); },
+                 .clock = options_.clock}) {
+  counts_.Set(&WriterStats::regions, options_.log->count());
   thread_ = Thread("ems-ssd-log", [this] { Run(); });
 }
 
@@ -88,7 +113,7 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   const uint64_t bytes = object->value().size();
   const SsdIndex::Begun begun = options_.index->BeginWrite(name, sequence, *object);
   const OwedDelete owed = begun.owed;
-  if (!begun.begun) counters_.superseded.fetch_add(1, std::memory_order_relaxed);
+  if (!begun.begun) counts_.Add(&WriterStats::superseded_objects);
   if (!begun.begun && !durable) return MakeForgotten(name, std::move(wake));
   TicketPtr ticket;
   if (durable || owed) ticket = std::make_shared<Ticket>(std::move(wake));
@@ -119,38 +144,38 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   }
   dirty_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   options_.index->AbandonWrite(name, sequence);
-  counters_.shed.fetch_add(1, std::memory_order_relaxed);
+  counts_.Add(&WriterStats::shed_objects);
   if (durable) ticket->FailAtOnce();
   return ticket;
 }
 
-TicketPtr LogWriter::Remove(const ObjectName& name, std::function<void()> wake) {
-  Op op;
-  op.kind = OpKind::kRemove;
-  op.owed = options_.index->Drop(name);
-  if (!op.owed) return nullptr;
+TicketPtr LogWriter::Ask(Op op, std::function<void()> wake) {
   TicketPtr ticket = op.job.ticket = std::make_shared<Ticket>(std::move(wake));
   if (!Enqueue(std::move(op))) ticket->FailAtOnce();
   return ticket;
+}
+
+TicketPtr LogWriter::AskDelete(const OwedDelete& owed, std::function<void()> wake) {
+  if (!owed) return nullptr;
+  Op op;
+  op.kind = OpKind::kRemove;
+  op.owed = owed;
+  return Ask(std::move(op), std::move(wake));
+}
+
+TicketPtr LogWriter::Remove(const ObjectName& name, std::function<void()> wake) {
+  return AskDelete(options_.index->Drop(name), std::move(wake));
+}
+
+TicketPtr LogWriter::MakeForgotten(const ObjectName& name, std::function<void()> wake) {
+  return AskDelete(options_.index->OwedTo(name), std::move(wake));
 }
 
 TicketPtr LogWriter::MakeDurable(const ObjectName& name, std::function<void()> wake) {
   Op op;
   op.kind = OpKind::kDurable;
   op.job.name = name;
-  TicketPtr ticket = op.job.ticket = std::make_shared<Ticket>(std::move(wake));
-  if (!Enqueue(std::move(op))) ticket->FailAtOnce();
-  return ticket;
-}
-
-TicketPtr LogWriter::MakeForgotten(const ObjectName& name, std::function<void()> wake) {
-  Op op;
-  op.kind = OpKind::kRemove;
-  op.owed = options_.index->OwedTo(name);
-  if (!op.owed) return nullptr;
-  TicketPtr ticket = op.job.ticket = std::make_shared<Ticket>(std::move(wake));
-  if (!Enqueue(std::move(op))) ticket->FailAtOnce();
-  return ticket;
+  return Ask(std::move(op), std::move(wake));
 }
 
 void LogWriter::Forget(std::vector<OwedDelete> owed, Metas metas) {
@@ -169,31 +194,10 @@ void LogWriter::SetLimits(std::vector<NamespaceLimits> limits) {
   wakeup_.notify_one();
 }
 
-std::string LogWriter::state_reason() {
-  auto reason = reason_.Lock();
-  return *reason;
-}
-
-WriterStats LogWriter::stats() const {
-  const auto get = [](const std::atomic<uint64_t>& counter) {
-    return counter.load(std::memory_order_relaxed);
-  };
-  WriterStats stats;
-  stats.written_objects = get(counters_.written_objects);
-  stats.written_bytes = get(counters_.written_bytes);
-  stats.disk_bytes = get(counters_.disk_bytes);
-  stats.shed_objects = get(counters_.shed);
-  stats.superseded_objects = get(counters_.superseded);
-  stats.failed_objects = get(counters_.failed);
-  stats.commits = get(counters_.commits);
-  stats.synced_commits = get(counters_.synced_commits);
-  stats.reclaimed_regions = get(counters_.reclaimed_regions);
-  stats.reclaimed_objects = get(counters_.reclaimed_objects);
-  stats.moved_objects = get(counters_.moved);
-  stats.degraded_times = get(counters_.degraded);
-  stats.dirty_bytes = get(dirty_bytes_);
-  stats.regions = get(counters_.regions);
-  stats.index_bytes = get(counters_.index_bytes);
+WriterStats LogWriter::stats() {
+  WriterStats stats = counts_.Get();
+  stats.degraded_times = health_.degraded_times();
+  stats.dirty_bytes = dirty_bytes_.load(std::memory_order_relaxed);
   return stats;
 }
 
@@ -210,34 +214,34 @@ void LogWriter::Run() {
   }
   for (Op& op : ops_) {
     if (op.job.object != nullptr) {
-      EndJob(&op.job, false, &counters_.failed);
+      group_commit_.End(&op.job, false, &WriterStats::failed_objects);
     } else {
       Finish(op.job.ticket, false);
     }
   }
-  for (WriteJob& job : moves_) EndJob(&job, false, &counters_.failed);
-  for (Op& op : waiting_) Finish(op.job.ticket, false);
+  for (WriteJob& job : reclaimer_.moves())
+    group_commit_.End(&job, false, &WriterStats::failed_objects);
+  group_commit_.FailWaiting();
   for (Group* group : {packing_, filling_}) {
-    if (group != nullptr) FailGroup(group);
+    if (group != nullptr) group_commit_.Fail(group);
   }
-  Commit();  // what those were to replace must not come back
-  FailHeld();
+  group_commit_.Commit();  // what those were to replace must not come back
+  deletes_.FailHeld();
   if (!options_.rows->broken()) (void)options_.rows->SyncLog();  // the machine may go down next
 }
 
 bool LogWriter::Step() {
   TakeNews();
   Heal();
-  LookAtWaiting();
+  group_commit_.LookAtWaiting(stopping_);
   Work();
-  ForgetSome();
-  Commit();
+  deletes_.Step();
+  group_commit_.Commit();
   CountDisk();
   if (!stopping_ || under_way_ > 0) return true;
   auto queue = queue_.Lock();
-  const bool forgets = !forgets_.empty() && !options_.rows->broken();
-  const bool idle = ops_.empty() && moves_.empty() && !forgets && packing_ == nullptr &&
-                    queue->ops.empty() && queue->done.empty();
+  const bool idle = ops_.empty() && reclaimer_.moves().empty() && !deletes_.pending() &&
+                    packing_ == nullptr && queue->ops.empty() && queue->done.empty();
   return !idle && !TimeIsOver();
 }
 
@@ -246,11 +250,10 @@ void LogWriter::TakeNews() {
   std::optional<std::vector<NamespaceLimits>> limits;
   {
     auto queue = queue_.Lock();
-    const bool soon = packing_ != nullptr || !waiting_.empty() || !moves_.empty() ||
-                      !forgets_.empty() || (!ops_.empty() && CanWork()) ||
-                      (stopping_ && under_way_ == 0);
-    const bool forgets = !forgets_.empty() && !options_.rows->broken();
-    const Duration patience = forgets ? Duration::zero() : soon ? kLookAgain : kTick;
+    const bool soon = packing_ != nullptr || group_commit_.waiting() ||
+                      !reclaimer_.moves().empty() || !deletes_.empty() ||
+                      (!ops_.empty() && CanWork()) || (stopping_ && under_way_ == 0);
+    const Duration patience = deletes_.pending() ? Duration::zero() : soon ? kLookAgain : kTick;
     queue.WaitFor(wakeup_, patience, [&](const Queue& q) {
       return !q.done.empty() || q.limits || (q.stopping && !stopping_) ||
              (ops_.empty() && !q.ops.empty() && CanWork());
@@ -265,11 +268,10 @@ void LogWriter::TakeNews() {
   for (Group* group : done) OnGroupDone(group);
 }
 
-bool LogWriter::TimeIsOver() const { return stopping_ && options_.clock->Now() >= give_up_at_; }
-
 void LogWriter::Work() {
   if (TimeIsOver()) return;
-  while (!moves_.empty() && CanWork() && HandlePut(&moves_.front())) moves_.pop_front();
+  std::deque<WriteJob>& moves = reclaimer_.moves();
+  while (!moves.empty() && CanWork() && HandlePut(&moves.front())) moves.pop_front();
   while (!ops_.empty() && CanWork()) {
     if (ops_.front().kind == OpKind::kPut) {
       if (!HandlePut(&ops_.front().job)) break;
@@ -288,66 +290,32 @@ void LogWriter::Work() {
 void LogWriter::Handle(Op op) {
   switch (op.kind) {
     case OpKind::kRemove:
-      if (options_.rows->broken()) {
-        Finish(op.job.ticket, false);  // it stays owed
-      } else {
-        commit_.Delete(op.owed, std::move(op.job.ticket), !space_.relaxed_sync(op.owed.name.ns));
-      }
-      return;
+      return deletes_.Delete(op.owed, std::move(op.job.ticket),
+                             !space_.relaxed_sync(op.owed.name.ns));
     case OpKind::kDurable:
-      waiting_.push_back(std::move(op));
-      return;
+      return group_commit_.WaitDurable(op.job.name, std::move(op.job.ticket));
     case OpKind::kForget:
-      forgets_.push_back(std::move(op));
-      return;
+      return deletes_.Forget(std::move(op.all_owed), std::move(op.metas));
     case OpKind::kPut:
-      return;
+      break;
   }
-}
-
-// kDurable of something pending waits for that; of something stored, for the next commit.
-void LogWriter::LookAtWaiting() {
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const SsdIndex::Found found = options_.index->Find(it->job.name, false);
-    if (found.pending && !stopping_) {
-      ++it;
-      continue;
-    }
-    Region* region = found.stored ? options_.log->Find(found.row.region) : nullptr;
-    if (region != nullptr && !options_.rows->broken() && SyncRegion(region)) {
-      // The row may be there without a sync: the meta rows come with one.
-      if (Op* const forget = LastWithMetas(); forget == nullptr) {
-        commit_.Wait(std::move(it->job.ticket));
-      } else {
-        FinishDurable(std::move(it->job.ticket));
-      }
-    } else {
-      Finish(it->job.ticket, false);
-    }
-    it = waiting_.erase(it);
-  }
+  EMS_CHECK(false, "a Put is handled by itself");
 }
 
 bool LogWriter::HandlePut(WriteJob* job) {
   if (!options_.index->Counts(job->name, job->sequence) || !job->object->current()) {
-    EndSuperseded(job);
+    group_commit_.EndSuperseded(job);
     return true;
   }
-  if (state() != TierState::kOk) {
-    EndJob(job, false, &counters_.shed);
+  if (health_.state() != TierState::kOk) {
+    group_commit_.End(job, false, &WriterStats::shed_objects);
     return true;
   }
   const RecordShape shape(job->value_bytes, job->object->key().size());
-  if (options_.index->objects() >= options_.objects_max) {  // small values: rows run out first
-    if (packing_ != nullptr) Submit(&packing_);
-    if (filling_ != nullptr) Submit(&filling_);
-    const Result<RegionSpace::Choice> full = space_.NextToGo();
-    if (full.ok()) Reclaim(full->region);
-    if (!full.ok() && full.status().code() == StatusCode::kUnavailable) return false;
-    if (!full.ok()) {
-      EndJob(job, false, &counters_.shed);
-      return true;
-    }
+  if (const RowRoom::Answer room = MakeRowRoom(); room != RowRoom::Answer::kNow) {
+    if (room == RowRoom::Answer::kSoon) return false;
+    group_commit_.End(job, false, &WriterStats::shed_objects);
+    return true;
   }
   const Result<Region*> region = RoomFor(job->name.ns, shape.record_bytes());
   if (region.ok()) {
@@ -356,8 +324,20 @@ bool LogWriter::HandlePut(WriteJob* job) {
     return true;
   }
   if (region.status().code() == StatusCode::kUnavailable) return false;
-  EndJob(job, false, &counters_.failed);
+  group_commit_.End(job, false, &WriterStats::failed_objects);
   return true;
+}
+
+RowRoom::Answer LogWriter::MakeRowRoom() {
+  const RowRoom::Answer answer = row_room_.Ask();
+  if (answer == RowRoom::Answer::kNow) return answer;
+  Submit(&packing_);
+  Submit(&filling_);
+  if (answer != RowRoom::Answer::kReclaim) return answer;
+  const Result<RegionSpace::Choice> full = space_.NextToGo();
+  if (full.ok()) reclaimer_.Reclaim(full->region);
+  const bool soon = full.ok() || full.status().code() == StatusCode::kUnavailable;
+  return soon ? RowRoom::Answer::kSoon : RowRoom::Answer::kNone;
 }
 
 uint64_t LogWriter::Unsubmitted(const Region* region) const {
@@ -383,28 +363,32 @@ Result<Region*> LogWriter::RoomFor(NamespaceRef ns, uint64_t bytes) {
     if (packing_ != nullptr && packing_->region() == open) Submit(&packing_);
     space_.Seal(ns);
   }
+  return NextRegion(ns);
+}
+
+Result<Region*> LogWriter::NextRegion(NamespaceRef ns) {
   const Result<RegionSpace::Choice> next = space_.Next(ns);
   if (!space_.disk().ok() && options_.clock->Now() >= complain_at_) {
     complain_at_ = options_.clock->Now() + kComplainEvery;
     EMS_LOG(kWarn, "mp_server", "SSD tier: no new region, going on with {}: {}",
-            options_.log->regions().size(), Message(space_.disk()));
+            options_.log->count(), Message(space_.disk()));
   }
   if (!next.ok()) {
     if (next.status().code() != StatusCode::kUnavailable && !space_.disk().ok())
-      Degrade(std::string(Message(space_.disk())));
+      health_.Degrade(std::string(Message(space_.disk())));
     return next.status();
   }
   const RegionSpace::Choice choice = *next;
-  if (choice.surplus != nullptr) Reclaim(choice.surplus);
-  if (choice.reclaim) Reclaim(choice.region);
+  if (choice.surplus != nullptr) reclaimer_.Reclaim(choice.surplus);
+  if (choice.reclaim) reclaimer_.Reclaim(choice.region);
   EMS_FAIL_POINT("ssd.before_begin");
   if (const Status begun = options_.log->Begin(choice.region, ns); !begun.ok()) {
-    Degrade(std::string(Message(begun)));
+    health_.Degrade(std::string(Message(begun)));
     return Error(StatusCode::kResourceExhausted, "{}", Message(begun));
   }
   choice.region->unsynced = true;
-  counters_.disk_bytes.fetch_add(kBlockBytes, std::memory_order_relaxed);
-  counters_.regions.store(options_.log->regions().size(), std::memory_order_relaxed);
+  counts_.Add(&WriterStats::disk_bytes, kBlockBytes);
+  counts_.Set(&WriterStats::regions, options_.log->count());
   if (options_.on_region) options_.on_region(choice.region->id, choice.region->fd.get());
   space_.SetOpen(ns, choice.region);
   return choice.region;
@@ -414,12 +398,10 @@ LogWriter::Group** LogWriter::GroupFor(Region* region, const RecordShape& shape)
   Group** group = shape.aligned ? &filling_ : &packing_;
   if (*group != nullptr && ((*group)->region() != region || !(*group)->Fits(shape))) Submit(group);
   if (*group != nullptr) return group;
-  if (idle_groups_.empty()) {
-    groups_.push_back(std::make_unique<Group>(this));
-    idle_groups_.push_back(groups_.back().get());
-  }
-  *group = idle_groups_.back();
-  idle_groups_.pop_back();
+  const auto idle = std::find_if(groups_.begin(), groups_.end(),
+                                 [](const auto& one) { return one->region() == nullptr; });
+  *group = idle != groups_.end() ? idle->get()
+                                 : groups_.emplace_back(std::make_unique<Group>(this)).get();
   (*group)->Start(region, shape.aligned);
   ++region->writes_under_way;
   if (!shape.aligned) packing_since_ = options_.clock->Now();
@@ -429,150 +411,56 @@ LogWriter::Group** LogWriter::GroupFor(Region* region, const RecordShape& shape)
 void LogWriter::Submit(Group** which) {
   Group* group = std::exchange(*which, nullptr);
   if (group == nullptr) return;
-  counters_.disk_bytes.fetch_add(group->bytes(), std::memory_order_relaxed);
+  counts_.Add(&WriterStats::disk_bytes, group->bytes());
   group->Place();
+  EMS_CHECK(under_way_ < kWriteDepth, "{} writes are under way", under_way_);
   ++under_way_;
   EMS_FAIL_POINT("ssd.before_write");
   options_.io->Submit(group);
 }
 
 void LogWriter::OnGroupDone(Group* group) {
+  EMS_CHECK(under_way_ > 0, "a write ends that was not begun");
   --under_way_;
   EMS_FAIL_POINT("ssd.after_write");
   Region* region = group->region();
   region->unsynced = true;
   if (group->result == static_cast<int64_t>(group->bytes())) {
-    landed_.push_back(group);
-    if (state() == TierState::kOk) backoff_ = Duration::zero();
-    return;
+    health_.OnWritten();
+    return group_commit_.Land(group);
   }
   const int error = group->result < 0 ? static_cast<int>(-group->result) : EIO;
   region->state = RegionState::kBad;
-  Degrade(fmt::format("cannot write to region {}: {}", region->id, fabric::ErrnoText(error)));
-  FailGroup(group);
+  health_.Degrade(
+      fmt::format("cannot write to region {}: {}", region->id, fabric::ErrnoText(error)));
+  group_commit_.Fail(group);
 }
 
-void LogWriter::FailGroup(Group* group) {
-  for (WriteJob& job : group->jobs()) EndJob(&job, false, &counters_.failed);
-  Recycle(group);
-}
-
-void LogWriter::Recycle(Group* group) {
-  --group->region()->writes_under_way;
-  group->Clear();
-  idle_groups_.push_back(group);
-}
-
-// Something else has begun to count, or the key leads elsewhere by now, or nowhere. Who waits for
-// it to be durable waits for what took its place; if that is nothing, it has to be put again, and
-// what it was to replace must go without it.
-void LogWriter::EndSuperseded(WriteJob* job) {
-  Op successor;
-  successor.kind = OpKind::kDurable;
-  successor.job.name = job->name;
-  successor.job.ticket = std::exchange(job->ticket, nullptr);
-  EndJob(job, true, &counters_.superseded);
-  const OwedDelete owed = options_.index->OwedTo(successor.job.name);
-  if (owed && !options_.index->Find(successor.job.name, false).pending && !options_.rows->broken())
-    commit_.Delete(owed, nullptr, true);
-  if (successor.job.ticket != nullptr) waiting_.push_back(std::move(successor));
-}
-
-void LogWriter::EndJob(WriteJob* job, bool ok, std::atomic<uint64_t>* counter) {
-  counter->fetch_add(1, std::memory_order_relaxed);
-  if (job->moved && !ok) (void)options_.index->AbandonMove(job->name, job->sequence);
-  options_.index->AbandonWrite(job->name, job->sequence);
-  // What it was to replace has not counted since: without its own row, the old one must go.
-  if (!ok && !options_.rows->broken()) {
-    const OwedDelete owed = options_.index->OwedTo(job->name);
-    if (owed) commit_.Delete(owed, nullptr, true);
+// An index that has failed once takes no more writes, and RocksDB's own recovery cannot be relied
+// on: it is reopened. The index in memory stays what it is, and all of it is written again: a
+// part of the rows may have been lost with the error, or all of them with their folder.
+void LogWriter::Heal() {
+  if (stopping_ || !health_.MayTry()) return;
+  Status healed;
+  if (options_.rows->broken()) {
+    healed = options_.rows->Reopen(true);
+    if (healed.ok())
+      healed = WriteAll(options_.index, options_.log->options(), deletes_.metas(), options_.rows);
   }
-  job->object.reset();
-  if (!job->moved) dirty_bytes_.fetch_sub(job->value_bytes, std::memory_order_relaxed);
-  if (ok) return FinishDurable(std::exchange(job->ticket, nullptr));
-  Finish(std::exchange(job->ticket, nullptr), false);
+  if (healed.ok()) {
+    for (const OwedDelete& owed : options_.index->Owed()) commit_.Delete(owed, nullptr, true);
+    commit_.PutMeta("healed", "");
+    commit_.RequireSync();
+    healed = commit_.Write();
+  }
+  if (!healed.ok()) return health_.PutOff(std::string(Message(healed)));
+  health_.Heal();
 }
 
-// False: what was written there since the last sync is lost, nobody knows how much of it. Nothing
-// more is added to the region, and those members are dropped; older ones are on the disk.
-bool LogWriter::SyncRegion(Region* region) {
-  if (!region->unsynced) return true;
-  EMS_FAIL_POINT("ssd.before_sync");
-  const Status synced = options_.log->options().files->Sync(region->fd.get());
-  EMS_FAIL_POINT("ssd.after_sync");
-  region->unsynced = false;
-  const std::vector<Hash128> members = std::exchange(region->unsynced_members, {});
-  if (synced.ok()) return true;
-  region->state = RegionState::kBad;
-  region->lost_writes = true;
-  Degrade(std::string(Message(synced)));
-  for (const Hash128& hash : members) {
-    const SsdIndex::Reclaimed it =
-        options_.index->Reclaim({region->ns, hash}, region->sequence, false);
-    if (it.fate == SsdIndex::Fate::kDropped) commit_.Delete(it.owed, nullptr, false);
-  }
-  return false;
-}
-
-// Makes the records durable whose rows somebody waits for.
-void LogWriter::SyncRegions() {
-  const std::vector<Group*> landed = std::exchange(landed_, {});
-  for (Group* group : landed) {
-    Region* region = group->region();
-    const bool durable = group->durable() && !space_.relaxed_sync(region->ns);
-    if (durable) SyncRegion(region);
-    if (region->lost_writes) {
-      FailGroup(group);
-      continue;
-    }
-    if (durable) commit_.RequireSync();
-    landed_.push_back(group);
-  }
-  // A sync that failed for a later group has lost the earlier ones, too.
-  std::erase_if(landed_, [this](Group* group) {
-    if (!group->region()->lost_writes) return false;
-    FailGroup(group);
-    return true;
-  });
-}
-
-void LogWriter::Commit() {
-  SyncRegions();
-  if (landed_.empty() && commit_.empty()) return;
-  for (Group* group : landed_) {
-    for (WriteJob& job : group->jobs()) {
-      if (options_.index->Counts(job.name, job.sequence) && job.object->current()) {
-        commit_.Put(job.name, job.row);
-      } else {
-        EndSuperseded(&job);
-      }
-    }
-  }
-  counters_.commits.fetch_add(1, std::memory_order_relaxed);
-  if (commit_.synced()) counters_.synced_commits.fetch_add(1, std::memory_order_relaxed);
-  EMS_FAIL_POINT("ssd.before_commit");
-  const Status written = commit_.Write();
-  EMS_FAIL_POINT("ssd.after_commit");
-  for (Group* group : landed_) {
-    for (WriteJob& job : group->jobs()) {
-      if (job.object == nullptr) continue;  // superseded
-      if (!written.ok()) {
-        options_.index->Owe(job.name);  // its row may be there, or not
-        EndJob(&job, false, &counters_.failed);
-        continue;
-      }
-      if (options_.index->Commit(job.name, job.row)) {
-        Region* region = group->region();
-        region->members.push_back(job.name.hash);
-        if (region->unsynced) region->unsynced_members.push_back(job.name.hash);
-      }
-      counters_.written_bytes.fetch_add(job.value_bytes, std::memory_order_relaxed);
-      EndJob(&job, true, job.moved ? &counters_.moved : &counters_.written_objects);
-    }
-    Recycle(group);
-  }
-  landed_.clear();
-  if (!written.ok()) Degrade(std::string(Message(written)));
+void LogWriter::CountDisk() {
+  if (options_.clock->Now() < count_at_) return;
+  count_at_ = options_.clock->Now() + kCountEvery;
+  counts_.Set(&WriterStats::index_bytes, options_.rows->disk_bytes());
 }
 
 }  // namespace ems::ssd

@@ -5,8 +5,8 @@
 
 #include "common/status.h"
 #include "mp_server/ssd/dirty_object.h"
-#include "mp_server/ssd/region_log.h"
-#include "mp_server/ssd/stored_record.h"
+#include "mp_server/ssd/disk/region_log.h"
+#include "mp_server/ssd/disk/stored_record.h"
 
 namespace ems::ssd {
 

@@ -203,8 +203,9 @@ void RecordReader::Done(Job* job, ReadOutcome outcome) {
   done(outcome);
   auto jobs = jobs_.Lock();
   jobs->idle.push_back(job);
+  EMS_CHECK(jobs->running > 0, "a read ends that was not begun");
   --jobs->running;
-  drained_.notify_all();  // under the lock: whoever waits may destroy this right after
+  drained_.notify_all();  // under the lock: a waiting thread may destroy this right after
 }
 
 RecordReader::Stats RecordReader::stats() const {

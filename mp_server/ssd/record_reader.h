@@ -15,8 +15,8 @@
 
 #include "common/clock.h"
 #include "common/guarded.h"
-#include "mp_server/ssd/io_engine.h"
-#include "mp_server/ssd/stored_record.h"
+#include "mp_server/ssd/disk/io_engine.h"
+#include "mp_server/ssd/disk/stored_record.h"
 
 namespace ems::ssd {
 

@@ -1,10 +1,9 @@
 #include "mp_server/ssd/recovery.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <vector>
 
-#include "mp_server/ssd/stored_record.h"
+#include "mp_server/ssd/disk/stored_record.h"
 
 namespace ems::ssd {
 namespace {
@@ -23,8 +22,6 @@ bool Plausible(const Row& row, const Region& region, uint64_t region_bytes) {
 
 Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index) {
   Recovered recovered;
-  std::unordered_map<uint32_t, Region*> regions;
-  for (const auto& region : log->regions()) regions[region->id] = region.get();
   std::vector<ObjectName> stale;
   const uint64_t region_bytes = log->options().region_bytes;
   EMS_RETURN_IF_ERROR(rows->ForEach(
@@ -36,15 +33,14 @@ Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index) {
         recovered.next_sequence = std::max(recovered.next_sequence, row.sequence + 1);
         log->RaiseSequence(
             row.region_sequence);  // never to be used again, whatever the headers say
-        const auto at = regions.find(row.region);
-        const bool counts = at != regions.end() && at->second->ns == name.ns &&
-                            Plausible(row, *at->second, region_bytes);
+        Region* const at = log->Find(row.region);
+        const bool counts = at != nullptr && at->ns == name.ns && Plausible(row, *at, region_bytes);
         if (!counts) {
           stale.push_back(name);
           return;
         }
         index->Load(name, row);
-        at->second->members.push_back(name.hash);
+        at->members.push_back(name.hash);
         ++recovered.objects;
       },
       &recovered.unreadable_rows));

@@ -1,11 +1,11 @@
 #pragma once
-// From the durable index to the one in memory, at the start.
+// Fills the index in memory from the durable one, at the start.
 //
-// A row counts when its region is still used for what the row says; the others are stale and go. No
-// record is read here: each is checked when somebody wants it. Cost: about 1 µs a row.
+// A row counts when its region still has the use that the row names; the others are stale and
+// dropped. No record is read here: each is checked when it is first read. Cost: about 1 µs a row.
 #include "common/status.h"
-#include "mp_server/ssd/region_index.h"
-#include "mp_server/ssd/region_log.h"
+#include "mp_server/ssd/disk/region_index.h"
+#include "mp_server/ssd/disk/region_log.h"
 #include "mp_server/ssd/ssd_index.h"
 
 namespace ems::ssd {

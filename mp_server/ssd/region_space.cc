@@ -1,7 +1,8 @@
 #include "mp_server/ssd/region_space.h"
 
 #include <algorithm>
-#include <set>
+
+#include "common/check.h"
 
 namespace ems::ssd {
 
@@ -36,10 +37,8 @@ uint64_t RegionSpace::MostOf(NamespaceRef ns) const {
 }
 
 uint64_t RegionSpace::RegionsOf(NamespaceRef ns) const {
-  uint64_t count = 0;
-  for (const auto& region : log_->regions())
-    count += region->state != RegionState::kFree && region->ns == ns ? 1 : 0;
-  return count;
+  const auto count = log_->in_use().find(ns);
+  return count == log_->in_use().end() ? 0 : count->second;
 }
 
 int64_t RegionSpace::ExcessOf(NamespaceRef ns) const {
@@ -58,6 +57,8 @@ Region* RegionSpace::OpenOf(NamespaceRef ns) {
 }
 
 void RegionSpace::SetOpen(NamespaceRef ns, Region* region) {
+  EMS_CHECK(region->state == RegionState::kOpen && region->ns == ns,
+            "region {} is not begun for namespace {}", region->id, ns.id.value());
   Seal(ns);
   open_[ns] = region;
 }
@@ -81,17 +82,25 @@ Result<RegionSpace::Choice> RegionSpace::Next(NamespaceRef ns) {
   Result<Region*> free = log_->TakeFree();
   disk_ = free.ok() || free.status().code() == StatusCode::kOutOfRange ? OkStatus() : free.status();
   if (free.ok()) return Choice{*free, false, nullptr};
-  for (const auto& region : log_->regions()) {
-    const bool orphan =
-        region->state != RegionState::kFree && !limits_.empty() && LimitsOf(region->ns) == nullptr;
-    if (orphan && region->writes_under_way == 0) return Give(region.get());
-  }
+  if (Region* orphan = Orphan(); orphan != nullptr) return Give(orphan);
   // Two equals do not rob each other in turn; who has none at all may take from who has one.
   const int64_t own = RegionsOf(ns) == 0 ? 0 : std::max<int64_t>(0, ExcessOf(ns) + 1);
   Result<Choice> oldest = OldestOf(FurthestAbove(ns, own));
   if (oldest.ok() || oldest.status().code() == StatusCode::kUnavailable || disk_.ok())
     return oldest;
   return Error(StatusCode::kResourceExhausted, "{}", Message(disk_));
+}
+
+// Of a namespace that is no more.
+Region* RegionSpace::Orphan() {
+  const bool any = std::any_of(log_->in_use().begin(), log_->in_use().end(),
+                               [this](const auto& one) { return LimitsOf(one.first) == nullptr; });
+  if (limits_.empty() || !any) return nullptr;
+  for (const auto& region : log_->regions()) {
+    const bool orphan = region->state != RegionState::kFree && LimitsOf(region->ns) == nullptr;
+    if (orphan && region->writes_under_way == 0) return region.get();
+  }
+  return nullptr;
 }
 
 RegionSpace::Choice RegionSpace::Give(Region* region) {
@@ -102,12 +111,8 @@ RegionSpace::Choice RegionSpace::Give(Region* region) {
 }
 
 NamespaceRef RegionSpace::FurthestAbove(NamespaceRef otherwise, int64_t most) const {
-  std::set<NamespaceRef> all;
-  for (const auto& region : log_->regions()) {
-    if (region->state != RegionState::kFree) all.insert(region->ns);
-  }
   NamespaceRef victim = otherwise;
-  for (const NamespaceRef other : all) {
+  for (const auto& [other, count] : log_->in_use()) {
     if (const int64_t excess = ExcessOf(other); excess > most) {
       victim = other;
       most = excess;

@@ -1,22 +1,23 @@
 #pragma once
-// Which region a namespace writes to next, and which one is given up for it.
+// The allocation of regions to namespaces: the region that a namespace writes to next, and the
+// region that is reclaimed for it.
 //
 // A namespace has at most its quota of regions (one at least, filled no further than the quota) and
 // keeps its reservation. Beyond that the regions are shared: when none is free, the namespace
-// furthest above its reservation gives one up, unless the asker is about as far above its own; then
-// it is the asker's. Within a namespace the oldest goes: what was read since it was written is
-// written again, so this is an LRU order in steps of regions.
+// furthest above its reservation loses one, unless the asking namespace is about as far above its
+// own; then it loses one itself. Within a namespace the oldest region goes: objects that were read
+// since they were written are written again, so this is an LRU order in steps of regions.
 #include <cstdint>
 #include <map>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "mp_server/ssd/region_log.h"
+#include "mp_server/ssd/disk/region_log.h"
 
 namespace ems::ssd {
 
-// What a namespace may have on this server's SSD.
+// The limits of a namespace on this server's SSD.
 struct NamespaceLimits {
   NamespaceRef ref;
   uint64_t quota_bytes = 0;  // 0: as much as the tier has
@@ -46,10 +47,11 @@ class RegionSpace final {
     bool reclaim = false;       // it has records: give those up first
     Region* surplus = nullptr;  // one more than the quota allows: give that up, too
   };
+  // Cost: looks at all regions only when none is free and no more may be made.
   // Errors: kUnavailable  wait: the one to go is still being written to    kResourceExhausted  none
   // may go, or the disk is full and nothing is there yet
   Result<Choice> Next(NamespaceRef ns);
-  // The region to give up next, of the namespace furthest above its reservation. Errors: as Next
+  // The region to reclaim next, of the namespace furthest above its reservation. Errors: as Next
   Result<Choice> NextToGo();
   uint64_t RegionsOf(NamespaceRef ns) const;
   // Why the last attempt to make a region failed; OK: it did not.
@@ -60,6 +62,7 @@ class RegionSpace final {
   int64_t ExcessOf(NamespaceRef ns) const;
   // Who has most above its reservation, if that is more than `most`.
   NamespaceRef FurthestAbove(NamespaceRef otherwise, int64_t most) const;
+  Region* Orphan();
   Choice Give(Region* region);
   Result<Choice> OldestOf(NamespaceRef ns);
   // `open`: also regions that records are still added to.

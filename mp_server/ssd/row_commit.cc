@@ -18,10 +18,6 @@ void RowCommit::Delete(const OwedDelete& owed, TicketPtr ticket, bool sync) {
   if (ticket != nullptr) tickets_.push_back(std::move(ticket));
 }
 
-void RowCommit::FailWaiting() {
-  for (const TicketPtr& ticket : std::exchange(tickets_, {})) Finish(ticket, false);
-}
-
 Status RowCommit::Write() {
   std::vector<OwedDelete> deleted = std::exchange(deleted_, {});
   const std::vector<TicketPtr> tickets = std::exchange(tickets_, {});

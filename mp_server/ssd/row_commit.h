@@ -1,12 +1,13 @@
 #pragma once
-// What is about to become durable: rows that come and go, and who waits for it.
+// The next commit to the durable index: rows to put and to delete, and the tickets of callers that
+// wait for it.
 //
-// A name that is owed a delete (ssd_index.h) is so until a synced Write here has succeeded.
+// A name that is owed a delete (ssd_index.h) stays so until a synced Write here has succeeded.
 #include <utility>
 #include <vector>
 
 #include "mp_server/ssd/dirty_object.h"
-#include "mp_server/ssd/region_index.h"
+#include "mp_server/ssd/disk/region_index.h"
 #include "mp_server/ssd/ssd_index.h"
 
 namespace ems::ssd {
@@ -27,7 +28,6 @@ class RowCommit final {
     sync_ = true;
   }
   void RequireSync() { sync_ = true; }
-  void FailWaiting();
 
   bool empty() const { return batch_.count() == 0 && tickets_.empty() && !sync_; }
   bool synced() const { return sync_; }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/check.h"
+
 namespace ems::ssd {
 namespace {
 
@@ -26,6 +28,8 @@ Scrubber::Stats Scrubber::stats() const {
 }
 
 void Scrubber::Run() {
+  EMS_CHECK(options_.index != nullptr && options_.bytes_per_s > 0,
+            "a scrubber of {} bytes a second", options_.bytes_per_s);
   while (true) {
     const TimePoint began = options_.clock->Now();
     if (!Pass()) return;
@@ -35,14 +39,13 @@ void Scrubber::Run() {
 }
 
 bool Scrubber::Pass() {
-  for (size_t shard = 0; shard < SsdIndex::kShards; ++shard) {
-    size_t cursor = 0;
-    do {
-      for (const auto& [name, row] : options_.index->SomeStoredIn(shard, &cursor)) {
-        if (!Look(name, row)) return false;
-      }
-      if (stop_.IsSet()) return false;
-    } while (cursor != 0);
+  SsdIndex::Cursor cursor;
+  SsdIndex::Stored some;
+  while (options_.index->SomeStored(&cursor, &some)) {
+    for (const auto& [name, row] : std::exchange(some, {})) {
+      if (!Look(name, row)) return false;
+    }
+    if (stop_.IsSet()) return false;
   }
   passes_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -68,7 +71,7 @@ bool Scrubber::ReadOne(const ObjectName& name, const Row& row) {
   const MutableBytes value =
       memory_.Take(RoundUp(std::max<uint64_t>(row.value_bytes, 1), kBlockBytes));
   sums_.resize(PieceCount(row.value_bytes));
-  StopFlag landed;  // set last: whoever waits owns what `done` holds
+  StopFlag landed;  // set last: the waiting thread owns what `done` holds
   ReadOutcome outcome = ReadOutcome::kFailed;
   const bool begun = options_.read(name, row, {value.first(row.value_bytes), sums_},
                                    [&landed, &outcome](ReadOutcome got) {

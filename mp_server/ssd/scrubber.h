@@ -1,6 +1,6 @@
 #pragma once
 // Reads everything that is stored, slowly and again and again, so that damage is found before
-// somebody wants the object.
+// a client reads the object.
 //
 // Bound: one read at a time, `bytes_per_s` on average; some hundred names and rows, and memory for
 // the largest value.
@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "common/thread_pool.h"
-#include "mp_server/ssd/aligned_buffer.h"
+#include "mp_server/ssd/disk/aligned_buffer.h"
 #include "mp_server/ssd/record_reader.h"
 #include "mp_server/ssd/ssd_index.h"
 

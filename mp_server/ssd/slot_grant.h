@@ -1,6 +1,6 @@
 #pragma once
-// What a view gives this server, and since when nobody else can have written there; and whether
-// what is stored is still true under it.
+// The slots that a view grants this server, and since which epoch no other server can have written
+// to each; decides which stored objects are still valid under the view.
 //
 // The rule: nothing is kept that another server may have replaced or removed meanwhile. A miss is
 // always legal, an old value never.
@@ -14,7 +14,7 @@
 
 namespace ems::ssd {
 
-// What was installed before. A value.
+// The grant that was installed before. A value.
 struct GrantRecord {
   ViewVersion view;      // none: nothing is known
   uint64_t history = 0;  // which the view's epochs belong to, where the view showed this lineage
@@ -26,7 +26,7 @@ struct GrantRecord {
   friend bool operator==(const GrantRecord&, const GrantRecord&) = default;
 };
 
-// A value; 32 KiB where the history is known.
+// A value; 130 KiB where the history is known.
 struct SlotGrant {
   ViewVersion view;
   std::bitset<kSlotCount> owned;

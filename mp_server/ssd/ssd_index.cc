@@ -1,7 +1,9 @@
 #include "mp_server/ssd/ssd_index.h"
 
-#include <map>
+#include <algorithm>
 #include <unordered_map>
+
+#include "common/check.h"
 
 namespace ems::ssd {
 namespace {
@@ -12,14 +14,10 @@ struct NameHash {
   }
 };
 
-struct Entry {
-  Row row;  // `reserved` counts hits
-};
-
 }  // namespace
 
 struct SsdIndex::ShardState {
-  std::unordered_map<ObjectName, Entry, NameHash> stored;
+  std::unordered_map<ObjectName, Row, NameHash> stored;  // `reserved` counts hits
   struct Pending {
     uint64_t sequence = 0;
     uint16_t slot = 0;
@@ -27,23 +25,22 @@ struct SsdIndex::ShardState {
   std::unordered_map<ObjectName, Pending, NameHash> pending;
   std::unordered_map<ObjectName, uint64_t, NameHash> owed;  // → since
   uint64_t owings = 0;
-  std::map<NamespaceRef, Totals> totals;
+  Totals totals;
 
   void Owe(const ObjectName& name) { owed[name] = ++owings; }
   OwedDelete OwedTo(const ObjectName& name) const {
     const auto it = owed.find(name);
     return {name, it == owed.end() ? 0 : it->second};
   }
-  void Count(const ObjectName& name, const Row& row) {
-    Totals& of = totals[name.ns];
-    ++of.objects;
-    of.value_bytes += row.value_bytes;
+  void Count(const Row& row) {
+    ++totals.objects;
+    totals.value_bytes += row.value_bytes;
   }
-  void Uncount(const ObjectName& name, const Row& row) {
-    const auto of = totals.find(name.ns);
-    --of->second.objects;
-    of->second.value_bytes -= row.value_bytes;
-    if (of->second.objects == 0) totals.erase(of);
+  void Uncount(const Row& row) {
+    EMS_CHECK(totals.objects > 0 && totals.value_bytes >= row.value_bytes,
+              "an object of {} bytes goes that was not there", row.value_bytes);
+    --totals.objects;
+    totals.value_bytes -= row.value_bytes;
   }
 };
 
@@ -54,7 +51,7 @@ struct SsdIndex::Shard {
 bool SsdIndex::Erase(ShardState& state, const ObjectName& name) {
   const auto it = state.stored.find(name);
   if (it == state.stored.end()) return false;
-  state.Uncount(name, it->second.row);
+  state.Uncount(it->second);
   state.stored.erase(it);
   objects_.fetch_sub(1, std::memory_order_relaxed);
   Tell(name, false);
@@ -81,9 +78,9 @@ SsdIndex::Found SsdIndex::Find(const ObjectName& name, bool hit) {
   found.pending = state->pending.contains(name);
   const auto it = state->stored.find(name);
   if (it == state->stored.end()) return found;
-  if (hit && it->second.row.reserved < UINT16_MAX) ++it->second.row.reserved;
+  if (hit && it->second.reserved < UINT16_MAX) ++it->second.reserved;
   found.stored = true;
-  found.row = it->second.row;
+  found.row = it->second;
   return found;
 }
 
@@ -110,8 +107,8 @@ bool SsdIndex::Commit(const ObjectName& name, const Row& row) {
   state->pending.erase(it);
   state->owed.erase(name);
   Erase(*state, name);
-  state->stored[name].row = row;
-  state->Count(name, row);
+  state->stored[name] = row;
+  state->Count(row);
   objects_.fetch_add(1, std::memory_order_relaxed);
   Tell(name, true);
   return true;
@@ -142,7 +139,7 @@ OwedDelete SsdIndex::Drop(const ObjectName& name) {
 OwedDelete SsdIndex::DropRecord(const ObjectName& name, const Row& row) {
   auto state = ShardOf(name).state.Lock();
   const auto it = state->stored.find(name);
-  if (it == state->stored.end() || !SameRecord(it->second.row, row)) return {};
+  if (it == state->stored.end() || !SameRecord(it->second, row)) return {};
   Erase(*state, name);
   state->Owe(name);
   return state->OwedTo(name);
@@ -152,8 +149,8 @@ SsdIndex::Reclaimed SsdIndex::Reclaim(const ObjectName& name, uint64_t region_se
                                       bool may_move) {
   auto state = ShardOf(name).state.Lock();
   const auto it = state->stored.find(name);
-  if (it == state->stored.end() || it->second.row.region_sequence != region_sequence) return {};
-  Reclaimed reclaimed{Fate::kDropped, it->second.row, {}};
+  if (it == state->stored.end() || it->second.region_sequence != region_sequence) return {};
+  Reclaimed reclaimed{Fate::kDropped, it->second, {}};
   Erase(*state, name);
   if (may_move && reclaimed.row.reserved > 0 && !state->pending.contains(name)) {
     reclaimed.fate = Fate::kPending;
@@ -170,42 +167,17 @@ OwedDelete SsdIndex::OwedTo(const ObjectName& name) {
   return state->OwedTo(name);
 }
 
-std::vector<std::pair<ObjectName, Row>> SsdIndex::StoredIn(size_t shard) {
-  auto state = (*shards_)[shard].state.Lock();
-  std::vector<std::pair<ObjectName, Row>> all;
-  all.reserve(state->stored.size());
-  for (const auto& [name, entry] : state->stored) all.emplace_back(name, entry.row);
-  return all;
-}
-
-// Entries looked at under one hold of a lock: some tens of microseconds.
+// Buckets looked at under one hold of a lock: some tens of microseconds.
 constexpr size_t kSome = 256;
 
-std::vector<std::pair<ObjectName, Row>> SsdIndex::SomeStoredIn(size_t shard, size_t* cursor) {
-  std::vector<std::pair<ObjectName, Row>> some;
-  some.reserve(kSome);
-  auto state = (*shards_)[shard].state.Lock();
-  const auto& stored = state->stored;
-  size_t bucket = *cursor;
-  const size_t last = std::min(stored.bucket_count(), bucket + 4 * kSome);  // many may be empty
-  for (; bucket < last && some.size() < kSome; ++bucket) {
-    for (auto it = stored.begin(bucket); it != stored.end(bucket); ++it)
-      some.emplace_back(it->first, it->second.row);
-  }
-  *cursor = bucket < stored.bucket_count() ? bucket : 0;
-  return some;
-}
-
-bool SsdIndex::SomeNames(NamesCursor* cursor, std::vector<ObjectName>* names) {
+bool SsdIndex::SomeStored(Cursor* cursor, Stored* some) {
   if (cursor->shard == kShards) return false;
   auto state = (*shards_)[cursor->shard].state.Lock();
   const auto& stored = state->stored;
   if (cursor->buckets != stored.bucket_count()) *cursor = {cursor->shard, 0, stored.bucket_count()};
   const size_t end = std::min(cursor->buckets, cursor->bucket + kSome);
-  for (; cursor->bucket < end; ++cursor->bucket) {
-    for (auto it = stored.begin(cursor->bucket); it != stored.end(cursor->bucket); ++it)
-      names->push_back(it->first);
-  }
+  for (; cursor->bucket < end; ++cursor->bucket)
+    some->insert(some->end(), stored.begin(cursor->bucket), stored.end(cursor->bucket));
   if (cursor->bucket == cursor->buckets) *cursor = {cursor->shard + 1, 0, 0};
   return true;
 }
@@ -236,14 +208,14 @@ void SsdIndex::Load(const ObjectName& name, const Row& row) {
   auto state = ShardOf(name).state.Lock();
   const auto [it, fresh] = state->stored.try_emplace(name);
   if (!fresh) {
-    if (it->second.row.sequence >= row.sequence) return;
-    state->Uncount(name, it->second.row);
+    if (it->second.sequence >= row.sequence) return;
+    state->Uncount(it->second);
   } else {
     objects_.fetch_add(1, std::memory_order_relaxed);
   }
-  it->second.row = row;
-  it->second.row.reserved = 0;
-  state->Count(name, row);
+  it->second = row;
+  it->second.reserved = 0;
+  state->Count(row);
 }
 
 void SsdIndex::Clear() {
@@ -252,22 +224,23 @@ void SsdIndex::Clear() {
     state->stored.clear();
     state->pending.clear();
     state->owed.clear();
-    state->totals.clear();
+    state->totals = {};
     objects_.store(0, std::memory_order_relaxed);
   }
 }
 
-void SsdIndex::DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* owed) {
+void SsdIndex::DropIf(const std::function<bool(const ObjectName&, const Row&)>& gone,
+                      std::vector<OwedDelete>* owed) {
   for (Shard& shard : *shards_) {
     auto state = shard.state.Lock();
     for (auto it = state->stored.begin(); it != state->stored.end();) {
-      if (!gone(context, it->first, it->second.row)) {
+      if (!gone(it->first, it->second)) {
         ++it;
         continue;
       }
       state->Owe(it->first);
       owed->push_back(state->OwedTo(it->first));
-      state->Uncount(it->first, it->second.row);
+      state->Uncount(it->second);
       Tell(it->first, false);
       it = state->stored.erase(it);
       objects_.fetch_sub(1, std::memory_order_relaxed);
@@ -275,7 +248,7 @@ void SsdIndex::DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* 
     for (auto it = state->pending.begin(); it != state->pending.end();) {
       Row row;
       row.slot = it->second.slot;
-      if (!gone(context, it->first, row)) {
+      if (!gone(it->first, row)) {
         ++it;
         continue;
       }
@@ -286,28 +259,14 @@ void SsdIndex::DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* 
   }
 }
 
-SsdIndex::Totals SsdIndex::totals() {
-  Totals all;
+SsdIndex::Totals SsdIndex::totals() const {
+  Totals sum;
   for (Shard& shard : *shards_) {
     auto state = shard.state.Lock();
-    for (const auto& [ns, of] : state->totals) {
-      all.objects += of.objects;
-      all.value_bytes += of.value_bytes;
-    }
+    sum.objects += state->totals.objects;
+    sum.value_bytes += state->totals.value_bytes;
   }
-  return all;
-}
-
-SsdIndex::Totals SsdIndex::totals_of(NamespaceRef ns) {
-  Totals all;
-  for (Shard& shard : *shards_) {
-    auto state = shard.state.Lock();
-    if (const auto of = state->totals.find(ns); of != state->totals.end()) {
-      all.objects += of->second.objects;
-      all.value_bytes += of->second.value_bytes;
-    }
-  }
-  return all;
+  return sum;
 }
 
 }  // namespace ems::ssd

@@ -1,6 +1,6 @@
 #pragma once
-// What is on the SSD, in memory: answers "is it there, and where" without the disk, and decides
-// which of several Puts and Removes of one key counts.
+// The index of the SSD tier in memory: tells whether and where an object is without the disk, and
+// decides which of several Puts and Removes of one key counts.
 //
 // An object is *pending* from the moment its write is accepted until its row is in the durable
 // index, and *stored* from then on. Drop makes both end at once: a write that completes later finds
@@ -12,15 +12,15 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/guarded.h"
 #include "mp_server/ssd/dirty_object.h"
-#include "mp_server/ssd/record.h"
-#include "mp_server/ssd/region_index.h"
+#include "mp_server/ssd/disk/record.h"
+#include "mp_server/ssd/disk/region_index.h"
 #include "mp_server/ssd/stored_observer.h"
 
 namespace ems::ssd {
@@ -45,7 +45,7 @@ class SsdIndex final {
     bool pending = false;
     Row row;  // of what is stored
   };
-  // `hit`: remembers that somebody wanted it, for when its region is reclaimed.
+  // `hit`: remembers that it was read, for when its region is reclaimed.
   Found Find(const ObjectName& name, bool hit);
 
   // A write begins to count: what was pending or stored before does not any more. Not begun when
@@ -68,8 +68,8 @@ class SsdIndex final {
   OwedDelete Drop(const ObjectName& name);
   // Drops it if this very record is what is stored.
   OwedDelete DropRecord(const ObjectName& name, const Row& row);
-  // For a record of a region that is being given up. kGone: it was not there any more. kDropped:
-  // the name is owed a delete. kPending: somebody has wanted it since it was written, and
+  // For a record of a region that is being reclaimed. kGone: it was not there any more. kDropped:
+  // the name is owed a delete. kPending: it was read since it was written, and
   // `may_move`; its next write begins with this.
   enum class Fate : uint8_t { kGone, kDropped, kPending };
   struct Reclaimed {
@@ -85,21 +85,17 @@ class SsdIndex final {
   void EndOwing(std::span<const OwedDelete> deletes);
   std::vector<OwedDelete> Owed();
 
-  // All that is stored, a shard's at a time.
   static constexpr size_t kShards = 16;
-  std::vector<std::pair<ObjectName, Row>> StoredIn(size_t shard);
-  // The same a few at a time, for who must not hold the lock: those behind `cursor`, which begins
-  // at 0 and is 0 again at the end. What is stored or dropped meanwhile may be left out or come
-  // twice.
-  std::vector<std::pair<ObjectName, Row>> SomeStoredIn(size_t shard, size_t* cursor);
-  // The same, but each name that is stored meanwhile comes at least once: `buckets`, 0 at first, is
-  // how many there were, and a shard that has grown is begun again. False: that was the last shard.
-  struct NamesCursor {
+  // The position of a walk over all that is stored.
+  struct Cursor {
     size_t shard = 0;
     size_t bucket = 0;
-    size_t buckets = 0;
+    size_t buckets = 0;  // of the shard when it was begun
   };
-  bool SomeNames(NamesCursor* cursor, std::vector<ObjectName>* names);
+  using Stored = std::vector<std::pair<ObjectName, Row>>;
+  // Appends the next few, for who must not hold the lock. Each that is stored all the while comes
+  // at least once: a shard that has grown is begun again. False: that was the last shard.
+  bool SomeStored(Cursor* cursor, Stored* some);
   // From now on `observer`, which must outlive the index, hears of what is stored and dropped.
   void Observe(StoredObserver* observer) { observer_.store(observer, std::memory_order_release); }
   // Objects that are stored.
@@ -111,20 +107,16 @@ class SsdIndex final {
 
   // Drops what `gone` says, of what is stored and of what is pending (of whose row only the slot is
   // set). Takes each lock in turn, for about 0.1 µs an object.
-  template <typename Gone>
-  void DropIf(Gone gone, std::vector<OwedDelete>* owed);
+  void DropIf(const std::function<bool(const ObjectName& name, const Row& row)>& gone,
+              std::vector<OwedDelete>* owed);
 
   struct Totals {
     uint64_t objects = 0;
     uint64_t value_bytes = 0;
   };
-  Totals totals();
-  Totals totals_of(NamespaceRef ns);
+  Totals totals() const;
 
  private:
-  using Verdict = bool (*)(void* context, const ObjectName& name, const Row& row);
-  void DropIfImpl(Verdict gone, void* context, std::vector<OwedDelete>* owed);
-
   struct ShardState;
   struct Shard;
   Shard& ShardOf(const ObjectName& name);
@@ -134,12 +126,5 @@ class SsdIndex final {
   std::atomic<uint64_t> objects_{0};
   std::atomic<StoredObserver*> observer_{nullptr};
 };
-
-template <typename Gone>
-void SsdIndex::DropIf(Gone gone, std::vector<OwedDelete>* owed) {
-  DropIfImpl([](void* context, const ObjectName& name,
-                const Row& row) { return (*static_cast<Gone*>(context))(name, row); },
-             &gone, owed);
-}
 
 }  // namespace ems::ssd

@@ -10,12 +10,13 @@
 // (index.corrupt.<time>, the newest is kept) and the tier starts empty.
 //
 // Bound: capacity_bytes on the disk at every moment: regions, and the index within the part that is
-// kept for it.
-#include <bitset>
+// kept for it (IndexBytesFor), whatever the size of values: rows that find no room there are shed.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "mp_server/ssd/dirty_object.h"
 #include "mp_server/ssd/log_writer.h"
 #include "mp_server/ssd/record_reader.h"
+#include "mp_server/ssd/recovery.h"
 #include "mp_server/ssd/scrubber.h"
 #include "mp_server/ssd/slot_grant.h"
 
@@ -32,7 +34,7 @@ namespace ems::ssd {
 struct TierOptions {
   std::string folder;
   uint64_t capacity_bytes = 0;
-  uint64_t region_bytes = 0;  // 0: a thirty-second of the capacity, 8 MiB to 128 MiB
+  uint64_t region_bytes = 0;  // 0: RegionBytesFor of the capacity
   uint64_t dirty_bytes_max = 256 * kMiB;
   uint32_t reads_max = 64;
   uint64_t scrub_bytes_per_s = 0;  // 0: no scrubber
@@ -51,6 +53,12 @@ struct TierOptions {
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io;
 };
 
+// A thirty-second of the capacity, 8 MiB to 128 MiB, and more where that would be more than 4096
+// regions.
+uint64_t RegionBytesFor(uint64_t capacity_bytes);
+// What is kept for the index: a sixteenth, 16 MiB to 64 GiB.
+uint64_t IndexBytesFor(uint64_t capacity_bytes);
+
 struct StoredInfo {
   Row row;
   uint64_t value_bytes() const { return row.value_bytes; }
@@ -65,9 +73,11 @@ struct TierStats {
   uint64_t capacity_bytes = 0;
   uint64_t region_bytes = 0;
   uint64_t regions_max = 0;
-  uint64_t disk_bytes = 0;  // regions and index
+  uint64_t disk_bytes = 0;  // regions, index, and one that is set aside
   uint64_t objects = 0;
   uint64_t value_bytes = 0;
+  std::string
+      index_set_aside;  // where the index lies that was damaged at the start; empty: none was
   uint64_t recovered_objects = 0;
   double recovery_seconds = 0;
   uint64_t dropped_damaged = 0;  // records that did not match what they should be, or were not read
@@ -111,18 +121,54 @@ class SsdTier final {
   void SetNamespaces(const std::vector<NamespaceLimits>& limits);
 
   // As SsdIndex's; none while what was found at the start may not be shown.
-  bool SomeNames(SsdIndex::NamesCursor* cursor, std::vector<ObjectName>* names);
+  bool SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some);
 
   TierState state() const;
   std::string reason() const;  // why it is not kOk; empty when it is
   uint32_t reads_max() const;
   TierStats stats() const;
-  SsdIndex::Totals totals_of(NamespaceRef ns) const;
 
  private:
-  struct Impl;
-  explicit SsdTier(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit SsdTier(const TierOptions& options);
+  Status OpenAll();
+  Status Divide();
+  Status OpenRows(const RegionIndex::Options& wanted);
+  Status SetAside();
+  Status OpenLog();
+  Result<uint64_t> StoreId();
+  Status ReadGrant();
+  Status StartIo();
+  void Stop();
+  bool ReadRecord(const ObjectName& name, std::optional<std::string> key, const Row& row,
+                  const ReadTarget& target, std::function<void(ReadOutcome)> done);
+
+  TierOptions options_;
+  RegionFiles machine_files_;
+  std::string io_name_;
+  std::unique_ptr<RegionIndex> rows_;
+  std::unique_ptr<RegionLog> log_;
+  SsdIndex index_;
+  std::unique_ptr<IoEngine> io_;
+  std::unique_ptr<RecordReader> reader_;
+  std::unique_ptr<LogWriter> writer_;  // null: offline
+  std::unique_ptr<Scrubber> scrubber_;
+  std::string offline_reason_;
+  std::string index_set_aside_;
+  Recovered recovered_;
+  double recovery_seconds_ = 0;
+  uint64_t index_bytes_ = 0;
+  uint64_t aside_bytes_ = 0;
+  uint64_t region_bytes_ = 0;
+  uint64_t regions_max_ = 0;
+  uint64_t objects_max_ = 0;
+  bool direct_ = true;
+  std::atomic<uint64_t> dropped_damaged_{0};
+  std::atomic<bool> trusted_{false};  // a view has been installed: what is stored may be shown
+  // The caller of SetOwnedSlots's.
+  GrantRecord before_;
+  uint64_t lineage_ = 0;
+  std::set<NamespaceRef> namespaces_;
+  bool namespaces_checked_ = false;
 };
 
 }  // namespace ems::ssd

@@ -1,6 +1,6 @@
 #pragma once
-// Who wants to know what comes to the SSD and what goes from it.
-#include "mp_server/ssd/record.h"
+// The observer of objects that are stored on the SSD or dropped from it.
+#include "mp_server/ssd/disk/record.h"
 
 namespace ems::ssd {
 

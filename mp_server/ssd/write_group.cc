@@ -39,6 +39,7 @@ bool WriteGroup::Fits(const RecordShape& shape) const {
 }
 
 void WriteGroup::Add(WriteJob job, const RecordShape& shape, uint64_t store_id) {
+  EMS_CHECK(region_ != nullptr && job.object != nullptr, "nothing to write, or nowhere");
   const DirtyObject& object = *job.object;
   const RecordHeader header = HeaderOf(job, *region_, store_id);
   const uint64_t head_bytes = shape.payload_offset();

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "mp_server/ssd/dirty_object.h"
-#include "mp_server/ssd/io_engine.h"
-#include "mp_server/ssd/region_index.h"
-#include "mp_server/ssd/region_log.h"
+#include "mp_server/ssd/disk/io_engine.h"
+#include "mp_server/ssd/disk/region_index.h"
+#include "mp_server/ssd/disk/region_log.h"
 
 namespace ems::ssd {
 
@@ -18,8 +18,8 @@ struct WriteJob {
   ObjectName name;
   uint64_t sequence = 0;
   uint64_t value_bytes = 0;
-  bool durable = false;  // somebody waits until it cannot be lost
-  bool moved = false;    // it comes from a region that was given up
+  bool durable = false;  // a caller waits until it cannot be lost
+  bool moved = false;    // it comes from a region that was reclaimed
   std::unique_ptr<DirtyObject> object;
   TicketPtr ticket;
   Row row;  // once it is in a group

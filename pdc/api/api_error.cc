@@ -1,11 +1,23 @@
 #include "pdc/api/api_error.h"
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace ems::pdc::api {
 namespace {
 
 constexpr const char* kRetryAfterSeconds = "1";
+
+constexpr std::tuple<StatusCode, int, const char*> kErrors[] = {
+    {StatusCode::kInvalidArgument, 400, "invalid_value"},
+    {StatusCode::kOutOfRange, 400, "invalid_value"},
+    {StatusCode::kNotFound, 404, "not_found"},
+    {StatusCode::kResourceExhausted, 429, "rate_limit_exceeded"},
+    {StatusCode::kCancelled, 499, "cancelled"},
+    {StatusCode::kUnimplemented, 501, "not_implemented"},
+    {StatusCode::kUnavailable, 503, "unavailable"},
+    {StatusCode::kFailedPrecondition, 503, "unavailable"},
+    {StatusCode::kDeadlineExceeded, 504, "deadline_exceeded"}};
 
 const char* TypeOf(int status) {
   if (status == 429) return "rate_limit_error";
@@ -26,29 +38,12 @@ ApiError BadParam(std::string param, std::string message, std::string code) {
 }
 
 ApiError ErrorOf(const Status& why) {
-  const std::string text(Message(why));
-  switch (why.code()) {
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kOutOfRange:
-      return {.status = 400, .message = text, .code = "invalid_value"};
-    case StatusCode::kNotFound:
-      return {.status = 404, .message = text, .code = "not_found"};
-    case StatusCode::kResourceExhausted:
-      return {.status = 429, .message = text, .code = "rate_limit_exceeded"};
-    case StatusCode::kCancelled:
-      return {.status = 499, .message = text, .code = "cancelled"};
-    case StatusCode::kUnimplemented:
-      return {.status = 501, .message = text, .code = "not_implemented"};
-    case StatusCode::kUnavailable:
-    case StatusCode::kFailedPrecondition:
-      return {.status = 503, .message = text, .code = "unavailable"};
-    case StatusCode::kDeadlineExceeded:
-      return {.status = 504, .message = text, .code = "deadline_exceeded"};
-    default:
-      return {.status = 500,
-              .message = "the server failed; its log says why",
-              .code = "internal_error"};
+  for (const auto& [code, status, name] : kErrors) {
+    if (why.code() == code)
+      return {.status = status, .message = std::string(Message(why)), .code = name};
   }
+  return {
+      .status = 500, .message = "the server failed; its log says why", .code = "internal_error"};
 }
 
 std::string ErrorJson(const ApiError& error) {

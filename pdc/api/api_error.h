@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "fabric/http_server.h"
+#include "fabric/http/http_message.h"
 
 namespace ems::pdc::api {
 

@@ -8,13 +8,13 @@
 
 #include "common/clock.h"
 #include "common/metrics.h"
-#include "fabric/http_server.h"
+#include "fabric/http/http_options.h"
 #include "pdc/api/completion_reply.h"
 #include "pdc/api/generate.h"
 
 namespace ems::pdc::api {
 
-// When what happened to one generation; the epoch: not yet.
+// The times of one generation's events; the epoch: not yet.
 struct GenerationTimes {
   TimePoint arrived{};  // the request was whole
   TimePoint prompt{};   // it left the queue

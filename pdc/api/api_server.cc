@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "fabric/http_server.h"
+#include "fabric/http/http_server.h"
 #include "pdc/api/api_error.h"
 #include "pdc/api/api_metrics.h"
 #include "pdc/api/chat_template.h"
@@ -83,7 +83,7 @@ ApiError TooLong(const std::string& param, const std::string& message) {
 }  // namespace
 
 struct ApiServer::Impl {
-  // What generations need whose last events come after the server.
+  // The state that outlives the server, for generations whose last events come after it.
   struct Shared {
     Shared(MetricsRegistry* registry, const std::vector<ModelInfo>& models)
         : metrics(registry, models) {}
@@ -228,15 +228,15 @@ std::variant<GenerateRequest, ApiError> ApiServer::Impl::Plan(const CompletionRe
                                                               const ModelInfo& model) const {
   const bool chat = completion.kind == CompletionKind::kChat;
   const std::string param = chat ? "messages" : "prompt";
-  for (const uint32_t token : completion.prompt_tokens) {
+  for (const uint32_t token : completion.generate.tokens) {
     if (token >= model.vocabulary) {
       return BadParam(
           param, fmt::format("token {} is not below the vocabulary's {}", token, model.vocabulary));
     }
   }
-  const uint64_t prompt_tokens = completion.prompt.empty()
-                                     ? completion.prompt_tokens.size()
-                                     : generator->CountTokens(model, completion.prompt);
+  const uint64_t prompt_tokens = completion.generate.text.empty()
+                                     ? completion.generate.tokens.size()
+                                     : generator->CountTokens(model, completion.generate.text);
   const uint64_t context = model.context_tokens_max;
   if (options.prompt_tokens_max != 0 && prompt_tokens > options.prompt_tokens_max) {
     return TooLong(param, fmt::format("the prompt has {} tokens, {} are allowed", prompt_tokens,
@@ -256,17 +256,9 @@ std::variant<GenerateRequest, ApiError> ApiServer::Impl::Plan(const CompletionRe
                    fmt::format("{} tokens are asked for, after a prompt of {} there is room for {}",
                                wanted, prompt_tokens, room));
   }
-  GenerateRequest request{.id = {},
-                          .model = model.name,
-                          .text = completion.prompt,
-                          .tokens = completion.prompt_tokens,
-                          .tokens_max = wanted,
-                          .sampling = completion.sampling,
-                          .stop = completion.stop,
-                          .ignore_eos = completion.ignore_eos,
-                          .user = completion.user,
-                          .cache_salt = completion.cache_salt};
-  if (chat && !completion.ignore_eos) request.stop.emplace_back(1, kEndOfTurnByte);
+  GenerateRequest request = completion.generate;
+  request.tokens_max = wanted;
+  if (chat && !request.ignore_eos) request.stop.emplace_back(1, kEndOfTurnByte);
   return request;
 }
 
@@ -280,8 +272,8 @@ void ApiServer::Impl::Complete(const ExchangePtr& exchange, CompletionKind kind)
   const auto parsed = ParseCompletionRequest(kind, http.body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return Refuse(exchange, *error);
   const CompletionRequest& completion = std::get<CompletionRequest>(parsed);
-  const ModelInfo* const model = FindModel(completion.model);
-  if (model == nullptr) return Refuse(exchange, UnknownModel(completion.model));
+  const ModelInfo* const model = FindModel(completion.generate.model);
+  if (model == nullptr) return Refuse(exchange, UnknownModel(completion.generate.model));
   const auto deadline = DeadlineOf(http);
   if (const auto* error = std::get_if<ApiError>(&deadline)) return Refuse(exchange, *error);
   auto planned = Plan(completion, *model);

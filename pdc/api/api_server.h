@@ -13,7 +13,8 @@
 
 namespace ems::pdc::api {
 
-// What exceeds a limit is refused with an error that names it.
+// Options and limits of an ApiServer. A request that exceeds a limit is refused with an error that
+// names it.
 struct ApiOptions {
   std::string listen = "127.0.0.1:8000";  // host:port; port 0: any
   uint32_t io_threads = 2;

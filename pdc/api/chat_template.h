@@ -1,5 +1,5 @@
 #pragma once
-// How a conversation becomes one prompt: each message is
+// The chat template, which makes one prompt of a conversation: each message is
 //
 //   0xFD  role  0xFE  content  0xFF
 //

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/check.h"
 #include "common/logging.h"
 
 namespace ems::pdc::api {
@@ -113,6 +114,7 @@ void CompletionJob::OnFinish(FinishReason reason) {
 }
 
 void CompletionJob::End(FinishReason reason, std::string_view rest) {
+  EMS_CHECK(!ended_, "answer {} has ended twice", plan_.reply.id());
   ended_ = true;
   if (plan_.stream) {
     BeginStream();
@@ -138,7 +140,7 @@ void CompletionJob::OnError(const Status& why) {
   } else if (cause == Cause::kDeadline) {
     Fail(DeadlineError(), Ending::kError);
   } else if (why.code() == StatusCode::kCancelled) {  // not by us: it is stopping
-    Fail({.status = 503, .message = "the generation was given up", .code = "unavailable"},
+    Fail({.status = 503, .message = "the generation was abandoned", .code = "unavailable"},
          Ending::kError);
   } else {
     Fail(ErrorOf(why), Ending::kError);
@@ -152,7 +154,7 @@ void CompletionJob::OnError(const Status& why) {
 void CompletionJob::Fail(const ApiError& error, Ending ending) {
   ended_ = true;
   if (streaming_) {
-    // No [DONE] after it: whoever skips errors sees that the answer is not whole.
+    // No [DONE] after it: a client that skips errors sees that the answer is not whole.
     plan_.exchange->Write(StreamEvent(ErrorJson(error)));
     plan_.exchange->Finish();
   } else {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/guarded.h"
-#include "fabric/http_server.h"
+#include "fabric/http/http_exchange.h"
 #include "pdc/api/api_error.h"
 #include "pdc/api/api_metrics.h"
 #include "pdc/api/completion_reply.h"

@@ -28,6 +28,14 @@ std::string_view FinishReasonName(FinishReason reason) {
   return reason == FinishReason::kStop ? "stop" : "length";
 }
 
+Json CompletionReply::Head(bool part) const {
+  const char* const chat = part ? "chat.completion.chunk" : "chat.completion";
+  return {{"id", id_},
+          {"object", kind_ == CompletionKind::kChat ? chat : "text_completion"},
+          {"created", created_s_},
+          {"model", model_}};
+}
+
 std::string CompletionReply::Whole(std::string_view text, FinishReason reason,
                                    const TokenUsage& usage) const {
   Json choice = {{"index", 0}};
@@ -38,13 +46,10 @@ std::string CompletionReply::Whole(std::string_view text, FinishReason reason,
   }
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = FinishReasonName(reason);
-  const char* const object = kind_ == CompletionKind::kChat ? "chat.completion" : "text_completion";
-  return Dump({{"id", id_},
-               {"object", object},
-               {"created", created_s_},
-               {"model", model_},
-               {"choices", Json::array({choice})},
-               {"usage", UsageJson(usage)}});
+  Json answer = Head(false);
+  answer["choices"] = Json::array({choice});
+  answer["usage"] = UsageJson(usage);
+  return Dump(answer);
 }
 
 std::string CompletionReply::Chunk(std::string_view delta_field, std::string_view text,
@@ -60,13 +65,8 @@ std::string CompletionReply::Chunk(std::string_view delta_field, std::string_vie
   }
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = reason == nullptr ? Json(nullptr) : Json(FinishReasonName(*reason));
-  const char* const object =
-      kind_ == CompletionKind::kChat ? "chat.completion.chunk" : "text_completion";
-  Json chunk = {{"id", id_},
-                {"object", object},
-                {"created", created_s_},
-                {"model", model_},
-                {"choices", Json::array({choice})}};
+  Json chunk = Head(true);
+  chunk["choices"] = Json::array({choice});
   if (include_usage_) chunk["usage"] = nullptr;
   return StreamEvent(Dump(chunk));
 }
@@ -83,10 +83,9 @@ std::string CompletionReply::Closing(std::string_view text, FinishReason reason,
                                      const TokenUsage& usage) const {
   std::string events = Chunk("content", text, &reason);
   if (!include_usage_) return events;
-  const char* const object =
-      kind_ == CompletionKind::kChat ? "chat.completion.chunk" : "text_completion";
-  const Json last = {{"id", id_},       {"object", object},         {"created", created_s_},
-                     {"model", model_}, {"choices", Json::array()}, {"usage", UsageJson(usage)}};
+  Json last = Head(true);
+  last["choices"] = Json::array();
+  last["usage"] = UsageJson(usage);
   return events + StreamEvent(Dump(last));
 }
 

@@ -2,6 +2,7 @@
 // Answers of /v1/completions and /v1/chat/completions in OpenAI's shape: whole, or as the parts of
 // a stream of server-sent events.
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,7 @@ std::string StreamEvent(std::string_view json);
 // "stop" or "length".
 std::string_view FinishReasonName(FinishReason reason);
 
-// What all parts of one answer have in common. Texts are valid UTF-8. Threading: immutable.
+// The fields that all parts of one answer share. Texts are valid UTF-8. Threading: immutable.
 class CompletionReply final {
  public:
   CompletionReply(CompletionKind kind, std::string id, std::string model, int64_t created_s,
@@ -47,6 +48,8 @@ class CompletionReply final {
  private:
   std::string Chunk(std::string_view delta_field, std::string_view text,
                     const FinishReason* reason) const;
+  // What the whole answer, and each part of a stream, begins with.
+  nlohmann::ordered_json Head(bool part) const;
 
   CompletionKind kind_;
   std::string id_;

@@ -200,12 +200,12 @@ Problem ReadPrompt(const Json& body, CompletionRequest* request) {
     prompt = &prompt->front();
   }
   if (prompt->is_string()) {
-    request->prompt = prompt->get_ref<const std::string&>();
-    return request->prompt.empty() ? Wrong("prompt", "is empty") : Problem();
+    request->generate.text = prompt->get_ref<const std::string&>();
+    return request->generate.text.empty() ? Wrong("prompt", "is empty") : Problem();
   }
   if (!prompt->is_array()) return WrongType("prompt", "a string or an array of token ids");
   if (prompt->empty()) return Wrong("prompt", "is empty");
-  return ReadTokens(*prompt, &request->prompt_tokens);
+  return ReadTokens(*prompt, &request->generate.tokens);
 }
 
 Problem ReadContent(const Json& message, const std::string& param, ChatMessage* into) {
@@ -258,14 +258,14 @@ Problem ReadMessages(const Json& body, CompletionRequest* request) {
     EMS_PDC_CHECK(ReadContent(message, param + ".content", &read));
     messages.push_back(std::move(read));
   }
-  request->prompt = ChatPrompt(messages);
+  request->generate.text = ChatPrompt(messages);
   return {};
 }
 
 Problem Read(const Json& body, CompletionRequest* request) {
   if (!body.is_object()) return ApiError{.status = 400, .message = "the body is not an object"};
-  EMS_PDC_CHECK(ReadText(body, "model", kNameBytesMax, &request->model));
-  if (request->model.empty()) {
+  EMS_PDC_CHECK(ReadText(body, "model", kNameBytesMax, &request->generate.model));
+  if (request->generate.model.empty()) {
     return BadParam("model", "'model' is missing", "missing_parameter");
   }
   EMS_PDC_CHECK(CheckUnsupported(body, request->kind));
@@ -278,12 +278,12 @@ Problem Read(const Json& body, CompletionRequest* request) {
     }
     if (newer) request->tokens_max = newer;
   }
-  EMS_PDC_CHECK(ReadSampling(body, &request->sampling));
-  EMS_PDC_CHECK(ReadStop(body, &request->stop));
+  EMS_PDC_CHECK(ReadSampling(body, &request->generate.sampling));
+  EMS_PDC_CHECK(ReadStop(body, &request->generate.stop));
   EMS_PDC_CHECK(ReadStream(body, request));
-  EMS_PDC_CHECK(ReadBool(body, "ignore_eos", &request->ignore_eos));
-  EMS_PDC_CHECK(ReadText(body, "user", kNameBytesMax, &request->user));
-  EMS_PDC_CHECK(ReadText(body, "cache_salt", kNameBytesMax, &request->cache_salt));
+  EMS_PDC_CHECK(ReadBool(body, "ignore_eos", &request->generate.ignore_eos));
+  EMS_PDC_CHECK(ReadText(body, "user", kNameBytesMax, &request->generate.user));
+  EMS_PDC_CHECK(ReadText(body, "cache_salt", kNameBytesMax, &request->generate.cache_salt));
   return request->kind == CompletionKind::kText ? ReadPrompt(body, request)
                                                 : ReadMessages(body, request);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The bodies of /v1/completions and /v1/chat/completions, read and checked. Bytes of strangers: any
-// of them give a request that keeps its promises, or an error that names the field.
+// of them give a request within its bounds, or an error that names the field.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,19 +21,13 @@ enum class CompletionKind { kText, kChat };
 
 struct CompletionRequest {
   CompletionKind kind = CompletionKind::kText;
-  std::string model = {};
-  // One of the two is filled; a conversation has become a prompt already.
-  std::string prompt = {};
-  std::vector<uint32_t> prompt_tokens = {};
+  // What the generator is asked for, but for the id, the deadline and tokens_max. A conversation
+  // has become its text already; `stop` has 4 strings at most, none empty, and not a chat's end of
+  // turn.
+  GenerateRequest generate = {};
   std::optional<uint64_t> tokens_max = {};  // none: whatever the server's default is
-  SamplingOptions sampling = {};
-  std::vector<std::string> stop =
-      {};  // 4 at most, none empty; a chat's end of turn is not among them
   bool stream = false;
   bool include_usage = false;  // of a stream
-  bool ignore_eos = false;
-  std::string user = {};
-  std::string cache_salt = {};
 };
 
 // Fields that we do not know are ignored; fields that ask for something that we do not do are

@@ -1,6 +1,6 @@
 #pragma once
-// The seam between the HTTP API and what generates tokens: the API asks, the generator answers with
-// events. Implemented by the serving loop, and by a scripted fake in tests.
+// The interface between the HTTP API and the generator of tokens: the API asks, the generator
+// answers with events. Implemented by the serving loop, and by a scripted fake in tests.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,8 +28,8 @@ struct SamplingOptions {
 };
 
 struct GenerateRequest {
-  std::string id;     // of the answer, for logs: "cmpl-…"
-  std::string model;  // one of models()
+  std::string id = {};     // of the answer, for logs: "cmpl-…"
+  std::string model = {};  // one of models()
   // Either `text`, bytes for the generator's tokenizer, or `tokens`, each below the vocabulary.
   std::string text = {};
   std::vector<uint32_t> tokens = {};
@@ -54,10 +54,10 @@ enum class FinishReason {
   kLength,  // tokens_max, or the context is full
 };
 
-// What happens to one generation. At most one OnPrompt, before the first OnTokens; at last exactly
-// one of OnFinish and OnError, also after Cancel.
-// Threading: one call at a time, from any thread of the generator's; within Start, too. The calls
-// do not block and may call Cancel, so the generator holds no lock meanwhile.
+// The receiver of one generation's events. At most one OnPrompt, before the first OnTokens; at last
+// exactly one of OnFinish and OnError, also after Cancel. Threading: one call at a time, from any
+// thread of the generator's; within Start, too. The calls do not block and may call Cancel, so the
+// generator holds no lock meanwhile.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// What stands between a model's bytes and a client's text: stop strings end the text and never
-// show, not even in part; characters come whole, and bytes that are none become U+FFFD.
+// The filter between a model's bytes and a client's text: stop strings end the text and are never
+// sent, not even in part; characters are sent whole, and bytes that are no UTF-8 become U+FFFD.
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -1,5 +1,7 @@
 #include "pdc/cost_model/block_lru.h"
 
+#include "common/check.h"
+
 namespace ems::pdc {
 
 void BlockLru::Touch(uint64_t block) {
@@ -9,6 +11,7 @@ void BlockLru::Touch(uint64_t block) {
     return;
   }
   if (capacity_ == 0) return;
+  EMS_CHECK(order_.size() == where_.size(), "{} names, {} in order", where_.size(), order_.size());
   if (where_.size() >= capacity_) {
     where_.erase(order_.back());
     order_.pop_back();

@@ -1,5 +1,5 @@
 #pragma once
-// Which KV blocks the pool holds, in the simulator: an exact LRU of block names, all of one size.
+// The KV blocks that the simulator's pool holds: an exact LRU of block names, all of one size.
 // Bound: `capacity` names. Threading: caller locks.
 #include <cstddef>
 #include <cstdint>

@@ -48,7 +48,6 @@ class DecodeCost final {
   double AttentionStageUs(double requests, double kv_tokens, bool mtp) const;
   // The MTP module: one layer of `layer_us`, its projection, head and sampling. ms.
   double MtpPassMs(double tokens, double layer_us) const;
-  const Operators& operators() const { return op_; }
 
  private:
   DecodeLayer Serial(const DecodeBatch& batch) const;

@@ -1,9 +1,9 @@
 #pragma once
 // The machine, the model and the fitted constants of the cost model: one set for every figure.
 // Sources are CM (CloudMatrix384) and XDS (xDeepServe); docs/COST_MODEL.md explains each. Links are
-// those that the emulated fabric paces by, at full speed (fabric/link_model.h).
+// those that the emulated fabric paces by, at full speed (fabric/emulated/link_model.h).
 // Units: µs, GB/s (1e9 bytes a second), TFLOPS (1e12 a second). Threading: plain data.
-#include "fabric/link_model.h"
+#include "fabric/emulated/link_model.h"
 
 namespace ems::pdc {
 
@@ -13,7 +13,7 @@ inline fabric::LinkFigures FarLink(fabric::Plane plane, fabric::LinkEnds ends,
   return fabric::EmulatedLinkModel().Link(plane, ends, access, fabric::Reach::kInterNode);
 }
 
-// Where KV is loaded from: the pool over the supernode's own network, or over the cloud's.
+// The plane over which KV is loaded from the pool: the supernode's own network, or the cloud's.
 enum class CachePlane { kUb, kVpc };
 
 // Ascend 910C in a CloudMatrix384 (CM §3, Tables 1 and 7 to 10). All per die.
@@ -26,7 +26,6 @@ struct Hardware {
   double int8_tops = 752;
   double hbm_gb_per_s =
       static_cast<double>(fabric::EmulatedLinkModel().Cap(fabric::LinkCap::kDieHbm)) / 1e9;
-  double hbm_gb = 64;
   double hbm_efficiency = 0.841;  // Table 9
   double mla_efficiency = 0.654;  // Table 8
   // Table 10: 77.4–79.4 % at K = 4096 and 81.1–82.7 % at K = 8192 for 2048 and 7168 rows, that is
@@ -38,8 +37,6 @@ struct Hardware {
       FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuNpu, fabric::Access::kWrite);
   fabric::LinkFigures npu_cpu_read =
       FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuCpu, fabric::Access::kRead);
-  fabric::LinkFigures npu_cpu_write =
-      FarLink(fabric::Plane::kUb, fabric::LinkEnds::kNpuCpu, fabric::Access::kWrite);
   fabric::LinkFigures rdma =
       FarLink(fabric::Plane::kRdma, fabric::LinkEnds::kNpuNpu, fabric::Access::kWrite);
   // Of a node, shared by its dies.

@@ -32,11 +32,6 @@ double KvTransfer::LoadSeconds(const KvLoad& load, CachePlane plane) const {
   return once + Seconds(tokens, load.block_tokens, link);
 }
 
-double KvTransfer::SaveSeconds(const KvLoad& load, CachePlane plane) const {
-  const LinkFigures link = plane == CachePlane::kUb ? c_.hardware.npu_cpu_write : VpcOfDie();
-  return Seconds(load.tokens_per_die, load.block_tokens, link);
-}
-
 double KvTransfer::HandOffSeconds(double tokens) const {
   const LinkFigures& rdma = c_.hardware.rdma;
   return rdma.latency_us() * 1e-6 + tokens * c_.model.kv_bytes_per_token / (rdma.gb_per_s() * 1e9);

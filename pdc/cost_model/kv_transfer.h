@@ -1,5 +1,5 @@
 #pragma once
-// KV on the move: pool → NPU over each plane, NPU → pool, prefill → decode. Seconds are those of
+// KV on the move: pool → NPU over each plane, prefill → decode. Seconds are those of
 // the slowest die. Pure. Cost: O(1). Threading: immutable.
 #include "pdc/cost_model/hardware.h"
 
@@ -19,8 +19,6 @@ class KvTransfer final {
   // Pool → HBM: one read for each block and layer, and the bytes at the plane's bandwidth; on the
   // VPC plane all dies of a node share the node's card.
   double LoadSeconds(const KvLoad& load, CachePlane plane) const;
-  // HBM → pool of new blocks, one copy, beside the computation.
-  double SaveSeconds(const KvLoad& load, CachePlane plane) const;
   // Prefill → decode over the RDMA plane, one request from one die to one die.
   double HandOffSeconds(double tokens) const;
 

@@ -52,19 +52,17 @@ double Operators::MemoryUs(double bytes) const {
   return bytes / (c_.hardware.hbm_gb_per_s * c_.hardware.hbm_efficiency) * 1e-3;
 }
 
-double Operators::Int8GemmUs(double rows, double weights, double core_share) const {
-  if (rows <= 0) return 0;
+double Operators::GemmUs(double rows, double weights, double tops, double memory_bytes) const {
   const double flops = 2 * (rows + c_.hardware.gemm_ramp_rows) * weights;
-  return std::max(flops / (c_.hardware.int8_tops * c_.hardware.gemm_efficiency * core_share) * 1e-6,
-                  MemoryUs(weights));
+  return std::max(flops / (tops * c_.hardware.gemm_efficiency) * 1e-6, MemoryUs(memory_bytes));
+}
+
+double Operators::Int8GemmUs(double rows, double weights, double core_share) const {
+  return rows <= 0 ? 0 : GemmUs(rows, weights, c_.hardware.int8_tops * core_share, weights);
 }
 
 double Operators::Bf16GemmUs(double rows, double weights, double core_share) const {
-  if (rows <= 0) return 0;
-  const double flops = 2 * (rows + c_.hardware.gemm_ramp_rows) * weights;
-  return std::max(
-      flops / (c_.hardware.bf16_tflops * c_.hardware.gemm_efficiency * core_share) * 1e-6,
-      MemoryUs(2 * weights));
+  return rows <= 0 ? 0 : GemmUs(rows, weights, c_.hardware.bf16_tflops * core_share, 2 * weights);
 }
 
 double Operators::attention_weights() const {
@@ -96,9 +94,8 @@ double Operators::ExpertsUs(double tokens, const ExpertPlacement& placement, dou
   // Each expert is a GEMM of its own: its ramp is paid, and its weights are read.
   const double rows =
       tokens * rows_per_token + c_.hardware.gemm_ramp_rows * (placement.experts_per_rank - 1);
-  const double flops = 2 * (rows + c_.hardware.gemm_ramp_rows) * expert_weights();
-  return std::max(flops / (c_.hardware.int8_tops * c_.hardware.gemm_efficiency * core_share) * 1e-6,
-                  MemoryUs(placement.experts_per_rank * expert_weights()));
+  return GemmUs(rows, expert_weights(), c_.hardware.int8_tops * core_share,
+                placement.experts_per_rank * expert_weights());
 }
 
 double Operators::DenseFfnUs(double tokens) const {

@@ -5,9 +5,9 @@
 
 namespace ems::pdc {
 
-// How the experts of a layer lie on `ranks` dies. With fewer than 256 ranks each has its share of
-// the routed experts and the shared one (CM §5.1 prefill, XDS §7.2); with more, 32 ranks hold the
-// shared expert and the others one routed expert each (CM §5.1 decode, XDS §7.1).
+// The placement of a layer's experts on `ranks` dies. With fewer than 256 ranks each has its share
+// of the routed experts and the shared one (CM §5.1 prefill, XDS §7.2); with more, 32 ranks hold
+// the shared expert and the others one routed expert each (CM §5.1 decode, XDS §7.1).
 struct ExpertPlacement {
   int ranks = 1;
   int routed_ranks = 1;
@@ -56,6 +56,8 @@ class Operators final {
 
  private:
   double MemoryUs(double bytes) const;
+  // Above 0 rows, at `tops` 1e12 operations a second, with so many bytes of weights to read.
+  double GemmUs(double rows, double weights, double tops, double memory_bytes) const;
   double ScaledUs(double table_us, double tokens, double barrier_factor) const;
   const CostConstants c_;
 };

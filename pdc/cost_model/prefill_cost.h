@@ -19,7 +19,7 @@ struct PrefillInstance {
   int groups() const { return dies / group_dies; }
 };
 
-// What one attention group computes in a step. Sums over its prompts.
+// The work of one attention group in a step. Sums over its prompts.
 struct PrefillWork {
   double new_tokens = 0;
   double cached_tokens = 0;

@@ -8,13 +8,13 @@
 
 #include "common/check.h"
 #include "pdc/cost_model/block_lru.h"
-#include "pdc/decode_balancer.h"
-#include "pdc/prefill_scheduler.h"
+#include "pdc/scheduling/decode_balancer.h"
+#include "pdc/scheduling/prefill_scheduler.h"
 
 namespace ems::pdc {
 namespace {
 
-// KV grows meanwhile; the cost of an iteration is taken anew after this many.
+// KV grows meanwhile; the cost of an iteration is computed again after this many.
 constexpr uint64_t kIterationsAtOnce = 32;
 
 double Quantile(std::vector<double> values, double quantile) {

@@ -58,10 +58,10 @@ void LoopMetrics::ShowDecode(const std::string& worker, const DecodeWorkerStats&
   Count("ems_pdc_decode_tokens_total", "Tokens of answers", labels, stats.tokens);
   Count("ems_pdc_decode_steps_total", "Steps of the loop", labels, stats.steps);
   Count("ems_pdc_decode_preempted_total",
-        "Times that a request gave its KV back for others and was computed anew", labels,
+        "Times that a request gave its KV back for others and was computed again", labels,
         stats.preempted);
   Count("ems_pdc_decode_lost_prefills_total",
-        "Prefills and hand-overs that failed and were asked anew", labels, stats.lost);
+        "Prefills and hand-overs that failed and were asked again", labels, stats.lost);
   Count("ems_pdc_decode_drafts_total", "Guesses of the MTP head that were checked", labels,
         stats.drafts);
   Count("ems_pdc_decode_drafts_right_total", "Guesses that were right", labels, stats.drafts_right);

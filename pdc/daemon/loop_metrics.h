@@ -1,5 +1,5 @@
 #pragma once
-// What the workers of a process have done, as metrics.
+// Metrics of a process's prefill and decode workers.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -7,9 +7,9 @@
 #include "common/guarded.h"
 #include "common/metrics.h"
 #include "mp_sdk/client.h"
-#include "pdc/decode_worker.h"
-#include "pdc/prefill_port.h"
-#include "pdc/prefill_worker.h"
+#include "pdc/decode/decode_worker.h"
+#include "pdc/prefill/prefill_port.h"
+#include "pdc/prefill/prefill_worker.h"
 
 namespace ems::pdc {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config.h"
+#include "common/config_text.h"
 #include "common/daemon.h"
 #include "common/daemon_arguments.h"
 #include "common/logging.h"

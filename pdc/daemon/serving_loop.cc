@@ -11,15 +11,15 @@
 #include "common/machine_check.h"
 #include "common/metrics.h"
 #include "common/thread_pool.h"
-#include "fabric/http_endpoint.h"
+#include "fabric/http/http_endpoint.h"
 #include "pdc/api/api_server.h"
 #include "pdc/daemon/loop_machine.h"
 #include "pdc/daemon/loop_metrics.h"
 #include "pdc/daemon/loop_model.h"
-#include "pdc/decode_worker.h"
-#include "pdc/local_prefill_peer.h"
-#include "pdc/pool_store.h"
-#include "pdc/router.h"
+#include "pdc/decode/decode_worker.h"
+#include "pdc/kv/pool_store.h"
+#include "pdc/prefill/local_prefill_peer.h"
+#include "pdc/router/request_router.h"
 #include "pdc/rpc/decode_service.h"
 #include "pdc/rpc/port_host.h"
 #include "pdc/rpc/prefill_service.h"
@@ -99,7 +99,6 @@ struct ServingLoop::Impl {
   PrefixCacheOptions CacheOptions() const;
   PrefillPortOptions PortOptions(const fabric::EmulatedPath* path) const;
   InstanceInfo Instance() const;
-  InstanceExpectation Expected() const;
   uint32_t ContextTokens() const;
 
   Status Build();
@@ -121,13 +120,13 @@ struct ServingLoop::Impl {
   std::unique_ptr<LoopMachine> machine;
   std::vector<std::unique_ptr<PrefillWorker>> prefills;
   std::unique_ptr<PortHost> port_host;
-  std::unique_ptr<PrefillService> prefill_service;
+  std::unique_ptr<InstanceService> prefill_service;
   std::vector<std::unique_ptr<LocalPrefillPeer>> local_prefills;  // decode by decode
   std::vector<std::unique_ptr<RemotePrefillPeer>> remote_prefills;
   std::vector<std::shared_ptr<DecodeWorker>> decodes;
-  std::unique_ptr<DecodeService> decode_service;
+  std::unique_ptr<InstanceService> decode_service;
   std::vector<std::shared_ptr<RemoteDecodePeer>> remote_decodes;
-  std::unique_ptr<Router> router;
+  std::unique_ptr<RequestRouter> router;
   std::unique_ptr<api::ApiServer> api;
   std::unique_ptr<fabric::HttpEndpoint> endpoint;  // without an API
   std::string address;
@@ -142,14 +141,6 @@ PrefixCacheOptions ServingLoop::Impl::CacheOptions() const {
 
 PrefillPortOptions ServingLoop::Impl::PortOptions(const fabric::EmulatedPath* path) const {
   return {.stall_limit = milliseconds(config.prefill().handover_stall_ms()), .path = path};
-}
-
-InstanceExpectation ServingLoop::Impl::Expected() const {
-  const KvOptions kv = KvOf(config);
-  return {.fingerprint = model->Fingerprint(kv.storage),
-          .block_tokens = kv.block_tokens,
-          .storage = kv.storage,
-          .context_tokens = ContextTokens()};
 }
 
 InstanceInfo ServingLoop::Impl::Instance() const {
@@ -218,7 +209,7 @@ Status ServingLoop::Impl::BuildPrefills() {
                                          kLinksMax);
   EMS_ASSIGN_OR_RETURN(
       prefill_service,
-      PrefillService::Start({.listen = config.listen(), .instance = Instance()}, port_host.get()));
+      ServePrefill({.listen = config.listen(), .instance = Instance()}, port_host.get()));
   address = prefill_service->address();
   return OkStatus();
 }
@@ -228,14 +219,7 @@ Status ServingLoop::Impl::BuildDecodes() {
   if (config.role() == "all") return OkStatus();
   EMS_ASSIGN_OR_RETURN(
       decode_service,
-      DecodeService::Start({.listen = config.listen(),
-                            .instance = Instance(),
-                            .ticks =
-                                [worker = decodes[0].get()] {
-                                  const DecodeWorkerStats stats = worker->stats();
-                                  return DecodeTicks{stats.steps, stats.running > 0};
-                                }},
-                           decodes[0].get()));
+      ServeDecode({.listen = config.listen(), .instance = Instance()}, decodes[0].get()));
   address = decode_service->address();
   return OkStatus();
 }
@@ -253,7 +237,7 @@ Status ServingLoop::Impl::BuildDecode(uint32_t i) {
   }
   if (config.role() == "decode") {
     for (const std::string& peer : Words(config.prefill_peers())) {
-      RemotePrefillPeerOptions options{.name = peer, .address = peer, .expected = Expected()};
+      RemotePrefillPeerOptions options{.name = peer, .address = peer, .expected = Instance()};
       options.watch.stall_limit = milliseconds(config.prefill().stall_ms());
       remote_prefills.push_back(std::make_unique<RemotePrefillPeer>(std::move(options)));
       peers.push_back(remote_prefills.back().get());
@@ -280,7 +264,7 @@ Status ServingLoop::Impl::BuildRouter() {
   std::vector<std::shared_ptr<DecodePeer>> peers(decodes.begin(), decodes.end());
   if (config.role() == "router") {
     for (const std::string& peer : Words(config.decode_peers())) {
-      RemoteDecodePeerOptions options{.name = peer, .address = peer, .expected = Expected()};
+      RemoteDecodePeerOptions options{.name = peer, .address = peer, .expected = Instance()};
       options.watch.stall_limit = milliseconds(config.decode().stall_ms());
       remote_decodes.push_back(std::make_shared<RemoteDecodePeer>(std::move(options)));
       peers.push_back(remote_decodes.back());
@@ -290,11 +274,11 @@ Status ServingLoop::Impl::BuildRouter() {
                             .context_tokens_max = ContextTokens(),
                             .vocabulary = model->config().vocab,
                             .created_s = std::time(nullptr)};
-  EMS_ASSIGN_OR_RETURN(router,
-                       Router::Create({.batch_max = config.decode().queue_max(),
-                                       .kv_block_tokens = config.kv().block_tokens(),
-                                       .failover_patience = milliseconds(config.patience_ms())},
-                                      info, std::move(peers), &registry));
+  EMS_ASSIGN_OR_RETURN(
+      router, RequestRouter::Create({.batch_max = config.decode().queue_max(),
+                                     .kv_block_tokens = config.kv().block_tokens(),
+                                     .failover_patience = milliseconds(config.patience_ms())},
+                                    info, std::move(peers), &registry));
   const config::PdcApiConfig& wanted = config.api();
   EMS_ASSIGN_OR_RETURN(
       api, api::ApiServer::Start({.listen = config.http_listen(),

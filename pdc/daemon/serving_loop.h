@@ -36,10 +36,11 @@ class ServingLoop final {
   ServingLoop& operator=(const ServingLoop&) = delete;
 
   // Takes no more requests and lets those in hand end for up to `patience`, then ends them with an
-  // error. A part's requests go back to whoever asked, to go on elsewhere, when it is destroyed.
+  // error. A part's requests go back to the asking process, to go on elsewhere, when it is
+  // destroyed.
   void Stop(Duration patience);
 
-  // OK when it would serve: a router with a decode worker that is well and has somebody to prefill,
+  // OK when it would serve: a router with a decode worker that is well and has a prefill worker,
   // a decode worker with a prefill worker that is well.
   Status Ready();
   const std::string& http_address() const;  // as bound

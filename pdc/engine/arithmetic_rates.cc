@@ -64,8 +64,7 @@ Result<ArithmeticRates> MeasureArithmetic(const std::string& kernels, const Prod
   const internal::PackedMatrix matrix(shape.k, {part});
   const internal::FloatRows x(shape.rows, shape.k), y(shape.rows, shape.columns);
   const internal::FloatBuffer widened(shape.k * internal::kPanel);
-  const auto product = matrix.Times(x.row(0), x.stride(), shape.rows, y.row(0), y.stride(), 0,
-                                    matrix.panels(), widened.data());
+  const auto product = matrix.Times(x, shape.rows, y, 0, matrix.panels(), widened.data());
   const double operations = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.k) *
                             static_cast<double>(shape.columns);
   rates.product = BestRate(time, [&] {

@@ -1,5 +1,6 @@
 #pragma once
-// How fast this machine multiplies and adds, and how near the engine's products come to it.
+// Measures the rate at which this machine multiplies and adds, and the rate that the engine's
+// products reach.
 #include <cstddef>
 #include <string>
 #include <vector>

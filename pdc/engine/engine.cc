@@ -176,6 +176,8 @@ void Engine::RunStep(std::span<const ForwardItem> items, const Step& step, Forwa
   }
   if (wanted.empty()) return;
   // Wanted rows of a step are neighbours in the output: pieces come in its order.
+  EMS_CHECK(places.back() - places.front() + 1 == places.size(), "rows {} to {} are {}",
+            places.front(), places.back(), places.size());
   transformer_->Logits(wanted, output->logits.data() + places.front() * output->vocab);
   if (output->hidden_states.empty()) return;
   for (size_t i = 0; i < wanted.size(); ++i)

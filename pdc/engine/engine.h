@@ -113,7 +113,6 @@ class Engine final {
   Engine& operator=(const Engine&) = delete;
 
   const Model& model() const { return *model_; }
-  const EngineOptions& options() const { return options_; }
 
   // Computes all items' tokens: prefill, decode or both. A sequence may be named once.
   // Errors: kInvalidArgument  no tokens, unknown tokens, positions beyond positions_max, a sequence

@@ -30,6 +30,7 @@ FinishReason EndOf(TokenId token, uint64_t answer_tokens, uint64_t all_tokens,
 }
 
 void Generation::Append(TokenId token, const ModelConfig& config) {
+  EMS_CHECK(finished_ == FinishReason::kNone, "token {} after the end of the answer", token);
   tokens_.push_back(token);
   finished_ = EndOf(token, answer().size(), tokens_.size(), options_, config);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One answer as it comes into being: the prompt, its KV, what has been picked so far. Steps take
-// many at once (continuous batching), and each goes on as if it were alone.
+// One answer under way: the prompt, its KV, the tokens picked so far. Steps take many at once
+// (continuous batching), and each goes on as if it were alone.
 //
 // With an MTP head, a step computes the last token and a guess of the next; when the guess is what
 // the model itself picks, the step yields two tokens. The tokens are the same ones either way.

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "pdc/engine/internal/kernels.h"
+#include "common/check.h"
+#include "pdc/engine/internal/kernel_types.h"
 
 namespace ems::pdc {
 namespace {
@@ -95,6 +96,9 @@ Result<context::KvLayout> KvArena::Layout() const {
 
 void KvArena::Write(uint32_t layer, BlockId block, uint32_t token, const float* latent,
                     const float* rope) const {
+  EMS_CHECK(layer < layers_ && block < pool_.blocks() && token < options_.block_tokens,
+            "layer {}, block {}, token {} of {}, {}, {}", layer, block, token, layers_,
+            pool_.blocks(), options_.block_tokens);
   std::byte* const base = at(layer, block);
   WriteRow(options_.storage, latent, latent_dim_,
            base + uint64_t{token} * latent_dim_ * element_bytes_);

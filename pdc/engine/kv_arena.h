@@ -10,7 +10,7 @@
 #include "common/bytes.h"
 #include "common/status.h"
 #include "ems_context/kv_layout.h"
-#include "pdc/engine/block_pool.h"
+#include "pdc/engine/kv_block_pool.h"
 #include "pdc/engine/model_config.h"
 
 namespace ems::pdc {
@@ -43,9 +43,9 @@ class KvArena final {
   uint32_t layers() const { return layers_; }
   uint32_t latent_dim() const { return latent_dim_; }
   uint32_t rope_dim() const { return rope_dim_; }
-  BlockPool& pool() { return pool_; }
+  KvBlockPool& pool() { return pool_; }
 
-  // For PagedCache: layers × {latent, rope}, slots as block * block_tokens + token.
+  // For PagedCache: layers × {latent, rope}, token slots as block * block_tokens + token.
   Result<context::KvLayout> Layout() const;
   MutableBytes block(BlockId block) const {
     return memory_.subspan(uint64_t{block} * block_bytes_, block_bytes_);
@@ -72,7 +72,7 @@ class KvArena final {
   const uint32_t layers_, latent_dim_, rope_dim_, element_bytes_;
   const uint64_t layer_bytes_, block_bytes_;
   const MutableBytes memory_;
-  BlockPool pool_;
+  KvBlockPool pool_;
 };
 
 }  // namespace ems::pdc

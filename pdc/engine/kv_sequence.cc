@@ -28,6 +28,7 @@ Status KvSequence::Reserve(uint32_t tokens) {
   EMS_ASSIGN_OR_RETURN(const std::vector<BlockId> more,
                        arena_->pool().Allocate(static_cast<uint32_t>(wanted - blocks_.size())));
   blocks_.insert(blocks_.end(), more.begin(), more.end());
+  EMS_CHECK(tokens_ <= capacity(), "{} tokens in blocks for {}", tokens_, capacity());
   return OkStatus();
 }
 
@@ -40,17 +41,9 @@ Status KvSequence::SetTokens(uint32_t tokens) {
 
 void KvSequence::Truncate(uint32_t tokens) { tokens_ = std::min(tokens_, tokens); }
 
-void KvSequence::Trim() {
-  const size_t kept = (tokens_ + arena_->block_tokens() - 1) / arena_->block_tokens();
-  while (blocks_.size() > kept) {
-    arena_->pool().Release(blocks_.back());
-    blocks_.pop_back();
-  }
-}
-
 void KvSequence::Clear() {
   tokens_ = 0;
-  Trim();
+  for (; !blocks_.empty(); blocks_.pop_back()) arena_->pool().Release(blocks_.back());
 }
 
 Result<KvSequence> KvSequence::Fork() const {

@@ -37,8 +37,7 @@ class KvSequence final {
   Status SetTokens(uint32_t tokens);
   // Forgets tokens from `tokens` on; their blocks stay reserved.
   void Truncate(uint32_t tokens);
-  // Gives back blocks beyond the valid tokens, or all of them.
-  void Trim();
+  // Gives all blocks back.
   void Clear();
   // The same tokens once more: whole blocks are shared, the last one is copied when it is partly
   // filled. Shared blocks are not written any more by either.

@@ -1,6 +1,6 @@
 #pragma once
-// What a model looks like: a decoder-only transformer with latent attention (MLA) and a mixture of
-// experts, as in DeepSeek-V3, only smaller. The names of fields are those of the papers.
+// The configuration of a model: a decoder-only transformer with latent attention (MLA) and a
+// mixture of experts, as in DeepSeek-V3, only smaller. The names of fields are those of the papers.
 #include <cstdint>
 #include <string>
 #include <string_view>

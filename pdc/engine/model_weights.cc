@@ -1,12 +1,13 @@
 #include "pdc/engine/model_weights.h"
 
 #include <fstream>
+#include <set>
 #include <utility>
 
 #include "common/check.h"
 #include "common/sha256.h"
-#include "ems_model/format/safetensors.h"
 #include "ems_model/host_target.h"
+#include "model_files/format/safetensors.h"
 #include "pdc/engine/tensor_plan.h"
 #include "pdc/engine/weight_maker.h"
 
@@ -18,42 +19,6 @@ Status Bad(fmt::format_string<Args...> format, Args&&... args) {
   return Error(StatusCode::kInvalidArgument,
                std::string_view(fmt::format(format, std::forward<Args>(args)...)));
 }
-
-// Remembers what the one wanted file is called; the rest is HostTarget's.
-class OneFileTarget final : public model::LoadTarget {
- public:
-  OneFileTarget()
-      : files_({.choose = [](std::string_view path) { return path.ends_with(".safetensors"); }}) {}
-
-  Status Begin(std::span<const model::LoadFile> files) override {
-    size_t count = 0;
-    for (const model::LoadFile& file : files) {
-      if (!file.path.ends_with(".safetensors")) continue;
-      path_ = file.path;
-      ++count;
-    }
-    if (count != 1) return Bad("the version has {} *.safetensors files, not one", count);
-    return files_.Begin(files);
-  }
-  uint64_t Wants(uint32_t file, uint64_t offset, uint64_t bytes) override {
-    return files_.Wants(file, offset, bytes);
-  }
-  Status Place(uint32_t file, uint64_t offset, uint64_t bytes,
-               std::vector<model::LoadRange>* ranges) override {
-    return files_.Place(file, offset, bytes, ranges);
-  }
-  Status Arrived(uint32_t file, uint64_t offset, uint64_t bytes) override {
-    return files_.Arrived(file, offset, bytes);
-  }
-  Status End(const Status& load) override { return files_.End(load); }
-
-  const std::string& path() const { return path_; }
-  Result<ConstBytes> bytes() const { return files_.file(path_); }
-
- private:
-  model::HostTarget files_;
-  std::string path_;
-};
 
 }  // namespace
 
@@ -119,10 +84,17 @@ Result<ModelWeights> ModelWeights::FromFile(const std::string& path) {
 }
 
 Result<ModelWeights> ModelWeights::FromLoad(const Loader& load) {
-  const auto target = std::make_shared<OneFileTarget>();
+  const auto paths = std::make_shared<std::set<std::string, std::less<>>>();
+  const auto target = std::make_shared<model::HostTarget>(
+      model::HostTarget::Options{.choose = [paths](std::string_view path) {
+        if (path.ends_with(".safetensors")) paths->emplace(path);
+        return paths->size() == 1 && paths->contains(path);
+      }});
   EMS_RETURN_IF_ERROR(load(target.get()));
-  EMS_ASSIGN_OR_RETURN(const ConstBytes bytes, target->bytes());
-  return FromBytes(bytes, target, target->path());
+  if (paths->size() != 1)
+    return Bad("the version has {} *.safetensors files, not one", paths->size());
+  EMS_ASSIGN_OR_RETURN(const ConstBytes bytes, target->file(*paths->begin()));
+  return FromBytes(bytes, target, *paths->begin());
 }
 
 Result<ModelWeights> ModelWeights::Make(const ModelConfig& config) {

@@ -10,8 +10,8 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
-#include "ems_model/format/tensor_table.h"
 #include "ems_model/load_target.h"
+#include "model_files/format/tensor_table.h"
 #include "pdc/engine/model_config.h"
 
 namespace ems::pdc {

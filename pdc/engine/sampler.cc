@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/check.h"
 #include "pdc/engine/internal/counter_random.h"
 
 namespace ems::pdc {
@@ -17,11 +18,25 @@ Status Sampler::Check(const SamplerOptions& options) {
   return OkStatus();
 }
 
+Status CheckPrompt(std::span<const TokenId> prompt, uint64_t tokens_max, uint32_t vocab,
+                   const SamplerOptions& sampler) {
+  if (prompt.empty()) return Error(StatusCode::kInvalidArgument, "an empty prompt");
+  if (prompt.size() > tokens_max)
+    return Error(StatusCode::kInvalidArgument, "a prompt of {} tokens, {} at most", prompt.size(),
+                 tokens_max);
+  const auto unknown = std::ranges::find_if(prompt, [&](TokenId token) { return token >= vocab; });
+  if (unknown != prompt.end())
+    return Error(StatusCode::kInvalidArgument, "token {} of the prompt is {}, {} are known",
+                 unknown - prompt.begin(), *unknown, vocab);
+  return Sampler::Check(sampler);
+}
+
 TokenId Greedy(std::span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 TokenId Sampler::Pick(std::span<const float> logits, uint64_t position) {
+  EMS_CHECK(!logits.empty(), "no logits for position {}", position);
   const TokenId best = Greedy(logits);
   if (options_.temperature <= 0) return best;
   const double scale = 1.0 / static_cast<double>(options_.temperature);

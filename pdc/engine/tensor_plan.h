@@ -1,10 +1,11 @@
 #pragma once
-// Which tensors a model of a config has: names, shapes and types, in the order of its file. Names
-// are those of DeepSeek's checkpoints where these have such a tensor; "model.mtp." is our own.
+// The tensors of a model with a given configuration: names, shapes and types, in the order of its
+// file. Names are those of DeepSeek's checkpoints where these have such a tensor; "model.mtp." is
+// our own.
 #include <string>
 #include <vector>
 
-#include "ems_model/format/tensor_table.h"
+#include "model_files/format/tensor_table.h"
 #include "pdc/engine/model_config.h"
 
 namespace ems::pdc {

@@ -24,23 +24,7 @@ inline constexpr TokenId kTokens = 264;
 
 // The bytes of `text`, appended.
 void AppendTokens(std::string_view text, std::vector<TokenId>* tokens);
-std::vector<TokenId> Tokenize(std::string_view text);
 // The bytes that tokens stand for; special tokens and unknown ones stand for none.
 std::string Detokenize(std::span<const TokenId> tokens);
-// "<|user|>", or empty for a byte. Lives for ever.
-std::string_view SpecialName(TokenId token);
-
-// Text as it becomes whole: bytes of a character that is not complete wait, and bytes that cannot
-// be UTF-8 become U+FFFD. Bound: 3 bytes wait. Threading: one thread.
-class TextStream final {
- public:
-  // What `token` completes; often one character, sometimes nothing.
-  std::string Push(TokenId token);
-  // What still waits, as U+FFFD.
-  std::string Finish();
-
- private:
-  std::string waiting_;
-};
 
 }  // namespace ems::pdc

@@ -11,9 +11,10 @@
 #include <system_error>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/hash.h"
 #include "pdc/engine/internal/counter_random.h"
-#include "pdc/engine/internal/kernels.h"
+#include "pdc/engine/internal/kernel_types.h"
 #include "pdc/engine/tensor_plan.h"
 
 namespace ems::pdc {
@@ -57,6 +58,8 @@ float ScaleOf(std::span<const float> values) {
 void Fill(const ModelConfig& config, const PlannedTensor& tensor, std::vector<float>* scales,
           std::byte* to) {
   if (tensor.is_scale) {
+    EMS_CHECK(scales->size() == tensor.shape[0], "{} scales of {} rows", scales->size(),
+              tensor.shape[0]);
     for (const float scale : *scales) Append(scale, &to);
     return;
   }
@@ -123,6 +126,7 @@ Result<std::vector<std::byte>> MakeWeights(const ModelConfig& config) {
     Fill(config, tensor, &scales, file.data() + at);
     at += BytesOf(tensor);
   }
+  EMS_CHECK(at == bytes, "{} of {} bytes are made", at, bytes);
   return file;
 }
 

@@ -40,21 +40,21 @@ Status CheckInstance(const InstanceInfo& info) {
   return OkStatus();
 }
 
-Status CheckFits(const InstanceInfo& info, const InstanceExpectation& expected) {
-  if (info.fingerprint != expected.fingerprint)
+Status CheckFits(const InstanceInfo& info, const InstanceInfo& own) {
+  if (info.fingerprint != own.fingerprint)
     return Error(StatusCode::kFailedPrecondition,
                  "serves another model: {} with fingerprint {}, expected is {}", info.model,
-                 info.fingerprint, expected.fingerprint);
-  if (info.storage != expected.storage)
+                 info.fingerprint, own.fingerprint);
+  if (info.storage != own.storage)
     return Error(StatusCode::kFailedPrecondition, "stores KV as {}, expected is {}",
-                 NameOf(info.storage), NameOf(expected.storage));
-  if (info.block_tokens != expected.block_tokens)
+                 NameOf(info.storage), NameOf(own.storage));
+  if (info.block_tokens != own.block_tokens)
     return Error(StatusCode::kFailedPrecondition, "has KV blocks of {} tokens, expected are {}",
-                 info.block_tokens, expected.block_tokens);
-  if (info.context_tokens < expected.context_tokens)
+                 info.block_tokens, own.block_tokens);
+  if (info.context_tokens < own.context_tokens)
     return Error(StatusCode::kFailedPrecondition,
                  "has KV for {} tokens, requests here may have {}: it needs the same kv.bytes",
-                 info.context_tokens, expected.context_tokens);
+                 info.context_tokens, own.context_tokens);
   return OkStatus();
 }
 

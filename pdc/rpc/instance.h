@@ -1,6 +1,6 @@
 #pragma once
-// Who serves at the other end: what a process says of itself when it is asked, and whether that
-// fits.
+// The identity that a process reports when a peer connects to it, and the check that the two fit
+// together.
 #include <cstdint>
 #include <string>
 
@@ -33,15 +33,18 @@ uint64_t NewIncarnation();
 // Errors: kInvalidArgument  no name or fingerprint, a number or length out of bounds
 Status CheckInstance(const InstanceInfo& info);
 
-// What an instance must be, to exchange KV and tokens with this one.
-struct InstanceExpectation {
-  std::string fingerprint{};
-  uint32_t block_tokens = 0;
-  KvStorage storage = KvStorage::kBf16;
-  // What this one may ask for: who holds less would refuse a request in the midst of its answer.
-  uint32_t context_tokens = 0;
+// An instance of this process, served to peers in others; its end ends all calls. Threading:
+// thread-safe.
+class InstanceService {
+ public:
+  virtual ~InstanceService() = default;
+  virtual const std::string& address() const = 0;  // as bound
+  virtual const InstanceInfo& instance() const = 0;
 };
-// Errors: kFailedPrecondition  says what differs, and how
-Status CheckFits(const InstanceInfo& info, const InstanceExpectation& expected);
+
+// Whether `info` may exchange KV and tokens with this one, which is `own`: its fingerprint, blocks
+// and storage are the same, and its context_tokens no fewer: it would refuse a request in the midst
+// of its answer. Errors: kFailedPrecondition  says what differs, and how
+Status CheckFits(const InstanceInfo& info, const InstanceInfo& own);
 
 }  // namespace ems::pdc

@@ -1,5 +1,5 @@
 #pragma once
-// How closely a peer in another process is watched.
+// Options of the watch over a peer in another process.
 #include "common/clock.h"
 
 namespace ems::pdc {

@@ -3,13 +3,6 @@
 #include <utility>
 
 namespace ems::pdc {
-namespace {
-
-Status NoLink(PrefillLinkId link) {
-  return Error(StatusCode::kUnavailable, "there is no link {}", link);
-}
-
-}  // namespace
 
 PortHost::PortHost(PrefillWorker* worker, const PrefillPortOptions& options, size_t links_max)
     : worker_(worker),
@@ -17,44 +10,21 @@ PortHost::PortHost(PrefillWorker* worker, const PrefillPortOptions& options, siz
       links_max_(links_max),
       reaper_("ems-reap", 1, 4 * links_max) {}
 
-PortHost::~PortHost() {
-  std::map<PrefillLinkId, std::shared_ptr<PrefillPort>> ports;
-  auto state = state_.Lock();
-  ports.swap(state->ports);
-  state.Unlock();
-}
-
-std::shared_ptr<PrefillPort> PortHost::Find(PrefillLinkId link) {
-  auto state = state_.Lock();
-  const auto found = state->ports.find(link);
-  return found == state->ports.end() ? nullptr : found->second;
-}
-
-Result<PrefillLinkId> PortHost::AttachRing(std::unique_ptr<fabric::RingSender> ring) {
+Result<std::shared_ptr<PrefillLink>> PortHost::Attach(std::unique_ptr<fabric::RingSender> ring) {
   {
     auto state = state_.Lock();
+    std::erase_if(state->ports, [](const auto& port) { return port.expired(); });
     if (state->ports.size() >= links_max_)
       return Error(StatusCode::kResourceExhausted, "{} decode workers are linked already",
                    state->ports.size());
   }
   EMS_ASSIGN_OR_RETURN(auto port, PrefillPort::Create(worker_, std::move(ring), options_));
-  // A call may be the last to let go of it, on a thread that must not wait for its end.
-  std::shared_ptr<PrefillPort> shared(
+  // A call may be the last to release it, on a thread that must not wait for its end.
+  const std::shared_ptr<PrefillPort> shared(
       port.release(), [this](PrefillPort* last) { End(std::shared_ptr<PrefillPort>(last)); });
   auto state = state_.Lock();
-  state->ports.emplace(++state->links, std::move(shared));
-  return state->links;
-}
-
-void PortHost::DetachRing(PrefillLinkId link) {
-  std::shared_ptr<PrefillPort> port;
-  {
-    auto state = state_.Lock();
-    const auto found = state->ports.find(link);
-    if (found == state->ports.end()) return;
-    port = std::move(found->second);
-    state->ports.erase(found);
-  }
+  state->ports.push_back(shared);
+  return shared;
 }
 
 void PortHost::End(std::shared_ptr<PrefillPort> port) {
@@ -66,20 +36,6 @@ void PortHost::End(std::shared_ptr<PrefillPort> port) {
   }
   // It waits for what is under way.
   (void)reaper_.TrySubmit([port = std::move(port)]() mutable { port.reset(); });
-}
-
-Status PortHost::LinkStatus(PrefillLinkId link) {
-  const auto port = Find(link);
-  return port == nullptr ? NoLink(link) : port->link();
-}
-
-Status PortHost::Start(PrefillLinkId link, PrefillTask task, PrefillEvents events) {
-  const auto port = Find(link);
-  return port == nullptr ? NoLink(link) : port->Start(std::move(task), std::move(events));
-}
-
-void PortHost::Cancel(PrefillLinkId link, uint64_t id) {
-  if (const auto port = Find(link)) port->Cancel(id);
 }
 
 PrefillPulse PortHost::Pulse() {
@@ -94,13 +50,15 @@ PrefillPulse PortHost::Pulse() {
 
 PrefillPortStats PortHost::stats() {
   PrefillPortStats sum;
-  std::map<PrefillLinkId, std::shared_ptr<PrefillPort>> ports;
+  std::vector<std::weak_ptr<PrefillPort>> ports;
   {
     auto state = state_.Lock();
     ports = state->ports;
     sum = state->gone;
   }
-  for (const auto& [link, port] : ports) sum += port->stats();
+  for (const auto& weak : ports) {
+    if (const auto port = weak.lock()) sum += port->stats();
+  }
   return sum;
 }
 

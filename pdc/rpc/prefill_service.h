@@ -25,27 +25,11 @@ struct PrefillServiceOptions {
   Duration session_lease = std::chrono::seconds(10);
 };
 
-// Threading: thread-safe. Threads: gRPC's; "ems-rings".
-class PrefillService final {
- public:
-  // Serves at once. `host` must outlive this, and all events of tasks may come after it.
-  // Errors: kInvalidArgument  an instance that makes no sense, a bad address    kAlreadyExists
-  // somebody listens on the socket    kUnavailable  cannot bind
-  static Result<std::unique_ptr<PrefillService>> Start(PrefillServiceOptions options,
-                                                       PrefillHost* host);
-  // Ends all calls and detaches all rings.
-  ~PrefillService();
-  PrefillService(const PrefillService&) = delete;
-  PrefillService& operator=(const PrefillService&) = delete;
-
-  const std::string& address() const;  // as bound
-  const InstanceInfo& instance() const;
-  size_t sessions() const;
-
- private:
-  struct Impl;
-  explicit PrefillService(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
+// Serves at once, on gRPC's threads and "ems-rings". Its end detaches all rings. `host` must
+// outlive the service, and all events of tasks may come after it. Errors: kInvalidArgument  an
+// instance that makes no sense, a bad address    kAlreadyExists a process listens on the socket
+// kUnavailable  cannot bind
+Result<std::unique_ptr<InstanceService>> ServePrefill(PrefillServiceOptions options,
+                                                      PrefillHost* host);
 
 }  // namespace ems::pdc

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/control_channel.h"
+#include "cluster/unary_calls.h"
 #include "common/guarded.h"
 #include "pdc/rpc/internal/event_stream.h"
 #include "pdc/rpc/internal/peer_watch.h"
-#include "pdc/rpc/internal/unary_caller.h"
 #include "pdc/rpc/internal/wire.h"
 #include "proto/pdc.grpc.pb.h"
 
@@ -135,7 +136,7 @@ struct RemoteDecodePeer::Impl {
   const RemoteDecodePeerOptions options;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Decode::Stub> stub;
-  rpc::UnaryCaller caller;
+  UnaryCalls caller;
   const std::shared_ptr<rpc::StreamTable> streams;
   Guarded<State> state;
   rpc::PeerWatch watch;  // last: its thread uses all the others
@@ -143,9 +144,9 @@ struct RemoteDecodePeer::Impl {
 
 Status RemoteDecodePeer::Impl::Connect() {
   v1::Instance reply;
-  EMS_RETURN_IF_ERROR(caller.Call(options.watch.call_timeout, [&](grpc::ClientContext* context) {
-    return stub->Describe(context, {}, &reply);
-  }));
+  EMS_RETURN_IF_ERROR(caller.Call(
+      Deadline::After(options.watch.call_timeout),
+      [&](grpc::ClientContext* context) { return stub->Describe(context, {}, &reply); }));
   EMS_ASSIGN_OR_RETURN(InstanceInfo described, rpc::InstanceOf(reply));
   if (options.expected) EMS_RETURN_IF_ERROR(CheckFits(described, *options.expected));
   {
@@ -157,9 +158,9 @@ Status RemoteDecodePeer::Impl::Connect() {
 
 Result<rpc::PulseNews> RemoteDecodePeer::Impl::Pulse() {
   v1::DecodePulseReply reply;
-  EMS_RETURN_IF_ERROR(caller.Call(options.watch.call_timeout, [&](grpc::ClientContext* context) {
-    return stub->Pulse(context, {}, &reply);
-  }));
+  EMS_RETURN_IF_ERROR(
+      caller.Call(Deadline::After(options.watch.call_timeout),
+                  [&](grpc::ClientContext* context) { return stub->Pulse(context, {}, &reply); }));
   auto now = state.Lock();
   if (reply.incarnation() != now->instance->incarnation)
     return Error(StatusCode::kUnavailable, "another process has taken its place");
@@ -176,7 +177,7 @@ RemoteDecodePeer::RemoteDecodePeer(RemoteDecodePeerOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 RemoteDecodePeer::~RemoteDecodePeer() {
-  impl_->caller.Stop();
+  impl_->caller.Close();
   impl_->watch.Stop();
   impl_->streams->Close(
       Error(StatusCode::kUnavailable, "decode {}: this side is stopping", impl_->options.name));

@@ -9,16 +9,16 @@
 #include <optional>
 #include <string>
 
-#include "pdc/decode_peer.h"
+#include "pdc/decode/decode_peer.h"
 #include "pdc/rpc/instance.h"
 #include "pdc/rpc/peer_options.h"
 
 namespace ems::pdc {
 
 struct RemoteDecodePeerOptions {
-  std::string name{};                             // how messages call it
-  std::string address{};                          // of its DecodeService
-  std::optional<InstanceExpectation> expected{};  // none: any instance will do
+  std::string name{};                      // how messages call it
+  std::string address{};                   // of its DecodeService
+  std::optional<InstanceInfo> expected{};  // none: any instance will do
   PeerWatchOptions watch{};
 };
 

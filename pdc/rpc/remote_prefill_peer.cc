@@ -6,12 +6,13 @@
 #include <utility>
 #include <variant>
 
+#include "cluster/control_channel.h"
+#include "cluster/unary_calls.h"
 #include "common/guarded.h"
-#include "fabric/fd_message.h"
-#include "fabric/socket.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/net/socket.h"
 #include "pdc/rpc/internal/event_stream.h"
 #include "pdc/rpc/internal/peer_watch.h"
-#include "pdc/rpc/internal/unary_caller.h"
 #include "pdc/rpc/internal/wire.h"
 #include "pdc/rpc/ring_greeting.h"
 #include "proto/pdc.grpc.pb.h"
@@ -97,7 +98,7 @@ class RunStream final : public rpc::EventStream<v1::RunEvent> {
 }  // namespace
 
 struct RemotePrefillPeer::Impl {
-  // What calls need to know of the connection, while there is one.
+  // The parts of the connection that calls use, while there is one.
   struct Link {
     uint64_t session = 0;
     std::shared_ptr<const InstanceInfo> instance;
@@ -134,7 +135,7 @@ struct RemotePrefillPeer::Impl {
   const RemotePrefillPeerOptions options;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Prefill::Stub> stub;
-  rpc::UnaryCaller caller;
+  UnaryCalls caller;
   const std::shared_ptr<rpc::StreamTable> streams;
   Guarded<State> state;
   StopFlag stop;
@@ -143,9 +144,9 @@ struct RemotePrefillPeer::Impl {
 
 Result<std::shared_ptr<const InstanceInfo>> RemotePrefillPeer::Impl::Describe() {
   v1::Instance reply;
-  EMS_RETURN_IF_ERROR(caller.Call(options.watch.call_timeout, [&](grpc::ClientContext* context) {
-    return stub->Describe(context, {}, &reply);
-  }));
+  EMS_RETURN_IF_ERROR(caller.Call(
+      Deadline::After(options.watch.call_timeout),
+      [&](grpc::ClientContext* context) { return stub->Describe(context, {}, &reply); }));
   EMS_ASSIGN_OR_RETURN(InstanceInfo instance, rpc::InstanceOf(reply));
   EMS_RETURN_IF_ERROR(CheckFits(instance, options.expected));
   if (instance.ring_socket_path.empty())
@@ -172,9 +173,9 @@ Result<v1::PrefillPulseReply> RemotePrefillPeer::Impl::AskPulse(uint64_t session
   v1::PulseRequest request;
   request.set_session(session);
   v1::PrefillPulseReply reply;
-  EMS_RETURN_IF_ERROR(caller.Call(options.watch.call_timeout, [&](grpc::ClientContext* context) {
-    return stub->Pulse(context, request, &reply);
-  }));
+  EMS_RETURN_IF_ERROR(caller.Call(
+      Deadline::After(options.watch.call_timeout),
+      [&](grpc::ClientContext* context) { return stub->Pulse(context, request, &reply); }));
   if (reply.incarnation() != incarnation)
     return Error(StatusCode::kUnavailable, "another process has taken its place");
   return reply;
@@ -215,7 +216,7 @@ Result<rpc::PulseNews> RemotePrefillPeer::Impl::Pulse() {
     return Error(StatusCode::kUnavailable, "its end of the ring is gone");
   EMS_ASSIGN_OR_RETURN(const v1::PrefillPulseReply reply,
                        AskPulse(link.session, link.instance->incarnation));
-  if (!reply.linked()) return Error(StatusCode::kUnavailable, "it has given up the ring");
+  if (!reply.linked()) return Error(StatusCode::kUnavailable, "it has dropped the ring");
   auto now = state.Lock();
   now->queued_cost = reply.queued_cost() >= 0 ? reply.queued_cost() : 0;  // NaN, too
   return rpc::PulseNews{rpc::StatusOf(reply.status()), reply.ticks(), reply.busy()};
@@ -236,7 +237,7 @@ RemotePrefillPeer::RemotePrefillPeer(RemotePrefillPeerOptions options)
 
 RemotePrefillPeer::~RemotePrefillPeer() {
   impl_->stop.Set();
-  impl_->caller.Stop();
+  impl_->caller.Close();
   impl_->watch.Stop();
   impl_->streams->Close(
       Error(StatusCode::kUnavailable, "prefill {}: this side is stopping", impl_->options.name));

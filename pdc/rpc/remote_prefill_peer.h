@@ -11,16 +11,16 @@
 #include <optional>
 #include <string>
 
-#include "pdc/prefill_peer.h"
+#include "pdc/prefill/prefill_peer.h"
 #include "pdc/rpc/instance.h"
 #include "pdc/rpc/peer_options.h"
 
 namespace ems::pdc {
 
 struct RemotePrefillPeerOptions {
-  std::string name{};     // how messages call it
-  std::string address{};  // of its PrefillService
-  InstanceExpectation expected{};
+  std::string name{};       // how messages call it
+  std::string address{};    // of its PrefillService
+  InstanceInfo expected{};  // CheckFits
   fabric::RingOptions ring{};
   PeerWatchOptions watch{};
 };

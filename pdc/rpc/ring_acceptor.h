@@ -6,10 +6,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
-#include "fabric/ring_sender.h"
+#include "common/thread_pool.h"
+#include "fabric/emulated/ring_sender.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/net/unix_listener.h"
+#include "pdc/rpc/ring_greeting.h"
 
 namespace ems::pdc {
 
@@ -37,9 +42,26 @@ class RingAcceptor final {
   RingAcceptor& operator=(const RingAcceptor&) = delete;
 
  private:
-  struct Impl;
-  explicit RingAcceptor(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  // One that has connected and has not offered its ring yet.
+  struct Pending {
+    fabric::Fd socket;
+    Deadline deadline;
+    fabric::MessageReceiver receiver{};
+    RingGreeting greeting{};
+    bool greeted = false;
+  };
+  RingAcceptor(fabric::UnixListener listener, const Options& options, Hooks hooks);
+  void Run();
+  void Welcome(fabric::Fd socket);
+  // Whether `peer` is still to be waited for; an error when it is refused.
+  Result<bool> Advance(Pending* peer);
+
+  fabric::UnixListener listener_;
+  const Options options_;
+  const Hooks hooks_;
+  StopFlag stop_;
+  std::vector<Pending> pending_;  // of the thread alone
+  Thread thread_;
 };
 
 }  // namespace ems::pdc

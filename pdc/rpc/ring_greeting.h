@@ -1,6 +1,6 @@
 #pragma once
-// What a decode worker says on the ring socket of a prefill process, before it offers its ring
-// there (fabric/ring_receiver.h): whose ring it is.
+// The first message of a decode worker on the ring socket of a prefill process, before it offers
+// its ring there (fabric/emulated/ring_receiver.h): it names the session that the ring belongs to.
 #include <cstdint>
 
 #include "common/status.h"

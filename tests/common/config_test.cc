@@ -182,19 +182,5 @@ TEST(ConfigTest, FilesAreReadAndMissingOnesNamed) {
   EXPECT_EQ(Load(::testing::TempDir(), {}, &config).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(ConfigTest, DescribeAndOneLineShowEachOption) {
-  ServerConfig config;
-  const std::string help = Describe(config);
-  EXPECT_THAT(help, HasSubstr("dram.bytes"));
-  EXPECT_THAT(help, HasSubstr("[16 MiB to 16 TiB] (default 1GiB)"));
-  EXPECT_THAT(help, HasSubstr("(required)"));
-  ASSERT_TRUE(LoadText(kLeast, "s.yaml", {}, &config).ok());
-  const std::string line = OneLine(config);
-  EXPECT_THAT(line, StartsWith("name=a controller=127.0.0.1:7400"));
-  EXPECT_THAT(line, HasSubstr("dram.bytes=1073741824"));
-  EXPECT_THAT(line, HasSubstr("unix_path=\"\""));
-  EXPECT_EQ(line.find('\n'), std::string::npos);
-}
-
 }  // namespace
 }  // namespace ems::config

@@ -1,4 +1,4 @@
-// What must hold: host and port are read strictly, and whoever wrote something else reads what to
+// What must hold: host and port are read strictly, and the error for anything else says what to
 // write.
 #include "common/host_port.h"
 

@@ -24,6 +24,34 @@ class LimitsTest(unittest.TestCase):
         write_files(os.path.join(self.www, place), files)
         return f'http://127.0.0.1:{self.proxy.port}/m/{place}/'
 
+    def test_a_job_names_the_servers_that_could_not_do_their_part(self):
+        self.begin()
+        folder = self.enterContext(tempfile.TemporaryDirectory())  # not below models.file_root
+        write_files(folder, {'w': random_bytes(2 * MiB, 1)})
+        self.cluster.add('m@v1', folder, '--block', '64KiB')
+        answer = self.cluster.emsctl('model', 'prefetch', 'm@v1', '--wait')
+        self.assertEqual(answer.code, 1, answer)
+        shown = self.cluster.emsctl('model', 'show', 'm@v1')
+        for i in range(2):
+            self.assertIn(f'server "server-{i}": {folder}: not below models.file_root', answer.err)
+            self.assertIn(f'server "server-{i}": PERMISSION_DENIED: ', shown.out)
+        job = self.cluster.emsctl('model', 'show', 'm@v1', '--json').json['job']
+        self.assertEqual([one['server'] for one in job['failures']], ['server-0', 'server-1'])
+
+    def test_a_job_ends_at_its_deadline_and_the_next_one_goes_on(self):
+        self.begin()
+        files = {'w': random_bytes(4 * MiB, 1)}
+        self.cluster.add('m@v1', self.publish('m', files), '--file', 'w', '--block', '64KiB', '--no-verify')
+        self.proxy.hold_after(MiB)
+        answer = self.cluster.emsctl('model', 'prefetch', 'm@v1', '--wait', '--timeout', '2')
+        self.assertEqual(answer.code, 1, answer)
+        self.assertRegex(answer.err, r'DEADLINE_EXCEEDED: m@v1: server "server-\d": not ready after 2 s: \d+ blocks in DRAM')
+        self.proxy.let_go()
+        self.cluster.prefetch('m@v1')
+        self.cluster.load('m@v1', files)
+        for bad in ('0.9', '86401'):
+            self.assertEqual(self.cluster.emsctl('model', 'prefetch', 'm@v1', '--timeout', bad).code, 2)
+
     def test_versions_that_differ_in_one_tensor_of_a_hundred(self):
         self.begin(**{'ssd.capacity_bytes': '512MiB'})
         tensors = tensors_of(100, 192 * KiB, 5)

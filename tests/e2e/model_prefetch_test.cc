@@ -9,11 +9,11 @@
 #include <fstream>
 #include <random>
 
+#include "cluster/controller_client.h"
+#include "cluster/models_client.h"
 #include "common/hash.h"
-#include "ems_model/format/manifest.h"
-#include "ems_model/source/weight_source.h"
-#include "mp_controller/view/controller_client.h"
-#include "mp_controller/view/models_client.h"
+#include "model_files/format/manifest.h"
+#include "model_files/source/open_source.h"
 #include "proto/model.pb.h"
 #include "tests/support/cluster.h"
 #include "tests/support/eventually.h"
@@ -254,6 +254,28 @@ TEST_F(ModelPrefetchTest, FoldersThatTheServersMayNotReadAreRefused) {
   const v1::PullJob job = WaitForEnd(ref);
   EXPECT_EQ(job.state(), v1::PULL_FAILED);
   EXPECT_NE(job.error().find("models.file_root"), std::string::npos) << job.error();
+  ASSERT_EQ(job.failures_size(), 1);
+  EXPECT_EQ(job.error().find(fmt::format("server \"{}\": ", job.failures(0).server())), 0U)
+      << job.error();
+}
+
+// A source that is too slow for the job's time.
+TEST_F(ModelPrefetchTest, AJobEndsAtItsDeadlineAndTheNextOneGoesOn) {
+  Start(2);
+  const Weights weights(cluster_->folder() + "/w", 8, 2, 8 * kMiB);
+  const Manifest manifest = weights.MakeManifest("v1", kMiB);
+  const v1::ModelRef ref = Add(manifest);
+  v1::ModelStatus status;
+  ASSERT_EQ(models_->Prefetch(ref, 0, &status, Soon(), seconds(2)), OkStatus());
+  const v1::PullJob job = WaitForEnd(ref);
+  EXPECT_EQ(job.state(), v1::PULL_FAILED);
+  EXPECT_EQ(job.error_code(), static_cast<uint32_t>(StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(job.failures_size(), 2) << job.error();
+  EXPECT_GE(job.elapsed_ms(), 2000U);
+  EXPECT_LT(job.elapsed_ms(), 4000U);
+  Prefetch(ref);
+  EXPECT_EQ(WaitForEnd(ref).state(), v1::PULL_DONE);
+  ExpectWhole(ref, manifest, weights);
 }
 
 TEST_F(ModelPrefetchTest, CancellingStopsReading) {

@@ -7,7 +7,6 @@ import re
 import sys
 import tempfile
 import unittest
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
 from model_testing import (  # noqa: E402
@@ -214,7 +213,7 @@ class SourcesTest(unittest.TestCase):
             self.cluster.prefetch(other, '--within', 10)
             self.cluster.load(other, self.files)
             self.assertEqual(self.cluster.emsctl('model', 'cancel', self.name).code, 0)
-        # What stalled was given up at once: nobody waits for its end.
+        # A stalled read is abandoned at once: no reader waits for its end.
         proxy.reset()
         self.cluster.prefetch(self.name, '--within', 10)
         self.cluster.load(self.name, self.files)
@@ -232,14 +231,6 @@ class SourcesTest(unittest.TestCase):
         self.cluster.load(self.name, files)
         self.assertEqual(proxy.body_bytes, 0)
 
-    def removed_blocks(self):
-        return sum(int(float(line.split()[-1])) for i in range(2) for line in self.metrics(f'server-{i}')
-                   if line.startswith('ems_server_model_damaged_blocks_total'))
-
-    def metrics(self, name):
-        with urllib.request.urlopen(f'http://{self.cluster.ready[name]["http"]}/metrics') as answer:
-            return answer.read().decode().splitlines()
-
     def test_large_objects_that_are_damaged_on_the_way(self):
         """Ranges have no checksum. The whole file has: nobody is given a byte of it before that has been compared."""
         self.put(self.files)
@@ -256,7 +247,6 @@ class SourcesTest(unittest.TestCase):
                 return ('flip', 77)
             return None
         proxy.fault = fault
-        before = self.removed_blocks()
         loaders = [self.cluster.call('model', 'load', self.name, tempfile.mkdtemp(dir=self.cluster.folder), '--verify')
                    for _ in range(4)]
         folder = tempfile.mkdtemp(dir=self.cluster.folder)
@@ -271,7 +261,6 @@ class SourcesTest(unittest.TestCase):
         # The damaged file is read twice, the others once.
         large = len(self.files['model.safetensors'])
         self.assertEqual(proxy.body_bytes, total(self.files) + large)
-        wait_until(lambda: self.removed_blocks() - before == len(damaged), 'removal of what was damaged')
         self.assertIn('model.safetensors: damaged at the source or on the way', self.cluster.log('controller'))
         proxy.reset()
         self.cluster.load(self.name, self.files, '--no-source')

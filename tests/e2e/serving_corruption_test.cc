@@ -1,7 +1,7 @@
 // What must hold: a bit that flips in a cached block, in the memory of a running server, changes
 // no token and no logit, because the block's checksum says so; without the checksum it does. So the
-// comparisons with the engine alone, which other tests make, can fail. Whoever finds the block
-// damaged computes it again, and it is in the pool as it was.
+// comparisons with the engine alone, which other tests make, can fail. A worker that finds the
+// block damaged computes it again, and it is in the pool as it was.
 #include <gtest/gtest.h>
 
 #include "tests/e2e/serving_round.h"

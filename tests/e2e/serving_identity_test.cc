@@ -1,5 +1,6 @@
 // What must hold: tokens are the same ones with the pool and without it, and logits are, to the
-// bit: whatever the plane, whether the pool is cold or warm, and whoever saved what is loaded.
+// bit: whatever the plane, whether the pool is cold or warm, and whichever worker saved the loaded
+// KV.
 #include <gtest/gtest.h>
 
 #include "tests/e2e/serving_round.h"

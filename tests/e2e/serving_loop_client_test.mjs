@@ -90,7 +90,7 @@ test('salts do not share what is cached', async () => {
   assert.equal(await ask('two'), 0);
 });
 
-test('who gives up a stream stops the work', async () => {
+test('closing a stream stops the work', async () => {
   const cancelled = await metric('decode_cancelled_total');
   const tokens = await metric('decode_tokens_total');
   const stream = await client.completions.create({ model, prompt: 'Go on', max_tokens: 4000, ignore_eos: true, stream: true });

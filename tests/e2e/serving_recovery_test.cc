@@ -115,7 +115,7 @@ class ServingRecoveryTest : public ::testing::Test {
 };
 
 TEST_F(ServingRecoveryTest, AfterARestartAllComesFromTheSsd) {
-  // No server is given up while it starts again; each may come back in a view of its own.
+  // No server is dropped while it starts again; each may come back in a view of its own.
   Start(2, {"--set", "damping_ms=0", "--set", "lease_ms=60000", "--set", "settle_ms=0"},
         {"--set", "ssd.capacity_bytes=512MiB", "--set", "dram.bytes=64MiB"});
   const char* const planes[] = {"ub", "vpc"};

@@ -6,19 +6,20 @@
 // is the pool. When a rig has gone, all that it saves is in the pool.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "pdc/daemon/loop_machine.h"
-#include "pdc/decode_worker.h"
-#include "pdc/local_prefill_peer.h"
-#include "pdc/pool_store.h"
-#include "pdc/prefix_cache.h"
+#include "pdc/decode/decode_worker.h"
+#include "pdc/kv/pool_store.h"
+#include "pdc/kv/prefix_cache.h"
+#include "pdc/prefill/local_prefill_peer.h"
 #include "proto/config.pb.h"
 #include "tests/e2e/serving_questions.h"
-#include "tests/pdc/recording_sink.h"
+#include "tests/pdc/decode/recording_sink.h"
 #include "tests/support/spied_store.h"
 
 namespace ems::pdc::test {
@@ -35,6 +36,7 @@ struct RigOptions {
 // Logits of a prompt's last tokens, after as much of it as the pool has was loaded.
 struct LoadedLogits {
   PrefixHit hit{};
+  std::chrono::steady_clock::duration load_time{};
   std::vector<float> rows{};  // of all tokens that were computed
   std::string kv{};           // bytes of the KV that was loaded
 };
@@ -61,10 +63,10 @@ class ServingRig final {
       prefills_.push_back(
           *PrefillWorker::Create(model_, machine_->memory(i), machine_->store(i),
                                  {.kv = kKv, .cache = cache, .loaders = 4, .queue_max = 2000}));
-      peers_.push_back(*LocalPrefillPeer::Create("prefill-" + std::to_string(i),
-                                                 prefills_.back().get(),
-                                                 {.port = {.path = machine_->HandoffPath(i, 0)},
-                                                  .ring = {.slots = 8, .slot_bytes = 16 * kKiB}}));
+      peers_.push_back(
+          *LocalPrefillPeer::Create("prefill-" + std::to_string(i), prefills_.back().get(),
+                                    {.port = {.path = machine_->HandoffPath(i, 0)},
+                                     .ring = {.entries = 8, .entry_bytes = 16 * kKiB}}));
       peers.push_back(peers_.back().get());
     }
     decode_ = *DecodeWorker::Create(model_, machine_->memory(kDecode), machine_->store(kDecode),
@@ -94,7 +96,9 @@ class ServingRig final {
   // Loads and computes on the spare die; saves nothing.
   LoadedLogits Logits(const Turn& turn) {
     KvSequence kv(arena_.get());
+    const auto begin = std::chrono::steady_clock::now();
     LoadedLogits loaded{.hit = *cache_->Load(turn.prompt, turn.salt, &kv)};
+    loaded.load_time = std::chrono::steady_clock::now() - begin;
     EXPECT_EQ(kv.tokens(), loaded.hit.cached_tokens);
     for (uint32_t i = 0; i < kv.tokens() / kPage; ++i)
       loaded.kv += AsText(arena_->block(kv.blocks()[i]));

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/emulated_fabric.h"
-#include "pdc/worker_planes.h"
+#include "fabric/emulated/emulated_fabric.h"
+#include "pdc/kv/paced_store.h"
 #include "tests/e2e/serving_questions.h"
 #include "tests/e2e/serving_rig.h"
 
@@ -55,17 +55,13 @@ class SparePath final {
   explicit SparePath(const RigOptions& options)
       : fabric_(*fabric::EmulatedTopology::Create(
             {}, *fabric::EmulatedLinkModel::Create(options.plane_scale))),
-        planes_(
-            *WorkerPlanes::Make(&fabric_, {.prefill_die = ServingRig::kSpare, .decode_die = 4})),
-        read_(planes_
-                  .PoolOf(planes_.PrefillDie(0),
+        read_(PathsToPool(&fabric_, fabric_.topology().DieAt(ServingRig::kSpare),
                           options.plane == "ub" ? fabric::Plane::kUb : fabric::Plane::kVpc)
                   ->read) {}
   Duration TimeOf(uint64_t bytes) const { return read_->TimeOf(bytes); }
 
  private:
   fabric::EmulatedFabric fabric_;
-  WorkerPlanes planes_;
   const fabric::EmulatedPath* read_;
 };
 
@@ -100,7 +96,7 @@ inline Served Serve(const std::shared_ptr<const Model>& model, const RigOptions&
       ExpectLogits(loaded, *turn);
       EXPECT_EQ(loaded.hit.cached_tokens, loadable.back());
       if (loaded.hit.cached_tokens > 0) {
-        EXPECT_GE(loaded.hit.elapsed, path.TimeOf(loaded.kv.size()));
+        EXPECT_GE(loaded.load_time, path.TimeOf(loaded.kv.size()));
       }
       served.looked_tokens += loaded.hit.cached_tokens;
     }

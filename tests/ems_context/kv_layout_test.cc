@@ -301,21 +301,6 @@ TEST(KvLayoutTest, FingerprintsTellBytesApartAndIgnorePaging) {
             "kv1 1*(g0 bf16:NHD:1x8) 1*(g1 bf16:NHD:1x8) 1*(g0 bf16:NHD:1x8)");
 }
 
-TEST(KvLayoutTest, NamesOfDtypesAndOrders) {
-  for (int i = 0; i < 7; ++i) {
-    const auto dtype = static_cast<KvDtype>(i);
-    EXPECT_EQ(*ParseDtype(NameOf(dtype)), dtype);
-  }
-  EXPECT_EQ(*ParseDtype("torch.bfloat16"), KvDtype::kBfloat16);
-  EXPECT_EQ(*ParseDtype("Float8_E4M3fn"), KvDtype::kFloat8E4M3);
-  EXPECT_EQ(*ParseDtype("half"), KvDtype::kFloat16);
-  EXPECT_EQ(ParseDtype("").status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(ToString(ParseDtype("int4").status()), HasSubstr("\"int4\""));
-  EXPECT_EQ(*ParseOrder("HND"), KvOrder::kHeadsFirst);
-  EXPECT_EQ(*ParseOrder("NHD"), KvOrder::kTokensFirst);
-  EXPECT_FALSE(ParseOrder("nope").ok());
-}
-
 TEST(KvLayoutTest, RunsJoinFollowingSlotsInTheirOrder) {
   EXPECT_THAT(RunsOf(std::vector<int64_t>{4, 5, 6, 3, 4, 9}),
               ElementsAre(SlotRun{4, 3}, SlotRun{3, 2}, SlotRun{9, 1}));

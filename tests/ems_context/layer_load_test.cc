@@ -49,21 +49,26 @@ TEST(LayerProgressTest, WaitingEndsWithTheLayerOrTheDeadline) {
   EXPECT_FALSE(progress.WaitUntil(1, Deadline::After(milliseconds(1))));
 }
 
-// The call's outcome is there before the layers are closed: whoever sees the one must see the
+// The call's outcome is there before the layers are closed: a thread that sees the one must see the
 // other.
 TEST(LayerLoadTest, AllLayersAreDoneWhenItIsOver) {
   for (const bool cancel : {false, true}) {
     const auto progress = std::make_shared<LayerProgress>(3, 1);
+    CallGate gate;
+    const auto failed = [](const Status& why) {
+      LoadResult result;
+      result.blocks.emplace_back(why);
+      return result;
+    };
     const auto state = std::make_shared<CallState<LoadResult>>(
-        1, Deadline::After(seconds(20)), std::make_shared<CallCount>(),
-        [progress](const LoadResult& result) {
+        Deadline::After(seconds(20)), &gate, failed, [progress](const LoadResult& result) {
           for (int i = 0; i < 10'000; ++i) std::this_thread::yield();
           progress->Close(result);
         });
-    const LayerLoad load(PagedCall<LoadResult>(state), progress);
+    const LayerLoad load(SubmittedCall<LoadResult>(state), progress);
     EXPECT_FALSE(load.Done());
-    ASSERT_TRUE(state->Start());
-    Thread other("other", [&] { state->Finish(AllFailed<LoadResult>(1, Miss())); });
+    ASSERT_TRUE(state->Begin());
+    Thread other("other", [&] { state->Finish(failed(Miss())); });
     if (cancel)
       load.Cancel();
     else

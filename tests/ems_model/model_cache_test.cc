@@ -247,7 +247,7 @@ TEST_F(ModelCacheTest, AServerThatDiesInMidLoadIsNoticedByNobody) {
   };
   const Result<LoadStats> stats = cache_->Load(v1_, &target, options, Soon());
   ASSERT_TRUE(stats.ok()) << stats.status();
-  EXPECT_GT(stats->jobs, 0U) << "its blocks are to be brought in anew";
+  EXPECT_GT(stats->jobs, 0U) << "its blocks are to be brought in again";
   ExpectFiles(target.host, files);
 }
 

@@ -37,6 +37,12 @@ TEST(ModelInfoTest, CarriesEveryField) {
   job->set_shared_bytes(40);
   job->set_elapsed_ms(50);
   job->set_read_bytes(60);
+  job->set_time_left_ms(70);
+  job->set_failures_left_out(8);
+  v1::PullFailure* failure = job->add_failures();
+  failure->set_server("b");
+  failure->set_error_code(static_cast<uint32_t>(StatusCode::kPermissionDenied));
+  failure->set_error("403");
   const ModelInfo info = FromProto(status);
   EXPECT_EQ(info.id, 7U);
   EXPECT_EQ(info.name, (ModelName{.model = "m", .version = "v"}));
@@ -58,6 +64,11 @@ TEST(ModelInfoTest, CarriesEveryField) {
   EXPECT_EQ(info.job.shared_bytes, 40U);
   EXPECT_EQ(info.job.elapsed, std::chrono::milliseconds(50));
   EXPECT_EQ(info.job.read_bytes, 60U);
+  EXPECT_EQ(info.job.time_left, std::chrono::milliseconds(70));
+  ASSERT_EQ(info.job.failures.size(), 1U);
+  EXPECT_EQ(info.job.failures[0].server, "b");
+  EXPECT_EQ(info.job.failures[0].error, Error(StatusCode::kPermissionDenied, "403"));
+  EXPECT_EQ(info.job.failures_left_out, 8U);
 }
 
 TEST(ModelInfoTest, ATimeThatDoesNotFitIsTheLongestThatDoes) {

@@ -1,5 +1,5 @@
-// What must hold: the rate is that of the last seconds, another job begins anew, and nothing is
-// forecast from nothing.
+// What must hold: the rate is that of the last seconds, another job starts from scratch, and
+// nothing is forecast from nothing.
 #include "ems_model/progress_meter.h"
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "ems_model/format/safetensors.h"
+#include "model_files/format/safetensors.h"
 #include "tests/support/memory_model.h"
 
 namespace ems::model {

@@ -5,25 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "cluster/controller_client.h"
 #include "common/check.h"
 #include "common/hash.h"
-#include "mp_controller/view/controller_client.h"
 #include "proto/data_plane.h"
 #include "tests/support/cluster.h"
 #include "tests/support/eventually.h"
 #include "tests/support/raw_connection.h"
 #include "tests/support/verified_load.h"
+#include "tests/support/wire_peer.h"
 
 namespace ems::testing {
 namespace {
 
 constexpr Duration kSecond = std::chrono::seconds(1);
 
-std::string Frame(wire::FrameHeader header, std::string_view key = {}, std::string_view body = {}) {
-  header.key_bytes = static_cast<uint16_t>(key.size());
-  header.body_bytes = body.size();
-  wire::Seal(&header);
-  return std::string(AsText(wire::RawBytes(header))) + std::string(key) + std::string(body);
+std::string Frame(const wire::FrameHeader& header, std::string_view key = {},
+                  std::string_view body = {}) {
+  return MakeFrame(header, key, body);
 }
 
 std::string RandomBytes(uint64_t seed, size_t count) {
@@ -172,7 +171,7 @@ TEST_F(BadInputTest, AReaderThatNeverReadsIsCutAndOthersAreServed) {
   }
   RawConnection connection = Open(data_address());
   connection.Send(requests, kSecond);
-  // 1.6 GB of answers would follow; the server gives up on them, and this socket then shows its
+  // 1.6 GB of answers would follow; the server drops them, and this socket then shows its
   // end.
   EXPECT_TRUE(
       Eventually([&] { return !connection.Send(std::string(1, '\0'), kSecond); }, 15 * kSecond))

@@ -2,7 +2,7 @@
 // restart nothing that was acknowledged is lost and no view is older.
 #include <gtest/gtest.h>
 
-#include "mp_controller/view/controller_client.h"
+#include "cluster/controller_client.h"
 #include "tests/support/cluster.h"
 #include "tests/support/verified_load.h"
 

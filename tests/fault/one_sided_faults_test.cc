@@ -1,5 +1,5 @@
 // What must hold when the server stands still, is expelled or has very much memory: a Put that was
-// given up stores nothing that came later, views keep their bytes, and no session is lost for want
+// abandoned stores nothing that came later, views keep their bytes, and no session is lost for want
 // of room in a socket.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -165,7 +165,7 @@ TEST_F(OneSidedFaultsTest, APutThatWasGivenUpStoresNothingThatCameLater) {
   cluster_->server(0).Signal(SIGCONT);
   EXPECT_EQ(registered.code(), StatusCode::kDeadlineExceeded) << registered;
   EXPECT_FALSE(ordinary.ok());
-  // What was given up may still be stored for a while; watched for a second.
+  // An abandoned Put may still be stored for a while; watched for a second.
   std::string wrong;
   (void)Eventually(
       [&] {

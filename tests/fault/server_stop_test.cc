@@ -26,7 +26,7 @@ TEST(ServerStopTest, SigtermUnderLoadExitsCleanlyWithinTenSeconds) {
   const Result<int> code = (*cluster)->server(2).WaitExit(std::chrono::seconds(10));
   ASSERT_TRUE(code.ok()) << code.status();
   EXPECT_EQ(*code, 0);
-  // It gave up its slots itself: nobody waits for a lease to end.
+  // It released its slots itself: no server waits for a lease to end.
   EXPECT_EQ((*cluster)->WaitForServers(2, std::chrono::seconds(3)), OkStatus());
   ASSERT_TRUE(load.WaitForCalls(100, std::chrono::seconds(10)));
   // A call that met the slots while they changed hands may last until its deadline; later ones

@@ -11,8 +11,8 @@
 #include "pdc/rpc/remote_prefill_peer.h"
 #include "tests/support/daemon.h"
 #include "tests/support/eventually.h"
+#include "tests/support/prefill_log.h"
 #include "tests/support/scripted_decode.h"
-#include "tests/support/scripted_prefill.h"
 
 namespace ems::testing {
 namespace {
@@ -31,7 +31,7 @@ class ServingProcessTest : public ::testing::Test {
         pdc::RemotePrefillPeerOptions{.name = "p",
                                       .address = "unix:" + folder_ + "/prefill",
                                       .expected = {.fingerprint = "f1", .block_tokens = 16},
-                                      .ring = {.slots = 2, .slot_bytes = 4 * kKiB},
+                                      .ring = {.entries = 2, .entry_bytes = 4 * kKiB},
                                       .watch = kWatch});
     decode_ = std::make_unique<pdc::RemoteDecodePeer>(pdc::RemoteDecodePeerOptions{
         .name = "d", .address = "unix:" + folder_ + "/decode", .expected = {}, .watch = kWatch});

@@ -1,5 +1,5 @@
-// What must hold when the SSD's file system is full: no wrong byte, DRAM goes on, Puts follow what
-// they were promised, and the tier writes again soon after there is room, without a restart.
+// What must hold when the SSD's file system is full: no wrong byte, DRAM goes on, Puts keep
+// their durability, and the tier writes again soon after there is room, without a restart.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr Duration kUserTimeout = seconds(10);  // fabric/socket.cc, fabric/rpc_server.cc
+constexpr Duration kUserTimeout = seconds(10);  // fabric/net/socket.cc, fabric/rpc/rpc_server.cc
 // The first probe after 10 s of silence; the second, 5 s later, finds the user timeout over.
 constexpr Duration kKeepAlive = seconds(15);
 constexpr Duration kSlack = seconds(4);  // timers of the kernel back off

@@ -1,5 +1,5 @@
 // Any bytes, as the body of a request for a completion, as a model's text and as stop strings: a
-// request that keeps its promises or an error that is JSON; text that is valid and has no stop
+// request within its bounds or an error that is JSON; text that is valid and has no stop
 // string in it.
 #include <cstddef>
 #include <cstdint>
@@ -31,13 +31,14 @@ void CheckBody(CompletionKind kind, std::string_view body) {
     return;
   }
   const CompletionRequest& request = std::get<CompletionRequest>(parsed);
-  EMS_CHECK(!request.model.empty());
-  EMS_CHECK(request.prompt.empty() != request.prompt_tokens.empty());
-  EMS_CHECK(request.sampling.temperature >= 0 && request.sampling.temperature <= 2);
-  EMS_CHECK(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
+  EMS_CHECK(!request.generate.model.empty());
+  EMS_CHECK(request.generate.text.empty() != request.generate.tokens.empty());
+  EMS_CHECK(request.generate.sampling.temperature >= 0 &&
+            request.generate.sampling.temperature <= 2);
+  EMS_CHECK(request.generate.sampling.top_p > 0 && request.generate.sampling.top_p <= 1);
   EMS_CHECK(request.tokens_max.value_or(1) >= 1);
-  EMS_CHECK(request.stop.size() <= kStopsMax);
-  for (const std::string& stop : request.stop) {
+  EMS_CHECK(request.generate.stop.size() <= kStopsMax);
+  for (const std::string& stop : request.generate.stop) {
     EMS_CHECK(!stop.empty() && stop.size() <= kStopBytesMax);
   }
   EMS_CHECK(request.stream || !request.include_usage);

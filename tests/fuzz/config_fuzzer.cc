@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/config.h"
+#include "common/config_text.h"
 #include "proto/config.pb.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

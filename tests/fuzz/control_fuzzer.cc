@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "cluster/dht_view.h"
+#include "cluster/namespace_codec.h"
 #include "common/check.h"
 #include "mp_controller/membership.h"
 #include "mp_controller/namespace_registry.h"
 #include "mp_controller/request_check.h"
-#include "mp_controller/view/dht_view.h"
-#include "mp_controller/view/namespace_codec.h"
 #include "mp_controller/view_builder.h"
 #include "proto/controller.pb.h"
 
@@ -39,7 +39,8 @@ void RunNodes(const std::string& bytes, World* world) {
   if (beat.ParseFromString(bytes)) {
     const auto event = CheckHeartbeat(beat);
     if (event.ok())
-      (void)world->membership.Heartbeat(event->id, event->boot_id, event->installed, event->usage,
+      (void)world->membership.Heartbeat(event->id, event->boot_id,
+                                        {.installed = event->installed, .usage = event->usage},
                                         world->now);
   }
   v1::LeaveRequest leave;
@@ -53,7 +54,7 @@ void RunNodes(const std::string& bytes, World* world) {
 void RunNamespaces(const std::string& bytes, World* world) {
   v1::CreateNamespaceRequest create;
   if (create.ParseFromString(bytes)) {
-    auto wanted = CheckCreate(create);
+    auto wanted = CheckNamespace(create.name(), create.policy());
     if (wanted.ok()) {
       const auto change = world->namespaces.PlanCreate(*wanted);
       if (change.ok()) world->namespaces.Apply(*change);
@@ -61,7 +62,7 @@ void RunNamespaces(const std::string& bytes, World* world) {
   }
   v1::UpdateNamespaceRequest update;
   if (update.ParseFromString(bytes)) {
-    auto wanted = CheckUpdate(update);
+    auto wanted = CheckNamespace(update.name(), update.policy());
     if (wanted.ok()) (void)world->namespaces.PlanUpdate(*wanted);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "proto/data_plane.h"
+#include "proto/word_table.h"
 
 namespace ems::wire {
 namespace {
@@ -22,6 +23,7 @@ void WalkTable(const FrameHeader& header, ConstBytes body) {
   if (!measured.ok()) return;
   EMS_CHECK(*measured > head_bytes && *measured <= header.body_bytes);
   EMS_CHECK(*measured <= head_bytes + uint64_t{header.item_count} * kKeyBytesMax);
+  EMS_CHECK(header.op != Op::kMultiPut || *measured == CoveredBytes(header));
   if (body.size() < *measured) return;
   uint64_t keys = 0;
   uint64_t items = 0;
@@ -64,6 +66,7 @@ void CheckRequest(ConstBytes bytes) {
                             : header.op == Op::kMultiGetRange  ? ranges
                                                                : 0;
     EMS_CHECK(header.body_bytes <= table + values);
+    EMS_CHECK(CoveredBytes(header) <= std::min(header.body_bytes, table + staged + ranges));
     WalkTable(header, bytes.subspan(kHeaderBytes));
   }
 }
@@ -78,6 +81,17 @@ void CheckAnswer(ConstBytes bytes) {
                                       : kErrorTextMax));
 }
 
+// Foreign bytes as the body of an answer to Peers: refused, or as many words as they say.
+void CheckWords(ConstBytes body) {
+  const Result<WordTable> table = ParseWordTable(body);
+  if (!table.ok()) return;
+  EMS_CHECK(table->words.size() <= kWordsMax);
+  std::vector<std::byte> again;
+  AppendTo(*table, &again);
+  EMS_CHECK(body.empty() || again.size() == body.size());
+  EMS_CHECK(ParseWordTable(again).ok());
+}
+
 }  // namespace
 }  // namespace ems::wire
 
@@ -85,6 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using ems::wire::kHeaderBytes;
   if (size < kHeaderBytes) return 0;
   const ems::ConstBytes bytes = std::as_bytes(std::span(data, size));
+  ems::wire::CheckWords(bytes.subspan(kHeaderBytes));
   ems::wire::CheckRequest(bytes);
   ems::wire::CheckAnswer(bytes);
   // The same with a valid seal, so that the checks behind the checksum are reached.

@@ -1,11 +1,11 @@
 // Any bytes, as a GGUF file that ends with them and as the beginning of a longer one: an error, a
-// number of bytes that is missing, or a table that keeps its promises and can be cut and sliced.
+// number of bytes that is missing, or a table that keeps its invariants and can be cut and sliced.
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "common/check.h"
-#include "ems_model/format/gguf.h"
+#include "model_files/format/gguf.h"
 #include "tests/fuzz/table_checks.h"
 
 namespace ems::model {

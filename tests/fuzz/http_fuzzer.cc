@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "fabric/http_message.h"
+#include "fabric/http/http_message.h"
 
 namespace ems::fabric {
 namespace {

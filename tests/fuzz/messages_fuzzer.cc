@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "common/check.h"
-#include "ems_model/format/file_sum.h"
-#include "ems_model/format/manifest.h"
 #include "ems_model/model_info.h"
-#include "mp_controller/model_rows.h"
+#include "model_files/format/file_sum.h"
+#include "model_files/format/manifest.h"
+#include "mp_controller/models/model_rows.h"
 #include "pdc/rpc/instance.h"
 #include "pdc/rpc/internal/wire.h"
 #include "pdc/rpc/ring_greeting.h"
@@ -57,10 +57,10 @@ void RunInstance(const std::string& bytes) {
   pdc::v1::Instance out;
   pdc::rpc::ToProto(*info, &out);
   EMS_CHECK(pdc::rpc::InstanceOf(out).ok());
-  pdc::InstanceExpectation expected{.fingerprint = info->fingerprint,
-                                    .block_tokens = info->block_tokens,
-                                    .storage = info->storage,
-                                    .context_tokens = info->context_tokens};
+  pdc::InstanceInfo expected{.fingerprint = info->fingerprint,
+                             .block_tokens = info->block_tokens,
+                             .storage = info->storage,
+                             .context_tokens = info->context_tokens};
   EMS_CHECK(pdc::CheckFits(*info, expected).ok());
   ++expected.block_tokens;
   EMS_CHECK(!pdc::CheckFits(*info, expected).ok());
@@ -211,8 +211,6 @@ void RunModelStatus(const std::string& bytes) {
 
 void RunSum(FuzzInput* input) {
   const auto bytes = input->Take<uint16_t>();
-  const auto restored = input->Take<uint16_t>();
-  const std::string state(input->TakeText(2 * Md5Stream::kSavedBytes));
   const std::string text(AsText(input->TakeRest()));
   for (const uint64_t file_bytes : {uint64_t{bytes}, UINT64_MAX}) {
     const auto sum = model::ParseFileSum(text, file_bytes);
@@ -223,27 +221,13 @@ void RunSum(FuzzInput* input) {
   if (!model::FileHasher::Offered().ok()) return;
   for (const uint64_t part_bytes : {uint64_t{0}, uint64_t{1} + bytes}) {
     const model::FileSum sum{.part_bytes = part_bytes, .parts = 1, .hex = {}};
-    model::FileHasher hasher(sum);
-    const std::string before = hasher.Save();
-    const std::string_view saved =
-        std::string_view(state).substr(0, (part_bytes == 0 ? 1 : 2) * Md5Stream::kSavedBytes);
-    if (!hasher.Restore(saved, restored).ok()) {
-      EMS_CHECK(hasher.Save() == before);  // as if nobody had tried
-    } else {
-      model::FileHasher second(sum);
-      EMS_CHECK(second.Restore(hasher.Save(), restored).ok());
-      hasher.Update(AsBytes(text));
-      second.Update(AsBytes(text));
-      EMS_CHECK(hasher.Finish() == second.Finish());
-    }
-    // In two parts, handed over in between: the same sum.
-    model::FileHasher whole(sum), first(sum), last(sum);
+    // In two parts: the same sum.
+    model::FileHasher whole(sum), parts(sum);
     const ConstBytes all = AsBytes(text);
     whole.Update(all);
-    first.Update(all.first(all.size() / 3));
-    EMS_CHECK(last.Restore(first.Save(), all.size() / 3).ok());
-    last.Update(all.subspan(all.size() / 3));
-    EMS_CHECK(last.Finish() == whole.Finish());
+    parts.Update(all.first(all.size() / 3));
+    parts.Update(all.subspan(all.size() / 3));
+    EMS_CHECK(parts.Finish() == whole.Finish());
   }
 }
 

@@ -1,5 +1,5 @@
 // Any messages, as requests to tell again what happened to blocks: each is counted once, as what it
-// is; and whoever asks properly, in the midst of them, gets an answer without a hole that ends.
+// is; and a well-formed request, in the midst of them, gets an answer without a hole that ends.
 #include <zmq.h>
 
 #include <algorithm>

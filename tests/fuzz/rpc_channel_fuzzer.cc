@@ -14,7 +14,7 @@
 
 #include "common/check.h"
 #include "common/checksum.h"
-#include "fabric/rpc_channel.h"
+#include "fabric/rpc/rpc_channel.h"
 
 namespace ems::fabric {
 namespace {
@@ -185,7 +185,11 @@ void Seal(const Play& play, std::string* stream) {
     header.op = play.op;
     header.request_id = id;
     header.key_bytes = 0;
-    wire::Seal(&header);
+    const uint64_t there =
+        std::min<uint64_t>(header.body_bytes, stream->size() - at - wire::kHeaderBytes);
+    const uint64_t covered =
+        header.status == WireStatus::kOk ? std::min(there, play.table_bytes) : there;
+    wire::SealAnswer(header, AsBytes(*stream).subspan(at + wire::kHeaderBytes, covered), &header);
     std::ranges::copy(wire::RawBytes(header), raw.begin());
     if (header.body_bytes > stream->size() - at - wire::kHeaderBytes) return;
     at += wire::kHeaderBytes + header.body_bytes;

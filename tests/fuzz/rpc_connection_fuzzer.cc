@@ -15,16 +15,16 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/checksum.h"
 #include "common/metrics.h"
-#include "fabric/internal/http_stray.h"
-#include "fabric/internal/rpc_connection.h"
+#include "fabric/rpc/internal/http_on_data_port.h"
+#include "fabric/rpc/internal/rpc_connection.h"
 #include "tests/support/memory_session.h"
 
 namespace ems::fabric {
 namespace {
 
 using internal::RpcConnection;
-using internal::StreamSocket;
 using testing::MemoryStore;
 using wire::FrameHeader;
 using wire::Op;
@@ -37,7 +37,8 @@ constexpr size_t kPiecesMax = 128;
 // How an input is played: its first two bytes.
 struct Play {
   size_t piece = 1;     // bytes sent at once; in kPiecesMax pieces at most
-  bool seal = false;    // headers get the right magic, version and checksum
+  bool seal = false;    // frames get the right magic, version and checksums
+  bool damage = false;  // but those of keys, tables and values stay as they are
   bool refuse = false;  // the session refuses keys of odd slots
   bool expire = false;  // after half of the pieces every deadline has passed
 };
@@ -47,6 +48,7 @@ Play PlayOf(ConstBytes bytes) {
   const auto second = std::to_integer<unsigned>(bytes[1]);
   return {.piece = size_t{1} << (first % 13),
           .seal = (second & 1) == 0,
+          .damage = (second & 8) != 0,
           .refuse = (second & 2) != 0,
           .expire = (second & 4) != 0};
 }
@@ -57,18 +59,55 @@ struct Sent {
   uint32_t request_id;
 };
 
+// Puts the right trailer behind a value of so many bytes at the front of `rest`, which loses both.
+// False: they are not there.
+bool SealValue(const FrameHeader& request, uint64_t bytes, uint32_t item, MutableBytes* rest) {
+  if (rest->size() < wire::kTrailerBytes || bytes > rest->size() - wire::kTrailerBytes)
+    return false;
+  const uint64_t sum = wire::FoldChecksum(Checksum(rest->first(bytes)), request, item);
+  std::ranges::copy(wire::RawBytes(sum), rest->subspan(bytes).begin());
+  *rest = rest->subspan(bytes + wire::kTrailerBytes);
+  return true;
+}
+
+// Gives a request the checksums that key, table and values have, as far as these are in `rest`,
+// what follows the header.
+void SealBody(FrameHeader* header, MutableBytes rest) {
+  const uint64_t heads = header->item_count * sizeof(wire::ItemHead);
+  std::vector<wire::ItemHead> items;
+  if (header->op == Op::kMultiPut && heads <= rest.size()) {
+    header->table_bytes = static_cast<uint32_t>(heads);
+    for (uint64_t at = 0; at < heads; at += sizeof(wire::ItemHead)) {
+      items.push_back(wire::ReadRaw<wire::ItemHead>(rest.subspan(at)));
+      header->table_bytes += items.back().key_bytes;
+    }
+  }
+  const uint64_t body = wire::CoveredBytes(*header);
+  if (header->key_bytes > rest.size() || body > rest.size() - header->key_bytes) return;
+  header->checksum = Hash64(rest.first(header->key_bytes + body));
+  rest = rest.subspan(header->key_bytes + body);
+  if (header->op == Op::kPut && header->body_bytes >= wire::kTrailerBytes)
+    (void)SealValue(*header, header->body_bytes - wire::kTrailerBytes, 0, &rest);
+  for (uint32_t i = 0; i < items.size(); ++i) {
+    if (!SealValue(*header, items[i].value_bytes, i, &rest)) return;
+  }
+}
+
 // The frames that lie in `stream` one after the other, by the lengths that they state. With `seal`
-// their headers are made valid first.
-std::vector<Sent> Frames(bool seal, std::string* stream) {
+// they are made valid first.
+std::vector<Sent> Frames(const Play& play, std::string* stream) {
   std::vector<Sent> frames;
   for (size_t at = 0; at + wire::kHeaderBytes <= stream->size();) {
     const MutableBytes raw =
         std::as_writable_bytes(std::span(*stream)).subspan(at, wire::kHeaderBytes);
     auto header = wire::ReadRaw<FrameHeader>(raw);
-    if (seal) {
+    if (play.seal) {
       header.magic = wire::kMagic;
       // One foreign version stays as it is.
       if (header.version != wire::kVersionMax + 1) header.version = wire::kVersionMax;
+      if (!play.damage) {
+        SealBody(&header, std::as_writable_bytes(std::span(*stream)).subspan(at + raw.size()));
+      }
       wire::Seal(&header);
       std::ranges::copy(wire::RawBytes(header), raw.begin());
     }
@@ -112,7 +151,7 @@ class Rig final {
     peer_ = Fd(fds[0]);
     StreamSocket socket(*context_, asio::generic::stream_protocol(AF_UNIX, 0), fds[1]);
     connection_ = std::make_shared<RpcConnection>(std::move(socket), options_, metrics_,
-                                                  store_.NewSession(), &busy_, &vigil_);
+                                                  store_.NewSession(), &busy_, &busy_poll_);
     asio::co_spawn(*context_, connection_->Run(), [this](const std::exception_ptr& failure) {
       EMS_CHECK(failure == nullptr);
       ended_ = true;
@@ -172,7 +211,7 @@ class Rig final {
   const RpcMetrics metrics_{};
   MemoryStore store_;
   std::atomic<int> busy_{0};
-  internal::Vigil vigil_;
+  BusyPoll busy_poll_;
   Fd peer_;
   std::shared_ptr<RpcConnection> connection_;
   std::string answers_;
@@ -194,7 +233,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ems::ConstBytes bytes = std::as_bytes(std::span(data, size));
   const Play play = PlayOf(bytes);
   std::string stream(ems::AsText(bytes.subspan(2)));
-  const std::vector<Sent> frames = Frames(play.seal, &stream);
+  const std::vector<Sent> frames = Frames(play, &stream);
   Rig rig(play, &context);
   const std::string answers = rig.Run(stream);
   rig.CheckEnd();

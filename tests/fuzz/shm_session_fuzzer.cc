@@ -27,12 +27,12 @@
 #include "common/checksum.h"
 #include "common/logging.h"
 #include "common/object_key.h"
-#include "fabric/fd_message.h"
-#include "fabric/shm_segment.h"
-#include "fabric/shm_transport.h"
-#include "mp_server/namespace_store.h"
-#include "mp_server/segment_pool.h"
-#include "mp_server/shm_service.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/shm/shm_segment.h"
+#include "fabric/shm/shm_transport.h"
+#include "mp_server/memory/segment_pool.h"
+#include "mp_server/shm/shm_service.h"
+#include "mp_server/store/namespace_store.h"
 #include "proto/shm_layout.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -122,7 +122,7 @@ class World final {
   void CheckQuiet() {
     Await([&] { return metrics_.sessions.value() == 0; }, "sessions that do not end");
     EMS_CHECK(registered_bytes() == 0);
-    for (const NamespaceUsage& usage : store_->Usage()) EMS_CHECK(usage.parked_bytes == 0);
+    for (const NamespaceUsage& usage : store_->Usage()) EMS_CHECK(usage.retired_bytes == 0);
     const ObjectPin pin = store_->Get(kNs, "steady", true);
     EMS_CHECK(pin && pin.value().size() == 1000 && pin.Intact());
   }

@@ -19,10 +19,10 @@
 #include "common/check.h"
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "ems_model/source/body_digest.h"
-#include "ems_model/source/credentials_file.h"
-#include "ems_model/source/http_reader.h"
-#include "ems_model/source/http_transfer.h"
+#include "model_files/source/body_digest.h"
+#include "model_files/source/credentials_file.h"
+#include "model_files/source/http_reader.h"
+#include "model_files/source/http_transfer.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace ems::model {

@@ -19,9 +19,9 @@
 
 #include "common/check.h"
 #include "common/object_key.h"
+#include "mp_server/ssd/disk/stored_record.h"
 #include "mp_server/ssd/recovery.h"
 #include "mp_server/ssd/slot_grant.h"
-#include "mp_server/ssd/stored_record.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace ems::ssd {

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "ems_model/format/block_cutter.h"
-#include "ems_model/format/tensor_slice.h"
-#include "ems_model/format/tensor_table.h"
+#include "model_files/format/block_cutter.h"
+#include "model_files/format/tensor_slice.h"
+#include "model_files/format/tensor_table.h"
 
 namespace ems::model {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "ems_model/source/source_url.h"
+#include "model_files/source/source_url.h"
 
 namespace ems::model {
 namespace {

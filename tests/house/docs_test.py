@@ -1,5 +1,5 @@
 """Documentation that cannot lie: its option tables are what the daemons print, its example is code that runs, its scripts' help works.
-With --update the option tables are written anew."""
+With --update the option tables are written again."""
 import os
 import re
 import subprocess

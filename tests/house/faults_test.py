@@ -1,5 +1,5 @@
 """docs/FAULTS.md names each fault once, and tests that are there: their files, and the cases in them.
-With --update the line that counts the rows is written anew."""
+With --update the line that counts the rows is written again."""
 import collections
 import os
 import re
@@ -111,7 +111,7 @@ class CheckTest(unittest.TestCase):
     """The checks above see what is wrong."""
 
     def complaints(self, shown):
-        return list(complaints(Row('A1', 'a fault', 'a promise', shown)))
+        return list(complaints(Row('A1', 'a fault', 'a guarantee', shown)))
 
     def test_good_rows_pass(self):
         for shown in ('`common/check_test` (`PassesAndEvaluatesOnce`, `FailureNamesConditionAndNumbers`)', '`fuzz/frame_fuzzer`',
@@ -133,8 +133,8 @@ class CheckTest(unittest.TestCase):
 
 if __name__ == '__main__':
     if sys.argv[1:] == ['--update']:
-        anew = COUNTS.sub(counts_line([Row(*cells) for cells in rows_of(page())]), page())
+        updated = COUNTS.sub(counts_line([Row(*cells) for cells in rows_of(page())]), page())
         with open(PAGE, 'w', encoding='utf-8') as out:
-            out.write(anew)
+            out.write(updated)
     else:
         unittest.main()

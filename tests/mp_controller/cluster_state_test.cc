@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/controller.pb.h"
+#include "tests/mp_controller/cluster_life.h"
 #include "tests/mp_controller/temp_dir.h"
 
 namespace ems::controller {
@@ -10,72 +11,43 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One life of a controller on a folder, without threads or sockets.
-struct Life {
-  explicit Life(const std::string& folder, ManualClock* clock_in) : clock(clock_in) {
-    auto opened = ControllerStore::Open(folder);
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    store = std::move(*opened);
-    state = std::make_unique<ClusterState>(
-        MembershipOptions{}, ClusterState::Parts{clock, store.get(), &publisher, &metrics});
-    EXPECT_TRUE(state->Start("default").ok());
-    state->Listen();
+// A store that keeps nothing, for what does not outlive the process.
+struct NoStore final : ClusterStore {
+  Result<StoredState> Load() override { return StoredState{}; }
+  Status PutCluster(ClusterId) override { return OkStatus(); }
+  Status PutTerm(uint64_t) override { return OkStatus(); }
+  Status PutLease(uint64_t) override { return OkStatus(); }
+  Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
+    return OkStatus();
   }
-  uint32_t Register(const std::string& name, uint64_t boot, uint64_t lineage = 0) {
-    v1::RegisterRequest request;
-    request.mutable_node()->set_name(name);
-    request.mutable_node()->set_boot_id(boot);
-    request.mutable_node()->set_lineage(lineage);
-    request.mutable_node()->set_data_address("h:1");
-    request.mutable_node()->set_capacity_bytes(1 << 30);
-    v1::RegisterReply reply;
-    EXPECT_TRUE(state->Register(request, &reply).ok());
-    return reply.node_id();
+  Status PutNode(const StoredNode&, uint32_t) override { return OkStatus(); }
+  Status DeleteNode(const std::string& name) override {
+    deleted.push_back(name);
+    return OkStatus();
   }
-  v1::HeartbeatReply Beat(uint32_t id, uint64_t boot, ViewVersion installed) {
-    v1::HeartbeatRequest request;
-    request.set_node_id(id);
-    request.set_boot_id(boot);
-    request.set_term(installed.term());
-    request.set_epoch(installed.epoch());
-    v1::HeartbeatReply reply;
-    EXPECT_TRUE(state->Heartbeat(request, &reply).ok());
-    return reply;
-  }
-  bool Ahead(int node) {
-    v1::ListNodesReply list;
-    EXPECT_TRUE(state->ListNodes({}, &list).ok());
-    return list.nodes(node).ahead();
-  }
-  void Run(Duration time) {
-    for (Duration past{}; past < time; past += milliseconds(100)) {
-      clock->Advance(milliseconds(100));
-      state->Tick();
-    }
-  }
-
-  ManualClock* clock;
-  MetricsRegistry registry;
-  ControllerMetrics metrics{&registry};
-  ViewPublisher publisher{16};
-  std::unique_ptr<ControllerStore> store;
-  std::unique_ptr<ClusterState> state;
+  Status PutNamespace(const NamespaceChange&) override { return OkStatus(); }
+  std::vector<std::string> deleted;
 };
 
-TEST(ClusterStateTest, RestartRepublishesTheSameOwnersUnderANewTerm) {
-  TempDir dir;
+class ClusterStateTest : public ::testing::Test {
+ protected:
+  const TempDir dir;
   ManualClock clock;
+};
+
+TEST_F(ClusterStateTest, RestartRepublishesTheSameOwnersUnderANewTerm) {
   ViewCache::View before;
   uint32_t id_b = 0;
   {
-    Life life(dir.path(), &clock);
+    ClusterLife life(dir.path(), &clock);
     life.Register("a", 1);
     id_b = life.Register("b", 1);
     life.Run(milliseconds(500));
     before = life.publisher.view();
     EXPECT_EQ(before->nodes().size(), 2u);
   }
-  Life life(dir.path(), &clock);
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
   const auto after = life.publisher.view();
   EXPECT_EQ(after->version(),
             ViewVersion(before->version().term() + 1, before->version().epoch() + 1));
@@ -84,12 +56,10 @@ TEST(ClusterStateTest, RestartRepublishesTheSameOwnersUnderANewTerm) {
   EXPECT_GT(life.Register("c", 1), id_b);
 }
 
-TEST(ClusterStateTest, HowLongSlotsHaveBeenHeldSurvivesRestartsOfAll) {
-  TempDir dir;
-  ManualClock clock;
+TEST_F(ClusterStateTest, HowLongSlotsHaveBeenHeldSurvivesRestartsOfAll) {
   ViewCache::View first;
   {
-    Life life(dir.path(), &clock);
+    ClusterLife life(dir.path(), &clock);
     life.Register("a", 1, 70);
     life.Run(milliseconds(500));
     first = life.publisher.view();
@@ -98,7 +68,8 @@ TEST(ClusterStateTest, HowLongSlotsHaveBeenHeldSurvivesRestartsOfAll) {
     life.Run(std::chrono::seconds(20));  // its lease ends: the view freezes
     EXPECT_TRUE(life.publisher.view()->frozen());
   }
-  Life life(dir.path(), &clock);
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
   life.Register("a", 2, 70);
   life.Run(std::chrono::seconds(2));
   const auto view = life.publisher.view();
@@ -115,37 +86,29 @@ TEST(ClusterStateTest, HowLongSlotsHaveBeenHeldSurvivesRestartsOfAll) {
       << "another storage";
 }
 
-TEST(ClusterStateTest, DefaultNamespaceIsMadeOnceOnly) {
-  TempDir dir;
-  ManualClock clock;
+TEST_F(ClusterStateTest, DefaultNamespaceIsMadeOnceOnly) {
   v1::Namespace ns;
   v1::GetNamespaceRequest get;
   get.set_name("default");
   {
-    Life life(dir.path(), &clock);
+    ClusterLife life(dir.path(), &clock);
     ASSERT_TRUE(life.state->GetNamespace(get, &ns).ok());
     v1::DeleteNamespaceRequest request;
     request.set_name("default");
     v1::DeleteNamespaceReply reply;
     ASSERT_TRUE(life.state->DeleteNamespace(request, &reply).ok());
   }
-  Life life(dir.path(), &clock);
+  ClusterLife life(dir.path(), &clock);
   EXPECT_EQ(life.state->GetNamespace(get, &ns).code(), StatusCode::kNotFound)
       << "what an operator deleted stays deleted";
 }
 
-TEST(ClusterStateTest, RemovedNameGetsAnIdOfItsOwnLater) {
-  TempDir dir;
-  ManualClock clock;
-  Life life(dir.path(), &clock);
+TEST_F(ClusterStateTest, RemovedNameGetsAnIdOfItsOwnLater) {
+  ClusterLife life(dir.path(), &clock);
   const uint32_t id = life.Register("a", 1);
   life.Register("b", 1);
   life.Run(milliseconds(500));
-  v1::LeaveRequest leave;
-  leave.set_node_id(id);
-  leave.set_boot_id(1);
-  v1::LeaveReply left;
-  ASSERT_TRUE(life.state->Leave(leave, &left).ok());
+  life.Leave(id, 1);
   life.Run(milliseconds(500));
   v1::RemoveNodeRequest remove;
   remove.set_name("a");
@@ -154,65 +117,156 @@ TEST(ClusterStateTest, RemovedNameGetsAnIdOfItsOwnLater) {
   EXPECT_GT(life.Register("a", 2), id);
 }
 
-// Others may have owned slots in views that this store has not seen: nothing older is kept.
-TEST(ClusterStateTest, AStoreThatIsOlderThanAServersViewBeginsANewHistory) {
+// Others may have owned slots in views that this store has not seen: nobody goes on before an
+// operator has said what that means.
+TEST_F(ClusterStateTest, AServerThatIsAheadGetsNoLeaseUntilAnOperatorAcceptsIt) {
   for (const bool of_an_earlier_term : {false, true}) {
     SCOPED_TRACE(of_an_earlier_term);
-    TempDir dir;
-    ManualClock clock;
-    Life life(dir.path(), &clock);
+    const TempDir other_dir;
+    ManualClock other_clock;
+    ClusterLife life(other_dir.path(), &other_clock);
     const uint32_t a = life.Register("a", 1, 70);
     const uint32_t b = life.Register("b", 1, 71);
     life.Run(milliseconds(500));
     const auto before = life.publisher.view();
     const ViewVersion own = before->version();
-    (void)life.Beat(a, 1, {});
-    (void)life.Beat(a, 1, own);
-    EXPECT_EQ(life.publisher.view(), before);
+    EXPECT_TRUE(life.Beat(a, 1, own).renewed());
     EXPECT_FALSE(life.Ahead(0));
+    EXPECT_EQ(life.AcceptAhead().code(), StatusCode::kFailedPrecondition);
     const ViewVersion other = of_an_earlier_term ? ViewVersion(own.term() - 1, own.epoch() + 40)
                                                  : ViewVersion(own.term() + 3, own.epoch() + 40);
-    EXPECT_EQ(life.Beat(a, 1, other).epoch(), own.epoch()) << "the server sees what it is offered";
+    EXPECT_FALSE(life.Beat(a, 1, other).renewed());
+    EXPECT_TRUE(life.Beat(b, 1, own).renewed());
+    EXPECT_EQ(life.publisher.view(), before) << "one word ends no history";
+    EXPECT_TRUE(life.Ahead(0));
+    EXPECT_FALSE(life.Ahead(1));
+    ASSERT_TRUE(life.AcceptAhead().ok());
     const auto after = life.publisher.view();
     EXPECT_GT(after->version(), std::max(own, other));
     EXPECT_GT(after->version().epoch(), other.epoch() + 1);
     EXPECT_NE(after->history().id(), before->history().id());
     EXPECT_EQ(after->history().since(SlotId(3)), after->version().epoch());
     EXPECT_EQ(after->slots(), before->slots());
-    EXPECT_TRUE(life.Ahead(0));
-    EXPECT_FALSE(life.Ahead(1));
-    (void)life.Beat(a, 1, other);
-    (void)life.Beat(b, 1, own);
-    (void)life.Beat(b, 1, after->version());
-    EXPECT_EQ(life.publisher.view(), after) << "once is enough";
-    EXPECT_FALSE(life.Ahead(1)) << "that one was made here";
-    life.Register("a", 2, 72);
+    EXPECT_TRUE(life.Beat(a, 1, after->version()).renewed());
     EXPECT_FALSE(life.Ahead(0));
   }
 }
 
-TEST(ClusterStateTest, ViewsOfEarlierTermsAreKnownAfterARestart) {
-  TempDir dir;
-  ManualClock clock;
+// Its folder remembers a view that this controller has never made, and it has installed none.
+TEST_F(ClusterStateTest, AServerWithTheFolderOfAnotherClusterIsNotAdmitted) {
+  ClusterLife life(dir.path(), &clock);
+  life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const uint32_t b = life.Register("b", 1);
+  (void)life.Beat(b, 1, life.publisher.view()->version(), ViewVersion(1, 500));
+  life.Run(milliseconds(500));
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 1u);
+  EXPECT_TRUE(life.Ahead(1));
+}
+
+TEST_F(ClusterStateTest, AServerIsAdmittedWhenItHasInstalledAView) {
+  ClusterLife life(dir.path(), &clock);
+  life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const uint32_t b = life.Announce("b", 1, 0);
+  (void)life.Beat(b, 1, {});
+  life.Run(milliseconds(500));
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 1u) << "who cannot install serves nobody";
+  (void)life.Beat(b, 1, life.publisher.view()->version());
+  life.Run(milliseconds(500));
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 2u);
+}
+
+// Without that the old owner and the new one both take Puts.
+TEST_F(ClusterStateTest, AnOwnerThatDoesNotInstallItsLossGetsNoLeaseAndTheOthersWait) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion first = life.publisher.view()->version();
+  EXPECT_TRUE(life.Beat(a, 1, first).renewed());
+  const uint32_t b = life.Register("b", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion second = life.publisher.view()->version();
+  ASSERT_EQ(life.publisher.view()->nodes().size(), 2u);
+  EXPECT_FALSE(life.Beat(a, 1, first).renewed());
+  EXPECT_EQ(life.Beat(b, 1, second).active_epoch(), first.epoch());
+  life.Run(std::chrono::milliseconds(4000));
+  EXPECT_EQ(life.Beat(b, 1, second).active_epoch(), first.epoch()) << "its lease goes on";
+  EXPECT_TRUE(life.Beat(a, 1, second).renewed());
+  EXPECT_EQ(life.Beat(b, 1, second).active_epoch(), second.epoch());
+}
+
+// The same without end: then its lease ends, and it is out.
+TEST_F(ClusterStateTest, AnOwnerThatNeverInstallsItsLossIsTakenOut) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion first = life.publisher.view()->version();
+  (void)life.Beat(a, 1, first);
+  const uint32_t b = life.Register("b", 1);
+  const uint32_t c = life.Register("c", 1);
+  for (int beat = 0; beat < 80; ++beat) {
+    life.Run(milliseconds(100));
+    (void)life.Beat(a, 1, first);
+    (void)life.Beat(b, 1, life.publisher.view()->version());
+    (void)life.Beat(c, 1, life.publisher.view()->version());
+  }
+  const auto view = life.publisher.view();
+  EXPECT_EQ(view->Find(NodeId(a)), nullptr);
+  EXPECT_EQ(life.Beat(b, 1, view->version()).active_epoch(), first.epoch())
+      << "alone it is a majority of the view that it has, and may not have heard that it is out";
+  (void)life.Beat(a, 1, first, {}, /*refused=*/true);
+  life.Run(kQuorumOver + milliseconds(100));
+  EXPECT_EQ(life.Beat(b, 1, view->version()).active_epoch(), view->version().epoch());
+  (void)life.Beat(a, 1, view->version());
+  life.Run(std::chrono::seconds(6));
+  (void)life.Beat(a, 1, view->version());
+  (void)life.Beat(b, 1, view->version());
+  (void)life.Beat(c, 1, view->version());
+  life.Run(milliseconds(500));
+  EXPECT_NE(life.publisher.view()->Find(NodeId(a)), nullptr) << "it works again";
+}
+
+TEST_F(ClusterStateTest, WhoHasLeftHasLeftAfterARestartAsWell) {
+  {
+    ClusterLife life(dir.path(), &clock);
+    const uint32_t a = life.Register("a", 1);
+    life.Register("b", 1);
+    life.Run(milliseconds(500));
+    life.Leave(a, 1);
+  }
+  ClusterLife life(dir.path(), &clock);
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LEFT);
+  life.FinishListening();
+  life.Run(milliseconds(500));
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 1u) << "its slots are not kept for a lease";
+  life.Register("a", 2);
+  list.Clear();
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LIVE);
+}
+
+TEST_F(ClusterStateTest, ViewsOfEarlierTermsAreKnownAfterARestart) {
   uint32_t id = 0;
   ViewVersion last;
   {
-    Life life(dir.path(), &clock);
+    ClusterLife life(dir.path(), &clock);
     id = life.Register("a", 1, 70);
     life.Run(milliseconds(500));
     last = life.publisher.view()->version();
   }
-  Life life(dir.path(), &clock);
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
   const auto view = life.publisher.view();
   (void)life.Beat(id, 1, last);
   EXPECT_EQ(life.publisher.view(), view);
   EXPECT_FALSE(life.Ahead(0));
 }
 
-TEST(ClusterStateTest, ListNodesShowsSlotsStateAndUsage) {
-  TempDir dir;
-  ManualClock clock;
-  Life life(dir.path(), &clock);
+TEST_F(ClusterStateTest, ListNodesShowsSlotsStateAndUsage) {
+  ClusterLife life(dir.path(), &clock);
   const uint32_t id = life.Register("a", 1);
   life.Run(milliseconds(500));
   v1::HeartbeatRequest beat;
@@ -230,6 +284,214 @@ TEST(ClusterStateTest, ListNodesShowsSlotsStateAndUsage) {
   EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LIVE);
   EXPECT_EQ(list.nodes(0).usage().objects(), 42u);
   EXPECT_EQ(list.nodes(0).heartbeat_age_ms(), 700u);
+}
+
+// A server of another cluster, by a mistaken address or a name that leads here.
+class StrangerTest : public ClusterStateTest {
+ protected:
+  static v1::RegisterRequest Announces(const std::string& name, uint64_t boot, uint64_t cluster) {
+    v1::RegisterRequest request;
+    request.set_cluster(cluster);
+    request.mutable_node()->set_name(name);
+    request.mutable_node()->set_boot_id(boot);
+    request.mutable_node()->set_data_address("h:1");
+    request.mutable_node()->set_capacity_bytes(1 << 30);
+    return request;
+  }
+  static uint64_t ClusterOf(ClusterLife* life) { return life->publisher.view()->cluster().value(); }
+};
+
+TEST_F(StrangerTest, IsRefusedByNameAndChangesNothing) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1, 70);
+  life.Run(milliseconds(500));
+  const auto view = life.publisher.view();
+  const uint64_t own = ClusterOf(&life);
+  ASSERT_NE(own, 0u);
+  for (const char* name : {"a", "new"}) {
+    v1::RegisterReply reply;
+    const Status refused = life.state->Register(Announces(name, 2, own ^ 2), &reply);
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(Message(refused).find(ClusterText(ClusterId(own))), std::string_view::npos);
+    EXPECT_NE(Message(refused).find(ClusterText(ClusterId(own ^ 2))), std::string_view::npos);
+  }
+  v1::HeartbeatRequest beat;
+  beat.set_cluster(own ^ 2);
+  beat.set_node_id(a);
+  beat.set_boot_id(1);
+  beat.set_highest_term(ViewVersion::kTermMax - 1);
+  v1::HeartbeatReply beaten;
+  EXPECT_EQ(life.state->Heartbeat(beat, &beaten).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(life.metrics.strangers_refused.value(), 3);
+  EXPECT_TRUE(life.Beat(a, 1, view->version()).renewed()) << "nobody has taken its name";
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes_size(), 1);
+  EXPECT_FALSE(list.nodes(0).ahead());
+  EXPECT_EQ(list.cluster(), own);
+  EXPECT_EQ(life.Register("b", 1), a + 1) << "no id was used up";
+  life.Run(milliseconds(100));
+  EXPECT_EQ(life.publisher.view()->history().id(), view->history().id());
+}
+
+TEST_F(StrangerTest, OwnServersAndThoseThatNameNoClusterAreTaken) {
+  ClusterLife life(dir.path(), &clock);
+  v1::RegisterReply reply;
+  EXPECT_TRUE(life.state->Register(Announces("a", 1, ClusterOf(&life)), &reply).ok());
+  EXPECT_EQ(reply.cluster(), ClusterOf(&life));
+  EXPECT_TRUE(life.state->Register(Announces("old", 1, 0), &reply).ok());
+}
+
+TEST_F(StrangerTest, TheClusterIsThatOfTheStore) {
+  uint64_t cluster = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    cluster = ClusterOf(&life);
+    v1::ClusterUpdate update;
+    WatchCursor cursor;
+    ASSERT_TRUE(update.ParseFromString(*life.publisher.Next(&cursor).view));
+    EXPECT_EQ(update.cluster(), cluster);
+  }
+  ClusterLife again(dir.path(), &clock);
+  EXPECT_EQ(ClusterOf(&again), cluster);
+  const TempDir other;
+  ClusterLife another(other.path(), &clock);
+  EXPECT_NE(ClusterOf(&another), cluster);
+}
+
+// One server's word must not use up the numbers of a cluster, not even with an operator's consent.
+TEST_F(ClusterStateTest, NumbersThatNoControllerMakesAreNotAccepted) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  const uint32_t b = life.Register("b", 1);
+  life.Run(milliseconds(500));
+  const auto view = life.publisher.view();
+  for (const ViewVersion claimed :
+       {ViewVersion(ViewVersion::kTermMax - 1, 7), ViewVersion(3, ViewVersion::kEpochMax - 1)}) {
+    (void)life.Beat(a, 1, {}, claimed);
+    const Status refused = life.AcceptAhead();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(Message(refused).find("server \"a\""), std::string_view::npos) << refused;
+    EXPECT_EQ(life.publisher.view(), view);
+  }
+  // Another one's claim is believed nevertheless.
+  (void)life.Beat(b, 1, {}, ViewVersion(4, 900));
+  ASSERT_TRUE(life.AcceptAhead().ok());
+  EXPECT_EQ(life.publisher.view()->version().term(), 5u);
+  EXPECT_LT(life.publisher.view()->version().epoch(), 1000u);
+  (void)life.Beat(a, 1, {}, ViewVersion(ViewVersion::kTermMax - 1, 7));
+  EXPECT_TRUE(life.Ahead(0)) << "it stays parked";
+}
+
+TEST_F(ClusterStateTest, ParkedServersAreCountedApartWhileTheyAreThere) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  const uint32_t b = life.Register("b", 1);
+  const uint32_t c = life.Register("c", 1);
+  life.Run(milliseconds(500));
+  life.Leave(c, 1);
+  for (int i = 0; i < 60; ++i) {
+    (void)life.Beat(a, 1, life.publisher.view()->version());
+    (void)life.Beat(b, 1, {}, ViewVersion(9, 9));
+    life.Run(milliseconds(100));
+  }
+  EXPECT_EQ(life.metrics.nodes_live.value(), 1);
+  EXPECT_EQ(life.metrics.nodes_ahead.value(), 1);
+  EXPECT_EQ(life.metrics.nodes_left.value(), 1);
+  EXPECT_EQ(life.metrics.nodes_down.value(), 0);
+  life.Run(std::chrono::seconds(10));
+  EXPECT_EQ(life.metrics.nodes_ahead.value(), 0);
+  EXPECT_EQ(life.metrics.nodes_down.value(), 2);
+  EXPECT_FALSE(life.Ahead(1));
+}
+
+TEST_F(ClusterStateTest, WhenNodesCameAndWentSurvivesARestart) {
+  int64_t joined = 0, left = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    const uint32_t a = life.Register("a", 1);
+    life.Register("b", 1);
+    life.Run(milliseconds(500));
+    life.Leave(a, 1);
+    v1::ListNodesReply list;
+    ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+    joined = list.nodes(0).node().joined_unix_ms();
+    left = list.nodes(0).node().left_unix_ms();
+    EXPECT_GT(joined, 0);
+    EXPECT_GE(left, joined);
+    EXPECT_EQ(list.nodes(1).node().left_unix_ms(), 0);
+  }
+  ClusterLife life(dir.path(), &clock);
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().joined_unix_ms(), joined);
+  EXPECT_EQ(list.nodes(0).node().left_unix_ms(), left);
+  EXPECT_GE(list.now_unix_ms(), left);
+  life.FinishListening();
+  life.Register("a", 2);
+  list.Clear();
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().joined_unix_ms(), joined);
+  EXPECT_EQ(list.nodes(0).node().left_unix_ms(), 0) << "it is there again";
+}
+
+TEST_F(ClusterStateTest, ListNodesSaysForHowLongEachHasBeenBehind) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion first = life.publisher.view()->version();
+  (void)life.Beat(a, 1, first);
+  const auto behind_ms = [&] {
+    v1::ListNodesReply list;
+    EXPECT_TRUE(life.state->ListNodes({}, &list).ok());
+    EXPECT_EQ(list.heartbeat_ms(), 1000u);
+    return list.nodes(0).behind_ms();
+  };
+  EXPECT_EQ(behind_ms(), 0u);
+  life.Register("b", 1);
+  life.Run(milliseconds(500));
+  ASSERT_GT(life.publisher.view()->version(), first);
+  const uint64_t once = behind_ms();
+  EXPECT_LE(once, 500u);
+  life.Register("c", 1);
+  life.Run(milliseconds(3000));
+  EXPECT_EQ(behind_ms(), once + 3000) << "a newer view does not begin it anew";
+  (void)life.Beat(a, 1, life.publisher.view()->version());
+  EXPECT_EQ(behind_ms(), 0u);
+}
+
+// Names that come and go, as of containers, do not fill the controller up.
+TEST(ClusterStateBoundTest, OfNodesThatAreGoneTheOldestGivesWayToANewOne) {
+  ManualClock clock;
+  NoStore store;
+  MetricsRegistry registry;
+  ControllerMetrics metrics(&registry);
+  ViewPublisher publisher(1);
+  ClusterState state(MembershipOptions{}, {&clock, &store, &publisher, &metrics});
+  ASSERT_TRUE(state.Start("").ok());
+  const auto come = [&](const std::string& name) {
+    v1::RegisterRequest request;
+    request.mutable_node()->set_name(name);
+    request.mutable_node()->set_boot_id(1);
+    request.mutable_node()->set_data_address("h:1");
+    request.mutable_node()->set_capacity_bytes(1 << 30);
+    v1::RegisterReply reply;
+    EXPECT_TRUE(state.Register(request, &reply).ok()) << name;
+    return reply.node_id();
+  };
+  for (size_t i = 0; i < kGoneNodesMax; ++i) {
+    v1::LeaveRequest leave;
+    leave.set_node_id(come("n" + std::to_string(i)));
+    leave.set_boot_id(1);
+    v1::LeaveReply left;
+    ASSERT_TRUE(state.Leave(leave, &left).ok());
+  }
+  EXPECT_TRUE(store.deleted.empty());
+  EXPECT_EQ(come("new"), kGoneNodesMax + 1) << "an id is never used twice";
+  EXPECT_EQ(store.deleted, std::vector<std::string>{"n0"});
+  v1::ListNodesReply list;
+  ASSERT_TRUE(state.ListNodes({}, &list).ok());
+  EXPECT_EQ(static_cast<size_t>(list.nodes_size()), kGoneNodesMax);
 }
 
 }  // namespace

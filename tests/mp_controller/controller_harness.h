@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "cluster/controller_client.h"
 #include "common/thread_pool.h"
 #include "mp_controller/controller.h"
-#include "mp_controller/view/controller_client.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
@@ -64,7 +64,9 @@ class Beater final {
     request.set_boot_id(boot_id_);
     while (!stop_.WaitFor(std::chrono::milliseconds(50))) {
       v1::HeartbeatReply reply;
-      (void)client_.Heartbeat(request, &reply, Soon());  // the controller may be down
+      if (!client_.Heartbeat(request, &reply, Soon()).ok()) continue;  // it may be down
+      request.set_term(reply.term());  // as if it had installed what it heard of
+      request.set_epoch(reply.epoch());
     }
   }
 

@@ -38,12 +38,19 @@ NamespaceChange Change(uint32_t id, const std::string& name, bool deleted, uint6
   return {.info = info, .deleted = deleted, .version = version, .next_id = id + 1};
 }
 
+// All views before this one.
+ViewWindow All(uint64_t epoch) {
+  ViewWindow window;
+  for (uint64_t i = 1; i < epoch; ++i) window.open.emplace_back(1, i);
+  return window;
+}
+
 TEST(ControllerStoreTest, FirstStartFindsNothing) {
   TempDir dir;
   const auto state = Open(dir.path())->Load();
   ASSERT_TRUE(state.ok());
   EXPECT_EQ(state->term, 0u);
-  EXPECT_EQ(state->view, nullptr);
+  EXPECT_TRUE(state->views.empty());
 }
 
 TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
@@ -51,28 +58,60 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
   {
     auto store = Open(dir.path());
     ASSERT_TRUE(store->Load().ok());
+    ASSERT_TRUE(store->PutCluster(ClusterId(0xfedcba9876543210)).ok());
     ASSERT_TRUE(store->PutTerm(1).ok());
+    ASSERT_TRUE(store->PutLease(120000).ok());
     ASSERT_TRUE(store->PutNode({.id = NodeId(1), .name = "a"}, 2).ok());
-    ASSERT_TRUE(store->PutNode({.id = NodeId(2), .name = "b"}, 3).ok());
+    ASSERT_TRUE(store
+                    ->PutNode({.id = NodeId(2),
+                               .name = "b",
+                               .left_boot_id = 9,
+                               .times = {.joined_unix_ms = 1000, .left_unix_ms = 2000}},
+                              3)
+                    .ok());
     ASSERT_TRUE(store->DeleteNode("a").ok());
     ASSERT_TRUE(store->PutNamespace(Change(1, "x", false, 1)).ok());
     ASSERT_TRUE(store->PutNamespace(Change(2, "y", false, 2)).ok());
     ASSERT_TRUE(store->PutNamespace(Change(1, "x", true, 3)).ok());
-    for (uint64_t epoch = 1; epoch <= 40; ++epoch) ASSERT_TRUE(store->PutView(*View(epoch)).ok());
+    for (uint64_t epoch = 1; epoch <= 40; ++epoch)
+      ASSERT_TRUE(store->PutView(View(epoch), All(epoch)).ok());
   }
   const auto state = Open(dir.path())->Load();
   ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->cluster, ClusterId(0xfedcba9876543210));
   EXPECT_EQ(state->term, 1u);
+  EXPECT_EQ(state->lease_ms, 120000u);
   EXPECT_EQ(state->epoch, 40u);
   EXPECT_EQ(state->next_node_id, 3u);
   ASSERT_EQ(state->nodes.size(), 1u);
   EXPECT_EQ(state->nodes[0].name, "b");
+  EXPECT_EQ(state->nodes[0].left_boot_id, 9u);
+  EXPECT_EQ(state->nodes[0].times, (NodeTimes{1000, 2000}));
   ASSERT_EQ(state->namespaces.size(), 1u);
   EXPECT_EQ(state->namespaces[0].name, "y");
   EXPECT_EQ(state->namespaces_version, 3u);
-  ASSERT_NE(state->view, nullptr);
-  EXPECT_EQ(state->view->version(), ViewVersion(1, 40));
-  EXPECT_EQ(state->view->slots(), View(40)->slots());
+  ASSERT_EQ(state->views.size(), kViewsKept);
+  EXPECT_EQ(state->views.back()->version(), ViewVersion(1, 40));
+  EXPECT_EQ(state->views.back()->slots(), View(40)->slots());
+}
+
+TEST(ControllerStoreTest, ViewsThatDoNotCountAnyMoreGo) {
+  TempDir dir;
+  {
+    auto store = Open(dir.path());
+    ASSERT_TRUE(store->Load().ok());
+    ASSERT_TRUE(store->PutTerm(1).ok());
+    for (uint64_t epoch = 1; epoch <= 4; ++epoch)
+      ASSERT_TRUE(store->PutView(View(epoch), All(epoch)).ok());
+    const ViewWindow window{.open = {{1, 2}, {1, 4}}, .active = {1, 4}};
+    ASSERT_TRUE(store->PutView(View(5), window).ok());
+  }
+  const auto state = Open(dir.path())->Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->views.size(), 3u);
+  EXPECT_EQ(state->views[0]->version(), ViewVersion(1, 2));
+  EXPECT_EQ(state->views[1]->version(), ViewVersion(1, 4));
+  EXPECT_EQ(state->active, ViewVersion(1, 4));
 }
 
 TEST(ControllerStoreTest, SecondOneOnTheSameFolderIsToldSo) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/mp_controller/temp_dir.h"
 
 namespace ems::controller {
@@ -34,8 +36,6 @@ TEST(DurableRowsTest, AChangeIsThereAfterReopeningInOrder) {
                   })
                   .ok());
   EXPECT_THAT(found, ElementsAre("a=1", "c=3", "d="));
-  EXPECT_EQ(*rows->Get("c"), "3");
-  EXPECT_EQ(rows->Get("b").status().code(), StatusCode::kNotFound);
 }
 
 TEST(DurableRowsTest, ARowThatCannotBeReadIsDamageWithAdvice) {
@@ -48,6 +48,34 @@ TEST(DurableRowsTest, ARowThatCannotBeReadIsDamageWithAdvice) {
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(Message(status), HasSubstr(dir.path()));
   EXPECT_THAT(Message(status), HasSubstr("record a cannot be read. Nothing was changed. Do this."));
+}
+
+TEST(DurableRowsTest, RowsOfAnotherFormatAreRefusedAndLeftAsTheyAre) {
+  const TempDir dir;
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "1"}}, .drop = {}}).ok());
+  const std::string marker = dir.path() + "/EMS_CONTROLLER_STORE";
+  for (const char* format : {"format 1", "format 3"}) {
+    std::ofstream(marker) << format << "\n";
+    const Status status = DurableRows::Open(dir.path(), "Do this.").status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(Message(status), HasSubstr(dir.path() + " has \"" + format));
+    EXPECT_THAT(Message(status), HasSubstr("4096 slots"));
+    EXPECT_THAT(Message(status), HasSubstr("Do this."));
+  }
+  std::ofstream(marker) << "format 2\n";
+  EXPECT_TRUE(Open(dir.path())->Write({.put = {{"b", "2"}}, .drop = {}}).ok());
+}
+
+// A crash while it was made: nothing had been stored by then.
+TEST(DurableRowsTest, AnEmptyMarkerIsMadeAnew) {
+  const TempDir dir;
+  { const auto rows = Open(dir.path()); }
+  const std::string marker = dir.path() + "/EMS_CONTROLLER_STORE";
+  std::ofstream(marker, std::ios::trunc).flush();
+  { const auto rows = Open(dir.path()); }
+  std::string line;
+  std::getline(std::ifstream(marker), line);
+  EXPECT_EQ(line, "format 2");
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ NodeInfo Info(const std::string& name, uint64_t boot, uint64_t capacity = 1 << 3
   return info;
 }
 
+const Membership::Word kInstalled = {.installed = ViewVersion(1, 1), .usage = {}};
+
 // Processes that send heartbeats while they live, and the views that follow.
 class Cluster {
  public:
@@ -27,10 +29,11 @@ class Cluster {
     if (!membership.IdOf(name).has_value()) membership.AddNode(NodeId(next_id++), name);
     ids[name] = *membership.Register(Info(name, boot), now);
     alive[name] = boot;
+    (void)membership.Heartbeat(ids[name], boot, kInstalled, now);
   }
   // A controller that begins with that view.
-  void Restore(const DhtView& restored) {
-    membership.RestoreView(restored, now);
+  void Restore(const DhtView& restored, TimePoint leased_until = {}) {
+    membership.RestoreView(restored, now, leased_until);
     membership.Listen(now);
   }
   void Kill(const std::string& name) { alive.erase(name); }
@@ -47,7 +50,7 @@ class Cluster {
   }
   void Beat() {
     for (const auto& [name, boot] : alive) {
-      const auto reply = membership.Heartbeat(ids[name], boot, {}, {}, now);
+      const auto reply = membership.Heartbeat(ids[name], boot, kInstalled, now);
       if (!reply.ok()) Start(name, boot);
     }
   }
@@ -151,24 +154,99 @@ TEST(MembershipTest, NewBootIdKeepsThePlaceAndTheOldProcessIsTold) {
   cluster.Start("n1", 2);
   cluster.Run(milliseconds(400));
   EXPECT_EQ(cluster.BootOf("n1"), 2u);
-  const auto old = cluster.membership.Heartbeat(cluster.ids["n1"], 1, {}, {}, cluster.now).status();
+  const auto old =
+      cluster.membership.Heartbeat(cluster.ids["n1"], 1, kInstalled, cluster.now).status();
   EXPECT_EQ(old.code(), StatusCode::kAborted);
   EXPECT_EQ(cluster.membership.Register(Info("n1", 1), cluster.now).status().code(),
             StatusCode::kAborted);
   EXPECT_EQ(cluster.membership.Leave(cluster.ids["n1"], 1, cluster.now).code(),
             StatusCode::kAborted);
-  EXPECT_EQ(cluster.membership.Heartbeat(cluster.ids["n1"], 3, {}, {}, cluster.now).status().code(),
+  EXPECT_EQ(
+      cluster.membership.Heartbeat(cluster.ids["n1"], 3, kInstalled, cluster.now).status().code(),
+      StatusCode::kNotFound);
+  EXPECT_EQ(cluster.membership.Heartbeat(NodeId(99), 1, kInstalled, cluster.now).status().code(),
             StatusCode::kNotFound);
-  EXPECT_EQ(cluster.membership.Heartbeat(NodeId(99), 1, {}, {}, cluster.now).status().code(),
-            StatusCode::kNotFound);
+}
+
+// All have two new processes one after the other, the second one while the change to the first is
+// damped: the view comes to show the second ones.
+TEST(MembershipTest, TwoQuickRestartsOfAllDoNotFreezeTheView) {
+  Cluster cluster = Running(3);
+  for (const uint64_t boot : {2, 3}) {
+    for (const char* name : {"n0", "n1", "n2"}) cluster.Start(name, boot);
+    cluster.Run(milliseconds(900));
+  }
+  ASSERT_EQ(cluster.BootOf("n0"), 2U);
+  // No word of a process that the view does not show renews a lease.
+  for (int i = 0; i < 200; ++i) {
+    for (const char* name : {"n0", "n1", "n2"}) {
+      Membership::Word word = kInstalled;
+      word.alive = cluster.BootOf(name) == 3;
+      cluster.alive.erase(name);
+      ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids[name], 3, word, cluster.now).ok());
+    }
+    cluster.Run(milliseconds(100));
+  }
+  EXPECT_FALSE(cluster.membership.frozen());
+  for (const char* name : {"n0", "n1", "n2"}) EXPECT_EQ(cluster.BootOf(name), 3U);
+}
+
+// It waits for an operator, and its slots do not wait for it.
+TEST(MembershipTest, WhoIsAheadDoesNotKeepThePlaceOfTheProcessBefore) {
+  Cluster cluster = Running(3);
+  cluster.Start("n1", 2);
+  cluster.Run(milliseconds(400));
+  ASSERT_EQ(cluster.BootOf("n1"), 2U);
+  cluster.Kill("n1");
+  ASSERT_TRUE(cluster.membership.Register(Info("n1", 3), cluster.now).ok());
+  for (int i = 0; i < 80; ++i) {
+    const Membership::Word word = {
+        .installed = ViewVersion(9, 9), .usage = {}, .ahead = true, .alive = false};
+    ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n1"], 3, word, cluster.now).ok());
+    cluster.Run(milliseconds(100));
+  }
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n2"}));
 }
 
 TEST(MembershipTest, HeartbeatSaysWhetherTheViewShowsThisProcess) {
   Cluster cluster;
   cluster.Start("a", 1);
-  EXPECT_FALSE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, {}, {}, cluster.now));
+  EXPECT_FALSE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, kInstalled, cluster.now));
   cluster.Run(milliseconds(400));
-  EXPECT_TRUE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, {}, {}, cluster.now));
+  EXPECT_TRUE(*cluster.membership.Heartbeat(cluster.ids["a"], 1, kInstalled, cluster.now));
+}
+
+// Nobody is admitted who has not shown that it installs views, or who has views of another cluster.
+TEST(MembershipTest, OnlyWhoHasInstalledAViewOfThisClusterIsAdmitted) {
+  Cluster cluster = Running(2);
+  cluster.membership.AddNode(NodeId(50), "new");
+  ASSERT_TRUE(cluster.membership.Register(Info("new", 1), cluster.now).ok());
+  const auto say = [&](const Membership::Word& word) {
+    ASSERT_TRUE(cluster.membership.Heartbeat(NodeId(50), 1, word, cluster.now).ok());
+    cluster.Run(milliseconds(500));
+  };
+  say({.installed = {}, .usage = {}});
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
+  say({.installed = ViewVersion(9, 9), .usage = {}, .ahead = true});
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
+  say({.installed = ViewVersion(1, 1), .usage = {}, .alive = false});
+  cluster.Run(seconds(6));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
+  say(kInstalled);
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1", "new"}));
+}
+
+TEST(MembershipTest, AHeartbeatThatDoesNotCountKeepsNobodyAlive) {
+  Cluster cluster = Running(3);
+  cluster.Kill("n1");
+  for (int i = 0; i < 80; ++i) {
+    Membership::Word word = kInstalled;
+    word.alive = false;
+    ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n1"], 1, word, cluster.now).ok());
+    cluster.Run(milliseconds(100));
+  }
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n2"}));
+  EXPECT_LT(cluster.membership.List(cluster.now)[1].heartbeat_age, seconds(1)) << "it was heard";
 }
 
 // F14: however a node flaps, it changes the view at most once in 5 s.
@@ -265,10 +343,10 @@ TEST(MembershipTest, HalfGoneIsNotMoreThanHalf) {
 TEST(MembershipTest, DeathsWithinOneHeartbeatAreCountedTogether) {
   Cluster cluster = Running(3);
   const size_t views = cluster.published.size();
-  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n0"], 1, {}, {}, cluster.now).ok());
+  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n0"], 1, kInstalled, cluster.now).ok());
   cluster.Kill("n0");
   cluster.Run(milliseconds(900));
-  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n1"], 1, {}, {}, cluster.now).ok());
+  ASSERT_TRUE(cluster.membership.Heartbeat(cluster.ids["n1"], 1, kInstalled, cluster.now).ok());
   cluster.Kill("n1");
   cluster.Run(seconds(9));
   EXPECT_TRUE(cluster.membership.frozen());
@@ -337,7 +415,7 @@ TEST(MembershipTest, RestoredNodeThatFindsTheControllerLaterThanALeaseKeepsItsSl
   Cluster old = Running(3);
   const auto view = *DhtView::Make(ViewVersion(1, 1), old.view.nodes, SlotTable(), false);
   Cluster cluster;
-  cluster.membership.RestoreView(*view, cluster.now);
+  cluster.membership.RestoreView(*view, cluster.now, cluster.now);
   cluster.Run(seconds(60));  // it loads what it has stored
   EXPECT_TRUE(cluster.published.empty()) << "nobody could be heard";
   cluster.membership.Listen(cluster.now);
@@ -348,7 +426,7 @@ TEST(MembershipTest, RestoredNodeThatFindsTheControllerLaterThanALeaseKeepsItsSl
   cluster.Start("n2", 1);
   cluster.Run(seconds(10));
   EXPECT_TRUE(cluster.published.empty());
-  EXPECT_EQ(cluster.membership.live_count(), 3U);
+  EXPECT_EQ(cluster.membership.Count(cluster.now).live, 3U);
   cluster.Kill("n2");
   cluster.Run(milliseconds(6700));
   EXPECT_EQ(cluster.names(), (Names{"n0", "n1"})) << "from then on as ever";
@@ -362,6 +440,39 @@ TEST(MembershipTest, RestoredNodeThatDoesNotComeBackIsOutAfterALeaseAndTheTimeTo
   cluster.Start("n0", 1);
   cluster.Start("n1", 1);
   cluster.Run(milliseconds(8200));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
+}
+
+// The controller gives shorter leases than before; that server has not heard of them yet.
+TEST(MembershipTest, RestoredNodeIsNotDeadBeforeALongerLeaseOfBeforeHasEnded) {
+  Cluster old = Running(3);
+  const auto view = *DhtView::Make(ViewVersion(1, 1), old.view.nodes, SlotTable(), false);
+  Cluster cluster;
+  cluster.Restore(*view, cluster.now + seconds(60));
+  for (const char* name : {"n0", "n1", "n2"}) cluster.Start(name, 1);
+  cluster.Run(seconds(2));
+  cluster.Kill("n2");
+  cluster.Run(seconds(57));
+  EXPECT_TRUE(cluster.published.empty());
+  cluster.Run(seconds(3));
+  EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
+  cluster.Run(seconds(15));
+  cluster.Kill("n1");
+  cluster.Run(milliseconds(6700));
+  EXPECT_EQ(cluster.names(), (Names{"n0"})) << "from then on as ever";
+}
+
+TEST(MembershipTest, ALongerLeaseOfBeforeIsOfTheProcessThatHadIt) {
+  Cluster old = Running(3);
+  const auto view = *DhtView::Make(ViewVersion(1, 1), old.view.nodes, SlotTable(), false);
+  Cluster cluster;
+  cluster.Restore(*view, cluster.now + seconds(60));
+  cluster.Start("n0", 1);
+  cluster.Start("n1", 1);
+  cluster.Start("n2", 2);
+  cluster.Run(seconds(2));
+  cluster.Kill("n2");
+  cluster.Run(milliseconds(6700));
   EXPECT_EQ(cluster.names(), (Names{"n0", "n1"}));
 }
 
@@ -400,13 +511,57 @@ TEST(MembershipTest, RemoveForgetsTheDeadOnly) {
   EXPECT_FALSE(cluster.membership.IdOf("n1").has_value());
 }
 
-TEST(MembershipTest, KnownNodesAreBounded) {
-  Membership membership{MembershipOptions{}};
-  for (uint32_t i = 0; i < kKnownNodesMax; ++i) {
-    ASSERT_TRUE(membership.CanAddNode().ok());
-    membership.AddNode(NodeId(i + 1), "n" + std::to_string(i));
+// Adds and registers nodes "<prefix>0" …, with ids from `first_id` on.
+void Register(Membership* membership, const std::string& prefix, size_t count, uint32_t first_id,
+              TimePoint now) {
+  for (uint32_t i = 0; i < count; ++i) {
+    NodeInfo info;
+    info.name = prefix + std::to_string(i);
+    info.boot_id = 1;
+    info.capacity_bytes = 1;
+    membership->AddNode(NodeId(first_id + i), info.name);
+    ASSERT_TRUE(membership->Register(info, now).ok());
   }
+}
+
+TEST(MembershipTest, NodesThatLiveAreBounded) {
+  Membership membership{MembershipOptions{}};
+  const TimePoint now{seconds(100)};
+  Register(&membership, "n", kNodesMax - 1, 1, now);
+  EXPECT_TRUE(membership.CanAddNode().ok());
+  Register(&membership, "last", 1, kNodesMax, now);
   EXPECT_EQ(membership.CanAddNode().code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(membership.Leave(NodeId(1), 1, now).ok());
+  EXPECT_TRUE(membership.CanAddNode().ok()) << "those that are gone do not count";
+}
+
+TEST(MembershipTest, OfNodesThatAreGoneTheOneHeardOfLongestAgoIsForgotten) {
+  Membership membership{MembershipOptions{}};
+  const TimePoint now{seconds(100)};
+  Register(&membership, "n", kGoneNodesMax, 1, now);
+  for (uint32_t id = 1; id <= kGoneNodesMax; ++id) {
+    EXPECT_FALSE(membership.NodeToForget().has_value());
+    ASSERT_TRUE(membership.Leave(NodeId(id), 1, now + seconds(id == 7 ? 1 : 2)).ok());
+  }
+  EXPECT_EQ(membership.NodeToForget(), "n6");
+  membership.Remove("n6");
+  EXPECT_FALSE(membership.NodeToForget().has_value());
+  Register(&membership, "new", 1, 9000, now);
+  EXPECT_FALSE(membership.NodeToForget().has_value()) << "it lives";
+}
+
+// The guard still counts it among those that vanished at once.
+TEST(MembershipTest, ANodeLostAMomentAgoIsNotForgotten) {
+  Cluster cluster = Running(3);
+  cluster.Kill("n1");
+  while (cluster.membership.CanRemove("n1").code() == StatusCode::kFailedPrecondition)
+    cluster.Run(seconds(1));
+  Register(&cluster.membership, "other", kGoneNodesMax, 1000, cluster.now);
+  for (uint32_t i = 0; i < kGoneNodesMax; ++i)
+    ASSERT_TRUE(cluster.membership.Leave(NodeId(1000 + i), 1, cluster.now).ok());
+  EXPECT_EQ(cluster.membership.NodeToForget(), "other0");
+  cluster.Run(seconds(11));
+  EXPECT_EQ(cluster.membership.NodeToForget(), "n1");
 }
 
 }  // namespace

@@ -49,8 +49,13 @@ struct Life {
     auto opened = DurableRows::Open(folder, "");
     EXPECT_TRUE(opened.ok()) << opened.status();
     rows = std::move(*opened);
-    state =
-        std::make_unique<ModelState>(ModelState::Parts{clock, rows.get(), &publisher}, kUnusedMax);
+    // The wall clock goes on with the other one, over restarts, too.
+    const auto unix_ms = [clock] {
+      return uint64_t{1'700'000'000'000} +
+             static_cast<uint64_t>(clock->Now().time_since_epoch().count() / 1'000'000);
+    };
+    state = std::make_unique<ModelState>(ModelState::Parts{clock, rows.get(), &publisher, unix_ms},
+                                         kUnusedMax);
     EXPECT_TRUE(state->Start().ok());
   }
   // Servers with the boot ids 1 to `servers`, in a view with this epoch.
@@ -81,10 +86,11 @@ struct Life {
     EXPECT_EQ(state->GetModel(ref, &reply), OkStatus());
     return reply;
   }
-  v1::ModelStatus Prefetch(uint32_t id, uint32_t priority = 0) {
+  v1::ModelStatus Prefetch(uint32_t id, uint32_t priority = 0, Duration timeout = Duration(0)) {
     v1::PrefetchRequest request;
     *request.mutable_ref() = Ref(id);
     request.set_priority(priority);
+    request.set_timeout_ms(static_cast<uint64_t>(timeout.count() / 1'000'000));
     v1::ModelStatus reply;
     EXPECT_EQ(state->Prefetch(request, &reply), OkStatus());
     return reply;
@@ -124,6 +130,31 @@ struct Life {
     EXPECT_EQ(state->GetDigests(request, &reply, news), OkStatus());
     return reply;
   }
+  // From the first change on.
+  v1::FollowUnverifiedReply Follow(uint32_t id) {
+    v1::FollowUnverifiedRequest request;
+    request.set_model_id(id);
+    v1::FollowUnverifiedReply reply;
+    bool news = false;
+    EXPECT_EQ(state->FollowUnverified(request, &reply, &news), OkStatus());
+    EXPECT_TRUE(news);
+    return reply;
+  }
+  // What a server that has list `since` is told.
+  v1::ListModelsReply Changes(uint64_t since) {
+    v1::ListModelsRequest request;
+    request.set_since(since);
+    request.set_by_change(true);
+    v1::ListModelsReply reply;
+    bool news = true;
+    EXPECT_EQ(state->ListModels(request, &reply, &news), OkStatus());
+    return reply;
+  }
+  v1::ModelStatus Use(uint32_t id) {
+    v1::ModelStatus reply;
+    EXPECT_EQ(state->UseModel(Ref(id), &reply), OkStatus());
+    return reply;
+  }
   uint64_t Number() {
     v1::ListModelsReply reply;
     bool news = false;
@@ -134,6 +165,12 @@ struct Life {
   ViewPublisher publisher{16};
   std::unique_ptr<DurableRows> rows;
   std::unique_ptr<ModelState> state;
+};
+
+class ModelLifeTest : public ::testing::Test {
+ protected:
+  const TempDir dir;
+  ManualClock clock;
 };
 
 }  // namespace ems::controller

@@ -4,10 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "cluster/models_client.h"
 #include "common/thread_pool.h"
-#include "ems_model/format/manifest.h"
-#include "mp_controller/file_checks.h"
-#include "mp_controller/view/models_client.h"
+#include "model_files/format/manifest.h"
 #include "proto/model.pb.h"
 #include "tests/mp_controller/controller_harness.h"
 #include "tests/mp_controller/temp_dir.h"
@@ -146,34 +145,32 @@ TEST_F(ModelServiceTest, EveryVerbReachesItsPart) {
   EXPECT_EQ(models_->Get(ref, &status, Soon()).code(), StatusCode::kNotFound);
 }
 
-TEST_F(ModelServiceTest, ChecksOfVeryManyFilesComeAllAtOnceInSeveralAnswers) {
-  constexpr uint32_t kFiles = 10'000, kVersions = 8;
-  model::Manifest manifest;
-  manifest.model = "m";
-  manifest.name_space = "models";
-  manifest.source.url = "http://h/p/";
-  for (uint32_t i = 0; i < kFiles; ++i) {
-    manifest.files.push_back({fmt::format("{:06}", i), 1, "t"});
-    manifest.files.back().sum = "md5:0123456789abcdef0123456789abcdef";
-    manifest.blocks.push_back({i, 0, 1, {}});
-  }
-  v1::FollowChecksRequest follow;
-  for (uint32_t i = 0; i < kVersions; ++i) {
-    manifest.version = fmt::format("v{}", i);
-    v1::ModelManifest proto;
-    model::ToProto(manifest, &proto);
-    v1::ModelStatus status;
-    ASSERT_EQ(models_->Add(proto, &status, Soon()), OkStatus());
-    follow.add_models(status.ref().id());
-  }
-  v1::FollowChecksReply reply;
-  ASSERT_EQ(models_->FollowChecks(follow, &reply, Soon()), OkStatus());
-  EXPECT_GT(reply.ByteSizeLong(), FileChecks::kReplyBytesMax);
-  EXPECT_EQ(reply.next_model(), 0U);
-  EXPECT_GT(reply.number(), 0U);
-  ASSERT_EQ(reply.files_size(), kFiles * kVersions);
-  EXPECT_EQ(reply.files(0).file(), 0U);
-  EXPECT_EQ(reply.files(kFiles * kVersions - 1).file(), kFiles - 1);
+TEST_F(ModelServiceTest, AServerThatFollowsUnverifiedDigestsIsAnsweredByAReport) {
+  v1::ModelManifest proto = Sample("v1");
+  proto.mutable_files(0)->set_sum("md5:0123456789abcdef0123456789abcdef");
+  v1::ModelStatus status;
+  ASSERT_EQ(models_->Add(proto, &status, Soon()), OkStatus());
+  v1::FollowUnverifiedRequest follow;
+  follow.set_model_id(status.ref().id());
+  v1::FollowUnverifiedReply heard;
+  ASSERT_EQ(models_->FollowUnverified(follow, &heard, Soon()), OkStatus());
+  follow.set_log(heard.log());
+  follow.set_wait_ms(20'000);
+  Thread waiter("waiter", [&] {
+    EXPECT_EQ(models_->FollowUnverified(follow, &heard, Deadline::After(seconds(30))), OkStatus());
+  });
+  v1::ReportPullRequest report;
+  report.set_model_id(status.ref().id());
+  report.add_blocks(1);
+  report.set_digests(std::string(32, 'd'));
+  v1::ReportPullReply reply;
+  ASSERT_EQ(models_->ReportPull(report, &reply, Soon()), OkStatus());
+  waiter.Join();
+  ASSERT_EQ(heard.blocks_size(), 1);
+  EXPECT_EQ(heard.digests(), report.digests());
+  v1::ReportSumRequest sum;
+  sum.set_model_id(status.ref().id());
+  EXPECT_EQ(models_->ReportSum(sum, Soon()).code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

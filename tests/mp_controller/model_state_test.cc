@@ -22,9 +22,9 @@ using std::chrono::hours;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(ModelStateTest, VersionsPinsJobsAndDigestsSurviveARestart) {
-  const TempDir dir;
-  ManualClock clock;
+using ModelStateTest = ModelLifeTest;
+
+TEST_F(ModelStateTest, VersionsPinsJobsAndDigestsSurviveARestart) {
   {
     Life life(dir.path(), &clock);
     life.View(1, 2);
@@ -59,9 +59,7 @@ TEST(ModelStateTest, VersionsPinsJobsAndDigestsSurviveARestart) {
   EXPECT_EQ(*model::FromProto(manifest), Sample("v1"));
 }
 
-TEST(ModelStateTest, AJobEndsWhenEveryServerOfTheViewHasFinished) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, AJobEndsWhenEveryServerOfTheViewHasFinished) {
   Life life(dir.path(), &clock);
   life.View(1, 2);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());
@@ -82,9 +80,7 @@ TEST(ModelStateTest, AJobEndsWhenEveryServerOfTheViewHasFinished) {
   EXPECT_EQ(life.Prefetch(1).job().number(), 2U) << "a new job, for what may be missing by now";
 }
 
-TEST(ModelStateTest, AServerThatHadFinishedLeavingEndsTheJobAtTheNextTick) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, AServerThatHadFinishedLeavingEndsTheJobAtTheNextTick) {
   Life life(dir.path(), &clock);
   life.View(1, 2);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());
@@ -98,9 +94,7 @@ TEST(ModelStateTest, AServerThatHadFinishedLeavingEndsTheJobAtTheNextTick) {
   EXPECT_EQ(life.Get(Ref(1)).job().source_bytes(), 500U) << "what was read counts, whoever read it";
 }
 
-TEST(ModelStateTest, JoiningAJobRaisesItsPriorityAndCancellingEndsIt) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, JoiningAJobRaisesItsPriorityAndCancellingEndsIt) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());
@@ -119,26 +113,7 @@ TEST(ModelStateTest, JoiningAJobRaisesItsPriorityAndCancellingEndsIt) {
   EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 1U) << "what was learned counts";
 }
 
-TEST(ModelStateTest, AnErrorOfAServerEndsTheJobWithItsWords) {
-  const TempDir dir;
-  ManualClock clock;
-  Life life(dir.path(), &clock);
-  life.View(1, 2);
-  ASSERT_TRUE(life.Add(Sample("v1")).ok());
-  life.Prefetch(1);
-  v1::ReportPullRequest report = life.Report(2, 1, 0, false);
-  report.set_error_code(static_cast<uint32_t>(StatusCode::kPermissionDenied));
-  report.set_error("http://h/p/w: 403");
-  ASSERT_TRUE(life.Take(report).ok());
-  const v1::PullJob job = life.Get(Ref(1)).job();
-  EXPECT_EQ(job.state(), v1::PULL_FAILED);
-  EXPECT_EQ(job.error(), "http://h/p/w: 403");
-  EXPECT_EQ(life.Prefetch(1).job().error(), "") << "the next one tries again";
-}
-
-TEST(ModelStateTest, ADigestThatDiffersIsRefusedAndTheOthersAreTaken) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, ADigestThatDiffersIsRefusedAndTheOthersAreTaken) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());
@@ -159,9 +134,7 @@ TEST(ModelStateTest, ADigestThatDiffersIsRefusedAndTheOthersAreTaken) {
   EXPECT_EQ(life.Get(Ref(1)).job().state(), v1::PULL_FAILED) << "and says so if they come again";
 }
 
-TEST(ModelStateTest, DigestsComeInTurnAndListsOnlyWhenTheyHaveChanged) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, DigestsComeInTurnAndListsOnlyWhenTheyHaveChanged) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());
@@ -187,9 +160,7 @@ TEST(ModelStateTest, DigestsComeInTurnAndListsOnlyWhenTheyHaveChanged) {
   EXPECT_EQ(reply.models_size(), 1);
 }
 
-TEST(ModelStateTest, AddingAgainIsTheSameOrRefused) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, AddingAgainIsTheSameOrRefused) {
   Life life(dir.path(), &clock);
   EXPECT_EQ(life.Add(Sample("v1"))->ref().id(), 1U);
   EXPECT_EQ(life.Add(Sample("v1"))->ref().id(), 1U);
@@ -202,9 +173,7 @@ TEST(ModelStateTest, AddingAgainIsTheSameOrRefused) {
   EXPECT_EQ(life.Get(Ref("base", "")).ref().version(), "v1");
 }
 
-TEST(ModelStateTest, WhatDiffersIsNamed) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, WhatDiffersIsNamed) {
   Life life(dir.path(), &clock);
   Manifest there = Sample("v1");
   there.files[0].sum = "md5:0123456789abcdef0123456789abcdef";
@@ -222,9 +191,7 @@ TEST(ModelStateTest, WhatDiffersIsNamed) {
   EXPECT_THAT(refusal(other), HasSubstr("with other files"));
 }
 
-TEST(ModelStateTest, TheLastAddDecidesOnFirstReadsUntilItIsTouched) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, TheLastAddDecidesOnFirstReadsUntilItIsTouched) {
   {
     Life life(dir.path(), &clock);
     ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kOnce)).ok());
@@ -252,9 +219,7 @@ TEST(ModelStateTest, TheLastAddDecidesOnFirstReadsUntilItIsTouched) {
       << "who knows what was done with it before the controller was restarted";
 }
 
-TEST(ModelStateTest, NoDefaultTakesProtectionAway) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, NoDefaultTakesProtectionAway) {
   Life life(dir.path(), &clock);
   ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kTwice)).ok());
   for (const FirstRead one : {FirstRead::kOnce, FirstRead::kTwiceUnlessChecked}) {
@@ -269,9 +234,7 @@ TEST(ModelStateTest, NoDefaultTakesProtectionAway) {
       << "but it may add some";
 }
 
-TEST(ModelStateTest, WhoAsksForSomethingElseBesidesChangesNoFirstReads) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, WhoAsksForSomethingElseBesidesChangesNoFirstReads) {
   Life life(dir.path(), &clock);
   ASSERT_TRUE(life.Add(Sample("v1", FirstRead::kTwiceUnlessChecked)).ok());
   ASSERT_TRUE(life.Add(Sample("v2", FirstRead::kOnce)).ok());
@@ -295,9 +258,7 @@ TEST(ModelStateTest, WhoAsksForSomethingElseBesidesChangesNoFirstReads) {
   }
 }
 
-TEST(ModelStateTest, WhatMayHaveBeenReadOnceIsNeverTakenForVerified) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, WhatMayHaveBeenReadOnceIsNeverTakenForVerified) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   v1::ModelStatus reply;
@@ -335,9 +296,7 @@ TEST(ModelStateTest, WhatMayHaveBeenReadOnceIsNeverTakenForVerified) {
   }
 }
 
-TEST(ModelStateTest, RemovingTakesEverythingAndNotWhatIsPinned) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, RemovingTakesEverythingAndNotWhatIsPinned) {
   {
     Life life(dir.path(), &clock);
     life.View(1, 1);
@@ -372,9 +331,7 @@ TEST(ModelStateTest, RemovingTakesEverythingAndNotWhatIsPinned) {
   EXPECT_EQ(rows, 1) << "the next id alone";
 }
 
-TEST(ModelStateTest, OldVersionsThatNobodyUsesGoAndTheNewestStays) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, OldVersionsThatNobodyUsesGoAndTheNewestStays) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   for (const char* version : {"v1", "v2", "v3", "v4"}) ASSERT_TRUE(life.Add(Sample(version)).ok());
@@ -395,9 +352,7 @@ TEST(ModelStateTest, OldVersionsThatNobodyUsesGoAndTheNewestStays) {
   EXPECT_THAT(left, ElementsAre("v2", "v3", "v4"));
 }
 
-TEST(ModelStateTest, ReportsAgainstTheRulesAreRefused) {
-  const TempDir dir;
-  ManualClock clock;
+TEST_F(ModelStateTest, ReportsAgainstTheRulesAreRefused) {
   Life life(dir.path(), &clock);
   life.View(1, 1);
   ASSERT_TRUE(life.Add(Sample("v1")).ok());

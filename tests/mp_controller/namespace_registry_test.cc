@@ -54,6 +54,20 @@ TEST(NamespaceRegistryTest, IdsAreNeverUsedAgain) {
   EXPECT_GT(Create(&restored, "b").ref.id, second.ref.id) << "even if the counter were too low";
 }
 
+TEST(NamespaceRegistryTest, NumbersThatAnotherCopyMayHaveGivenAreSkipped) {
+  NamespaceRegistry registry;
+  const auto before = Create(&registry, "a");
+  const uint64_t version = registry.Snapshot()->version;
+  registry.Apply(registry.PlanSkip());
+  EXPECT_EQ(registry.Snapshot()->version, version + kNumbersSkipped);
+  EXPECT_EQ(registry.Get("a")->ref, before.ref);
+  EXPECT_EQ(registry.size(), 1U);
+  EXPECT_EQ(Create(&registry, "b").ref.id.value(), before.ref.id.value() + 1 + kNumbersSkipped);
+  NamespaceRegistry full({}, 3, UINT32_MAX - 1);
+  full.Apply(full.PlanSkip());
+  EXPECT_EQ(full.PlanCreate(Named("a")).status().code(), StatusCode::kResourceExhausted);
+}
+
 TEST(NamespaceRegistryTest, UpdateKeepsIdAndGenerationAndVersionGrows) {
   NamespaceRegistry registry;
   const auto made = Create(&registry, "a");

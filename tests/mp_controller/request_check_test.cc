@@ -68,16 +68,16 @@ TEST(RequestCheckTest, HeartbeatVersionsAreBounded) {
 TEST(RequestCheckTest, NamespacesAreChecked) {
   v1::CreateNamespaceRequest request;
   request.set_name("a");
-  EXPECT_TRUE(CheckCreate(request).ok());
+  EXPECT_TRUE(CheckNamespace(request.name(), request.policy()).ok());
   request.mutable_policy()->set_checksum(static_cast<v1::ChecksumPolicy>(17));
-  EXPECT_FALSE(CheckCreate(request).ok());
+  EXPECT_FALSE(CheckNamespace(request.name(), request.policy()).ok());
   request.mutable_policy()->set_checksum(v1::CHECKSUM_NEVER);
   request.mutable_policy()->set_dram_quota_bytes(1);
   request.mutable_policy()->set_dram_reserved_bytes(2);
-  EXPECT_FALSE(CheckCreate(request).ok());
+  EXPECT_FALSE(CheckNamespace(request.name(), request.policy()).ok());
   v1::UpdateNamespaceRequest update;
   update.set_name("a/b");
-  EXPECT_FALSE(CheckUpdate(update).ok());
+  EXPECT_FALSE(CheckNamespace(update.name(), update.policy()).ok());
 }
 
 }  // namespace

@@ -178,9 +178,49 @@ TEST(ViewBuilderEdgeTest, OneNodeOwnsAllAndNoNodeNothing) {
   EXPECT_EQ(BuildSlots(one, {}), SlotTable());
 }
 
+// With 16384 slots a thousand servers have 16.4 each, some 17: 1.04 × the mean.
+TEST(ViewBuilderSizeTest, AThousandServersAreLoadedEvenlyAndMoveLittle) {
+  for (const auto& [count, load_max] : {std::pair(100u, 1.02), std::pair(1000u, 1.06)}) {
+    Nodes nodes;
+    for (uint32_t i = 1; i <= count; ++i) nodes.push_back({NodeId(i), 4});
+    const SlotTable table = BuildSlots(SlotTable(), nodes);
+    EXPECT_LE(MaxLoad(nodes, table), load_max);
+    Nodes more = nodes;
+    more.push_back({NodeId(count + 1), 4});
+    const SlotTable joined = BuildSlots(table, more);
+    EXPECT_LE(Moved(table, joined), 1.1 * Ideal(nodes, more)) << count;
+    EXPECT_LE(MaxLoad(more, joined), load_max);
+    Nodes fewer = nodes;
+    fewer.erase(fewer.begin() + count / 2);
+    const SlotTable left = BuildSlots(table, fewer);
+    EXPECT_EQ(Moved(table, left), table.CountOf(NodeId(count / 2 + 1))) << count;
+    EXPECT_LE(MaxLoad(fewer, left), load_max);
+  }
+}
+
+// The controller's loop may stand still for 50 ms: a pair of slot and node takes some 2 ns, a
+// logarithm some 20.
+TEST(ViewBuilderSizeTest, TheCostOfATableIsBounded) {
+  Nodes nodes;
+  for (uint32_t i = 1; i <= 1000; ++i) nodes.push_back({NodeId(i), 1 + i % 7});
+  BuildCost first;
+  const SlotTable table = BuildSlots(SlotTable(), nodes, &first);
+  EXPECT_LE(first.scores, uint64_t{kSlotCount} * nodes.size());
+  EXPECT_LE(first.logarithms, uint64_t{kSlotCount} * 12);
+  BuildCost one;
+  Nodes more = nodes;
+  more.push_back({NodeId(1001), 4});
+  (void)BuildSlots(table, more, &one);
+  EXPECT_LE(one.scores, 4000u) << "one server comes";
+  BuildCost doubled;
+  for (uint32_t i = 2001; i <= 3000; ++i) nodes.push_back({NodeId(i), 1 + i % 7});
+  (void)BuildSlots(table, nodes, &doubled);
+  EXPECT_LE(doubled.scores, 2 * uint64_t{kSlotCount} * 1000) << "a thousand come at once";
+}
+
 TEST(ViewBuilderEdgeTest, TooManyNodesForTheBoundStillGivesEachSlotOneOwner) {
   Nodes nodes;
-  for (uint32_t i = 1; i <= 300; ++i) nodes.push_back({NodeId(i), 1});
+  for (uint32_t i = 1; i <= 1200; ++i) nodes.push_back({NodeId(i), 1});
   EXPECT_EQ(BuildSlots(SlotTable(), nodes).CountOf(kNoNode), 0u);
 }
 

@@ -1,7 +1,7 @@
 // What must hold: the bytes of a view stay as they are, however long what one side has stored takes
-// to reach the other. Both sides are the real ones, ShmSession::Pin and Sharing::Park; memory is a
-// model in which a store is seen by the other side after a full fence, or at a random later moment.
-// That the tester can tell is shown by fences that do nothing.
+// to reach the other. Both sides are the real ones, ShmSession::Pin and Sharing::Retire; memory is
+// a model in which a store is seen by the other side after a full fence, or at a random later
+// moment. That the tester can tell is shown by fences that do nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "common/full_fence.h"
 #include "common/object_key.h"
 #include "mp_sdk/internal/shm_session.h"
-#include "mp_server/sharing.h"
+#include "mp_server/index/sharing.h"
 #include "tests/support/pool_image.h"
 #include "tests/support/reordering_memory.h"
 #include "tests/support/self_verifying.h"
@@ -125,7 +125,7 @@ class World final : FenceModel {
     Step();
     servers_turn_ = false;
   }
-  // In the order of NamespaceStore: unlinked, retired, parked if a client looks at it, used again.
+  // In the order of NamespaceStore: unlinked, retired, kept if a client looks at it, used again.
   void Step() {
     switch (step_) {
       case 0:
@@ -134,11 +134,11 @@ class World final : FenceModel {
       case 1:
         image_.SetState(kAt, generation_, ChunkState::kRetired);
         entry_.generation = generation_;
-        parked_ = sharing_.Park(&entry_);
-        tally_.waited += parked_ ? 1 : 0;
+        kept_ = sharing_.Retire(&entry_);
+        tally_.waited += kept_ ? 1 : 0;
         break;
       case 2:
-        if (parked_ && sharing_.TakeUnnamed().empty()) return;
+        if (kept_ && sharing_.TakeUnnamed().empty()) return;
         ++generation_;
         image_.Write(kAt, kKey, MakeValue("ns", kKey, generation_, kValueBytes), generation_);
         break;
@@ -179,7 +179,7 @@ class World final : FenceModel {
   const std::shared_ptr<const fabric::ShmSegment> hazards_seen_ = NewPage();
   uint64_t generation_ = 1;
   int step_ = 0;
-  bool parked_ = false;
+  bool kept_ = false;
 
   // The client's.
   std::vector<std::byte> table_seen_ = std::vector<std::byte>(image_.table_file().size_bytes());

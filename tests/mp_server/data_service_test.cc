@@ -56,6 +56,7 @@ class DataServiceTest : public ::testing::Test {
     table.by_id[kNs.id] = info;
     store_->SetNamespaces(table, 1.0);
     ownership_.SetSelf(NodeId(1));
+    ownership_.SetActive(1000);  // nobody else has the slots
     Own(1);
     ownership_.RenewLease(clock_.Now() + seconds(100));
     tiered_ = std::make_unique<TieredStore>(store_.get(), nullptr);
@@ -66,6 +67,7 @@ class DataServiceTest : public ::testing::Test {
   // All slots belong to `owner` in the next view.
   void Own(uint32_t owner) {
     store_->SetOwnedSlots(ownership_.Install(*MakeView({1, ++epoch_}, owner, {1, 2})));
+    ownership_.Settle();
   }
   wire::FrameHeader Header(Op op, uint16_t flags = 0) const {
     wire::FrameHeader header;
@@ -145,6 +147,17 @@ class DataServiceTest : public ::testing::Test {
   bool behind_ = false;
 };
 
+TEST_F(DataServiceTest, HelloSaysWhichCluster) {
+  answer_ = Answer();
+  wire::FrameHeader hello;
+  hello.op = Op::kHello;
+  DataService service(
+      tiered_.get(), &ownership_, &metrics_, 55, kMiB, [] { return ""; },
+      [] { return ClusterId(0x0102030405060708); });
+  (void)service.NewSession()->Handle(hello, {}, {}, &answer_);
+  EXPECT_EQ(wire::ReadRaw<wire::HelloBody>(answer_.body).cluster_bits(), 0x030405060708U);
+}
+
 TEST_F(DataServiceTest, HelloPingAndStats) {
   EXPECT_EQ(Ask(Op::kHello, ""), WireStatus::kOk);
   const auto hello = wire::ReadRaw<wire::HelloBody>(answer_.body);
@@ -155,6 +168,22 @@ TEST_F(DataServiceTest, HelloPingAndStats) {
   EXPECT_EQ(session_->view_version(), ViewVersion(1, 1));
   EXPECT_EQ(Ask(Op::kStats, ""), WireStatus::kOk);
   EXPECT_EQ(AsText(answer_.body), "{\"a\":1}");
+}
+
+TEST_F(DataServiceTest, PeersAreToldWhatWasHeardOfTheViewThatTheyAskFor) {
+  EXPECT_EQ(Ask(Op::kPeers, ""), WireStatus::kOk);
+  EXPECT_TRUE(answer_.body.empty()) << "nobody has heard anything";
+  std::vector<ViewVersion> asked;
+  DataService tells(tiered_.get(), &ownership_, &metrics_, 55, 8 * kMiB, {}, {},
+                    [&](ViewVersion view, std::vector<std::byte>* body) {
+                      asked.push_back(view);
+                      body->resize(3);
+                    });
+  const std::unique_ptr<Session> session = tells.NewSession();
+  answer_.Clear();
+  EXPECT_EQ(session->Handle(Header(Op::kPeers), "", {}, &answer_).status, WireStatus::kOk);
+  EXPECT_EQ(answer_.body.size(), 3U);
+  EXPECT_EQ(asked, std::vector{ViewVersion(1, 1)});
 }
 
 TEST_F(DataServiceTest, PutGetExistsRemove) {
@@ -273,16 +302,18 @@ TEST_F(DataServiceTest, ALeaseThatEndsDuringThePutFencesIt) {
   target.piece_sums[0] = sum;
   clock_.Advance(seconds(101));
   EXPECT_EQ(session_->EndPut(sum, sum), WireStatus::kFenced);
+  ownership_.RenewLease(clock_.Now() + seconds(100));
   EXPECT_EQ(Ask(Op::kExists, "late"), WireStatus::kMiss);
 }
 
-TEST_F(DataServiceTest, AFencedServerReadsAndDoesNotWrite) {
+TEST_F(DataServiceTest, AFencedServerNeitherReadsNorWrites) {
   EXPECT_EQ(Put("k", "v"), WireStatus::kOk);
   clock_.Advance(seconds(100));
   EXPECT_EQ(Put("k2", "v"), WireStatus::kFenced);
   EXPECT_EQ(Ask(Op::kRemove, "k"), WireStatus::kFenced);
   EXPECT_EQ(Multi(Op::kMultiRemove, {"k"})[0].status, WireStatus::kFenced);
-  EXPECT_EQ(Ask(Op::kGet, "k"), WireStatus::kOk);
+  EXPECT_EQ(Ask(Op::kGet, "k"), WireStatus::kFenced);
+  EXPECT_EQ(Multi(Op::kMultiExists, {"k"})[0].status, WireStatus::kFenced);
 }
 
 TEST_F(DataServiceTest, ADrainingServerSendsEveryoneAway) {
@@ -304,7 +335,7 @@ TEST_F(DataServiceTest, ValuesLargerThanThePoolAreTooLarge) {
 TEST_F(DataServiceTest, AFullPoolEvictsTheOldest) {
   const std::string value(kMiB, 'v');
   for (int i = 0; i < 100; ++i) {
-    // As the transport does: memory that is being made anew is worth a short wait.
+    // As the transport does: memory that is being made is worth a short wait.
     const std::string key = "k" + std::to_string(i);
     WireStatus status = WireStatus::kRetryLater;
     EXPECT_TRUE(ems::testing::Eventually([&] {

@@ -1,5 +1,5 @@
 // What must hold: events are of the namespace that is named and of no other, on both media; a
-// namespace that is made anew makes who follows ask for the state.
+// namespace that is created again makes followers ask for the state.
 #include "mp_server/kv_event_feed.h"
 
 #include <gmock/gmock.h>

@@ -55,12 +55,13 @@ TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
   ManualClock clock;
   Ownership ownership(&clock);
   ownership.SetSelf(NodeId(1));
+  ownership.SetActive(1000);  // nobody else has the slots
   SlotTable slots;
   for (uint16_t s = 0; s < 100; ++s) slots.set_owner(SlotId(s), NodeId(1));
   NodeInfo self;
   self.id = NodeId(1);
   ownership.Install(**DhtView::Make({7, 9}, {self}, slots, false));
-  metrics.Refresh(&store, &pool, ownership);
+  metrics.Refresh(store, &pool, ownership);
   std::string text = registry.Render();
   EXPECT_THAT(text, HasSubstr("ems_server_view_term 7"));
   EXPECT_THAT(text, HasSubstr("ems_server_view_epoch 9"));
@@ -71,8 +72,25 @@ TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
   EXPECT_THAT(text, HasSubstr("ems_server_objects{namespace=\"kv\"} 0"));
   EXPECT_THAT(text, HasSubstr("ems_server_damaged_objects{namespace=\"kv\"} 0"));
   ownership.RenewLease(clock.Now() + std::chrono::seconds(1));
-  metrics.Refresh(&store, &pool, ownership);
+  metrics.Refresh(store, &pool, ownership);
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_lease_valid 1"));
+
+  store.SetNamespaces(NamespaceTable{.version = 2, .by_id = {}}, 1.0);
+  metrics.Refresh(store, &pool, ownership);
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_quota_bytes{namespace=\"kv\"} 0"))
+      << "one that is deleted has nothing";
+}
+
+TEST(ServerMetricsTest, TheSsdTierIsShownFromTheStartOn) {
+  MetricsRegistry registry;
+  const ServerMetrics metrics(&registry);
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_state 0"));
+  ssd::TierStats stats;
+  stats.state = ssd::TierState::kDegraded;
+  stats.writer.written_objects = 17;
+  metrics.Refresh(stats);
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_state 2"));
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_written_objects 17"));
 }
 
 }  // namespace

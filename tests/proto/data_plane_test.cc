@@ -21,7 +21,7 @@ FrameHeader Request(Op op, uint16_t key_bytes, uint64_t body_bytes) {
   header.namespace_id = 3;
   header.namespace_generation = 2;
   header.view = ViewVersion(5, 9).packed();
-  header.slot = 4095;
+  header.slot = kSlotCount - 1;
   header.key_bytes = key_bytes;
   header.body_bytes = body_bytes;
   return header;
@@ -52,6 +52,7 @@ TEST(FrameHeaderTest, LayoutIsTheWireFormat) {
   EXPECT_EQ(offsetof(FrameHeader, checksum), 48U);
   EXPECT_EQ(offsetof(FrameHeader, object_bytes), 48U);
   EXPECT_EQ(offsetof(FrameHeader, whole_bytes), 56U);
+  EXPECT_EQ(offsetof(FrameHeader, table_bytes), 56U);
   EXPECT_EQ(offsetof(FrameHeader, header_checksum), 60U);
   EXPECT_EQ(AsText(RawBytes(kMagic)), "EMS1");
 }
@@ -62,7 +63,7 @@ TEST(FrameHeaderTest, ASealedPingHasTheseBytes) {
   header.request_id = 0x01020304;
   Seal(&header);
   const std::string hex = ToHex(RawBytes(header));
-  EXPECT_EQ(hex.substr(0, 32), "454d5331010200000403020100000000");
+  EXPECT_EQ(hex.substr(0, 32), "454d5331030200000403020100000000");
   EXPECT_EQ(hex.substr(32, 88), std::string(88, '0'));
   const auto low = static_cast<uint32_t>(Hash64(RawBytes(header).first(60)));
   EXPECT_EQ(header.header_checksum, low);
@@ -78,7 +79,7 @@ TEST(ParseRequestTest, GivesBackWhatWasSealed) {
   EXPECT_EQ(std::memcmp(&header, &out, sizeof(header)), 0);
   EXPECT_EQ(out.view_version(), ViewVersion(5, 9));
   EXPECT_EQ(out.ns(), (NamespaceRef{NamespaceId(3), 2}));
-  EXPECT_EQ(out.slot_id(), SlotId(4095));
+  EXPECT_EQ(out.slot_id(), SlotId(kSlotCount - 1));
 }
 
 TEST(ParseRequestTest, EachFlippedBitIsDamage) {
@@ -101,7 +102,7 @@ TEST(ParseRequestTest, AnotherMagicIsNoFrameEvenWhenSealed) {
 }
 
 TEST(ParseRequestTest, AnotherVersionFillsTheHeader) {
-  for (const int version : {0, 2, 255}) {
+  for (const int version : {0, 1, 2, 4, 255}) {
     FrameHeader header = Request(Op::kGet, 1, 0);
     header.version = static_cast<uint8_t>(version);
     Seal(&header);
@@ -160,6 +161,9 @@ TEST(ParseRequestTest, LengthsMustFitTheOp) {
       {Op::kPing, 0, 0, ok},
       {Op::kPing, 0, 1, bad},
       {Op::kPing, 1, 0, bad},
+      {Op::kPeers, 0, 0, ok},
+      {Op::kPeers, 0, 1, bad},
+      {Op::kPeers, 1, 0, bad},
       {Op::kStats, 0, 0, ok},
       {Op::kStats, 0, 8, bad},
       {Op::kPut, 1, kTrailerBytes, ok},
@@ -206,9 +210,9 @@ TEST(ParseRequestTest, TooLargeStillFillsTheHeader) {
   EXPECT_EQ(out.request_id, 7U);
 }
 
-TEST(ParseRequestTest, SlotsEndAt4095) {
+TEST(ParseRequestTest, SlotsEndAtTheirCount) {
   FrameHeader header = Request(Op::kGet, 1, 0);
-  header.slot = 4096;
+  header.slot = kSlotCount;
   EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
   header.slot = 65535;
   EXPECT_EQ(Parse(header), StatusCode::kInvalidArgument);
@@ -313,7 +317,7 @@ Table MakeTable(Op op, const std::vector<std::string>& keys, uint64_t value_byte
   }
   if (op == Op::kMultiGetRange) body += keys.size() * sizeof(RangeBody);
   table.header.body_bytes = body;
-  Seal(&table.header);
+  SealRequest(table.bytes, &table.header);
   return table;
 }
 
@@ -424,6 +428,122 @@ TEST(ItemTableTest, ValuesOfOneBatchAreBounded) {
   EXPECT_TRUE(refused) << "320 MiB in one frame";
 }
 
+TEST(ItemTableTest, TheTableOfAMultiPutEndsWhereItsHeadsSay) {
+  const Table good = MakeTable(Op::kMultiPut, {"a", "bc"}, 100);
+  EXPECT_EQ(CoveredBytes(good.header), good.bytes.size());
+  EXPECT_EQ(Parse(good.header), StatusCode::kOk);
+  for (const int off : {-1, 1}) {
+    Table table = good;
+    table.header.table_bytes += static_cast<uint32_t>(off);
+    EXPECT_EQ(ItemTableBytes(table.header, table.heads(), kValueMax).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+  // What no heads could say is not read at all.
+  for (const uint64_t bytes :
+       {uint64_t{0}, 2 * sizeof(ItemHead) + 1, 2 * (sizeof(ItemHead) + kKeyBytesMax) + 1,
+        good.header.body_bytes, good.header.body_bytes - 2 * kTrailerBytes + 1}) {
+    Table table = good;
+    table.header.table_bytes = static_cast<uint32_t>(bytes);
+    EXPECT_EQ(Parse(table.header), StatusCode::kInvalidArgument) << bytes;
+  }
+}
+
+TEST(ItemTableTest, StagedValuesFollowTheKeys) {
+  const Table table = MakeTable(Op::kMultiPutStaged, {"a", "bc"});
+  FrameHeader header = table.header;
+  std::vector<std::byte> body = table.bytes;
+  for (const StagedValue& value : {StagedValue{.session = 1}, StagedValue{.session = 2}}) {
+    const ConstBytes raw = RawBytes(value);
+    body.insert(body.end(), raw.begin(), raw.end());
+  }
+  header.body_bytes = body.size();
+  EXPECT_EQ(StagedOf(header, body, 0).session, 1U);
+  EXPECT_EQ(StagedOf(header, body, 1).session, 2U);
+  EXPECT_EQ(CoveredBytes(header), body.size());
+}
+
+// Each bit of key and body of a request, and of its checksum.
+TEST(ChecksumTest, OfARequestCoversItsKeyAndAllOfItsBodyThatIsNoValue) {
+  const std::string range(AsText(RawBytes(RangeBody{.offset = 1, .length = 2})));
+  const std::string staged(AsText(RawBytes(StagedValue{.session = 1})));
+  for (const auto& [op, key, body] : {std::tuple<Op, std::string, std::string>{Op::kGet, "key", ""},
+                                      {Op::kPut, std::string(kKeyBytesMax, 'k'), ""},
+                                      {Op::kGetRange, "key", range},
+                                      {Op::kPutStaged, std::string(kKeyBytesMax, 'k'), staged},
+                                      {Op::kMultiGet, "", "a table"},
+                                      {Op::kAttach, "", "token"},
+                                      {Op::kPing, "", ""}}) {
+    SCOPED_TRACE(OpName(op));
+    FrameHeader header = Request(op, static_cast<uint16_t>(key.size()), body.size());
+    SealRequest(AsBytes(key + body), &header);
+    EXPECT_TRUE(RequestMatches(header, key, AsBytes(body)));
+    std::string all = key + body;
+    for (size_t bit = 0; bit < all.size() * 8; ++bit) {
+      all[bit / 8] = static_cast<char>(all[bit / 8] ^ (1 << (bit % 8)));
+      const std::string_view damaged = all;
+      EXPECT_FALSE(RequestMatches(header, damaged.substr(0, key.size()),
+                                  AsBytes(damaged.substr(key.size()))))
+          << bit;
+      all[bit / 8] = static_cast<char>(all[bit / 8] ^ (1 << (bit % 8)));
+    }
+    header.checksum ^= 1;
+    EXPECT_FALSE(RequestMatches(header, key, AsBytes(body)));
+  }
+}
+
+TEST(ChecksumTest, OfAValueIsFoldedWithAllThatNamesIt) {
+  FrameHeader request = Request(Op::kGet, 1, 0);
+  SealRequest(AsBytes("k"), &request);
+  const uint64_t folded = FoldChecksum(5, request, 1);
+  EXPECT_EQ(FoldChecksum(folded, request, 1), 5U) << "there and back";
+  std::set<uint64_t> others = {5, folded, FoldChecksum(6, request, 1), FoldChecksum(5, request, 0)};
+  FrameHeader other = request;
+  other.namespace_id++;
+  others.insert(FoldChecksum(5, other, 1));
+  other = request;
+  other.namespace_generation++;
+  others.insert(FoldChecksum(5, other, 1));
+  for (const std::string_view name : {"l", "k1", "m"}) {  // another key; a key and a range
+    other = request;
+    SealRequest(AsBytes(name), &other);
+    others.insert(FoldChecksum(5, other, 1));
+  }
+  EXPECT_EQ(others.size(), 9U) << "two of them are the same";
+}
+
+TEST(ChecksumTest, OfAnAnswerIsTheValuesOrThatOfItsBody) {
+  FrameHeader request = Request(Op::kGet, 1, 0);
+  SealRequest(AsBytes("k"), &request);
+  FrameHeader answer;
+  answer.op = Op::kGet;
+  answer.checksum = 5;
+  SealAnswer(request, {}, &answer);
+  EXPECT_EQ(answer.checksum, FoldChecksum(5, request));
+  FrameHeader exists;
+  exists.op = Op::kExists;
+  exists.object_bytes = 1000;
+  SealAnswer(request, {}, &exists);
+  EXPECT_EQ(exists.object_bytes, 1000U);
+  for (FrameHeader text : {answer, exists}) {
+    text.status = WireStatus::kFenced;
+    SealAnswer(request, AsBytes("why"), &text);
+    EXPECT_TRUE(AnswerMatches(text, AsBytes("why")));
+    EXPECT_FALSE(AnswerMatches(text, AsBytes("whz")));
+  }
+  std::vector<ItemResult> results = {
+      {.checksum = 5}, {.status = WireStatus::kMiss}, {.checksum = 5}};
+  FrameHeader multi = request;
+  multi.op = Op::kMultiGet;
+  FoldResults(multi, std::as_writable_bytes(std::span(results)));
+  EXPECT_EQ(results[0].checksum, FoldChecksum(5, multi, 0));
+  EXPECT_EQ(results[1].checksum, 0U);
+  EXPECT_EQ(results[2].checksum, FoldChecksum(5, multi, 2));
+  multi.op = Op::kMultiExists;
+  FoldResults(multi, std::as_writable_bytes(std::span(results)));
+  EXPECT_EQ(results[1].checksum, 0U);
+  EXPECT_EQ(results[2].checksum, FoldChecksum(5, multi, 2)) << "left alone";
+}
+
 TEST(WireStatusTest, EachStatusHasACodeForTheCaller) {
   const std::vector<std::pair<WireStatus, StatusCode>> table = {
       {WireStatus::kOk, StatusCode::kOk},
@@ -464,6 +584,16 @@ TEST(WireStatusTest, AMissHasNoTextAndOthersCarryTheirs) {
 TEST(WireStatusTest, OpsHaveNames) {
   EXPECT_EQ(OpName(Op::kGet), "Get");
   EXPECT_EQ(OpName(static_cast<Op>(77)), "op 77");
+}
+
+TEST(HelloBodyTest, OnlyKnownClustersAreStrangers) {
+  HelloBody hello;
+  EXPECT_FALSE(hello.IsStrangerTo(ClusterId(7)));
+  hello.SetCluster(ClusterId(0x0102030405060708));
+  EXPECT_EQ(hello.cluster_bits(), 0x030405060708U);
+  EXPECT_FALSE(hello.IsStrangerTo(ClusterId(0x0102030405060708)));
+  EXPECT_FALSE(hello.IsStrangerTo(kNoCluster));
+  EXPECT_TRUE(hello.IsStrangerTo(ClusterId(0x0102030405060709)));
 }
 
 }  // namespace

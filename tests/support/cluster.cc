@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "cluster/controller_client.h"
 #include "common/check.h"
-#include "mp_controller/view/controller_client.h"
 #include "tests/support/eventually.h"
 
 namespace ems::testing {
@@ -35,7 +35,8 @@ Daemon::Options Cluster::ControllerOptions(const Options& options) const {
                          .folder = folder_,
                          .name = "controller",
                          .flags = {},
-                         .fd_limit = {}};
+                         .fd_limit = {},
+                         .environment = {}};
   daemon.flags = {"--set", "data_dir=" + folder_ + "/controller", "--set", "listen=127.0.0.1:0",
                   "--set", "http_listen=127.0.0.1:0",
                   // A server hears with a heartbeat that it is in the view.
@@ -47,8 +48,12 @@ Daemon::Options Cluster::ControllerOptions(const Options& options) const {
 
 Daemon::Options Cluster::ServerOptions(const Options& options, int index) const {
   const std::string name = ServerName(index);
-  Daemon::Options daemon{
-      .program = "mp-server", .folder = folder_, .name = name, .flags = {}, .fd_limit = {}};
+  Daemon::Options daemon{.program = "mp-server",
+                         .folder = folder_,
+                         .name = name,
+                         .flags = {},
+                         .fd_limit = {},
+                         .environment = options.server_environment};
   daemon.flags = {"--set", "name=" + name,
                   "--set", "controller=" + controller_address_,
                   "--set", "data_dir=" + folder_ + "/" + name,

@@ -24,7 +24,8 @@ class Cluster final {
     // "damping_ms=0" is for servers that are started again: by default they wait for 5 s before
     // they are in the view again.
     std::vector<std::string> controller_flags;
-    std::vector<std::string> server_flags;  // for each server
+    std::vector<std::string> server_flags;             // for each server
+    std::vector<std::string> server_environment = {};  // likewise
     // Servers are reached over TCP, and reach the controller, through proxies. Their Unix sockets
     // and the calls of tests to the controller go past them.
     bool proxied = false;

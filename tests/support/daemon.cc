@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 #include "tests/support/paths.h"
 
 namespace ems::testing {
@@ -35,7 +35,8 @@ std::string ReadFile(const std::string& path) {
 // A child with standard output and error in `output_path`. Between fork and exec only calls that
 // are safe there.
 Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& flags,
-                    const std::string& output_path, std::optional<uint64_t> fd_limit) {
+                    const std::string& output_path, std::optional<uint64_t> fd_limit,
+                    const std::vector<std::string>& environment = {}) {
   const std::string path = BinDir() + "/" + program;
   if (access(path.c_str(), X_OK) != 0) {
     return Error(StatusCode::kNotFound, "{} is not built", path);
@@ -43,6 +44,11 @@ Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& 
   std::vector<char*> argv{const_cast<char*>(path.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> envp;
+  envp.reserve(environment.size() + 1);
+  for (const std::string& one : environment) envp.push_back(const_cast<char*>(one.c_str()));
+  for (char** own = environ; *own != nullptr; ++own) envp.push_back(*own);
+  envp.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Error(StatusCode::kInternal, "fork: {}", fabric::ErrnoText(errno));
@@ -61,7 +67,7 @@ Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& 
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  execv(argv[0], argv.data());
+  execve(argv[0], argv.data(), envp.data());
   _exit(127);
 }
 
@@ -120,7 +126,7 @@ Result<Daemon> Daemon::Start(Options options) {
   std::vector<std::string> flags = daemon.options_.flags;
   flags.insert(flags.end(), {"--ready-file", daemon.ReadyPath()});
   EMS_ASSIGN_OR_RETURN(daemon.pid_, Spawn(daemon.options_.program, flags, daemon.LogPath(),
-                                          daemon.options_.fd_limit));
+                                          daemon.options_.fd_limit, daemon.options_.environment));
   daemon.pid_fd_ = OpenPidFd(daemon.pid_);
   EMS_CHECK(daemon.pid_fd_ >= 0, "pidfd_open: {}", fabric::ErrnoText(errno));
   return daemon;

@@ -41,7 +41,8 @@ class Daemon final {
     std::string folder;   // of log and ready file; there already
     std::string name;     // of those files
     std::vector<std::string> flags;
-    std::optional<uint64_t> fd_limit;  // RLIMIT_NOFILE of the child
+    std::optional<uint64_t> fd_limit;           // RLIMIT_NOFILE of the child
+    std::vector<std::string> environment = {};  // NAME=value, before that of the test
   };
 
   // Starts it and returns at once.  Errors: kNotFound  no such program    kInternal  fork failed

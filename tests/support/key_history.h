@@ -2,8 +2,8 @@
 // What may be read under one key, from what was asked for and how it was answered.
 //
 // One writer a key, so its calls have an order. A call that was answered decides; one that was not
-// may have happened or not. A crash forgets what was only promised to be in DRAM, and nothing else:
-// never does an older value come back.
+// may have happened or not. A crash forgets what was only acknowledged as in DRAM, and nothing
+// else: never does an older value come back.
 #include <algorithm>
 #include <cstdint>
 #include <set>

@@ -13,7 +13,7 @@ TEST(KeyHistoryTest, AnAcknowledgedPutRulesOutWhatWasBefore) {
   history.OnPut(4, true, true);
   EXPECT_TRUE(history.Allows(4, false));
   EXPECT_FALSE(history.Allows(1, false));
-  EXPECT_FALSE(history.Allows(KeyHistory::kMiss, false)) << "it was promised to be durable";
+  EXPECT_FALSE(history.Allows(KeyHistory::kMiss, false)) << "it was acknowledged as durable";
   EXPECT_EQ(history.oldest(), 4u);
 }
 

@@ -181,7 +181,7 @@ class Client:
         self.model, self.seconds = model, seconds
 
     def ask(self, on_text=None, timeout_ms=None, path='/v1/completions', **fields):
-        """One request, stream or not by `fields`. `on_text(text so far)`: true gives up, and closes the connection."""
+        """One request, stream or not by `fields`. `on_text(text so far)`: true stops, and closes the connection."""
         answer, begin = Answer(), time.monotonic()
         connection = http.client.HTTPConnection(self.host, int(self.port), timeout=self.seconds)
         headers = {'Content-Type': 'application/json'}

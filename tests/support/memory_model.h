@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "ems_model/source/weight_source.h"
+#include "model_files/source/weight_source.h"
 #include "tests/support/model_files.h"
 #include "tests/support/self_verifying.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/metrics.h"
-#include "fabric/rpc_server.h"
+#include "fabric/rpc/rpc_server.h"
 #include "tests/support/eventually.h"
 #include "tests/support/memory_session.h"
 

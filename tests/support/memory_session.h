@@ -3,7 +3,7 @@
 // treated its sessions.
 //
 // Invariant: a value is in the map only after EndPut with a matching checksum; calls against the
-// order that Session promises are counted as `violations`.
+// order that Session documents are counted as `violations`.
 #include <unistd.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 #include "common/checksum.h"
 #include "common/guarded.h"
-#include "fabric/rpc_session.h"
+#include "fabric/rpc/rpc_session.h"
 
 namespace ems::testing {
 
@@ -32,14 +32,17 @@ class MemoryStore final : public fabric::SessionFactory {
 
   // Asked before each request or item; another status than kOk is its answer.
   std::function<fabric::Outcome(const wire::FrameHeader&, SlotId)> gate;
+  std::atomic<bool> damaged{false};  // a Get's checksum is of other bytes
   std::string error_text;
   uint32_t retry_ms = 1;
   uint64_t value_bytes_max = 64 * kMiB;
   uint64_t boot_id = 77;
+  ClusterId cluster = kNoCluster;
   std::function<void()> on_staged;    // called before a staged value is copied
   std::string staged;                 // the memory that session 1 with secret 2 has registered
   std::atomic<uint64_t> progress{0};  // of staged values that name a word for it, whichever
   std::atomic<int> taken_over{-1};  // the descriptor of a connection that was attached; the test's
+  std::optional<std::string> peer_words = "";       // the answer to Peers; nullopt: it is not known
   uint64_t batch_bytes_max = wire::kBatchBytesMax;  // MultiGet answers kBatchFull beyond it
 
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -101,11 +104,14 @@ class MemorySession final : public fabric::Session {
       return {.status = HandleKeyed(request, key, body, answer)};
     }
     if (request.op == wire::Op::kHello) {
-      const wire::HelloBody hello{.boot_id = store_->boot_id,
-                                  .value_bytes_max = store_->value_bytes_max};
+      wire::HelloBody hello{.boot_id = store_->boot_id, .value_bytes_max = store_->value_bytes_max};
+      hello.SetCluster(store_->cluster);
       Append(wire::RawBytes(hello), answer);
     } else if (request.op == wire::Op::kStats) {
       Append(AsBytes("{\"objects\":1}"), answer);
+    } else if (request.op == wire::Op::kPeers) {
+      if (!store_->peer_words) return {.status = wire::WireStatus::kUnimplemented};
+      Append(AsBytes(*store_->peer_words), answer);
     }
     return {};
   }
@@ -192,7 +198,7 @@ class MemorySession final : public fabric::Session {
     }
     ConstBytes bytes = Lend(std::move(value));
     if (request.op == wire::Op::kGet) {
-      answer->checksum = Checksum(bytes);
+      answer->checksum = Checksum(bytes) ^ (store_->damaged ? 1 : 0);
     } else {
       const auto range = wire::ReadRaw<wire::RangeBody>(body);
       if (range.offset > bytes.size() || range.length > bytes.size() - range.offset) {

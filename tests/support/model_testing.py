@@ -21,12 +21,12 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, '..', 'ems_model', 'source'))
+sys.path.insert(0, os.path.join(HERE, '..', 'model_files', 'source'))
 from source_testing import free_port, random_bytes, running, wait_for_port  # noqa: E402
 
 BIN = os.environ.get('EMS_BIN', os.path.join(HERE, '..', '..', 'build', 'release', 'bin'))
 NODE_MODULES = os.path.join(HERE, '..', 'node_modules')
-S3_SERVER = os.path.join(HERE, '..', 'ems_model', 'source', 's3_server.js')
+S3_SERVER = os.path.join(HERE, '..', 'model_files', 'source', 's3_server.js')
 S3_KEYS = {'AWS_ACCESS_KEY_ID': 'S3RVER', 'AWS_SECRET_ACCESS_KEY': 'S3RVER'}  # those that s3rver knows
 NO_KEYS = {'AWS_ACCESS_KEY_ID': '', 'AWS_SECRET_ACCESS_KEY': ''}
 KiB, MiB = 1 << 10, 1 << 20

@@ -11,7 +11,7 @@
 #include "common/check.h"
 #include "common/checksum.h"
 #include "common/object_key.h"
-#include "fabric/shm_segment.h"
+#include "fabric/shm/shm_segment.h"
 #include "mp_sdk/internal/object_reader.h"
 #include "proto/shm_layout.h"
 

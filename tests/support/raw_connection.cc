@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 
 namespace ems::testing {
 namespace {

@@ -14,18 +14,18 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/fd_message.h"
-#include "fabric/internal/ring_bell.h"
-#include "fabric/ring_layout.h"
-#include "fabric/ring_pair.h"
-#include "fabric/shm_segment.h"
-#include "fabric/shm_transport.h"
+#include "fabric/emulated/ring_doorbell.h"
+#include "fabric/emulated/ring_layout.h"
+#include "fabric/emulated/ring_pair.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/shm/shm_segment.h"
+#include "fabric/shm/shm_transport.h"
 
 namespace ems::testing {
 
 // A field as a sender would store it.
 struct RawChunk {
-  uint32_t slot = 0;
+  uint32_t entry = 0;
   uint64_t event_id = 0;
   uint32_t message = 1;
   uint32_t chunk_id = 0;  // with flags
@@ -44,13 +44,13 @@ class RawRingSender final {
     memory_ = *fabric::SharedPage::Map(fds_[0], hello_.memory_bytes);
   }
   const fabric::RingHello& hello() const { return hello_; }
-  fabric::RingLayout layout() const { return {hello_.slots, hello_.slot_bytes}; }
+  fabric::RingLayout layout() const { return {hello_.entries, hello_.entry_bytes}; }
   std::byte* base() const { return memory_->writable_address(); }
-  void Fill(uint32_t slot, char c) {
-    std::fill_n(layout().Slot(base(), slot), hello_.slot_bytes, static_cast<std::byte>(c));
+  void Fill(uint32_t entry, char c) {
+    std::fill_n(layout().Entry(base(), entry), hello_.entry_bytes, static_cast<std::byte>(c));
   }
   void Store(const RawChunk& chunk) {
-    fabric::RingField* field = layout().Field(base(), chunk.slot);
+    fabric::RingField* field = layout().Field(base(), chunk.entry);
     field->event_id = chunk.event_id;
     field->chunk_id = chunk.chunk_id;
     field->chunk_bytes = chunk.bytes;
@@ -58,9 +58,9 @@ class RawRingSender final {
     field->checksum = chunk.checksum;
     field->tail = chunk.tail;
     fabric::RingPage* page = fabric::RingLayout::Page(base());
-    fabric::internal::RingBell::Ring({&page->data_bell, &page->receiver_asleep, fds_[1].get()});
+    fabric::internal::RingDoorbell::Ring({&page->data_bell, &page->receiver_asleep, fds_[1].get()});
   }
-  uint64_t Ack(uint32_t slot) const { return *layout().Ack(base(), slot); }
+  uint64_t Ack(uint32_t entry) const { return *layout().Ack(base(), entry); }
   void HangUp() { socket_.Close(); }
 
  private:
@@ -72,15 +72,15 @@ class RawRingSender final {
 
 class RawRingReceiver final {
  public:
-  RawRingReceiver(fabric::Fd socket, uint32_t slots, uint64_t slot_bytes)
-      : layout_(slots, slot_bytes), socket_(std::move(socket)) {
+  RawRingReceiver(fabric::Fd socket, uint32_t entries, uint64_t entry_bytes)
+      : layout_(entries, entry_bytes), socket_(std::move(socket)) {
     memory_ = *fabric::ShmSegment::CreatePages(layout_.memory_bytes(), true);
     for (int i = 0; i < 3; ++i) fds_.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   }
   fabric::RingHello Hello() const {
-    return {.slots = layout_.slots(),
+    return {.entries = layout_.entries(),
             .checksums = 0,
-            .slot_bytes = layout_.slot_bytes(),
+            .entry_bytes = layout_.entry_bytes(),
             .memory_bytes = layout_.memory_bytes()};
   }
   void Offer(const fabric::RingHello& hello) {
@@ -95,21 +95,22 @@ class RawRingReceiver final {
   std::byte* base() const { return memory_.bytes().data(); }
   const fabric::RingLayout& layout() const { return layout_; }
   fabric::RingPage* page() const { return fabric::RingLayout::Page(base()); }
-  uint64_t Tail(uint32_t slot) const { return layout_.Field(base(), slot)->tail; }
-  uint32_t slots_filled() const {
+  uint64_t Tail(uint32_t entry) const { return layout_.Field(base(), entry)->tail; }
+  uint32_t entries_filled() const {
     uint32_t filled = 0;
-    for (uint32_t i = 0; i < layout_.slots(); ++i) filled += Tail(i) != 0 ? 1 : 0;
+    for (uint32_t i = 0; i < layout_.entries(); ++i) filled += Tail(i) != 0 ? 1 : 0;
     return filled;
   }
   // Waits until the sender has stored a field there.
-  void AwaitTail(uint32_t slot) const {
+  void AwaitTail(uint32_t entry) const {
     const Deadline deadline = Deadline::After(std::chrono::seconds(20));
-    while (Tail(slot) == 0 && !deadline.Passed()) std::this_thread::yield();
-    ASSERT_NE(Tail(slot), 0U);
+    while (Tail(entry) == 0 && !deadline.Passed()) std::this_thread::yield();
+    ASSERT_NE(Tail(entry), 0U);
   }
-  void StoreAck(uint32_t slot, uint64_t word) {
-    *layout_.Ack(base(), slot) = word;
-    fabric::internal::RingBell::Ring({&page()->ack_bell, &page()->sender_asleep, fds_[1].get()});
+  void StoreAck(uint32_t entry, uint64_t word) {
+    *layout_.Ack(base(), entry) = word;
+    fabric::internal::RingDoorbell::Ring(
+        {&page()->ack_bell, &page()->sender_asleep, fds_[1].get()});
   }
   void HangUp() { socket_.Close(); }
 

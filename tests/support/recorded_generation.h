@@ -23,7 +23,7 @@ class RecordedGeneration final : public pdc::api::GenerationSink {
     uint64_t tokens = 0;
     std::optional<pdc::api::FinishReason> finish;
     std::optional<Status> error;
-    std::string broken;  // a promise; empty: none
+    std::string broken;  // a guarantee; empty: none
     bool ended() const { return finish || error; }
   };
 

@@ -3,7 +3,7 @@
 // of one read come in any order, and the owner goes on writing between any two of them.
 //
 // Deterministic: order and interleaving follow from the seed. Invariant: a word is whole, and words
-// are loaded in program order (what RemoteMemory promises, and no more).
+// are loaded in program order (what RemoteMemory guarantees, and no more).
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/check.h"
-#include "fabric/transport.h"
+#include "fabric/shm/transport.h"
 
 namespace ems::testing {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "pdc/decode_peer.h"
+#include "pdc/decode/decode_peer.h"
 
 namespace ems::testing {
 

@@ -11,7 +11,7 @@
 
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "pdc/decode_peer.h"
+#include "pdc/decode/decode_peer.h"
 
 namespace ems::testing {
 

@@ -1,5 +1,5 @@
 #pragma once
-// A prefill host that does what a test tells it, and what became of a task at its caller's.
+// A prefill host that does what a test tells it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,40 +19,12 @@ namespace ems::testing {
 // Threading: thread-safe.
 class ScriptedPrefillHost final : public pdc::PrefillHost {
  public:
-  using LinkId = pdc::PrefillLinkId;
-
-  Result<LinkId> AttachRing(std::unique_ptr<fabric::RingSender> ring) override {
+  Result<std::shared_ptr<pdc::PrefillLink>> Attach(
+      std::unique_ptr<fabric::RingSender> ring) override {
+    auto link = std::make_shared<Link>(this, std::move(ring));
     auto state = state_.Lock();
-    const LinkId link = ++state->last_link;
-    state->rings[link] = std::move(ring);
+    ++state->rings;
     return link;
-  }
-  void DetachRing(LinkId link) override {
-    std::shared_ptr<fabric::RingSender> ring;
-    auto state = state_.Lock();
-    ring = std::move(state->rings[link]);
-    state->rings.erase(link);
-    ++state->detached;
-    state.Unlock();
-  }
-  Status LinkStatus(LinkId) override {
-    auto state = state_.Lock();
-    return state->link_status;
-  }
-  Status Start(LinkId link, pdc::PrefillTask task, pdc::PrefillEvents events) override {
-    auto state = state_.Lock();
-    if (!state->refusal.ok()) return state->refusal;
-    const uint64_t id = task.id;
-    state->tasks[id] = {link, std::move(task), std::move(events)};
-    return OkStatus();
-  }
-  // What is still to come of the task says kCancelled.
-  void Cancel(LinkId, uint64_t id) override {
-    {
-      auto state = state_.Lock();
-      state->cancelled.push_back(id);
-    }
-    Fail(id, Error(StatusCode::kCancelled, "cancelled"));
   }
   pdc::PrefillPulse Pulse() override {
     auto state = state_.Lock();
@@ -62,7 +34,7 @@ class ScriptedPrefillHost final : public pdc::PrefillHost {
   // --- What a test does.
 
   struct Task {
-    LinkId link = 0;
+    std::shared_ptr<fabric::RingSender> ring;
     pdc::PrefillTask task;
     pdc::PrefillEvents events;
   };
@@ -111,7 +83,7 @@ class ScriptedPrefillHost final : public pdc::PrefillHost {
   }
   std::shared_ptr<fabric::RingSender> RingOf(uint64_t task) {
     auto state = state_.Lock();
-    return state->rings.at(state->tasks.at(task).link);
+    return state->tasks.at(task).ring;
   }
   void Refuse(const Status& why) {
     auto state = state_.Lock();
@@ -127,7 +99,7 @@ class ScriptedPrefillHost final : public pdc::PrefillHost {
   }
   size_t rings() {
     auto state = state_.Lock();
-    return state->rings.size();
+    return state->rings;
   }
   size_t detached() {
     auto state = state_.Lock();
@@ -135,10 +107,41 @@ class ScriptedPrefillHost final : public pdc::PrefillHost {
   }
 
  private:
+  class Link final : public pdc::PrefillLink {
+   public:
+    Link(ScriptedPrefillHost* host, std::shared_ptr<fabric::RingSender> ring)
+        : host_(host), ring_(std::move(ring)) {}
+    ~Link() override {
+      auto state = host_->state_.Lock();
+      --state->rings;
+      ++state->detached;
+    }
+    Status Start(pdc::PrefillTask task, pdc::PrefillEvents events) override {
+      auto state = host_->state_.Lock();
+      if (!state->refusal.ok()) return state->refusal;
+      const uint64_t id = task.id;
+      state->tasks[id] = {ring_, std::move(task), std::move(events)};
+      return OkStatus();
+    }
+    // What is still to come of the task says kCancelled.
+    void Cancel(uint64_t id) override {
+      {
+        auto state = host_->state_.Lock();
+        state->cancelled.push_back(id);
+      }
+      host_->Fail(id, Error(StatusCode::kCancelled, "cancelled"));
+    }
+    Status link() override {
+      auto state = host_->state_.Lock();
+      return state->link_status;
+    }
+
+   private:
+    ScriptedPrefillHost* const host_;
+    const std::shared_ptr<fabric::RingSender> ring_;
+  };
   struct State {
-    LinkId last_link = 0;
-    std::map<LinkId, std::shared_ptr<fabric::RingSender>> rings;
-    size_t detached = 0;
+    size_t rings = 0, detached = 0;
     Status link_status;
     std::map<uint64_t, Task> tasks;
     std::vector<uint64_t> cancelled;
@@ -146,38 +149,6 @@ class ScriptedPrefillHost final : public pdc::PrefillHost {
     pdc::PrefillPulse pulse;
   };
   Guarded<State> state_;
-};
-
-// The events of one task; they may come after this has gone. Threading: thread-safe.
-class PrefillLog final {
- public:
-  pdc::PrefillEvents events() {
-    return {.on_done =
-                [shared = shared_](Result<pdc::PrefillOutcome> outcome) {
-                  auto state = shared->Lock();
-                  state->done.push_back(std::move(outcome));
-                },
-            .on_sent =
-                [shared = shared_](Status status) {
-                  auto state = shared->Lock();
-                  state->sent.push_back(std::move(status));
-                }};
-  }
-  std::vector<Result<pdc::PrefillOutcome>> done() {
-    auto state = shared_->Lock();
-    return state->done;
-  }
-  std::vector<Status> sent() {
-    auto state = shared_->Lock();
-    return state->sent;
-  }
-
- private:
-  struct State {
-    std::vector<Result<pdc::PrefillOutcome>> done;
-    std::vector<Status> sent;
-  };
-  const std::shared_ptr<Guarded<State>> shared_ = std::make_shared<Guarded<State>>();
 };
 
 inline pdc::InstanceInfo ScriptedInstance(const std::string& socket_name) {

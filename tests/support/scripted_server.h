@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -38,7 +39,8 @@ inline std::optional<WireRequest> ReadRequest(WirePeer* peer, Duration timeout =
   return request;
 }
 
-// An answer to `request`; header.checksum is that of `body`.
+// An answer to `request`. `body` of a Multi request begins with its results, with the values' own
+// checksums.
 inline std::string AnswerTo(const wire::FrameHeader& request, std::string_view body,
                             wire::WireStatus status = wire::WireStatus::kOk) {
   wire::FrameHeader header;
@@ -46,8 +48,19 @@ inline std::string AnswerTo(const wire::FrameHeader& request, std::string_view b
   header.request_id = request.request_id;
   header.status = status;
   header.item_count = request.item_count;
-  header.checksum = Checksum(AsBytes(body));
-  return MakeFrame(header, {}, body);
+  header.body_bytes = body.size();
+  header.checksum = Checksum(AsBytes(body));  // of a Get or GetRange
+  std::string bytes(body);
+  const bool results = status == wire::WireStatus::kOk && wire::IsMulti(request.op);
+  const MutableBytes covered =
+      std::as_writable_bytes(std::span(bytes))
+          .first(results ? std::min(bytes.size(), request.item_count * sizeof(wire::ItemResult))
+                         : bytes.size());
+  if (results) wire::FoldResults(request, covered);
+  wire::SealAnswer(request, covered, &header);
+  std::string frame;
+  AppendRaw(&frame, wire::RawBytes(header));
+  return frame + bytes;
 }
 
 // Answers the Hello that opens each connection.

@@ -16,8 +16,8 @@
 #include "common/check.h"
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "fabric/fd_message.h"
-#include "fabric/shm_segment.h"
+#include "fabric/net/fd_message.h"
+#include "fabric/shm/shm_segment.h"
 #include "tests/support/pool_image.h"
 #include "tests/support/scripted_server.h"
 

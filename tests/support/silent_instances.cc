@@ -19,12 +19,12 @@ namespace {
 int Run(const std::string& folder, const std::string& ready_file) {
   pdc::InstanceInfo instance = ScriptedInstance("");
   ScriptedDecode decode;
-  const auto decode_service = pdc::DecodeService::Start(
-      {.listen = "unix:" + folder + "/decode", .instance = instance}, &decode);
+  const auto decode_service =
+      pdc::ServeDecode({.listen = "unix:" + folder + "/decode", .instance = instance}, &decode);
   instance.ring_socket_path = folder + "/rings";
   ScriptedPrefillHost prefill;
-  const auto prefill_service = pdc::PrefillService::Start(
-      {.listen = "unix:" + folder + "/prefill", .instance = instance}, &prefill);
+  const auto prefill_service =
+      pdc::ServePrefill({.listen = "unix:" + folder + "/prefill", .instance = instance}, &prefill);
   if (!decode_service.ok() || !prefill_service.ok()) {
     std::fprintf(stderr, "silent_instances: %s; %s\n", ToString(decode_service.status()).c_str(),
                  ToString(prefill_service.status()).c_str());

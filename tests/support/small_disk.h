@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/bytes.h"
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 
 namespace ems::testing {
 
@@ -34,7 +34,7 @@ class SmallDisk final {
 
   bool mounted() const { return mounted_; }
   const std::string& path() const { return path_; }
-  // Somebody else takes all that is left.
+  // Another user takes all that is left.
   void Fill() const {
     const fabric::Fd file(
         ::open((path_ + "/others").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_APPEND, 0600));

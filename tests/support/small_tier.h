@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/clock.h"
-#include "mp_server/tiered_store.h"
+#include "mp_server/store/tiered_store.h"
 
 namespace ems::server {
 
@@ -18,9 +18,10 @@ class SmallTierTest : public ::testing::Test {
  protected:
   static constexpr NamespaceRef kNs{NamespaceId(1), 3};
 
-  explicit SmallTierTest(std::string_view name)
+  explicit SmallTierTest(std::string_view name, decltype(ssd::TierOptions::wrap_io) wrap_io = {})
       : folder_(fmt::format("{}ems_{}_{}_{}", ::testing::TempDir(), name, ::getpid(),
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        wrap_io_(std::move(wrap_io)) {
     Open();
   }
   ~SmallTierTest() override {
@@ -55,6 +56,7 @@ class SmallTierTest : public ::testing::Test {
     table.by_id[kNs.id] = info;
     store_->SetNamespaces(table, 1.0);
   }
+  TieredNamespace Objects() { return store_->Open(kNs); }
   void Close() {
     tier_.reset();
     store_.reset();

@@ -1,4 +1,4 @@
-// What ems_model/source does, for tests in scripts; no part of the product.
+// What model_files/source does, for tests in scripts; no part of the product.
 //
 //   source_tool list URL                      all files, as JSON
 //   source_tool read URL PATH OFFSET BYTES    SHA-256 of that range of a file as List gives it
@@ -20,7 +20,7 @@
 #include "common/guarded.h"
 #include "common/sha256.h"
 #include "common/thread_pool.h"
-#include "ems_model/source/weight_source.h"
+#include "model_files/source/open_source.h"
 
 namespace ems::model {
 namespace {

@@ -20,7 +20,7 @@ namespace ems::testing {
 namespace {
 
 constexpr size_t kConnectionsMax = 256;
-constexpr size_t kWaitingMax = 64 * 1024;
+constexpr size_t kWaitingMax = 64UL * 1024;
 constexpr Duration kObeyMax = std::chrono::seconds(10);
 constexpr Duration kSendQueuePoll = std::chrono::milliseconds(1);
 

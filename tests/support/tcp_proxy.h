@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/thread_pool.h"
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 
 namespace ems::testing {
 

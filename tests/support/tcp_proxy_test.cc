@@ -94,7 +94,7 @@ TEST_F(TcpProxyTest, AStallFillsTheSendersWindowAndLosesNothing) {
   Pair pair = Connect();
   proxy_.Set(Way::kToTarget, {.carry = Carry::kStall});
   const std::string large(64 * kMiB, 'x');
-  EXPECT_FALSE(pair.client.Send(large, kQuiet)) << "somebody reads it";
+  EXPECT_FALSE(pair.client.Send(large, kQuiet)) << "the other end reads it";
   EXPECT_EQ(pair.target.Receive(1, kQuiet), std::nullopt);
   proxy_.Mend();
   EXPECT_EQ(pair.target.Receive(kMiB), large.substr(0, kMiB));

@@ -1,6 +1,6 @@
 // Runs the tests of one source out of a program that holds those of a whole folder.
 //
-//   tests_mp_server --source=tests/mp_server/quota_test.cc [gtest flags]
+//   tests_mp_server --source=tests/mp_server/store/quota_test.cc [gtest flags]
 //
 // Without --source all tests run. Exit code 2 when the source has no test, so that a CTest entry
 // that runs nothing fails.

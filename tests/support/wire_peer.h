@@ -15,7 +15,7 @@
 #include "common/check.h"
 #include "common/checksum.h"
 #include "common/clock.h"
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 #include "proto/data_plane.h"
 
 namespace ems::testing {
@@ -106,17 +106,55 @@ class WirePeer final {
   int last_error_ = 0;
 };
 
+// Sends the bytes one by one, 5 ms apart, for as long as the other side is there.
+inline void Drip(WirePeer* peer, std::string_view bytes) {
+  for (const char& byte : bytes) {
+    if (peer->WaitClosed(std::chrono::milliseconds(5)) || !peer->Send({&byte, 1})) return;
+  }
+}
+
 inline void AppendRaw(std::string* to, ConstBytes bytes) { to->append(AsText(bytes)); }
 
-// A whole frame: lengths and checksum are filled in.
-inline std::string MakeFrame(wire::FrameHeader header, std::string_view key,
-                             std::string_view body) {
+// How much of a request's body is no value: all of it, or the table of a MultiPut by its heads.
+inline size_t CoveredOf(const wire::FrameHeader& header, std::string_view body) {
+  if (header.op == wire::Op::kPut) return 0;
+  if (header.op != wire::Op::kMultiPut) return body.size();
+  size_t bytes = header.item_count * sizeof(wire::ItemHead);
+  for (size_t at = 0; at < header.item_count * sizeof(wire::ItemHead); at += sizeof(wire::ItemHead))
+    bytes += wire::ReadRaw<wire::ItemHead>(AsBytes(body).subspan(at)).key_bytes;
+  return bytes;
+}
+
+// The header of that request: lengths and checksums are filled in.
+inline wire::FrameHeader SealedHeader(wire::FrameHeader header, std::string_view key,
+                                      std::string_view body) {
   header.key_bytes = static_cast<uint16_t>(key.size());
   header.body_bytes = body.size();
-  wire::Seal(&header);
+  std::string covered(key);
+  covered += body.substr(0, CoveredOf(header, body));
+  wire::SealRequest(AsBytes(covered), &header);
+  return header;
+}
+
+// A whole request. Values and trailers in `body` are as they are.
+inline std::string MakeFrame(const wire::FrameHeader& header, std::string_view key,
+                             std::string_view body) {
+  const wire::FrameHeader sealed = SealedHeader(header, key, body);
   std::string frame;
-  AppendRaw(&frame, wire::RawBytes(header));
+  AppendRaw(&frame, wire::RawBytes(sealed));
   return frame.append(key).append(body);
+}
+
+// The header of a frame that MakeFrame made.
+inline wire::FrameHeader HeaderOf(std::string_view frame) {
+  return wire::ReadRaw<wire::FrameHeader>(AsBytes(frame));
+}
+
+// The same frame with one bit flipped; bits are numbered from the first byte's lowest.
+inline std::string WithFlippedBit(std::string_view frame, size_t bit) {
+  std::string flipped(frame);
+  flipped.at(bit / 8) = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+  return flipped;
 }
 
 inline wire::FrameHeader MakeHeader(wire::Op op, uint32_t request_id) {
@@ -129,10 +167,11 @@ inline wire::FrameHeader MakeHeader(wire::Op op, uint32_t request_id) {
   return header;
 }
 
-// Value and trailer.
-inline std::string WithTrailer(std::string_view value) {
+// Value and trailer, as the `item`th of the request with that sealed header.
+inline std::string WithTrailer(const wire::FrameHeader& request, std::string_view value,
+                               uint32_t item = 0) {
   std::string body(value);
-  const uint64_t checksum = Checksum(AsBytes(value));
+  const uint64_t checksum = wire::FoldChecksum(Checksum(AsBytes(value)), request, item);
   AppendRaw(&body, wire::RawBytes(checksum));
   return body;
 }
@@ -141,7 +180,8 @@ inline std::string PutFrame(uint32_t id, std::string_view key, std::string_view 
                             uint16_t flags = 0) {
   wire::FrameHeader header = MakeHeader(wire::Op::kPut, id);
   header.flags = flags;
-  return MakeFrame(header, key, WithTrailer(value));
+  const std::string room(value.size() + wire::kTrailerBytes, '\0');
+  return MakeFrame(header, key, WithTrailer(SealedHeader(header, key, room), value));
 }
 
 inline std::string KeyFrame(wire::Op op, uint32_t id, std::string_view key) {
@@ -166,7 +206,8 @@ inline std::string MultiFrame(wire::Op op, uint32_t id, const std::vector<std::s
     AppendRaw(&body, wire::RawBytes(head));
   }
   for (const std::string& key : keys) body += key;
-  for (const std::string& value : values) body += WithTrailer(value);
+  const wire::FrameHeader request = SealedHeader(header, {}, body);
+  for (uint32_t i = 0; i < values.size(); ++i) body += WithTrailer(request, values[i], i);
   return MakeFrame(header, {}, body);
 }
 
@@ -178,7 +219,8 @@ struct WireReply {
   }
 };
 
-// The next answer, its header checked; nullopt when none came or it was damaged.
+// The next answer, its header and what of it is no value checked; nullopt when none came or it was
+// damaged.
 inline std::optional<WireReply> ReadReply(WirePeer* peer, Duration timeout = kPeerPatience) {
   std::optional<std::string> head = peer->Receive(wire::kHeaderBytes, timeout);
   if (!head) return std::nullopt;
@@ -190,6 +232,13 @@ inline std::optional<WireReply> ReadReply(WirePeer* peer, Duration timeout = kPe
   std::optional<std::string> body = peer->Receive(reply.header.body_bytes, timeout);
   if (!body) return std::nullopt;
   reply.body = std::move(*body);
+  const bool values =
+      reply.header.status == wire::WireStatus::kOk &&
+      (reply.header.op == wire::Op::kMultiGet || reply.header.op == wire::Op::kMultiGetRange);
+  const uint64_t results = reply.header.item_count * sizeof(wire::ItemResult);
+  const std::string_view covered =
+      std::string_view(reply.body).substr(0, values ? results : reply.body.size());
+  if (!wire::AnswerMatches(reply.header, AsBytes(covered))) return std::nullopt;
   return reply;
 }
 

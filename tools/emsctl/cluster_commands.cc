@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "cluster/controller_client.h"
 #include "common/command_line.h"
-#include "mp_controller/view/controller_client.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
 #include "tools/emsctl/cluster_text.h"
@@ -21,8 +21,6 @@ using Json = nlohmann::ordered_json;
 ControllerClient Controller(const Context& context) {
   return ControllerClient(context.controller, "emsctl");
 }
-
-int Unreachable(const Status& status) { return Complain("cannot ask the controller", status); }
 
 // Asks each live server; nothing when none answers (no namespace to connect with, servers of
 // another version).
@@ -66,9 +64,10 @@ int RunStatus(const Context& context, bool check) {
                                  .nodes = &nodes,
                                  .namespaces = namespaces.get(),
                                  .hits = hits ? &*hits : nullptr};
-  const bool printed = context.json ? PrintJson(StatusJson(snapshot)) : Print(StatusText(snapshot));
-  if (!printed) return kExitFailed;
-  return check && HealthOf(snapshot) != Health::kOk ? kExitFailed : kExitOk;
+  const int shown = Show(context, StatusJson(snapshot), StatusText(snapshot));
+  const Health health = HealthOf(snapshot);
+  const bool bad = NeedsAnOperator(snapshot) || (check && health != Health::kOk);
+  return bad ? kExitFailed : shown;
 }
 
 int RunNodes(const Context& context) {
@@ -77,20 +76,13 @@ int RunNodes(const Context& context) {
   if (const Status s = controller.ListNodes(&nodes, context.deadline()); !s.ok()) {
     return Unreachable(s);
   }
-  const bool printed = context.json ? PrintJson(NodesJson(nodes)) : Print(NodesText(nodes));
-  return printed ? kExitOk : kExitFailed;
-}
-
-int Done(const Context& context, std::string_view verb, const std::string& name) {
-  const bool printed = context.json ? PrintJson(Json::object({{std::string(verb), name}}))
-                                    : Print(fmt::format("{} {}\n", verb, name));
-  return printed ? kExitOk : kExitFailed;
+  return Show(context, NodesJson(nodes), NodesText(nodes));
 }
 
 int RunNodeRm(const Context& context, const std::string& name) {
   ControllerClient controller = Controller(context);
   const Status s = controller.RemoveNode(name, context.deadline());
-  if (s.ok()) return Done(context, "removed", name);
+  if (s.ok()) return ShowDone(context, "removed", name);
   return Complain(fmt::format("server {}", name), s);
 }
 
@@ -102,16 +94,21 @@ int RunView(const Context& context, bool with_slots) {
   }
   const ViewCache::View view = cache.view();
   if (view == nullptr) return Complain("the controller has no view yet: no server has registered");
-  const bool printed =
-      context.json ? PrintJson(ViewJson(*view, with_slots)) : Print(ViewText(*view, with_slots));
-  return printed ? kExitOk : kExitFailed;
+  return Show(context, ViewJson(*view, with_slots), ViewText(*view, with_slots));
 }
 
 int RunAcceptLoss(const Context& context) {
   ControllerClient controller = Controller(context);
   const Status s = controller.AcceptLoss(context.deadline());
   if (!s.ok()) return Complain("accept-loss", s);
-  return Done(context, "accepted", "loss");
+  return ShowDone(context, "accepted", "loss");
+}
+
+int RunAcceptAhead(const Context& context) {
+  ControllerClient controller = Controller(context);
+  const Status s = controller.AcceptAhead(context.deadline());
+  if (!s.ok()) return Complain("accept-ahead", s);
+  return ShowDone(context, "accepted", "servers that are ahead");
 }
 
 int RunServerStats(const Context& context, const std::string& node) {
@@ -143,9 +140,15 @@ void AddClusterCommands(Command* program, const Context* context) {
   const auto name = std::make_shared<std::string>();
 
   Command* status = program->AddCommand("status", "Health at a glance, and what to do about it");
-  status->AddFlag("--check", flag.get(), "Exit 1 unless the health is OK");
+  status->AddFlag(
+      "--check", flag.get(),
+      "Exit 1 unless the health is OK; without it, when an operator has to decide: the view "
+      "is FROZEN, a server is ahead of the controller, or the controller's data_dir is an older "
+      "copy");
   status->SetFooter(
-      "Health: OK · DEGRADED a server is down · FROZEN more than half vanished · NO SERVERS");
+      "Health: OK · DEGRADED a server is down, has not installed the view for two heartbeats, or "
+      "is ahead of the controller, whose data_dir may be an older copy · FROZEN more than half "
+      "vanished · NO SERVERS");
   status->SetRun([=] { return RunStatus(*context, *flag); });
 
   Command* nodes = program->AddCommand("nodes", "The servers: state, slots, memory, view");
@@ -163,6 +166,11 @@ void AddClusterCommands(Command* program, const Context* context) {
   accept->SetFooter(
       "What the vanished servers held is lost (misses); the others take over their slots.");
   accept->SetRun([=] { return RunAcceptLoss(*context); });
+  Command* ahead = view->AddCommand(
+      "accept-ahead", "Go on beyond the views of servers that this controller knows nothing of");
+  ahead->SetFooter(
+      "For a controller whose data_dir is an older copy. Nothing that servers store is kept.");
+  ahead->SetRun([=] { return RunAcceptAhead(*context); });
   view->SetRun([=] { return RunView(*context, *flag); });
 
   Command* stats = program->AddCommand("server-stats", "Statistics of one server, as JSON");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/cluster_id.h"
 #include "proto/controller.pb.h"
 #include "tools/emsctl/policy_words.h"
 #include "tools/terminal.h"
@@ -74,6 +75,40 @@ bool HasSickSsd(const v1::NodeStatus& n) {
 // Of a server that has not left: another controller, or a later state of this one, made its view.
 bool IsAhead(const v1::NodeStatus& n) { return n.ahead() && n.node().state() != v1::NODE_LEFT; }
 
+// How many heartbeats a server may take to report a new view.
+constexpr uint64_t kBehindHeartbeats = 2;
+
+// Of a server that owns slots: it has not installed the newest view, nor said so in time.
+bool IsBehind(const v1::NodeStatus& n, const ClusterSnapshot& snapshot) {
+  const DhtView* const view = snapshot.view;
+  const uint64_t heartbeat_ms = snapshot.nodes->heartbeat_ms();  // 0: an older controller
+  return view != nullptr && n.slots() > 0 && n.node().state() == v1::NODE_LIVE && !n.ahead() &&
+         ViewVersion(n.term(), n.epoch()) < view->version() &&
+         (heartbeat_ms == 0 || n.behind_ms() > kBehindHeartbeats * heartbeat_ms);
+}
+
+// "3.2 s", "12 min", "5 h", "9 days"
+std::string Age(uint64_t ms) {
+  const double seconds = static_cast<double>(ms) / 1e3;
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 120 * 60) return fmt::format("{:.0f} min", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{:.0f} h", seconds / 3600);
+  return fmt::format("{:.0f} days", seconds / 86400);
+}
+
+// "12 min ago", from a moment of the controller's clock.
+std::string AgeOf(int64_t unix_ms, const v1::ListNodesReply& nodes) {
+  if (unix_ms == 0 || nodes.now_unix_ms() < unix_ms) return "at some time";
+  return Age(static_cast<uint64_t>(nodes.now_unix_ms() - unix_ms)) + " ago";
+}
+
+// What was heard of it last.
+std::string LastWord(const v1::NodeStatus& n, const v1::ListNodesReply& nodes) {
+  if (n.node().state() == v1::NODE_LEFT) return "left " + AgeOf(n.node().left_unix_ms(), nodes);
+  if (n.never_heard()) return "not since the controller started";
+  return Age(n.heartbeat_age_ms()) + " ago";
+}
+
 std::string_view SsdWord(v1::SsdState state) {
   switch (state) {
     case v1::SSD_OK:
@@ -129,14 +164,29 @@ Health HealthOf(const ClusterSnapshot& snapshot) {
     return Health::kNoServers;
   }
   const auto& nodes = snapshot.nodes->nodes();
-  const bool sick = std::any_of(nodes.begin(), nodes.end(), HasSickSsd) ||
-                    std::any_of(nodes.begin(), nodes.end(), IsAhead);
+  const auto behind = [&](const v1::NodeStatus& n) { return IsBehind(n, snapshot); };
+  const bool sick = snapshot.nodes->store_is_old() ||
+                    std::any_of(nodes.begin(), nodes.end(), HasSickSsd) ||
+                    std::any_of(nodes.begin(), nodes.end(), IsAhead) ||
+                    std::any_of(nodes.begin(), nodes.end(), behind);
   return sick || CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
+}
+
+bool NeedsAnOperator(const ClusterSnapshot& snapshot) {
+  const auto& nodes = snapshot.nodes->nodes();
+  return HealthOf(snapshot) == Health::kFrozen || snapshot.nodes->store_is_old() ||
+         std::any_of(nodes.begin(), nodes.end(), IsAhead);
 }
 
 std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
   std::vector<std::string> advice;
   const Health health = HealthOf(snapshot);
+  if (snapshot.nodes->store_is_old()) {
+    advice.push_back(
+        "The controller's data_dir is an older copy: servers have later views, so nobody gets a "
+        "lease. Stop the controller and put the right data_dir back, or go on without what servers "
+        "store: `emsctl view accept-ahead`.");
+  }
   if (health == Health::kFrozen) {
     advice.push_back(
         "More than half of the servers vanished at once, so the view is frozen and their keys "
@@ -147,19 +197,41 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
         "this controller's address.");
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
-    if (n.node().state() != v1::NODE_DOWN) continue;
+    if (n.node().state() != v1::NODE_DOWN || IsAhead(n)) continue;
     advice.push_back(fmt::format(
-        "Server {} ({}) has not been heard of for {:.0f} s. Restart it, or forget it with `emsctl "
-        "node rm {}`.",
-        n.node().name(), n.node().data_address(), static_cast<double>(n.heartbeat_age_ms()) / 1e3,
+        "Server {} ({}) has not been heard of {}. Restart it, or forget it with `emsctl node rm "
+        "{}`.",
+        n.node().name(), n.node().data_address(),
+        n.never_heard() ? "since the controller started" : "for " + Age(n.heartbeat_age_ms()),
         n.node().name()));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
     if (!IsAhead(n)) continue;
     advice.push_back(fmt::format(
-        "Server {} came with a view that the controller does not know: an older copy of the "
-        "controller's data_dir was put back, or it began with an empty one. Nothing that was "
-        "stored before is kept. Stop all servers, empty their data_dirs and start them again.",
+        "Server {} came with a view that the controller does not know, so it is parked: it gets no "
+        "lease and no slots. If an "
+        "older copy of the controller's data_dir was put back, go on with `emsctl view "
+        "accept-ahead`: nothing that servers store is kept. If the server comes from another "
+        "cluster, give it an empty data_dir.",
+        n.node().name()));
+  }
+  for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
+    if (!IsBehind(n, snapshot)) continue;
+    advice.push_back(
+        n.term() == 0
+            ? fmt::format("Server {} owns slots and has reported no view for {}: it may be gone.",
+                          n.node().name(), Age(n.behind_ms()))
+            : fmt::format("Server {} has installed view {} of {}: until it follows, others wait "
+                          "for its slots. Its log says why; a data_dir on a disk that hangs is one "
+                          "reason.",
+                          n.node().name(), VersionText({n.term(), n.epoch()}),
+                          VersionText(snapshot.view->version())));
+  }
+  for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
+    if (!n.waited_for() || IsBehind(n, snapshot)) continue;
+    advice.push_back(fmt::format(
+        "Some Puts wait until it is certain that a process of server {} takes none any more. If it "
+        "has stopped for good, or its machine has: `emsctl view accept-loss`.",
         n.node().name()));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
@@ -184,6 +256,7 @@ std::string StatusText(const ClusterSnapshot& snapshot) {
   const Totals totals = LiveTotals(nodes);
   Table table(
       {{"health", Align::kLeft}, {std::string(HealthWord(HealthOf(snapshot))), Align::kLeft}});
+  table.AddRow({"cluster", ClusterText(ClusterId(nodes.cluster()))});
   table.AddRow({"view", snapshot.view == nullptr
                             ? "none yet"
                             : VersionText(snapshot.view->version()) +
@@ -216,12 +289,15 @@ Json StatusJson(const ClusterSnapshot& snapshot) {
   const Totals totals = LiveTotals(nodes);
   Json json;
   json["health"] = HealthWord(HealthOf(snapshot));
+  json["cluster"] = nullptr;
+  if (nodes.cluster() != 0) json["cluster"] = ClusterText(ClusterId(nodes.cluster()));
   json["view"] = nullptr;
   if (snapshot.view != nullptr) {
     json["view"] = Json::object({{"term", snapshot.view->version().term()},
                                  {"epoch", snapshot.view->version().epoch()},
                                  {"frozen", snapshot.view->frozen()}});
   }
+  json["store_is_old"] = nodes.store_is_old();
   json["servers"] = Json::object({{"up", CountState(nodes, v1::NODE_LIVE)},
                                   {"down", CountState(nodes, v1::NODE_DOWN)},
                                   {"left", CountState(nodes, v1::NODE_LEFT)}});
@@ -252,6 +328,7 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                {"objects"},
                {"SSD", Align::kLeft},
                {"heartbeat"},
+               {"joined"},
                {"view", Align::kLeft}});
   for (const v1::NodeStatus& n : nodes.nodes()) {
     const v1::NodeUsage& usage = n.usage();
@@ -260,8 +337,8 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                   fmt::format("{}", n.slots()), FormatBytes(usage.dram_used_bytes()),
                   FormatBytes(usage.dram_total_bytes()),
                   Share(usage.dram_used_bytes(), usage.dram_total_bytes()),
-                  fmt::format("{}", usage.objects()), SsdText(usage),
-                  fmt::format("{:.1f} s ago", static_cast<double>(n.heartbeat_age_ms()) / 1e3),
+                  fmt::format("{}", usage.objects()), SsdText(usage), LastWord(n, nodes),
+                  AgeOf(n.node().joined_unix_ms(), nodes),
                   VersionText(ViewVersion(n.term(), n.epoch()))});
   }
   return table.Render();
@@ -286,7 +363,11 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["ssd_used_bytes"] = n.usage().ssd_used_bytes();
     node["ssd_total_bytes"] = n.usage().ssd_total_bytes();
     node["ssd_state"] = SsdWord(n.usage().ssd_state());
-    node["heartbeat_age_ms"] = n.heartbeat_age_ms();
+    node["heartbeat_age_ms"] = nullptr;
+    if (!n.never_heard()) node["heartbeat_age_ms"] = n.heartbeat_age_ms();
+    node["joined_unix_ms"] = n.node().joined_unix_ms();
+    node["left_unix_ms"] = n.node().left_unix_ms();
+    node["behind_ms"] = n.behind_ms();
     node["ahead"] = n.ahead();
     node["term"] = n.term();
     node["epoch"] = n.epoch();
@@ -371,13 +452,14 @@ std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
                {"SSD quota"},
                {"SSD reserved"},
                {"durability", Align::kLeft},
-               {"checksum", Align::kLeft}});
+               {"checksum", Align::kLeft},
+               {"immutable", Align::kLeft}});
   for (const NamespaceInfo& info : namespaces) {
     table.AddRow({info.name, fmt::format("{}", info.ref.id.value()),
                   fmt::format("{}", info.ref.generation), Limit(info.dram_quota_bytes),
                   Limit(info.dram_reserved_bytes), Limit(info.ssd_quota_bytes),
                   Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info)),
-                  std::string(ChecksumWord(info.checksum))});
+                  std::string(ChecksumWord(info.checksum)), info.immutable ? "yes" : "no"});
   }
   return table.Render();
 }
@@ -393,6 +475,7 @@ Json NamespaceJson(const NamespaceInfo& info) {
   json["ssd_reserved_bytes"] = info.ssd_reserved_bytes;
   json["durability"] = DurabilityWord(info);
   json["checksum"] = ChecksumWord(info.checksum);
+  json["immutable"] = info.immutable;
   return json;
 }
 

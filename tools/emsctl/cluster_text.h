@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "mp_controller/view/dht_view.h"
-#include "mp_controller/view/view_cache.h"
+#include "cluster/dht_view.h"
+#include "cluster/view_cache.h"
 
 namespace ems::v1 {
 class ListNodesReply;
@@ -38,6 +38,9 @@ struct ClusterSnapshot {
 };
 
 Health HealthOf(const ClusterSnapshot& snapshot);
+// Whether nothing gets better before somebody decides: the view is frozen, a server is ahead of the
+// controller, or its store is an older copy.
+bool NeedsAnOperator(const ClusterSnapshot& snapshot);
 // What is wrong and what to do about it, one sentence each; empty when all is well.
 std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot);
 

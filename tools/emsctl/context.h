@@ -1,5 +1,5 @@
 #pragma once
-// What every emsctl command gets: the global options. Exit codes: 0 done · 1 failed, or something
+// The global options, which every emsctl command gets. Exit codes: 0 done · 1 failed, or something
 // asked for is not there · 2 usage.
 #include <string>
 

@@ -26,7 +26,7 @@ constexpr const char* kFooter =
     "  emsctl rm -- -odd-key                           a key that starts with a dash\n"
     "  emsctl model add qwen/7b@v1 s3://models/qwen    a version of a model, from its source\n"
     "  emsctl model prefetch qwen/7b --wait            into the servers' memory\n"
-    "  emsctl view accept-loss                         give up servers that will not come back\n"
+    "  emsctl view accept-loss                         drop servers that will not come back\n"
     "\n"
     "`emsctl COMMAND --help` tells more.";
 

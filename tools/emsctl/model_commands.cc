@@ -18,7 +18,7 @@
 #include "ems_model/file_target.h"
 #include "ems_model/host_target.h"
 #include "ems_model/model_cache.h"
-#include "ems_model/source/credentials_file.h"
+#include "model_files/source/credentials_file.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/model_text.h"
 #include "tools/emsctl/output.h"
@@ -48,15 +48,17 @@ struct Flags {
   uint32_t threads = 4;
   bool wait = false, no_source = false, verify = false;
   double within_seconds = 3600;
+  double job_seconds = 0;  // not said
 
   model::SourceVerify source_verify() const {
     if (no_verify_source) return model::SourceVerify::kNever;
     return verify_source ? model::SourceVerify::kAlways : model::SourceVerify::kAuto;
   }
 
-  Deadline within() const {
-    return Deadline::After(
-        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within_seconds)));
+  Deadline within() const { return Deadline::After(Seconds(within_seconds)); }
+  Duration job_timeout() const { return Seconds(job_seconds); }
+  static Duration Seconds(double seconds) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   }
 };
 
@@ -65,7 +67,7 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// How far something is: a bar on a terminal, else a line now and then.
+// Shows the progress of an operation: a bar on a terminal, else a line now and then.
 class Advance final {
  public:
   Advance(const std::string& label, uint64_t bytes)
@@ -134,10 +136,8 @@ Result<std::unique_ptr<ModelCache>> Open(const Context& context, const Flags& fl
 }
 
 std::unique_ptr<ModelCache> Open(const Context& context) {
-  model::ModelCacheOptions options;
-  options.controller = context.controller;
-  options.start_timeout = context.timeout();
-  return std::make_unique<ModelCache>(options);
+  return std::make_unique<ModelCache>(model::ModelCacheOptions{.controller = context.controller,
+                                                               .start_timeout = context.timeout()});
 }
 
 int Failed(std::string_view what, const Flags& flags, const Status& status) {
@@ -163,8 +163,6 @@ Result<ModelInfo> GetPatiently(const Context& context, const ModelName& name) {
   }
 }
 
-int Shown(bool printed) { return printed ? kExitOk : kExitFailed; }
-
 // Parses the name, or complains and returns nothing: a usage error.
 std::optional<ModelName> NameOf(const Flags& flags, bool needs_version) {
   const Result<ModelName> name = ModelName::Parse(flags.name);
@@ -179,8 +177,8 @@ std::optional<ModelName> NameOf(const Flags& flags, bool needs_version) {
   return *name;
 }
 
-int Show(const Context& context, const ModelInfo& info, const std::string& text) {
-  return Shown(context.json ? PrintJson(ModelJson(info)) : Print(text + "\n"));
+int ShowModel(const Context& context, const ModelInfo& info, const std::string& text) {
+  return Show(context, ModelJson(info), text + "\n");
 }
 
 int RunAdd(const Context& context, const Flags& flags) {
@@ -227,18 +225,17 @@ int RunAdd(const Context& context, const Flags& flags) {
               there.url, there.credentials, there.bytes_per_s_max, added->name_space));
   }
   if (!note.empty()) (void)fmt::print(stderr, "note: {}\n", note);
-  return Show(context, *added,
-              fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
-                          FormatBytes(added->bytes), added->files, added->blocks));
+  return ShowModel(context, *added,
+                   fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
+                               FormatBytes(added->bytes), added->files, added->blocks));
 }
 
 int RunList(const Context& context, const Flags&) {
   const auto models = Open(context)->List(context.deadline());
-  if (!models.ok()) return Complain("cannot ask the controller", models.status());
-  if (!context.json) return Shown(Print(ModelsText(*models)));
+  if (!models.ok()) return Unreachable(models.status());
   Json json = Json::array();
   for (const ModelInfo& info : *models) json.push_back(ModelJson(info));
-  return Shown(PrintJson(json));
+  return Show(context, json, ModelsText(*models));
 }
 
 int RunShow(const Context& context, const Flags& flags) {
@@ -249,10 +246,9 @@ int RunShow(const Context& context, const Flags& flags) {
   if (!info.ok()) return Failed("show", flags, info.status());
   const auto manifest = cache->GetManifest(info->name, context.deadline());
   if (!manifest.ok()) return Failed("show", flags, manifest.status());
-  if (!context.json) return Shown(Print(ModelText(*info, *manifest)));
   Json json = ModelJson(*info);
   json["manifest"] = ManifestJson(*manifest);
-  return Shown(PrintJson(json));
+  return Show(context, json, ModelText(*info, *manifest));
 }
 
 int RunCheck(const Context& context, const Flags& flags) {
@@ -260,22 +256,23 @@ int RunCheck(const Context& context, const Flags& flags) {
   if (!name) return kExitUsage;
   const auto check = Open(context)->Check(*name, context.deadline());
   if (!check.ok()) return Failed("check", flags, check.status());
-  const bool printed = context.json ? PrintJson(CheckJson(*check)) : Print(CheckText(*check));
-  const bool all = check->dram_bytes + check->ssd_bytes == check->info.bytes;
-  return printed && all ? kExitOk : kExitFailed;
+  const int shown = Show(context, CheckJson(*check), CheckText(*check));
+  return check->dram_bytes + check->ssd_bytes == check->info.bytes ? shown : kExitFailed;
 }
 
 int RunPrefetch(const Context& context, const Flags& flags) {
   const std::optional<ModelName> name = NameOf(flags, false);
   if (!name) return kExitUsage;
   const auto cache = Open(context);
-  const auto begun = cache->Prefetch(*name, flags.priority, context.deadline());
+  const auto begun =
+      cache->Prefetch(*name, flags.priority, context.deadline(), flags.job_timeout());
   if (!begun.ok()) return Failed("prefetch", flags, begun.status());
   const std::string text = begun->name.Text();
   if (!flags.wait) {
-    return Show(context, *begun,
-                fmt::format("job {} of {} is running; `emsctl model show {}` tells how far it is",
-                            begun->job.number, text, text));
+    return ShowModel(
+        context, *begun,
+        fmt::format("job {} of {} is running; `emsctl model show {}` tells how far it is",
+                    begun->job.number, text, text));
   }
   const auto done = [&] {
     Advance advance("prefetching", begun->bytes);
@@ -284,7 +281,7 @@ int RunPrefetch(const Context& context, const Flags& flags) {
     });
   }();
   if (!done.ok()) return Failed("prefetch", flags, done.status());
-  return Show(context, done->info, fmt::format("{}: {}", text, JobText(done->info)));
+  return ShowModel(context, done->info, fmt::format("{}: {}", text, JobText(done->info)));
 }
 
 bool Wanted(const Flags& flags, std::string_view path) {
@@ -327,12 +324,10 @@ int RunLoad(const Context& context, const Flags& flags) {
     return (*cache)->Load(info->name, target.get(), options, flags.within());
   }();
   if (!stats.ok()) return Failed("load", flags, stats.status());
-  if (!context.json)
-    return Shown(Print(fmt::format("{}: {}\n", info->name.Text(), LoadText(*stats))));
   Json json = LoadJson(*stats);
   json["model"] = info->name.model;
   json["version"] = info->name.version;
-  return Shown(PrintJson(json));
+  return Show(context, json, fmt::format("{}: {}\n", info->name.Text(), LoadText(*stats)));
 }
 
 int RunChange(const Context& context, const Flags& flags, std::string_view what,
@@ -342,7 +337,7 @@ int RunChange(const Context& context, const Flags& flags, std::string_view what,
   if (!name) return kExitUsage;
   const Result<ModelInfo> info = (Open(context).get()->*change)(*name, context.deadline());
   if (!info.ok()) return Failed(what, flags, info.status());
-  return Show(context, *info, fmt::format("{} {}", done, info->name.Text()));
+  return ShowModel(context, *info, fmt::format("{} {}", done, info->name.Text()));
 }
 
 int RunPin(const Context& context, const Flags& flags) {
@@ -361,9 +356,7 @@ int RunRemove(const Context& context, const Flags& flags) {
   const std::optional<ModelName> name = NameOf(flags, true);
   if (!name) return kExitUsage;
   const Status removed = Open(context)->Remove(*name, context.deadline());
-  if (!removed.ok()) return Failed("rm", flags, removed);
-  return Shown(context.json ? PrintJson(Json::object({{"removed", flags.name}}))
-                            : Print(fmt::format("removed {}\n", flags.name)));
+  return removed.ok() ? ShowDone(context, "removed", flags.name) : Failed("rm", flags, removed);
 }
 
 void AddSourceFlags(Command* command, Flags* flags) {
@@ -428,6 +421,11 @@ void AddModelCommands(Command* program, const Context* context) {
                       {.show_default = false});
   prefetch->AddFlag("--wait", &flags->wait, "Until it is there");
   prefetch->AddOption("--within", &flags->within_seconds, "Seconds to wait at most");
+  prefetch->AddOption("--timeout", &flags->job_seconds,
+                      "Seconds that the job may take, 1 to 86400, an hour if not said: then it "
+                      "fails, and names the "
+                      "servers that are not ready; what has come in by then stays",
+                      {.check = InRange{1.0, 86400.0}, .show_default = false});
   Command* load = add("load", "Load its files into a folder", RunLoad);
   load->AddOption("folder", &flags->folder,
                   "Where to; - loads into memory and drops it, to see how fast it is",

@@ -43,7 +43,12 @@ Json JobJson(const model::JobInfo& job) {
             {"shared_bytes", job.shared_bytes},
             {"checked_bytes", job.checked_bytes},
             {"elapsed_seconds", Seconds(job.elapsed)}};
+  if (job.state == JobState::kRunning) json["seconds_left"] = Seconds(job.time_left);
   if (!job.error.ok()) json["error"] = ToString(job.error);
+  json["failures"] = Json::array();
+  for (const model::JobFailure& one : job.failures)
+    json["failures"].push_back({{"server", one.server}, {"error", ToString(one.error)}});
+  if (job.failures_left_out > 0) json["failures_left_out"] = job.failures_left_out;
   return json;
 }
 
@@ -115,11 +120,15 @@ std::string ModelText(const model::ModelInfo& info, const model::Manifest& manif
     first_read += fmt::format(", {} of {} files unprotected", unprotected, info.files);
   line("first read", first_read);
   line("pinned", info.pinned ? "yes" : "no");
-  line("added", TimeText(info.age) + " ago, or the controller has started then");
+  line("added", TimeText(info.age) + " ago");
   line("unused for", TimeText(info.unused));
   line("prefetch", StateText(info));
   if (info.job.state != JobState::kNone) line("", JobText(info));
-  if (!info.job.error.ok()) line("", ToString(info.job.error));
+  for (const model::JobFailure& one : info.job.failures)
+    line("", fmt::format("server \"{}\": {}", one.server, ToString(one.error)));
+  if (info.job.failures_left_out > 0)
+    line("", fmt::format("and {} more servers", info.job.failures_left_out));
+  if (!info.job.error.ok() && info.job.failures.empty()) line("", ToString(info.job.error));
   Table table(
       {{"file", Align::kLeft}, {"size"}, {"tag", Align::kLeft}, {"compared with", Align::kLeft}});
   for (const model::ManifestFile& file : manifest.files)

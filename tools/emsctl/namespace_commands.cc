@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cluster/controller_client.h"
 #include "common/command_line.h"
-#include "mp_controller/view/controller_client.h"
 #include "tools/emsctl/cluster_text.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/output.h"
@@ -19,12 +19,11 @@ using Json = nlohmann::ordered_json;
 struct Flags {
   std::string name;
   PolicyFlags policy;
+  bool immutable = false;
 };
 
-int Show(const Context& context, const NamespaceInfo& info) {
-  const bool printed =
-      context.json ? PrintJson(NamespaceJson(info)) : Print(NamespacesText({info}));
-  return printed ? kExitOk : kExitFailed;
+int ShowOne(const Context& context, const NamespaceInfo& info) {
+  return Show(context, NamespaceJson(info), NamespacesText({info}));
 }
 
 int Failed(const std::string& name, const Status& status) {
@@ -34,13 +33,14 @@ int Failed(const std::string& name, const Status& status) {
 int RunCreate(const Context& context, const Flags& flags) {
   NamespaceInfo wanted;
   wanted.name = flags.name;
+  wanted.immutable = flags.immutable;
   if (const Status s = ApplyPolicy(flags.policy, &wanted); !s.ok()) {
     Complain(Message(s));
     return kExitUsage;
   }
   ControllerClient controller(context.controller, "emsctl");
   const Result<NamespaceInfo> made = controller.CreateNamespace(wanted, context.deadline());
-  return made.ok() ? Show(context, *made) : Failed(flags.name, made.status());
+  return made.ok() ? ShowOne(context, *made) : Failed(flags.name, made.status());
 }
 
 int RunUpdate(const Context& context, const Flags& flags) {
@@ -56,26 +56,22 @@ int RunUpdate(const Context& context, const Flags& flags) {
     return kExitUsage;
   }
   const Result<NamespaceInfo> updated = controller.UpdateNamespace(*info, context.deadline());
-  return updated.ok() ? Show(context, *updated) : Failed(flags.name, updated.status());
+  return updated.ok() ? ShowOne(context, *updated) : Failed(flags.name, updated.status());
 }
 
 int RunList(const Context& context) {
   ControllerClient controller(context.controller, "emsctl");
   const Result<std::vector<NamespaceInfo>> list = controller.ListNamespaces(context.deadline());
-  if (!list.ok()) return Complain("cannot ask the controller", list.status());
-  if (!context.json) return Print(NamespacesText(*list)) ? kExitOk : kExitFailed;
+  if (!list.ok()) return Unreachable(list.status());
   Json json = Json::array();
   for (const NamespaceInfo& info : *list) json.push_back(NamespaceJson(info));
-  return PrintJson(json) ? kExitOk : kExitFailed;
+  return Show(context, json, NamespacesText(*list));
 }
 
 int RunDelete(const Context& context, const Flags& flags) {
   ControllerClient controller(context.controller, "emsctl");
   const Status s = controller.DeleteNamespace(flags.name, context.deadline());
-  if (!s.ok()) return Failed(flags.name, s);
-  const bool printed = context.json ? PrintJson(Json::object({{"deleted", flags.name}}))
-                                    : Print(fmt::format("deleted {}\n", flags.name));
-  return printed ? kExitOk : kExitFailed;
+  return s.ok() ? ShowDone(context, "deleted", flags.name) : Failed(flags.name, s);
 }
 
 void AddPolicyFlags(Command* command, Flags* flags) {
@@ -105,6 +101,9 @@ void AddNamespaceCommands(Command* program, const Context* context) {
 
   Command* create = group->AddCommand("create", "Make a namespace");
   AddPolicyFlags(create, flags.get());
+  create->AddFlag("--immutable", &flags->immutable,
+                  "A key has one value for ever, as a hash of what it names: no Put replaces, and "
+                  "servers that are cut off from the controller may still be read");
   create->SetFooter(
       "Example: emsctl namespace create chat --dram-quota 64GiB --dram-reserved 16GiB");
   create->SetRun([=] { return RunCreate(*context, *flags); });

@@ -43,7 +43,7 @@ std::unique_ptr<Client> Connect(const Context& context) {
     Complain(fmt::format("there is no namespace {}; `emsctl namespace list` shows them",
                          context.name_space));
   } else {
-    Complain("cannot ask the controller", client.status());
+    Unreachable(client.status());
   }
   return nullptr;
 }
@@ -59,8 +59,6 @@ T Await(std::future<T> call, const std::string& label) {
 std::string Quoted(std::string_view key) { return fmt::format("\"{}\"", Printable(key)); }
 
 int NotFound(std::string_view key) { return Complain(fmt::format("{} not found", Quoted(key))); }
-
-int Shown(bool printed) { return printed ? kExitOk : kExitFailed; }
 
 int RunPut(const Context& context, const Flags& flags) {
   PutOptions options{.overwrite = flags.overwrite, .timeout = context.timeout()};
@@ -89,10 +87,8 @@ int RunPut(const Context& context, const Flags& flags) {
     return Complain(fmt::format("put {} of {}", Quoted(flags.key), FormatBytes(value->size())),
                     status);
   }
-  return Shown(
-      context.json
-          ? PrintJson(Json::object({{"key", flags.key}, {"bytes", value->size()}}))
-          : Print(fmt::format("stored {} bytes under {}\n", value->size(), Quoted(flags.key))));
+  return Show(context, {{"key", flags.key}, {"bytes", value->size()}},
+              fmt::format("stored {} bytes under {}\n", value->size(), Quoted(flags.key)));
 }
 
 // The value, whole: one read, so that it is of one Put whatever else goes on.
@@ -121,9 +117,7 @@ int RunGet(const Context& context, const Flags& flags) {
     return WriteValue(flags.file, *value, [&](uint64_t n) { bar.Update(n); });
   }();
   if (!written.ok()) return Complain(Message(written));
-  if (!context.json) return kExitOk;
-  return Shown(PrintJson(
-      Json::object({{"key", flags.key}, {"bytes", value->size()}, {"file", flags.file}})));
+  return Show(context, {{"key", flags.key}, {"bytes", value->size()}, {"file", flags.file}}, "");
 }
 
 std::vector<KeyItem> ItemsOf(const std::vector<std::string>& keys) {
@@ -141,8 +135,8 @@ int ShowEach(const Context& context, const std::vector<std::string>& keys,
     table.AddRow({Printable(keys[i], 512), words[i]});
     json.push_back({{"key", keys[i]}, {"result", words[i]}});
   }
-  const bool printed = context.json ? PrintJson(json) : Print(table.Render());
-  return printed && all_good ? kExitOk : kExitFailed;
+  const int shown = Show(context, json, table.Render());
+  return all_good ? shown : kExitFailed;
 }
 
 int RunExists(const Context& context, const Flags& flags) {
@@ -190,14 +184,13 @@ int RunStat(const Context& context, const Flags& flags) {
   const ViewCache::View view = client->views().view();
   const NodeInfo* owner = view == nullptr ? nullptr : view->Owner(slot);
   const std::string owner_name = owner == nullptr ? "" : owner->name;
-  if (context.json) {
-    return Shown(PrintJson(Json::object(
-        {{"key", flags.key}, {"bytes", *bytes}, {"slot", slot.value()}, {"server", owner_name}})));
-  }
   Table table({{"key", Align::kLeft}, {"bytes"}, {"slot"}, {"server", Align::kLeft}});
   table.AddRow({Printable(flags.key, 512), fmt::format("{}", *bytes),
                 fmt::format("{}", slot.value()), owner_name});
-  return Shown(Print(table.Render()));
+  return Show(
+      context,
+      {{"key", flags.key}, {"bytes", *bytes}, {"slot", slot.value()}, {"server", owner_name}},
+      table.Render());
 }
 
 }  // namespace

@@ -18,6 +18,17 @@ std::string JsonText(const nlohmann::ordered_json& json) {
 
 bool PrintJson(const nlohmann::ordered_json& json) { return Print(JsonText(json)); }
 
+int Show(const Context& context, const nlohmann::ordered_json& json, std::string_view text) {
+  return (context.json ? PrintJson(json) : Print(text)) ? kExitOk : kExitFailed;
+}
+
+int ShowDone(const Context& context, const std::string& verb, const std::string& name) {
+  return Show(context, nlohmann::ordered_json::object({{verb, name}}),
+              fmt::format("{} {}\n", verb, name));
+}
+
+int Unreachable(const Status& status) { return Complain("cannot ask the controller", status); }
+
 int Complain(std::string_view what) {
   std::fprintf(stderr, "emsctl: %.*s\n", static_cast<int>(what.size()), what.data());
   return kExitFailed;
@@ -38,6 +49,9 @@ std::string_view Advice(const Status& status) {
              "it "
              "names a server: `emsctl nodes` shows whether that is up; when its lease has ended, "
              "others serve its keys. --timeout gives more time";
+    case StatusCode::kAborted:
+      return "it may have been done, or not: `emsctl stat` says what the key holds, and the same "
+             "command again makes it so";
     case StatusCode::kResourceExhausted:
       return "the pool or the namespace's quota is full and nothing can be evicted: see `emsctl "
              "nodes` and `emsctl namespace list`";

@@ -1,6 +1,6 @@
 #pragma once
-// How emsctl speaks: results on standard output, as text or as one JSON document; complaints on
-// standard error.
+// Output of emsctl: results on standard output, as text or as one JSON document; errors on standard
+// error.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -9,15 +9,24 @@
 
 namespace ems::emsctl {
 
+struct Context;
+
 // Bytes as they are. False when standard output is gone (a closed pipe, a full disk).
 bool Print(std::string_view text);
 // The document, indented, and a newline. Text that is not UTF-8 gets replacement characters.
 bool PrintJson(const nlohmann::ordered_json& json);
+// What a command has to say, as a document with --json and as text without. 0; 1 when standard
+// output is gone.
+int Show(const Context& context, const nlohmann::ordered_json& json, std::string_view text);
+// {"removed": "x"}, or "removed x".
+int ShowDone(const Context& context, const std::string& verb, const std::string& name);
 std::string JsonText(const nlohmann::ordered_json& json);
 
 // "emsctl: what: CODE: text" and, where there is one, a line with what to do. Returns exit code 1.
 int Complain(std::string_view what, const Status& status);
 int Complain(std::string_view what);
+// The controller does not answer, or not as it should. Returns exit code 1.
+int Unreachable(const Status& status);
 // What a person can do about an error, or empty.
 std::string_view Advice(const Status& status);
 

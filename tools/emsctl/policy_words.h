@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "cluster/view_cache.h"
 #include "common/status.h"
-#include "mp_controller/view/view_cache.h"
 
 namespace ems::emsctl {
 
@@ -17,7 +17,7 @@ std::string_view ChecksumWord(ChecksumPolicy policy);
 Result<Durability> ParseDurability(std::string_view word);
 Result<ChecksumPolicy> ParseChecksum(std::string_view word);
 
-// What the user gave; the rest keeps its value.
+// The policies that the user gave; the rest keeps its value.
 struct PolicyFlags {
   std::optional<std::string> dram_quota{}, dram_reserved{}, ssd_quota{}, ssd_reserved{};
   std::optional<std::string> durability{}, checksum{};

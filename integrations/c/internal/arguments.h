@@ -1,10 +1,11 @@
 #pragma once
-// What C callers hand over, checked: nothing behind these functions sees a NULL, an unknown size or
-// a number out of range.
+// Checks and conversions of the arguments that C callers pass: code behind these functions sees no
+// NULL, no unknown size and no number out of range.
 //
 // All errors are kInvalidArgument and name the argument. Bound: those of ems.h.
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -54,7 +55,7 @@ ems_call_options DefaultCallOptions();
 Result<ClientOptions> ToClientOptions(const ems_client_options* given);
 Result<Durability> ToDurability(uint32_t given);
 
-// What a call chooses, as the SDK wants it. route_key is borrowed.
+// The options of a call, as the SDK takes them. route_key is borrowed.
 struct CallChoice {
   PutOptions put;
   GetOptions get;
@@ -77,6 +78,21 @@ void AppendParts(const ems_pieces& pieces, std::vector<Bytes>* parts) {
     const ems_iov& piece = pieces.iov[i];
     if (piece.size > 0) parts->push_back(Bytes(static_cast<std::byte*>(piece.base), piece.size));
   }
+}
+
+// `pieces`, which are checked, as the SDK wants them. Those of several are kept in `parts`, which
+// must not move while others are in it. One piece travels as such: only then can it be known for
+// staging memory.
+template <typename Buffers, typename Bytes>
+Buffers AsBuffers(const ems_pieces& pieces, std::vector<Bytes>* parts) {
+  if (pieces.count == 1) {
+    return Buffers(Bytes(static_cast<std::byte*>(pieces.iov[0].base), pieces.iov[0].size));
+  }
+  const size_t at = parts->size();
+  parts->reserve(at + pieces.count);
+  AppendParts(pieces, parts);
+  const auto mine = std::span<const Bytes>(*parts).subspan(at);
+  return mine.size() == 1 ? Buffers(mine[0]) : Buffers(mine);
 }
 
 }  // namespace ems::capi

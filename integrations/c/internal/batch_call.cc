@@ -27,9 +27,9 @@ Outcome Tally::Finish() const {
   return {.status = missed_ > 0 ? Miss() : OkStatus(), .value = ok_};
 }
 
-Result<std::unique_ptr<BatchCall>> BatchCall::Make(Client* client, BatchKind kind,
+Result<std::unique_ptr<BatchCall>> BatchCall::Make(const ClientCore* core, BatchKind kind,
                                                    const BatchArguments& arguments, bool own) {
-  std::unique_ptr<BatchCall> call(new BatchCall(client, kind, arguments));
+  std::unique_ptr<BatchCall> call(new BatchCall(core, kind, arguments));
   if (Status good = call->Check(arguments, own); !good.ok()) {
     if (arguments.count <= EMS_BATCH_MAX) call->Refuse(CodeOf(good));
     return good;
@@ -80,63 +80,37 @@ std::string_view BatchCall::Keep(std::string_view text, bool own) {
 
 void BatchCall::AddItem(std::string_view key, const ems_pieces& value) {
   const std::string_view route = choice_.get.route_key;
-  // One piece travels as such: only then can it be known for staging memory.
   if (kind_ == BatchKind::kPut) {
-    const size_t at = const_parts_.size();
-    AppendParts(value, &const_parts_);
-    const auto parts = std::span<const ConstBytes>(const_parts_).subspan(at);
-    puts_.push_back({.key = key,
-                     .value = parts.size() == 1 ? ConstBuffers(parts[0]) : ConstBuffers(parts),
-                     .route_key = route});
+    puts_.push_back(
+        {.key = key, .value = AsBuffers<ConstBuffers>(value, &const_parts_), .route_key = route});
   } else if (kind_ == BatchKind::kGet) {
-    const size_t at = mutable_parts_.size();
-    AppendParts(value, &mutable_parts_);
-    const auto parts = std::span<const MutableBytes>(mutable_parts_).subspan(at);
     gets_.push_back({.key = key,
-                     .into = parts.size() == 1 ? MutableBuffers(parts[0]) : MutableBuffers(parts),
+                     .into = AsBuffers<MutableBuffers>(value, &mutable_parts_),
                      .route_key = route});
   } else {
     keys_.push_back({.key = key, .route_key = route});
   }
 }
 
-void BatchCall::Tell(size_t i, const Status& status, uint64_t length, Tally* tally) {
-  const ems_status code = tally->Add(status);
-  if (codes_ != nullptr) codes_[i] = code;
-  if (lengths_ != nullptr) lengths_[i] = length;
-}
-
 Outcome BatchCall::Run(Duration timeout) {
   choice_.SetTimeout(timeout);
-  Tally tally;
+  Client* const client = core_->client.get();
   switch (kind_) {
-    case BatchKind::kPut: {
-      const std::vector<Status> results = client_->MultiPut(puts_, choice_.put);
-      for (size_t i = 0; i < count_; ++i) Tell(i, results[i], 0, &tally);
-      break;
-    }
+    case BatchKind::kPut:
+      return TellAll(client->MultiPut(puts_, choice_.put), count_, codes_);
     case BatchKind::kGet: {
-      const std::vector<Result<uint64_t>> results = client_->MultiGet(gets_, choice_.get);
-      for (size_t i = 0; i < count_; ++i) {
-        Tell(i, results[i].status(), results[i].ok() ? *results[i] : 0, &tally);
+      const std::vector<Result<uint64_t>> results = client->MultiGet(gets_, choice_.get);
+      for (size_t i = 0; lengths_ != nullptr && i < count_; ++i) {
+        lengths_[i] = results[i].ok() ? *results[i] : 0;
       }
-      break;
+      return TellAll(results, count_, codes_);
     }
-    case BatchKind::kExists: {
-      const std::vector<Result<bool>> results = client_->MultiExists(keys_, choice_.get);
-      for (size_t i = 0; i < count_; ++i) {
-        const Result<bool>& result = results[i];
-        Tell(i, result.ok() && !*result ? Miss() : result.status(), 0, &tally);
-      }
-      break;
-    }
-    case BatchKind::kRemove: {
-      const std::vector<Status> results = client_->MultiRemove(keys_, choice_.get);
-      for (size_t i = 0; i < count_; ++i) Tell(i, results[i], 0, &tally);
-      break;
-    }
+    case BatchKind::kExists:
+      return TellAll(client->MultiExists(keys_, choice_.get), count_, codes_);
+    case BatchKind::kRemove:
+      return TellAll(client->MultiRemove(keys_, choice_.get), count_, codes_);
   }
-  return tally.Finish();
+  return {.status = Error(StatusCode::kInternal, "no such kind of batch")};
 }
 
 void BatchCall::Refuse(ems_status code) noexcept {

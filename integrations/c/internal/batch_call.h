@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "integrations/c/ems.h"
 #include "integrations/c/internal/arguments.h"
 #include "integrations/c/internal/call_queue.h"
-#include "mp_sdk/client.h"
+#include "integrations/c/internal/handles.h"
 
 namespace ems::capi {
 
@@ -31,6 +32,24 @@ class Tally final {
   Status failed_;
 };
 
+inline const Status& StatusOf(const Status& result) { return result; }
+inline const Status& StatusOf(const Result<uint64_t>& result) { return result.status(); }
+inline Status StatusOf(const Result<bool>& there) {
+  return there.ok() && !*there ? Miss() : there.status();
+}
+
+// Tells the results of `count` items in `codes`, which may be NULL.
+template <typename Results>
+Outcome TellAll(const Results& results, size_t count, ems_status* codes) {
+  EMS_CHECK(results.size() == count, "{} results of {} items", results.size(), count);
+  Tally tally;
+  for (size_t i = 0; i < count; ++i) {
+    const ems_status code = tally.Add(StatusOf(results[i]));
+    if (codes != nullptr) codes[i] = code;
+  }
+  return tally.Finish();
+}
+
 enum class BatchKind { kPut, kGet, kExists, kRemove };
 
 // Arguments of a batch as they came, so far unchecked.
@@ -44,20 +63,20 @@ struct BatchArguments {
 
 class BatchCall final : public Call {
  public:
-  // `client` must outlive it. `own`: copies keys and lists of pieces.
+  // `core` must outlive it. `own`: copies keys and lists of pieces.
   // Errors: kInvalidArgument  names the item
-  static Result<std::unique_ptr<BatchCall>> Make(Client* client, BatchKind kind,
+  static Result<std::unique_ptr<BatchCall>> Make(const ClientCore* core, BatchKind kind,
                                                  const BatchArguments& arguments, bool own);
 
   Outcome Run(Duration timeout) override;
   void Refuse(ems_status code) noexcept override;
 
-  Duration timeout() const { return choice_.timeout(); }  // 0: the client's default
-  uint64_t bytes() const { return bytes_; }               // of all values or rooms
+  // With the client's default, as the whole call may take.
+  Duration timeout() const { return core_->TimeoutOf(choice_.timeout(), bytes_); }
 
  private:
-  BatchCall(Client* client, BatchKind kind, const BatchArguments& arguments)
-      : client_(client),
+  BatchCall(const ClientCore* core, BatchKind kind, const BatchArguments& arguments)
+      : core_(core),
         kind_(kind),
         count_(arguments.count),
         codes_(arguments.codes),
@@ -67,15 +86,14 @@ class BatchCall final : public Call {
   // Where `text` stays: copied behind what text_ holds when `own`.
   std::string_view Keep(std::string_view text, bool own);
   void AddItem(std::string_view key, const ems_pieces& value);
-  void Tell(size_t i, const Status& status, uint64_t length, Tally* tally);
 
-  Client* const client_;
+  const ClientCore* const core_;
   const BatchKind kind_;
   const size_t count_;
   ems_status* const codes_;
   uint64_t* const lengths_;
   CallChoice choice_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0;                   // of all values or rooms
   std::vector<char> text_;               // reserved in advance: does not move
   std::vector<ConstBytes> const_parts_;  // likewise
   std::vector<MutableBytes> mutable_parts_;

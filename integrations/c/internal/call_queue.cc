@@ -3,19 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "integrations/c/internal/last_error.h"
 
 namespace ems::capi {
 
 struct CallQueue::Ticket {
-  uint64_t tag = 0;
-  TimePoint deadline;
-  std::unique_ptr<Call> call;
-  // Whoever sets it ends the call; the others must not touch the queue any more.
-  std::atomic<bool> claimed{false};
-  Waiting::iterator place;  // while it waits; belongs to state_
+  Ticket(CallQueue* queue, uint64_t its_tag, Duration timeout, std::unique_ptr<Call> its_call)
+      : tag(its_tag),
+        call(std::move(its_call)),
+        state(
+            Deadline::After(timeout), &queue->gate_,
+            [this](const Status& why) {
+              call->Refuse(CodeOf(why));
+              return Outcome{.status = why};
+            },
+            [this, queue](const Outcome& outcome) {
+              queue->Forget(this);
+              queue->completions_->End(tag, outcome.status, outcome.value);
+            }) {}
 
-  bool Claim() { return !claimed.exchange(true, std::memory_order_acq_rel); }
+  const uint64_t tag;
+  const std::unique_ptr<Call> call;
+  Waiting::iterator place;  // while it waits; belongs to state_
+  bool waits = false;       // likewise
+  CallState<Outcome> state;
 };
 
 Result<std::unique_ptr<CallQueue>> CallQueue::Create(uint32_t depth, Submitter submit) {
@@ -27,24 +39,22 @@ Result<std::unique_ptr<CallQueue>> CallQueue::Create(uint32_t depth, Submitter s
 CallQueue::CallQueue(std::unique_ptr<CompletionQueue> completions, Submitter submit)
     : completions_(std::move(completions)),
       submit_(std::move(submit)),
-      late_(Error(StatusCode::kDeadlineExceeded, "the call's time passed while it waited")),
-      cancelled_(Error(StatusCode::kCancelled, "the completion queue was destroyed")),
+      gate_(Error(StatusCode::kCancelled, "the completion queue was destroyed")),
       watcher_("ems-cq", [this] { Watch(); }) {}
 
 CallQueue::~CallQueue() { Close(); }
 
 Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> call,
                          const Submitter& threads) {
-  auto ticket = std::make_shared<Ticket>();
-  ticket->tag = tag;
-  ticket->deadline = Deadline::After(timeout).at();
-  ticket->call = std::move(call);
+  EMS_CHECK(call != nullptr && threads, "a call and who runs it");
   // What may fail for want of memory comes before anything is taken.
-  std::function<void()> work = [this, ticket] {
-    if (ticket->Claim()) Begin(ticket.get());
-  };
   Waiting added;
-  Waiting::node_type node = added.extract(added.emplace(ticket->deadline, ticket));
+  std::function<void()> work;
+  auto ticket = std::make_shared<Ticket>(this, tag, timeout, std::move(call));
+  work = [this, ticket] {
+    if (ticket->state.Begin()) Begin(ticket.get());
+  };
+  Waiting::node_type node = added.extract(added.emplace(ticket->state.deadline().at(), ticket));
   if (!completions_->Begin()) {
     return Error(StatusCode::kResourceExhausted, "the completion queue is full: poll it first");
   }
@@ -52,50 +62,47 @@ Status CallQueue::Submit(uint64_t tag, Duration timeout, std::unique_ptr<Call> c
   {
     auto state = state_.Lock();
     ticket->place = state->waiting.insert(std::move(node));
+    ticket->waits = true;
     earliest = ticket->place == state->waiting.begin();
   }
   if (earliest) changed_.notify_one();
   if (threads(std::move(work))) return OkStatus();
   // Its deadline may have passed meanwhile; then a completion says so.
-  if (!ticket->Claim()) return OkStatus();
-  (void)Leave(*ticket);
+  if (!ticket->state.Claim()) return OkStatus();
+  Forget(ticket.get());
   completions_->Abandon();
+  ticket->state.Abandon();
   return Error(StatusCode::kResourceExhausted,
                "too many submitted calls wait for a thread (async_queue_max)");
 }
 
-bool CallQueue::Leave(const Ticket& ticket) {
-  auto state = state_.Lock();
-  state->waiting.erase(ticket.place);
-  return !state->closing;
-}
-
 void CallQueue::Begin(Ticket* ticket) {
-  if (!Leave(*ticket)) return End(ticket, cancelled_);
-  const Duration left = Deadline(ticket->deadline).Remaining();
-  if (left == Duration::zero()) return End(ticket, late_);
+  Forget(ticket);
   Outcome outcome;
   const ems_status thrown = AtBoundary([&] {
-    outcome = ticket->call->Run(left);
+    outcome = ticket->call->Run(std::max(ticket->state.deadline().Remaining(), Duration(1)));
     return EMS_OK;
   });
-  if (thrown != EMS_OK) return End(ticket, Status(static_cast<StatusCode>(thrown), ""));
-  completions_->End(ticket->tag, outcome.status, outcome.value);
-}
-
-void CallQueue::End(Ticket* ticket, const Status& why) {
-  ticket->call->Refuse(CodeOf(why));
-  completions_->End(ticket->tag, why, 0);
-}
-
-std::shared_ptr<CallQueue::Ticket> CallQueue::TakeLate(State* state, TimePoint until) {
-  for (auto it = state->waiting.begin(); it != state->waiting.end() && it->first <= until; ++it) {
-    if (!it->second->Claim()) continue;  // about to leave by itself
-    std::shared_ptr<Ticket> ticket = std::move(it->second);
-    state->waiting.erase(it);
-    return ticket;
+  if (thrown != EMS_OK) {
+    ticket->call->Refuse(thrown);
+    outcome = {.status = Status(static_cast<StatusCode>(thrown), "")};
   }
-  return nullptr;
+  ticket->state.Finish(std::move(outcome));
+}
+
+void CallQueue::Forget(Ticket* ticket) {
+  auto state = state_.Lock();
+  if (std::exchange(ticket->waits, false)) state->waiting.erase(ticket->place);
+}
+
+std::shared_ptr<CallQueue::Ticket> CallQueue::TakeFirst(State* state, TimePoint until) {
+  const auto first = state->waiting.begin();
+  if (first == state->waiting.end() || first->first > until) return nullptr;
+  std::shared_ptr<Ticket> ticket = std::move(first->second);
+  EMS_CHECK(ticket->waits && ticket->place == first, "a call waits at its place");
+  ticket->waits = false;
+  state->waiting.erase(first);
+  return ticket;
 }
 
 void CallQueue::Watch() {
@@ -105,22 +112,21 @@ void CallQueue::Watch() {
       auto state = state_.Lock();
       if (state->closing) return;
       const TimePoint now = Clock::System().Now();
-      late = TakeLate(&*state, now);
+      late = TakeFirst(&*state, now);
       if (late == nullptr) {
         const TimePoint next =
             state->waiting.empty() ? now + Deadline::kMost : state->waiting.begin()->first;
-        // At least a moment, for one that is about to leave by itself.
-        const Duration pause = std::max<Duration>(next - now, std::chrono::milliseconds(1));
-        state.WaitFor(changed_, pause, [&](const State& s) {
+        state.WaitFor(changed_, next - now, [&](const State& s) {
           return s.closing || (!s.waiting.empty() && s.waiting.begin()->first < next);
         });
       }
     }
-    if (late != nullptr) End(late.get(), late_);
+    if (late != nullptr) late->state.Withdraw(gate_.late());
   }
 }
 
 void CallQueue::Close() {
+  gate_.Shut();
   {
     auto state = state_.Lock();
     state->closing = true;
@@ -131,12 +137,12 @@ void CallQueue::Close() {
     std::shared_ptr<Ticket> waiting;
     {
       auto state = state_.Lock();
-      waiting = TakeLate(&*state, TimePoint::max());
+      waiting = TakeFirst(&*state, TimePoint::max());
     }
     if (waiting == nullptr) break;
-    End(waiting.get(), cancelled_);
+    waiting->state.Withdraw(gate_.closed());
   }
-  completions_->WaitIdle();
+  gate_.Close();
 }
 
 }  // namespace ems::capi

@@ -5,7 +5,6 @@
 // Invariant: every call that was accepted ends exactly once, and within its deadline even when all
 // threads are busy with calls that may take longer. A call that ended without having begun has
 // touched no memory but its codes. Bound: the queue's depth.
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -15,6 +14,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/status.h"
+#include "common/submitted_call.h"
 #include "common/thread_pool.h"
 #include "integrations/c/internal/completion_queue.h"
 
@@ -68,17 +68,16 @@ class CallQueue final {
   };
 
   CallQueue(std::unique_ptr<CompletionQueue> completions, Submitter submit);
-  // It waits no more. False: the queue is being closed, nothing begins.
-  bool Leave(const Ticket& ticket);
   void Begin(Ticket* ticket);
-  void End(Ticket* ticket, const Status& why);
-  // Claims one that waits and whose deadline is not after `until`; nullptr: there is none.
-  static std::shared_ptr<Ticket> TakeLate(State* state, TimePoint until);
+  // It waits no more.
+  void Forget(Ticket* ticket);
+  // Takes the first one from those that wait, if its deadline is not after `until`.
+  static std::shared_ptr<Ticket> TakeFirst(State* state, TimePoint until);
   void Watch();
 
   const std::unique_ptr<CompletionQueue> completions_;
   const Submitter submit_;
-  const Status late_, cancelled_;  // made here, so that ending a call allocates nothing
+  CallGate gate_;
   Guarded<State> state_;
   std::condition_variable changed_;
   Thread watcher_;  // ends what waited too long

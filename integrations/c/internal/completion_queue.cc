@@ -1,69 +1,56 @@
 #include "integrations/c/internal/completion_queue.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <utility>
 
-#include <cerrno>
-
-#include "fabric/socket.h"
+#include "common/check.h"
 
 namespace ems::capi {
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::Create(uint32_t depth) {
-  const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (fd < 0) {
-    return Error(StatusCode::kResourceExhausted, "no eventfd: {}", fabric::ErrnoText(errno));
-  }
-  return std::unique_ptr<CompletionQueue>(new CompletionQueue(depth, fd));
+  EMS_ASSIGN_OR_RETURN(batches::DoneSignal signal, batches::DoneSignal::Open());
+  return std::unique_ptr<CompletionQueue>(new CompletionQueue(depth, std::move(signal)));
 }
 
-CompletionQueue::CompletionQueue(uint32_t depth, int fd) : fd_(fd) {
+CompletionQueue::CompletionQueue(uint32_t depth, batches::DoneSignal signal)
+    : signal_(std::move(signal)) {
+  EMS_CHECK(depth > 0, "a queue without a place");
   auto state = state_.Lock();
   state->ring.resize(depth);
 }
-
-CompletionQueue::~CompletionQueue() { ::close(fd_); }
 
 bool CompletionQueue::Begin() {
   auto state = state_.Lock();
   if (state->places == state->ring.size()) return false;
   ++state->places;
-  ++state->running;
   return true;
 }
 
 void CompletionQueue::Abandon() {
   auto state = state_.Lock();
+  EMS_CHECK(state->places > state->size, "a place was given back that nobody had");
   --state->places;
-  --state->running;
-  // Under the lock: whoever waits may destroy this as soon as it is free.
-  if (state->running == 0) idle_.notify_all();
 }
 
 void CompletionQueue::End(uint64_t tag, const Status& status, uint64_t value) {
   {
     auto state = state_.Lock();
+    EMS_CHECK(state->size < state->places, "a call ended that had not begun");
     Done& done = state->ring[(state->first + state->size) % state->ring.size()];
     done.tag = tag;
     done.value = value;
     done.status = status;  // shares the text
     ++state->size;
   }
-  Signal();
-  auto state = state_.Lock();
-  --state->running;
-  if (state->running == 0) idle_.notify_all();
+  signal_.Set();
 }
 
 size_t CompletionQueue::Poll(std::span<ems_completion> out, Status* failed) {
-  // Reset first, look afterwards: what comes in between signals again.
-  uint64_t signals = 0;
-  while (::read(fd_, &signals, sizeof(signals)) < 0 && errno == EINTR) {
-  }
+  signal_.Reset();
   size_t taken = 0;
   bool more = false;
   {
     auto state = state_.Lock();
+    EMS_CHECK(state->size <= state->places, "{} are done of {}", state->size, state->places);
     for (; taken < out.size() && state->size > 0; ++taken) {
       Done& done = state->ring[state->first];
       out[taken] = {.tag = done.tag,
@@ -78,20 +65,8 @@ size_t CompletionQueue::Poll(std::span<ems_completion> out, Status* failed) {
     }
     more = state->size > 0;
   }
-  if (more) Signal();
+  if (more) signal_.Set();
   return taken;
-}
-
-void CompletionQueue::WaitIdle() {
-  auto state = state_.Lock();
-  state.Wait(idle_, [](const State& s) { return s.running == 0; });
-}
-
-void CompletionQueue::Signal() const {
-  const uint64_t one = 1;
-  // It fails only when 2^64 - 2 signals were not read: it is readable then.
-  while (::write(fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
 }
 
 }  // namespace ems::capi

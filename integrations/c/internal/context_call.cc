@@ -3,30 +3,15 @@
 #include <algorithm>
 
 #include "integrations/c/internal/batch_call.h"
-#include "integrations/c/internal/last_error.h"
+#include "integrations/c/internal/run_call.h"
 
 namespace ems::capi {
-namespace {
-
-// One piece travels as such: only then can it be known for staging memory.
-template <typename Buffers, typename Bytes>
-Buffers AsBuffers(const ems_pieces& pieces, std::vector<Bytes>* all) {
-  const size_t at = all->size();
-  AppendParts(pieces, all);
-  const auto parts = std::span<const Bytes>(*all).subspan(at);
-  return parts.size() == 1 ? Buffers(parts[0]) : Buffers(parts);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<ContextCall>> ContextCall::Make(std::shared_ptr<ContextCore> core,
                                                        ContextKind kind,
                                                        const ContextArguments& arguments) {
   std::unique_ptr<ContextCall> call(new ContextCall(std::move(core), kind, arguments));
-  if (Status good = call->Check(arguments); !good.ok()) {
-    if (arguments.count <= EMS_BATCH_MAX) call->Refuse(CodeOf(good));
-    return good;
-  }
+  EMS_RETURN_IF_ERROR(Told(call->Check(arguments), {arguments.codes, arguments.count}));
   return call;
 }
 
@@ -69,37 +54,25 @@ Status ContextCall::Check(const ContextArguments& arguments) {
 
 Duration ContextCall::timeout() const { return core_->cache.TimeoutOf(bytes_, options_); }
 
-template <typename Results, typename StatusAt>
-Outcome ContextCall::Tell(const Results& results, StatusAt status_at) {
-  Tally tally;
-  for (size_t i = 0; i < count_; ++i) {
-    const ems_status code = tally.Add(status_at(results[i]));
-    if (codes_ != nullptr) codes_[i] = code;
-  }
-  return tally.Finish();
-}
-
 Outcome ContextCall::Run(Duration timeout) {
   options_.timeout = timeout;
   Outcome outcome;
   switch (kind_) {
     case ContextKind::kLookup: {
       const context::LookupResult found = core_->cache.Lookup(keys_, options_);
-      outcome = Tell(found.present, [](const Result<bool>& present) {
-        return present.ok() && !*present ? Miss() : present.status();
-      });
+      outcome = TellAll(found.present, count_, codes_);
       outcome.value = found.leading_blocks;
       break;
     }
     case ContextKind::kLoad: {
       const context::LoadResult loaded = core_->cache.Load(keys_, rooms_, options_);
-      outcome = Tell(loaded.blocks, [](const Result<uint64_t>& block) { return block.status(); });
+      outcome = TellAll(loaded.blocks, count_, codes_);
       outcome.value = loaded.leading_blocks;
       break;
     }
     case ContextKind::kSave: {
       const context::SaveResult saved = core_->cache.Save(keys_, values_, options_);
-      outcome = Tell(saved.blocks, [](const Status& block) { return block; });
+      outcome = TellAll(saved.blocks, count_, codes_);
       stored_blocks_ = saved.stored_blocks;
       break;
     }

@@ -47,8 +47,6 @@ class ContextCall final : public Call {
               const ContextArguments& arguments)
       : core_(std::move(core)), kind_(kind), codes_(arguments.codes), count_(arguments.count) {}
   Status Check(const ContextArguments& arguments);
-  template <typename Results, typename StatusAt>
-  Outcome Tell(const Results& results, StatusAt status_at);
 
   const std::shared_ptr<ContextCore> core_;
   const ContextKind kind_;

@@ -1,5 +1,5 @@
 #pragma once
-// What the opaque handles of ems.h are.
+// The objects behind the opaque handles of ems.h.
 //
 // Invariant: a client lives until its handle and those of its queues, contexts, views and buffers
 // are gone; the last of them is dropped on a caller's thread, never on one of the client's own.

@@ -5,17 +5,14 @@
 #include <utility>
 
 #include "integrations/c/internal/batch_call.h"
-#include "integrations/c/internal/last_error.h"
+#include "integrations/c/internal/run_call.h"
 
 namespace ems::capi {
 
 Result<std::unique_ptr<KvCall>> KvCall::Make(std::shared_ptr<KvCore> core, KvKind kind,
                                              const KvArguments& arguments) {
   std::unique_ptr<KvCall> call(new KvCall(std::move(core), kind, arguments));
-  if (Status good = call->Check(arguments); !good.ok()) {
-    if (arguments.blocks.count <= EMS_BATCH_MAX) call->Refuse(CodeOf(good));
-    return good;
-  }
+  EMS_RETURN_IF_ERROR(Told(call->Check(arguments), {arguments.codes, arguments.blocks.count}));
   return call;
 }
 
@@ -76,15 +73,10 @@ Outcome KvCall::Run(Duration timeout) {
   options_.timeout = timeout;
   if (kind_ == KvKind::kLoad) return TellLoad(core_->paged.Load(blocks_, options_), codes_);
   const context::SaveResult result = core_->paged.Save(blocks_, phase_, options_);
-  Tally tally;
-  for (size_t i = 0; i < result.blocks.size(); ++i) {
-    const ems_status code = tally.Add(result.blocks[i]);
-    if (codes_ != nullptr) codes_[i] = code;
-  }
   saved_ = {.stored = result.stored_blocks,
             .existing = result.existing_blocks,
             .skipped = result.skipped_blocks};
-  return tally.Finish();
+  return TellAll(result.blocks, count_, codes_);
 }
 
 context::LayerLoad KvCall::BeginLayers() && {
@@ -96,12 +88,7 @@ void KvCall::Refuse(ems_status code) noexcept {
 }
 
 Outcome TellLoad(const context::LoadResult& result, ems_status* codes) {
-  Tally tally;
-  for (size_t i = 0; i < result.blocks.size(); ++i) {
-    const ems_status code = tally.Add(result.blocks[i].status());
-    if (codes != nullptr) codes[i] = code;
-  }
-  Outcome outcome = tally.Finish();
+  Outcome outcome = TellAll(result.blocks, result.blocks.size(), codes);
   outcome.value = result.leading_blocks;
   return outcome;
 }

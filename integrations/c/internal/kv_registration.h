@@ -1,5 +1,5 @@
 #pragma once
-// What is registered once of an engine's paged KV: its tensors, their groups, and the options.
+// The registration of an engine's paged KV: its tensors, their groups, and the options.
 #include <span>
 
 #include "common/status.h"
@@ -11,7 +11,7 @@ namespace ems::capi {
 
 ems_kv_options DefaultKvOptions();
 
-// What was chosen; layer_groups is borrowed, empty: one group.
+// The options of a registration; layer_groups is borrowed, empty: one group.
 struct KvChoice {
   context::PagedOptions paged;
   std::span<const uint32_t> layer_groups;

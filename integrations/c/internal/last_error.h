@@ -1,5 +1,6 @@
 #pragma once
-// Where C++ ends: Status becomes a code and a text of the thread, and no exception gets past.
+// The boundary from C++ to C: a Status becomes a code and an error text of the thread, and no
+// exception passes.
 //
 // Invariant: nothing here allocates, so that "out of memory" can be said. Bound: kTextMax bytes of
 // text a thread.
@@ -38,6 +39,12 @@ ems_status AtBoundary(const Work& work) noexcept {
   } catch (...) {
     return Fail(EMS_INTERNAL, "an exception of unknown type");
   }
+}
+
+// A function of ems.h: runs `work`, which returns a Status, and reports it.
+template <typename Work>
+ems_status ReportOf(const Work& work) noexcept {
+  return AtBoundary([&] { return Report(work()); });
 }
 
 }  // namespace ems::capi

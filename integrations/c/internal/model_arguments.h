@@ -1,5 +1,6 @@
 #pragma once
-// What C callers hand over for models, checked, and what they get back.
+// Checks and conversions of the arguments that C callers pass for models, and of the results that
+// they get.
 //
 // All errors are kInvalidArgument and name the argument. Bound: those of ems.h.
 #include <functional>
@@ -25,7 +26,7 @@ Result<model::AddOptions> ToAddOptions(const ems_model_add_options* given);
 // 0: `otherwise`.
 Duration TimeoutOr(uint32_t timeout_ms, Duration otherwise);
 
-// What a load may choose, copied. `user` stays the caller's.
+// The options of a load, copied. `user` stays the caller's.
 struct LoadChoice {
   model::LoadOptions options;
   Duration timeout{};

@@ -1,5 +1,6 @@
 #pragma once
-// What ems_models is: a cache of models, and the threads of its submitted calls.
+// The object behind an ems_models handle: a cache of models, and the threads of its submitted
+// calls.
 //
 // Invariant: calls use it by address; it ends, on a caller's thread, when all of them have ended.
 #include <memory>

@@ -1,9 +1,9 @@
 #pragma once
-// How a function of ems.h runs a call that tells codes: now, on the caller's thread, or later, on a
-// completion queue.
+// Runs a call of ems.h that also reports a code for each item: at once on the caller's thread, or
+// later, on a completion queue.
 //
-// Invariant: what is returned, the thread's text and the caller's codes say the same, also of a
-// call that was refused.
+// Invariant: the code returned, the thread's error text and the caller's codes agree, also when the
+// call was refused.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -13,7 +13,7 @@
 
 namespace ems::capi {
 
-// Where a caller wants his codes: an array of `count`, or NULL.
+// The caller's array for the codes, of `count`, or NULL.
 struct CallerCodes {
   ems_status* codes = nullptr;
   size_t count = 0;
@@ -32,33 +32,29 @@ inline Status Told(Status good, const CallerCodes& where) {
 template <typename Handle, typename Make, typename Tell>
 ems_status RunNow(const Handle* handle, std::string_view name, const CallerCodes& codes,
                   const Make& make, const Tell& tell) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(Told(CheckHandle(handle, name), codes));
-      EMS_ASSIGN_OR_RETURN(const auto call, make());
-      const Outcome outcome = call->Run(call->timeout());
-      tell(*call, outcome);
-      return outcome.status;
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(Told(CheckHandle(handle, name), codes));
+    EMS_ASSIGN_OR_RETURN(const auto call, make());
+    const Outcome outcome = call->Run(call->timeout());
+    tell(*call, outcome);
+    return outcome.status;
   });
 }
 
 template <typename Handle, typename Make>
 ems_status RunLater(const Handle* handle, std::string_view name, ems_cq* queue, uint64_t tag,
                     const CallerCodes& codes, const Make& make) {
-  return AtBoundary([&] {
-    return Report([&]() -> Status {
-      EMS_RETURN_IF_ERROR(Told(CheckHandle(handle, name), codes));
-      EMS_RETURN_IF_ERROR(Told(CheckHandle(queue, "queue"), codes));
-      if (queue->core != handle->core) {
-        return Told(
-            Error(StatusCode::kInvalidArgument, "queue and {} are of different clients", name),
-            codes);
-      }
-      EMS_ASSIGN_OR_RETURN(auto call, make());
-      const Duration timeout = call->timeout();
-      return queue->calls->Submit(tag, timeout, std::move(call));
-    }());
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(Told(CheckHandle(handle, name), codes));
+    EMS_RETURN_IF_ERROR(Told(CheckHandle(queue, "queue"), codes));
+    if (queue->core != handle->core) {
+      return Told(
+          Error(StatusCode::kInvalidArgument, "queue and {} are of different clients", name),
+          codes);
+    }
+    EMS_ASSIGN_OR_RETURN(auto call, make());
+    const Duration timeout = call->timeout();
+    return queue->calls->Submit(tag, timeout, std::move(call));
   });
 }
 

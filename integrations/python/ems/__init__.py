@@ -8,7 +8,7 @@ import atexit
 import os
 
 from ems import _ems, errors
-from ems.cc_types import CcConfig, CcFuture, CcKvOption, CcResult, KvBufferWrapper, PrimaryKey
+from ems.drop_in_types import CcConfig, CcFuture, CcKvOption, CcResult, KvBufferWrapper, PrimaryKey
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
 from ems.client import Client, ObjectView

@@ -2,7 +2,11 @@
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ems import errors as errors
+from ems.context import LookupResult as LookupResult, SaveResult as SaveResult
 from ems.errors import Error
+from ems.layer_load import LayerReady as LayerReady, LoadResult as LoadResult
+from ems.model_records import (LoadedTensor as LoadedTensor, LoadStats as LoadStats, ModelCheck as ModelCheck, ModelInfo as ModelInfo,
+                               PrefetchJob as PrefetchJob, PrefetchProgress as PrefetchProgress)
 
 Key = Union[str, bytes]
 Memory = Any  # the buffer protocol, or a tensor with data_ptr(); or a list of them
@@ -68,24 +72,6 @@ class Client:
     async def __aenter__(self) -> Client: ...
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None: ...
 
-class LookupResult:
-    leading_blocks: int
-    keys: List[bytes]
-
-class LoadResult:
-    leading_blocks: int
-    blocks: List[Union[int, None, Error]]
-
-class SaveResult:
-    stored: int
-    existing: int
-    blocks: List[Optional[Error]]
-    skipped: int
-
-class LayerReady:
-    leading_blocks: int
-    missing: List[int]
-
 class LayerLoad:
     @property
     def layers(self) -> int: ...
@@ -105,68 +91,6 @@ class LayerLoad:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
     async def __aenter__(self) -> LayerLoad: ...
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None: ...
-
-class PrefetchJob:
-    number: int
-    state: str
-    priority: int
-    error: Optional[Error]
-    bytes_done: int
-    source_bytes: int
-    promoted_bytes: int
-    shared_bytes: int
-    elapsed: float
-
-class ModelInfo:
-    model: str
-    version: str
-    namespace: str
-    source: str
-    first_read: str
-    bytes: int
-    files: int
-    blocks: int
-    blocks_known: int
-    pinned: bool
-    age: float
-    unused: float
-    job: PrefetchJob
-    @property
-    def name(self) -> str: ...
-
-class ModelCheck:
-    info: ModelInfo
-    dram_bytes: int
-    ssd_bytes: int
-    absent_bytes: int
-    unreachable_bytes: int
-    dram_blocks: int
-    ssd_blocks: int
-    absent_blocks: int
-    unreachable_blocks: int
-
-class PrefetchProgress:
-    info: ModelInfo
-    bytes_per_s: float
-    time_left: Optional[float]
-
-class LoadStats:
-    bytes: int
-    dram_bytes: int
-    ssd_bytes: int
-    source_bytes: int
-    blocks: int
-    misses: int
-    jobs: int
-    elapsed: float
-    waiting: float
-    detour: str
-
-class LoadedTensor:
-    name: str
-    tensor: Any
-    file: str
-    dtype: str
 
 class ModelCache:
     def __init__(self, controller: Optional[str] = ..., namespace: str = ..., *, transport: str = ...,
@@ -292,7 +216,7 @@ class ContextCache:
 
 # --- The original SDK's interface
 
-from ems.cc_types import CcConfig as CcConfig, CcKvOption as CcKvOption, PrimaryKey as PrimaryKey
+from ems.drop_in_types import CcConfig as CcConfig, CcKvOption as CcKvOption, PrimaryKey as PrimaryKey
 from ems.cc_v1.cc_config import CcConfig_v1 as CcConfig_v1, KVCacheType as KVCacheType
 from ems.common.exception import EmsErrorCode as EmsErrorCode
 from ems.facade import EmsConfig as EmsConfig

@@ -1,4 +1,4 @@
-"""What Client and ModelCache have in common: a native handle, threads for asyncio, an end, and fork()."""
+"""Base of Client and ModelCache: a native handle, threads for asyncio, an end, and fork()."""
 import asyncio
 import concurrent.futures
 import os
@@ -9,7 +9,7 @@ from ems import process
 
 DEFAULT_CONTROLLER = '127.0.0.1:7400'
 
-_open = weakref.WeakSet()  # what a child of fork() must let go of without ending it
+_open = weakref.WeakSet()  # those that a child of fork() must drop without ending them
 
 
 def default_controller():
@@ -68,7 +68,7 @@ class Connection:
         self._native.close()
 
     def _abandon(self):
-        """In a child of fork(): lets go of what is the parent's."""
+        """In a child of fork(): drops what is the parent's."""
         self._native.abandon()
         self._executor = None
         self._lock = threading.Lock()  # the parent's may be taken, for ever
@@ -87,7 +87,7 @@ class Connection:
 
 
 async def _outlast(waiter):
-    """Until the call is over, however often whoever waits for it is cancelled."""
+    """Until the call is over, however often the coroutine that waits for it is cancelled."""
     while not waiter.done():
         try:
             await asyncio.wait([waiter])

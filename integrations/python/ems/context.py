@@ -1,10 +1,10 @@
 """ems.ContextCache: prefix caching for an inference engine; ems.KvLayout: where an engine keeps its KV."""
 import functools
 from dataclasses import dataclass, field
-from typing import List
+from typing import List, Optional
 
 from ems import _ems, tensors
-from ems.errors import InvalidArgument
+from ems.errors import Error, InvalidArgument
 from ems.layer_load import LayerLoad, LoadResult
 
 
@@ -23,7 +23,7 @@ class SaveResult:
     """
     stored: int
     existing: int
-    blocks: list = field(repr=False)
+    blocks: List[Optional[Error]] = field(repr=False)
     skipped: int = 0
 
 

@@ -1,6 +1,5 @@
 """Drop-in surface, first generation: the caller makes keys and names memory by address."""
-from ems.cc_types import (CcFuture, KvBufferWrapper, PrimaryKey, checked, get_result, invalid, is_ready, refused,
-                          result_of)
+from ems.drop_in_types import CcFuture, KvBufferWrapper, PrimaryKey, TakesFutures, checked, invalid, refused, result_of
 
 _KEY_CHARS_MAX = 127
 
@@ -29,7 +28,7 @@ def _value(buffers):
     return pairs
 
 
-class ContextCaching:
+class ContextCaching(TakesFutures):
     """save and load of lists of keys and buffers. Thread-safe.
 
     The memory of buffers must stay until the request is over. Raises EmsException: EMS_INVALID_ARGUMENT for a bad call,
@@ -51,12 +50,6 @@ class ContextCaching:
 
     def async_load(self, option, key_list, value_list):
         return CcFuture(self._call(self._pool.submit_pointers, True, option, key_list, value_list))
-
-    def is_ready(self, ccfuture):
-        return is_ready(ccfuture)
-
-    def get_result(self, ccfuture):
-        return get_result(ccfuture)
 
     @staticmethod
     def _call(call, is_load, option, key_list, value_list):

@@ -1,4 +1,4 @@
-"""What the seats in engines have in common: batches of named blocks, submitted and heard of later, whatever the pool does.
+"""The queue that the connectors in engines share: batches of named blocks, submitted now and polled later, with or without a pool.
 
 An engine must start, and go on, without the pool: while it cannot be reached, batches are over at once without a hit, and a
 thread tries again each second.

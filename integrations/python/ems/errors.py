@@ -1,4 +1,4 @@
-"""What calls of ems.Client and ems.ContextCache raise. A miss is not an error: it is None, or False."""
+"""The exceptions that calls of ems.Client and ems.ContextCache raise. A miss is not an error: it is None, or False."""
 
 
 class Error(Exception):
@@ -50,6 +50,11 @@ class Unavailable(Error, ConnectionError):
     code = 'UNAVAILABLE'
 
 
+class Aborted(Error):
+    """A put or remove whose server went before it answered: it may have been done, or not."""
+    code = 'ABORTED'
+
+
 class ResourceExhausted(Error):
     """No room, no quota, or too much waits."""
     code = 'RESOURCE_EXHAUSTED'
@@ -81,7 +86,7 @@ class Internal(Error):
 
 
 _CLASSES = {cls.code: cls for cls in (NotFound, AlreadyExists, InvalidArgument, OutOfRange, DeadlineExceeded,
-                                      Cancelled, Unavailable, ResourceExhausted, DataLoss, FailedPrecondition,
+                                      Cancelled, Unavailable, Aborted, ResourceExhausted, DataLoss, FailedPrecondition,
                                       PermissionDenied, Unimplemented, Internal)}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from ems import _ems, process
-from ems.cc_types import CcConfig, CcKvOption
+from ems.drop_in_types import CcConfig, CcKvOption
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
 from ems.client import default_namespace
@@ -135,7 +135,7 @@ class _Opened:
             self.context_caching = ContextCaching(old)
 
     def _open(self, domain, where):
-        pool = _ems.CcPool(*where, domain, _INIT_TIMEOUT)
+        pool = _ems.DropInPool(*where, domain, _INIT_TIMEOUT)
         self.pools.append(pool)
         return pool
 
@@ -186,7 +186,7 @@ class Ems:
             if opened is not None and opened.pools:
                 return all(pool.healthy() for pool in opened.pools)
             process.connecting()
-            return _ems.CcPool.probe(default_controller(), default_namespace())
+            return _ems.DropInPool.probe(default_controller(), default_namespace())
         except Exception:  # pylint: disable=broad-except
             return False  # a circuit breaker's question must have an answer
 
@@ -194,7 +194,7 @@ class Ems:
     def shutdown():
         """Not in the original: ends the connection. Requests that wait are over, those that run are waited for: after
         it nothing is written into memory, whichever thread's call it was that ended it. init may be called again. Called
-        by itself at the end of the interpreter, before it lets go of memory."""
+        by itself at the end of the interpreter, before it frees memory."""
         with Ems._lock:
             opened, Ems._opened = Ems._opened, None
             if opened is not None:

@@ -17,7 +17,7 @@ MEDIA = ('EMS_DRAM', 'EMS_SSD')
 AHEAD_MAX = 1000  # batches that a Follower keeps while it waits for what comes before them
 PAUSE = 0.1       # seconds after an answer that was none, or a message that cannot be read
 WORK = 0.005      # seconds
-PING_MS, GONE_MS = 1000, 5000  # a connection on which nothing comes, not even an answer to a ping, is made anew
+PING_MS, GONE_MS = 1000, 5000  # a connection on which nothing comes, not even an answer to a ping, is replaced
 CLEARED = ('AllBlocksCleared', [], None)
 EVENTS = {'BlockStored': 6, 'BlockRemoved': 2, CLEARED[0]: None}  # and where the medium is in arrays
 PACKAGES = {'zmq': 'python3-zmq (Debian) or pyzmq', 'msgpack': 'python3-msgpack (Debian) or msgpack',
@@ -34,7 +34,7 @@ def _needed(name):
 class BlockNames:
     """From what an engine calls a block to what events call it. Thread-safe; talks to nobody.
 
-    domain: that of the seat that stores, as docs/engines/KV_EVENTS.md says; model and so on, as ems.ContextCache's.
+    domain: that of the connector that stores, as docs/engines/KV_EVENTS.md says; model and so on, as ems.ContextCache's.
     """
 
     def __init__(self, **domain):
@@ -57,8 +57,8 @@ class BlockNames:
         lora_request, cache_salt: as vLLM's Request has them; the connector hashes prompts with them before its domain.
         """
         if self._prompts is None:
-            from ems import vllm_connector  # pylint: disable=import-outside-toplevel
-            self._prompts = vllm_connector.BlockNames(self._block_tokens)
+            from ems import vllm_scheduler  # pylint: disable=import-outside-toplevel
+            self._prompts = vllm_scheduler.BlockNames(self._block_tokens)
         # One token more: of a prompt the connector leaves out the block that has the last, which vLLM computes anyway.
         prompt = SimpleNamespace(prompt_token_ids=[*tokens, 0], lora_request=lora_request, cache_salt=cache_salt)
         return [self.of_name(name) for name in self._prompts.of(prompt)]
@@ -110,7 +110,7 @@ class Follower:
     """
 
     def __init__(self, events, replay, topic='', patience=2.0, quiet=5.0):
-        """patience: of seconds without a message, after which an answer is given up and asked for again.
+        """patience: of seconds without a message, after which an answer is abandoned and asked for again.
 
         quiet: of seconds without a batch, after which it is stale: several of the server's kv_events.heartbeat_ms. math.inf for
         one that publishes no heartbeats: that it is gone is not noticed then.
@@ -202,7 +202,7 @@ class Follower:
         return count
 
     def _came(self, number, payload):
-        self.heard_at = self._looked_at  # since then; not now: whoever polls seldom must not take what is old for new
+        self.heard_at = self._looked_at  # since then; not now: a caller that polls seldom must not take what is old for new
         if self._heard is not None and number <= self._heard:  # another process, whose clock is behind
             self._forget()
             self._ask_at = self._asked_at + PAUSE

@@ -1,20 +1,18 @@
 """ems.LayerLoad: a load that goes layer by layer, so that an engine computes layer i while the layers behind it arrive."""
 import asyncio
 import functools
-import weakref
 from dataclasses import dataclass, field
-from typing import List
+from typing import List, Union
 
-from ems import process
-
-_open = weakref.WeakSet()  # what a child of fork() must let go of without ending it
+from ems.connection import abandon_in_child
+from ems.errors import Error
 
 
 @dataclass
 class LoadResult:
     """`leading_blocks` arrived before the first that did not. `blocks`: bytes, None for a miss, or an ems.Error."""
     leading_blocks: int
-    blocks: list = field(repr=False)
+    blocks: List[Union[int, None, Error]] = field(repr=False)
 
 
 @dataclass
@@ -37,8 +35,7 @@ class LayerLoad:
 
     def __init__(self, client, native):
         self._client = client
-        self._native = native
-        _open.add(self)
+        self._native = abandon_in_child(native)
 
     @property
     def layers(self):
@@ -111,11 +108,3 @@ class LayerLoad:
     async def _wait(self, call, *args):
         # A wait touches no memory: who cancels one need not wait for it, and can cancel the load.
         return await asyncio.wrap_future(self._client._start(functools.partial(call, *args)))
-
-
-def _abandon_all():
-    for load in list(_open):
-        load._native.abandon()
-
-
-process.at_fork_in_child(_abandon_all)

@@ -45,7 +45,7 @@ class EmsConnector:
         return self._queue.submit('remove', keys)
 
     def drain_completions(self):
-        """[(future id, ok, error or None, [bool for each key])]; empties the eventfd, too. Buffers are let go here."""
+        """[(future id, ok, error or None, [bool for each key])]; empties the eventfd, too. Buffers are released here."""
         return self._queue.drain()
 
     def close(self):

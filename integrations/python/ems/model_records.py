@@ -1,5 +1,8 @@
-"""What ems.ModelCache answers with."""
+"""The records that ems.ModelCache returns."""
 from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ems.errors import Error
 
 
 @dataclass
@@ -8,7 +11,7 @@ class PrefetchJob:
     number: int
     state: str
     priority: int
-    error: object
+    error: Optional[Error]
     bytes_done: int
     source_bytes: int
     promoted_bytes: int
@@ -38,7 +41,7 @@ class ModelInfo:
     job: PrefetchJob
 
     @property
-    def name(self):
+    def name(self) -> str:
         return f'{self.model}@{self.version}'
 
 
@@ -61,7 +64,7 @@ class PrefetchProgress:
     """`bytes_per_s` lately; `time_left` in seconds at that rate, or None."""
     info: ModelInfo
     bytes_per_s: float
-    time_left: object
+    time_left: Optional[float]
 
 
 @dataclass
@@ -83,6 +86,6 @@ class LoadStats:
 class LoadedTensor:
     """A tensor, or the slice of it that was asked for, and what is known of it."""
     name: str
-    tensor: object = field(repr=False)
+    tensor: Any = field(repr=False)
     file: str
     dtype: str

@@ -1,7 +1,7 @@
 """ems.ModelCache: versions of models in the pool, loaded as files, memory or tensors.
 
 Long calls run on a thread of the extension module; the caller's thread waits in Python, so that Ctrl-C, progress
-callbacks and asyncio work as they do everywhere, and whoever leaves early ends the call and waits until nothing is written.
+callbacks and asyncio work as they do everywhere, and a caller that leaves early ends the call and waits until nothing is written.
 """
 import concurrent.futures
 import os

@@ -20,7 +20,7 @@ def connecting():
 
 
 def at_fork_in_child(forget):
-    """`forget` lets go of connections without ending them."""
+    """`forget` drops connections without ending them."""
     _forgetters.append(forget)
 
 

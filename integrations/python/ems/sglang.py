@@ -1,6 +1,6 @@
 """EMS as HiCache storage of SGLang ("dynamic" backend, interface v1). docs/engines/SGLANG.md has the lines.
 
-EmsHiCache is made when it is first asked for, for it is a subclass of SGLang's HiCacheStorage; HiCacheSeat is the rest.
+EmsHiCache is made when it is first asked for, for it is a subclass of SGLang's HiCacheStorage; HiCacheConnector is the rest.
 """
 import importlib
 import json
@@ -62,7 +62,7 @@ def _facts_of(pool):
     return {name: text for name, text in facts.items() if text}
 
 
-class HiCacheSeat:
+class HiCacheConnector:
     """One a TP rank. Pages go straight between the pool and SGLang's host memory, on the calling thread.
 
     `storage_config.extra_config` may have: controller, namespace, timeout (1.0 s, of each call), start_timeout, durability,
@@ -214,6 +214,6 @@ def __getattr__(name):
     except (ImportError, AttributeError) as error:
         raise ImportError(f'ems.sglang.EmsHiCache needs SGLang with HiCache storage ({BASE}.HiCacheStorage; try '
                           f'"pip install sglang"), in this Python: {error}') from error
-    cls = type('EmsHiCache', (HiCacheSeat, base), {'__module__': __name__, '__doc__': HiCacheSeat.__doc__})
+    cls = type('EmsHiCache', (HiCacheConnector, base), {'__module__': __name__, '__doc__': HiCacheConnector.__doc__})
     globals()[name] = cls
     return cls

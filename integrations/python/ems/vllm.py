@@ -30,7 +30,7 @@ _registered = set()
 
 
 def _tier_manager():
-    from ems.vllm_tier import TierSeat  # pylint: disable=import-outside-toplevel
+    from ems.vllm_tier import TierConnector  # pylint: disable=import-outside-toplevel
     base = _theirs(TIER_BASE, 'SecondaryTierManager', 'ems.vllm.EmsTierManager')
     result = _theirs(TIER_BASE, 'JobResult', 'ems.vllm.EmsTierManager')
     theirs = importlib.import_module(TIER_BASE)
@@ -39,8 +39,8 @@ def _tier_manager():
     offloading = getattr(theirs, 'RequestOffloadingContext', None)
     said = None if said is None else {True: said.HIT, False: said.MISS, None: said.RETRY}
 
-    class EmsTierManager(TierSeat, base):
-        __doc__ = TierSeat.__doc__
+    class EmsTierManager(TierConnector, base):
+        __doc__ = TierConnector.__doc__
 
         def __init__(self, offloading_spec=None, primary_kv_view=None, tier_type=None, vllm_config=None, **config):
             """As vLLM's factory calls it: by name, with what its release has, and the tier's configuration without its type."""
@@ -49,7 +49,7 @@ def _tier_manager():
             known = inspect.signature(base.__init__).parameters
             base.__init__(self, **{name: value for name, value in given.items() if name in known})
             domain = config.pop('domain', None) or {}
-            TierSeat.__init__(self, primary_kv_view, domain, job_result=result, lookup_result=said, **config)
+            TierConnector.__init__(self, primary_kv_view, domain, job_result=result, lookup_result=said, **config)
 
         if offloading is not None:
             def on_new_request(self, req_context):
@@ -59,7 +59,7 @@ def _tier_manager():
 
 
 def _metadata():
-    from ems.vllm_connector import Step  # pylint: disable=import-outside-toplevel
+    from ems.vllm_step import Step  # pylint: disable=import-outside-toplevel
     base = _theirs(CONNECTOR_BASE, 'KVConnectorMetadata', 'ems.vllm.EmsConnector')
 
     class EmsMetadata(base):
@@ -83,12 +83,12 @@ def _handshake():
 
 
 def _connector():
-    from ems.vllm_connector import ConnectorSeat  # pylint: disable=import-outside-toplevel
+    from ems.vllm_connector import Connector  # pylint: disable=import-outside-toplevel
     base = _theirs(CONNECTOR_BASE, 'KVConnectorBase_V1', 'ems.vllm.EmsConnector')
     metadata_class = __getattr__('EmsMetadata')
 
-    class EmsConnector(ConnectorSeat, base):
-        __doc__ = ConnectorSeat.__doc__
+    class EmsConnector(Connector, base):
+        __doc__ = Connector.__doc__
 
         def __init__(self, vllm_config, role, kv_cache_config=None):
             try:

@@ -14,7 +14,7 @@ NO_ROOM = 'too many batches wait'  # what the queue says of a batch that nobody 
 DRAIN_SECONDS = 60.0   # far beyond the timeout of any batch
 
 
-class TierSeat:
+class TierConnector:
     """Four methods on vLLM's scheduler thread; none waits for the pool, none raises.
 
     primary_kv_view: a memoryview of the CPU tier, blocks along its first dimension, or flat with `block_bytes` given. Blocks
@@ -163,7 +163,7 @@ class TierSeat:
             for key, is_there in zip(self._lookups.pop(batch, ()), done):
                 if self._answers.get(key) != (None, batch, 0):
                     continue
-                if is_refused:  # nobody knows: whoever asks next asks the pool
+                if is_refused:  # not known: the next question goes to the pool
                     del self._answers[key]
                 else:
                     self._answers[key] = (is_there, batch, now)

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "integrations/python/src/batch_queue.h"
+#include "integrations/batches/batch_queue.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/context_bindings.h"
@@ -19,6 +19,12 @@ namespace py = pybind11;
 
 namespace {
 
+using batches::BatchKind;
+using batches::BatchOutcome;
+using batches::BatchQueue;
+using batches::BatchQueueOptions;
+using batches::BatchRequest;
+
 BatchKind KindOf(const std::string& word) {
   if (word == "set") return BatchKind::kSet;
   if (word == "get") return BatchKind::kGet;
@@ -27,7 +33,7 @@ BatchKind KindOf(const std::string& word) {
   Refuse(PyExc_ValueError, fmt::format("kind is \"{}\"; it may be set, get, exists, remove", word));
 }
 
-// What a batch works on, and what keeps its memory where it is. Made and destroyed with the GIL.
+// A batch, and the references that keep its memory in place. Made and destroyed with the GIL.
 struct PyBatch {
   BatchRequest request;
   std::unique_ptr<BufferSet> held;
@@ -108,7 +114,7 @@ class PyBatchQueue final {
   ~PyBatchQueue() {
     if (queue_ == nullptr) return;
     const GilRelease free;
-    queue_.reset();  // waits; the memory is let go behind it, with the GIL
+    queue_.reset();  // waits; the memory is released after it, with the GIL
   }
   PyBatchQueue(const PyBatchQueue&) = delete;
   PyBatchQueue& operator=(const PyBatchQueue&) = delete;
@@ -137,10 +143,7 @@ class PyBatchQueue final {
     if (!addresses.is_none()) TakeAddresses(&batch, addresses, sizes, parts);
     CheckMemory(batch.request);
     BatchQueue& queue = Use();
-    const BatchOutcome outcome = [&] {
-      const GilRelease free;
-      return queue.Run(batch.request);
-    }();
+    const BatchOutcome outcome = WithoutGil([&] { return queue.Run(batch.request); });
     return py::make_tuple(ListOf(outcome.done), TextOfStatus(outcome.status));
   }
   // [(id, ok, error text or None, [done])]

@@ -1,5 +1,5 @@
 #pragma once
-// `_ems.BatchQueue`: what the engines' seats are made of. Submitting touches no network.
+// `_ems.BatchQueue`: what the engines' connectors are made of. Submitting touches no network.
 #include <pybind11/pybind11.h>
 
 namespace ems::python {

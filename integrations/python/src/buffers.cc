@@ -32,7 +32,7 @@ inline bool SmallInt(PyObject* item, int64_t* value) {
 using TakeInts = std::function<void(std::span<const int64_t>)>;
 constexpr size_t kIntsAtOnce = 1024;
 
-// Lets go of a buffer, whatever is raised while it is held.
+// Releases a buffer, whatever is raised while it is held.
 struct HeldBuffer {
   ~HeldBuffer() { PyBuffer_Release(&view); }
   Py_buffer view;
@@ -213,6 +213,12 @@ std::string TextOf(py::handle object, const char* what) {
     Raise(Error(StatusCode::kInvalidArgument, "{} has surrogates, which UTF-8 has not", what));
   }
   return {text, static_cast<size_t>(bytes)};
+}
+
+std::vector<std::string> TextsOf(const py::iterable& list, const char* what) {
+  std::vector<std::string> texts;
+  for (const py::handle one : list) texts.push_back(TextOf(one, what));
+  return texts;
 }
 
 uint64_t CountOf(py::handle value, const char* what, uint64_t most) {

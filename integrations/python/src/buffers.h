@@ -59,6 +59,8 @@ std::pair<int64_t, int64_t> IntPairOf(pybind11::handle pair, const char* what);
 // Raises TypeError unless text or bytes; text is encoded as UTF-8. Raises InvalidArgument for text
 // with surrogates, which UTF-8 has not.
 std::string TextOf(pybind11::handle object, const char* what);
+// Of each entry of a list; raises as TextOf.
+std::vector<std::string> TextsOf(const pybind11::iterable& list, const char* what);
 // An int of a dict of options. Raises TypeError, InvalidArgument  outside of 0 to `most`
 uint64_t CountOf(pybind11::handle value, const char* what, uint64_t most);
 

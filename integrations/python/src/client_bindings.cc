@@ -22,8 +22,6 @@ namespace {
 
 using Access = BufferSet::Access;
 
-bool IsMiss(const Status& status) { return status.code() == StatusCode::kNotFound; }
-
 template <typename Enum>
 Enum ChoiceOf(const std::string& word, const char* what,
               std::initializer_list<std::pair<const char*, Enum>> choices) {
@@ -65,11 +63,6 @@ PutOptions WriteOptions(bool overwrite, const std::string& durability, const py:
           .route_key = route};
 }
 
-std::vector<std::string> KeysOf(const py::iterable& keys) {
-  std::vector<std::string> result;
-  for (const py::handle key : keys) result.push_back(TextOf(key, "a key"));
-  return result;
-}
 std::vector<KeyItem> ItemsOf(const std::vector<std::string>& keys) {
   std::vector<KeyItem> items;
   items.reserve(keys.size());
@@ -80,8 +73,8 @@ std::vector<ConstBytes> ReadOnly(std::span<const MutableBytes> parts) {
   return {parts.begin(), parts.end()};
 }
 
-// A view of a value, as a buffer that Python can look into. Exports are counted: what is looked at
-// cannot be let go. Threading: the GIL.
+// A view of a value, as a buffer that Python can look into. Exports are counted: a view with
+// exports cannot be released. Threading: the GIL.
 struct PyView {
   std::shared_ptr<Client> client;  // the view must not outlive it
   ObjectView view;
@@ -134,11 +127,8 @@ void BindMemory(py::module_& module) {
       .def_property_readonly("mapped", [](const PyView& self) { return self.view.mapped(); })
       .def("verify",
            [](PyView& self) {
-             ++self.exports;  // another thread may not let go of what is being read
-             const Status status = [&] {
-               const GilRelease free;
-               return self.view.Verify();
-             }();
+             ++self.exports;  // another thread may not release it while it is read
+             const Status status = WithoutGil([&] { return self.view.Verify(); });
              --self.exports;
              RaiseIfError(status);
            })
@@ -183,10 +173,7 @@ std::unique_ptr<PyClient> Connect(const Text& controller, const Text& name_space
   options.async_threads = async_threads;
   options.staging_bytes = staging_bytes;
   options.shm_token = shm_token.text;
-  Result<std::unique_ptr<Client>> client = [&] {
-    const GilRelease free;
-    return Client::Connect(options);
-  }();
+  Result<std::unique_ptr<Client>> client = WithoutGil([&] { return Client::Connect(options); });
   return std::make_unique<PyClient>(Kept(ValueOrRaise(std::move(client))));
 }
 
@@ -197,10 +184,8 @@ void Put(const PyClient& self, const Text& key, const py::object& value, bool ov
   buffers.AddValue(value);
   const PutOptions options = WriteOptions(overwrite, durability, timeout, route);
   const std::vector<ConstBytes> parts = ReadOnly(buffers.value(0));
-  const Status status = [&] {
-    const GilRelease free;
-    return client->Put(key, std::span<const ConstBytes>(parts), options);
-  }();
+  const Status status =
+      WithoutGil([&] { return client->Put(key, std::span<const ConstBytes>(parts), options); });
   RaiseIfError(status);
 }
 
@@ -208,13 +193,9 @@ py::object Get(const PyClient& self, const Text& key, const py::object& timeout,
                const std::string& verify, bool touch, const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
-  const Result<std::string> value = [&] {
-    const GilRelease free;
-    return client->Get(key, options);
-  }();
-  if (value.ok()) return py::bytes(*value);
-  if (!IsMiss(value.status())) Raise(value.status());
-  return py::none();
+  const Result<std::string> value = WithoutGil([&] { return client->Get(key, options); });
+  if (!IsThere(value.status())) return py::none();
+  return py::bytes(*value);
 }
 
 py::object GetInto(const PyClient& self, const Text& key, const py::object& into,
@@ -224,13 +205,10 @@ py::object GetInto(const PyClient& self, const Text& key, const py::object& into
   BufferSet buffers(Access::kWrite);
   buffers.AddValue(into);
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
-  const Result<uint64_t> length = [&] {
-    const GilRelease free;
-    return client->Get(key, MutableBuffers(buffers.value(0)), options);
-  }();
-  if (length.ok()) return py::int_(*length);
-  if (!IsMiss(length.status())) Raise(length.status());
-  return py::none();
+  const Result<uint64_t> length =
+      WithoutGil([&] { return client->Get(key, MutableBuffers(buffers.value(0)), options); });
+  if (!IsThere(length.status())) return py::none();
+  return py::int_(*length);
 }
 
 bool GetRange(const PyClient& self, const Text& key, uint64_t offset, const py::object& into,
@@ -239,26 +217,17 @@ bool GetRange(const PyClient& self, const Text& key, uint64_t offset, const py::
   BufferSet buffers(Access::kWrite);
   buffers.AddValue(into);
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
-  const Status status = [&] {
-    const GilRelease free;
-    return client->GetRange(key, offset, MutableBuffers(buffers.value(0)), options);
-  }();
-  if (!status.ok() && !IsMiss(status)) Raise(status);
-  return status.ok();
+  const Status status = WithoutGil(
+      [&] { return client->GetRange(key, offset, MutableBuffers(buffers.value(0)), options); });
+  return IsThere(status);
 }
 
 py::object View(const PyClient& self, const Text& key, const py::object& timeout,
                 const std::string& verify, bool touch, const Text& route) {
   auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, verify, touch, route);
-  Result<ObjectView> view = [&] {
-    const GilRelease free;
-    return client->GetView(key, options);
-  }();
-  if (!view.ok()) {
-    if (!IsMiss(view.status())) Raise(view.status());
-    return py::none();
-  }
+  Result<ObjectView> view = WithoutGil([&] { return client->GetView(key, options); });
+  if (!IsThere(view.status())) return py::none();
   auto held = std::make_unique<PyView>();
   held->client = std::move(client);
   held->view = std::move(view).value();
@@ -269,35 +238,24 @@ py::object Stat(const PyClient& self, const Text& key, const py::object& timeout
                 const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
-  const Result<uint64_t> length = [&] {
-    const GilRelease free;
-    return client->Stat(key, options);
-  }();
-  if (length.ok()) return py::int_(*length);
-  if (!IsMiss(length.status())) Raise(length.status());
-  return py::none();
+  const Result<uint64_t> length = WithoutGil([&] { return client->Stat(key, options); });
+  if (!IsThere(length.status())) return py::none();
+  return py::int_(*length);
 }
 
 bool Exists(const PyClient& self, const Text& key, const py::object& timeout, bool touch,
             const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", touch, route);
-  Result<bool> there = [&] {
-    const GilRelease free;
-    return client->Exists(key, options);
-  }();
+  Result<bool> there = WithoutGil([&] { return client->Exists(key, options); });
   return ValueOrRaise(std::move(there));
 }
 
 bool Remove(const PyClient& self, const Text& key, const py::object& timeout, const Text& route) {
   const auto client = self.Use();
   const GetOptions options = ReadOptions(timeout, "", false, route);
-  const Status status = [&] {
-    const GilRelease free;
-    return client->Remove(key, options);
-  }();
-  if (!status.ok() && !IsMiss(status)) Raise(status);
-  return status.ok();
+  const Status status = WithoutGil([&] { return client->Remove(key, options); });
+  return IsThere(status);
 }
 
 // Each result: None, or the error.
@@ -318,10 +276,7 @@ py::list MultiPut(const PyClient& self, const py::iterable& pairs, bool overwrit
     items.push_back({.key = keys[i], .value = std::span<const ConstBytes>(parts[i])});
   }
   const PutOptions options = WriteOptions(overwrite, durability, timeout, "");
-  const std::vector<Status> results = [&] {
-    const GilRelease free;
-    return client->MultiPut(items, options);
-  }();
+  const std::vector<Status> results = WithoutGil([&] { return client->MultiPut(items, options); });
   py::list list;
   for (const Status& result : results) list.append(result.ok() ? py::none() : ErrorOf(result));
   return list;
@@ -343,25 +298,15 @@ py::list MultiGetInto(const PyClient& self, const py::iterable& pairs, const py:
     items.push_back({.key = keys[i], .into = MutableBuffers(buffers.value(i))});
   }
   const GetOptions options = ReadOptions(timeout, verify, touch, "");
-  const std::vector<Result<uint64_t>> results = [&] {
-    const GilRelease free;
-    return client->MultiGet(items, options);
-  }();
-  py::list list;
-  for (const auto& result : results) {
-    if (result.ok()) {
-      list.append(*result);
-    } else {
-      list.append(IsMiss(result.status()) ? py::none() : ErrorOf(result.status()));
-    }
-  }
-  return list;
+  const std::vector<Result<uint64_t>> results =
+      WithoutGil([&] { return client->MultiGet(items, options); });
+  return LengthsOf(results);
 }
 
 std::vector<bool> MultiExists(const PyClient& self, const py::iterable& wanted,
                               const py::object& timeout) {
   const auto client = self.Use();
-  const std::vector<std::string> keys = KeysOf(wanted);
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
   const GetOptions options = ReadOptions(timeout, "", true, "");
   const GilRelease free;
   std::vector<bool> there;
@@ -374,7 +319,7 @@ std::vector<bool> MultiExists(const PyClient& self, const py::iterable& wanted,
 std::vector<bool> MultiRemove(const PyClient& self, const py::iterable& wanted,
                               const py::object& timeout) {
   const auto client = self.Use();
-  const std::vector<std::string> keys = KeysOf(wanted);
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
   const GetOptions options = ReadOptions(timeout, "", false, "");
   const GilRelease free;
   std::vector<bool> removed;
@@ -384,10 +329,7 @@ std::vector<bool> MultiRemove(const PyClient& self, const py::iterable& wanted,
 
 PyStaging Allocate(const PyClient& self, uint64_t bytes) {
   const auto client = self.Use();
-  Result<StagingBuffer> buffer = [&] {
-    const GilRelease free;
-    return client->AllocateBuffer(bytes);
-  }();
+  Result<StagingBuffer> buffer = WithoutGil([&] { return client->AllocateBuffer(bytes); });
   return PyStaging{.buffer = ValueOrRaise(std::move(buffer))};
 }
 
@@ -408,25 +350,6 @@ py::dict Stats(const PyClient& self) {
 }
 
 }  // namespace
-
-std::shared_ptr<Client> PyClient::Use() const {
-  if (client_ == nullptr) Raise(Error(StatusCode::kUnavailable, "the client is closed"));
-  return client_;
-}
-
-void PyClient::Close() {
-  std::shared_ptr<Client> last = std::move(client_);
-  client_.reset();
-  const GilRelease free;
-  last.reset();
-}
-
-void PyClient::Abandon() {
-  if (client_ == nullptr) return;
-  // Leaked on purpose: its end would wait for threads that only the parent has.
-  (void)std::make_unique<std::shared_ptr<Client>>(client_).release();
-  client_.reset();
-}
 
 Duration DurationOf(py::handle seconds, Duration otherwise) {
   if (seconds.is_none()) return otherwise;

@@ -1,27 +1,20 @@
 #pragma once
-// `_ems.Client` and what it hands out. The GIL is free while a call is under way.
+// `_ems.Client` and the objects that it returns. The GIL is free while a call is under way.
 #include <pybind11/pybind11.h>
 
 #include <memory>
 #include <string>
 
+#include "integrations/python/src/closable.h"
 #include "mp_sdk/client.h"
 
 namespace ems::python {
 
-// A client that Python can close. Threading: as Client; Close by one thread, with the GIL.
-class PyClient final {
+// Threading: as Client, beside what Closable says.
+class PyClient final : public Closable<Client> {
  public:
-  explicit PyClient(std::shared_ptr<Client> client) : client_(std::move(client)) {}
-  // What a call works on, kept alive by it. Raises Unavailable when closed. The GIL is held.
-  std::shared_ptr<Client> Use() const;
-  void Close();
-  // In a child of fork(): its threads are not there, so that nothing may be ended.
-  void Abandon();
-  bool closed() const { return client_ == nullptr; }
-
- private:
-  std::shared_ptr<Client> client_;
+  using Closable::Closable;
+  std::shared_ptr<Client> Use() const { return UseOr("the client"); }
 };
 
 // Seconds → Duration; None: `otherwise`. Raises ValueError  negative, or not a number

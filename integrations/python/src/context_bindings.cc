@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "ems_context/save_policy.h"
+#include "integrations/batches/memory_probe.h"
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
-#include "integrations/python/src/memory_probe.h"
 
 namespace ems::python {
 
@@ -23,11 +23,6 @@ using context::BlockHasher;
 using context::CallOptions;
 using context::KvLayout;
 
-std::vector<std::string> KeysOf(const py::iterable& keys) {
-  std::vector<std::string> result;
-  for (const py::handle key : keys) result.push_back(TextOf(key, "a key"));
-  return result;
-}
 py::list BytesOf(const std::vector<std::string>& keys) {
   py::list list;
   for (const std::string& key : keys) list.append(py::bytes(key));
@@ -108,7 +103,7 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
       tensor.token_stride = get("token_stride");
       tensor.head_stride = get("head_stride");
       const MutableBytes memory(tensor.data, tensor.bytes);
-      MemoryProbe probe(MemoryUse::kRead);
+      batches::MemoryProbe probe(batches::MemoryUse::kRead);
       if (!probe.Add(memory).ok() || !probe.Finish().ok()) {
         Refuse(PyExc_ValueError, "a tensor's memory is not mapped into this process");
       }
@@ -151,7 +146,7 @@ bool Saves(const PyCache& self, const std::string& phase) {
 
 size_t Lookup(PyCache& self, const py::iterable& wanted, const py::object& timeout) {
   self.CheckHere();
-  const std::vector<std::string> keys = KeysOf(wanted);
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
   const GilRelease free;
   return self.cache.Lookup(keys, options).leading_blocks;
@@ -162,15 +157,13 @@ py::tuple Looked(PyCache& self, const PyHasher& hasher, const py::object& tokens
   self.CheckHere();
   const std::vector<int32_t> ids = TokensOf(tokens);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
-  const context::LookupResult result = [&] {
-    const GilRelease free;
-    return self.cache.Lookup(hasher.hasher, ids, options);
-  }();
+  const context::LookupResult result =
+      WithoutGil([&] { return self.cache.Lookup(hasher.hasher, ids, options); });
   return py::make_tuple(result.leading_blocks, BytesOf(result.keys));
 }
 
 // (stored, existing, [None, or an error], skipped)
-py::tuple AnswerOf(const context::SaveResult& result) {
+py::tuple SavedOf(const context::SaveResult& result) {
   py::list blocks;
   for (const Status& block : result.blocks) {
     blocks.append(block.ok() ? py::none() : ErrorOf(block));
@@ -183,17 +176,15 @@ py::tuple LoadParts(PyCache& self, const std::vector<std::string>& keys,
                     const std::vector<std::span<const MutableBytes>>& parts,
                     const CallOptions& options) {
   std::vector<MutableBuffers> into(parts.begin(), parts.end());
-  const context::LoadResult result = [&] {
-    const GilRelease free;
-    return self.cache.Load(keys, into, options);
-  }();
-  return python::AnswerOf(result);
+  const context::LoadResult result =
+      WithoutGil([&] { return self.cache.Load(keys, into, options); });
+  return AnswerOf(result);
 }
 
 py::tuple Load(PyCache& self, const py::iterable& wanted, const py::iterable& buffers,
                const py::object& timeout) {
   self.CheckHere();
-  const std::vector<std::string> keys = KeysOf(wanted);
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
   BufferSet held(BufferSet::Access::kWrite);
   for (const py::handle buffer : buffers) held.AddValue(buffer);
   std::vector<std::span<const MutableBytes>> parts;
@@ -204,7 +195,7 @@ py::tuple Load(PyCache& self, const py::iterable& wanted, const py::iterable& bu
 py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& values,
                const std::string& phase, const py::object& timeout) {
   self.CheckHere();
-  const std::vector<std::string> keys = KeysOf(wanted);
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
   BufferSet held(BufferSet::Access::kRead);
   for (const py::handle value : values) held.AddValue(value);
   const CallOptions options{.timeout = DurationOf(timeout, Duration{0})};
@@ -212,7 +203,7 @@ py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& va
     context::SaveResult skipped;
     skipped.blocks.assign(keys.size(), OkStatus());
     skipped.skipped_blocks = keys.size();
-    return AnswerOf(skipped);
+    return SavedOf(skipped);
   }
   std::vector<std::vector<ConstBytes>> read_only;
   for (size_t i = 0; i < held.values(); ++i) {
@@ -221,11 +212,9 @@ py::tuple Save(PyCache& self, const py::iterable& wanted, const py::iterable& va
   std::vector<ConstBuffers> buffers;
   buffers.reserve(read_only.size());
   for (const auto& value : read_only) buffers.emplace_back(std::span<const ConstBytes>(value));
-  const context::SaveResult result = [&] {
-    const GilRelease free;
-    return self.cache.Save(keys, buffers, options);
-  }();
-  return AnswerOf(result);
+  const context::SaveResult result =
+      WithoutGil([&] { return self.cache.Save(keys, buffers, options); });
+  return SavedOf(result);
 }
 
 py::tuple LoadPaged(PyCache& self, const PyLayout& layout, const py::iterable& wanted,
@@ -255,7 +244,7 @@ py::tuple SavePaged(PyCache& self, const PyLayout& layout, const py::iterable& w
     context::PagedCache paged(&self.cache, &self.store, *layout.layout, self.paged);
     return paged.Save(blocks, when, options);
   }();
-  return AnswerOf(result);
+  return SavedOf(result);
 }
 
 uint32_t GroupOf(const PyLayout& self, const py::object& group) {
@@ -320,7 +309,7 @@ void PyCache::CheckHere() const {
 
 std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iterable& keys,
                                           const PyRuns& runs, context::SlotUse use) {
-  std::vector<std::string> names = KeysOf(keys);
+  std::vector<std::string> names = TextsOf(keys, "a key");
   if (names.size() != runs.size()) {
     Raise(Error(StatusCode::kInvalidArgument, "{} keys and runs for {} blocks", names.size(),
                 runs.size()));
@@ -342,17 +331,7 @@ std::vector<context::PagedBlock> BlocksOf(const PyLayout& layout, const py::iter
 }
 
 py::tuple AnswerOf(const context::LoadResult& result) {
-  py::list blocks;
-  for (const auto& block : result.blocks) {
-    if (block.ok()) {
-      blocks.append(*block);
-    } else if (block.status().code() == StatusCode::kNotFound) {
-      blocks.append(py::none());
-    } else {
-      blocks.append(ErrorOf(block.status()));
-    }
-  }
-  return py::make_tuple(result.leading_blocks, blocks);
+  return py::make_tuple(result.leading_blocks, LengthsOf(result.blocks));
 }
 
 void BindContext(py::module_& module) {

@@ -9,6 +9,20 @@ py::object ErrorOf(const Status& status) {
       .attr("of")(std::string(CodeName(status.code())), std::string(Message(status)));
 }
 
+py::list LengthsOf(const std::vector<Result<uint64_t>>& results) {
+  py::list list;
+  for (const auto& result : results) {
+    if (result.ok()) {
+      list.append(*result);
+    } else if (result.status().code() == StatusCode::kNotFound) {
+      list.append(py::none());
+    } else {
+      list.append(ErrorOf(result.status()));
+    }
+  }
+  return list;
+}
+
 void Raise(const Status& status) {
   const py::object error = ErrorOf(status);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());

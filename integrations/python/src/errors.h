@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/status.h"
 
@@ -27,6 +28,14 @@ template <typename T>
 T ValueOrRaise(Result<T>&& result) {
   if (!result.ok()) Raise(result.status());
   return std::move(result).value();
+}
+
+// [length, None for a miss, or the error]
+pybind11::list LengthsOf(const std::vector<Result<uint64_t>>& results);
+// True, or false for a miss; raises what else went wrong.
+inline bool IsThere(const Status& status) {
+  if (!status.ok() && status.code() != StatusCode::kNotFound) Raise(status);
+  return status.ok();
 }
 
 }  // namespace ems::python

@@ -1,10 +1,10 @@
 #pragma once
-// Lets other Python threads run while C++ works or waits.
+// Releases the GIL for a scope, so that other Python threads run while C++ works or waits.
 //
-// Why not pybind11's: when the interpreter ends, a daemon thread that asks for the GIL is ended by
-// pthread_exit, whose unwinding would meet a noexcept destructor and abort the process. Here such a
-// thread sleeps until the process is gone: unwinding it further would let go of Python objects
-// without the GIL. Bound: it holds the memory of its call and no lock.
+// pybind11::gil_scoped_release does not suffice: when the interpreter ends, a daemon thread that
+// asks for the GIL is ended by pthread_exit, whose unwinding would meet a noexcept destructor and
+// abort the process. Here such a thread sleeps until the process has ended: unwinding it further
+// would release Python objects without the GIL. Bound: it holds the memory of its call and no lock.
 #include <Python.h>
 #include <cxxabi.h>
 #include <unistd.h>
@@ -30,5 +30,12 @@ class GilRelease final {
  private:
   PyThreadState* const state_;
 };
+
+// What `work` returns, done while the GIL is free.
+template <typename Work>
+auto WithoutGil(const Work& work) {
+  const GilRelease free;
+  return work();
+}
 
 }  // namespace ems::python

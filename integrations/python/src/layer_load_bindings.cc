@@ -33,7 +33,7 @@ class PyLayerLoad final {
   }
   ~PyLayerLoad() {
     if (work_ == nullptr) return;
-    // The tensors are let go behind this, with the GIL.
+    // The tensors are released after this, with the GIL.
     const GilRelease free;
     work_->load.Cancel();
     work_.reset();
@@ -92,10 +92,8 @@ py::tuple WaitLayer(const PyLayerLoad& self, int64_t layer, const py::object& ti
   const context::LayerLoad& load = self.load();
   if (layer < 0) Raise(Error(StatusCode::kOutOfRange, "layer {} of {}", layer, load.layers()));
   const Deadline deadline = DeadlineOf(timeout);
-  Result<context::LayerReady> ready = [&] {
-    const GilRelease free;
-    return load.WaitLayer(static_cast<size_t>(layer), deadline);
-  }();
+  Result<context::LayerReady> ready =
+      WithoutGil([&] { return load.WaitLayer(static_cast<size_t>(layer), deadline); });
   const context::LayerReady at = ValueOrRaise(std::move(ready));
   return py::make_tuple(at.leading_blocks, at.missing);
 }
@@ -103,10 +101,7 @@ py::tuple WaitLayer(const PyLayerLoad& self, int64_t layer, const py::object& ti
 py::tuple ResultOf(const PyLayerLoad& self, const py::object& timeout) {
   const context::LayerLoad& load = self.load();
   const Deadline deadline = DeadlineOf(timeout);
-  const bool over = [&] {
-    const GilRelease free;
-    return load.Wait(deadline);
-  }();
+  const bool over = WithoutGil([&] { return load.Wait(deadline); });
   if (!over) {
     Raise(Error(StatusCode::kDeadlineExceeded, "the load goes on, {} of {} layers are there",
                 load.ready_layers(), load.layers()));

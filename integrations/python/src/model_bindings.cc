@@ -24,28 +24,26 @@ namespace ems::python {
 
 namespace py = pybind11;
 
-namespace {
-
-using model::LoadOptions;
-using model::LoadStats;
 using model::ModelCache;
 using model::ModelName;
-using model::OpenModel;
-using model::SliceSpec;
-
-double Seconds(Duration time) {
-  return std::chrono::duration_cast<std::chrono::duration<double>>(time).count();
-}
 
 ModelName NameOf(const Text& model, const Text& version) {
   if (!version.text.empty()) return {.model = model.text, .version = version.text};
   return ValueOrRaise(ModelName::Parse(model));
 }
 
-std::vector<std::string> TextsOf(const py::iterable& list, const char* what) {
-  std::vector<std::string> texts;
-  for (const py::handle one : list) texts.push_back(TextOf(one, what));
-  return texts;
+Deadline DeadlineOf(const py::object& timeout) {
+  return Deadline::After(DurationOf(timeout, Deadline::kMost));
+}
+
+namespace {
+
+using model::LoadOptions;
+using model::LoadStats;
+using model::OpenModel;
+
+double Seconds(Duration time) {
+  return std::chrono::duration_cast<std::chrono::duration<double>>(time).count();
 }
 
 py::dict DictOf(const model::JobInfo& job) {
@@ -80,46 +78,21 @@ py::dict DictOf(const model::ModelInfo& info) {
   return dict;
 }
 
-// A cache that Python can close. Threading: as ModelCache; Close and Abandon with the GIL.
-class PyModels final {
- public:
-  explicit PyModels(std::shared_ptr<ModelCache> cache) : cache_(std::move(cache)) {}
-  std::shared_ptr<ModelCache> Use() const {
-    if (cache_ == nullptr) Raise(Error(StatusCode::kUnavailable, "the model cache is closed"));
-    return cache_;
-  }
-  // Jobs that run keep what they need.
-  void Close() {
-    std::shared_ptr<ModelCache> last = std::move(cache_);
-    cache_.reset();
-    const GilRelease free;
-    last.reset();
-  }
-  void Abandon() {
-    if (cache_ == nullptr) return;
-    // Leaked on purpose: its end would wait for threads that only the parent has.
-    (void)std::make_unique<std::shared_ptr<ModelCache>>(cache_).release();
-    cache_.reset();
-  }
-  bool closed() const { return cache_ == nullptr; }
-
- private:
-  std::shared_ptr<ModelCache> cache_;
-};
-
 // Calls `ask` on the cache without the GIL; raises what went wrong.
 template <typename Ask>
 auto Call(const PyModels& self, const Ask& ask) {
   const auto cache = self.Use();
-  auto answer = [&] {
-    const GilRelease free;
-    return ask(*cache);
-  }();
+  auto answer = WithoutGil([&] { return ask(*cache); });
   return ValueOrRaise(std::move(answer));
 }
 
-Deadline DeadlineOf(const py::object& timeout) {
-  return Deadline::After(DurationOf(timeout, Deadline::kMost));
+// Of one version.
+template <auto Method>
+auto AskOf(const PyModels& self, const Text& model, const Text& version,
+           const py::object& timeout) {
+  const ModelName name = NameOf(model, version);
+  const Deadline deadline = DeadlineOf(timeout);
+  return Call(self, [&](ModelCache& cache) { return (cache.*Method)(name, deadline); });
 }
 
 LoadOptions With(LoadOptions options, JobBoard* board) {
@@ -178,7 +151,7 @@ py::tuple Add(const PyModels& self, const Text& model, const Text& version, cons
   options.include = TextsOf(include, "a pattern");
   options.credentials = credentials.text;
   options.bytes_per_s_max = bytes_per_s_max;
-  options.verify = VerifyOf(verify);
+  options.verify = SourceVerifyOf(verify);
   const auto warnings = std::make_shared<Guarded<std::vector<std::string>>>();
   options.on_warning = [warnings](const std::string& text) {
     auto locked = warnings->Lock();
@@ -201,10 +174,7 @@ py::tuple Add(const PyModels& self, const Text& model, const Text& version, cons
 
 py::dict Check(const PyModels& self, const Text& model, const Text& version,
                const py::object& timeout) {
-  const ModelName name = NameOf(model, version);
-  const Deadline deadline = DeadlineOf(timeout);
-  const model::CheckResult check =
-      Call(self, [&](ModelCache& cache) { return cache.Check(name, deadline); });
+  const model::CheckResult check = AskOf<&ModelCache::Check>(self, model, version, timeout);
   py::dict dict;
   dict["info"] = DictOf(check.info);
   dict["dram_bytes"] = check.dram_bytes;
@@ -220,10 +190,7 @@ py::dict Check(const PyModels& self, const Text& model, const Text& version,
 
 py::list Files(const PyModels& self, const Text& model, const Text& version,
                const py::object& timeout) {
-  const ModelName name = NameOf(model, version);
-  const Deadline deadline = DeadlineOf(timeout);
-  const model::Manifest manifest =
-      Call(self, [&](ModelCache& cache) { return cache.GetManifest(name, deadline); });
+  const model::Manifest manifest = AskOf<&ModelCache::GetManifest>(self, model, version, timeout);
   py::list list;
   for (const model::ManifestFile& file : manifest.files)
     list.append(py::make_tuple(file.path, file.bytes));
@@ -232,10 +199,8 @@ py::list Files(const PyModels& self, const Text& model, const Text& version,
 
 py::dict ProgressOf(const PyModels& self, const Text& model, const Text& version,
                     const py::object& timeout) {
-  const ModelName name = NameOf(model, version);
-  const Deadline deadline = DeadlineOf(timeout);
   const model::PrefetchProgress progress =
-      Call(self, [&](ModelCache& cache) { return cache.Progress(name, deadline); });
+      AskOf<&ModelCache::Progress>(self, model, version, timeout);
   py::dict dict;
   dict["info"] = DictOf(progress.info);
   dict["bytes_per_s"] = progress.bytes_per_s;
@@ -350,176 +315,10 @@ std::unique_ptr<PyModelJob> LoadBuffers(const PyModels& self, const Text& model,
       std::move(buffers));
 }
 
-// A version that is opened by the first job and stays open for those that follow.
-// Threading: one job at a time, which Python sees to.
-struct Session {
-  std::shared_ptr<ModelCache> cache;  // the model must not outlive it
-  ModelName name;
-  LoadOptions options;
-  JobBoard* board = nullptr;  // of the job that runs
-  std::shared_ptr<StopFlag> stop = std::make_shared<StopFlag>();
-  std::unique_ptr<OpenModel> model;
-  // As the headers say; only with the names of tables that were read.
-  std::vector<std::pair<std::string, model::TensorTable>> tables;
-
-  Result<OpenModel*> Open(Deadline deadline) {
-    if (model == nullptr) {
-      options.stop = stop;
-      // The flag of the job that runs ends the load; that of the session is one for all its loads.
-      options.on_progress = [this](const model::LoadProgress& at) {
-        board->Progress(at.bytes_done, at.bytes);
-        if (board->stop->IsSet()) stop->Set();
-      };
-      EMS_ASSIGN_OR_RETURN(model, cache->Open(name, options, deadline));
-    }
-    return model.get();
-  }
-};
-
-// Wants nothing but the headers.
-class TableTarget final : public model::LoadTarget {
- public:
-  explicit TableTarget(std::vector<std::pair<std::string, model::TensorTable>>* tables)
-      : tables_(tables) {}
-  bool wants_tables() const override { return true; }
-  Status Begin(std::span<const model::LoadFile> files) override {
-    for (const model::LoadFile& file : files) {
-      if (file.table != nullptr) tables_->emplace_back(file.path, *file.table);
-    }
-    return OkStatus();
-  }
-  uint64_t Wants(uint32_t, uint64_t, uint64_t) override { return 0; }
-  Status Place(uint32_t, uint64_t, uint64_t, std::vector<model::LoadRange>*) override {
-    return OkStatus();
-  }
-  Status Arrived(uint32_t, uint64_t, uint64_t) override { return OkStatus(); }
-  Status End(const Status&) override { return OkStatus(); }
-
- private:
-  std::vector<std::pair<std::string, model::TensorTable>>* const tables_;
-};
-
-class PySession final {
- public:
-  PySession(const PyModels& cache, const Text& model, const Text& version, const py::dict& options)
-      : session_(std::make_shared<Session>()) {
-    session_->cache = cache.Use();
-    session_->name = NameOf(model, version);
-    session_->options = LoadOptionsOf(options);
-  }
-  ~PySession() { Release(); }
-  PySession(const PySession&) = delete;
-  PySession& operator=(const PySession&) = delete;
-
-  // Raises FailedPrecondition in a child of fork().
-  const std::shared_ptr<Session>& session() const {
-    if (session_ == nullptr) {
-      Raise(Error(StatusCode::kFailedPrecondition,
-                  "the tensors belong to the process that this one was forked from"));
-    }
-    return session_;
-  }
-  void Abandon() {
-    // Leaked on purpose, as PyModels.
-    (void)std::make_unique<std::shared_ptr<Session>>(session_).release();
-    session_.reset();
-  }
-
- private:
-  void Release() {
-    std::shared_ptr<Session> last = std::move(session_);
-    const GilRelease free;
-    last.reset();
-  }
-  std::shared_ptr<Session> session_;
-};
-
-std::unique_ptr<PyModelJob> ReadTables(const PySession& self, const py::object& timeout) {
-  return std::make_unique<PyModelJob>(
-      [session = self.session(),
-       deadline = DeadlineOf(timeout)](JobBoard* board) -> Result<LoadStats> {
-        session->board = board;
-        EMS_ASSIGN_OR_RETURN(OpenModel * opened, session->Open(deadline));
-        session->tables.clear();
-        TableTarget target(&session->tables);
-        return opened->Load(&target, deadline);
-      },
-      nullptr);
-}
-
-// [(file, metadata, [(name, dtype, shape, bytes, block elements, block bytes)])], after ReadTables.
-py::list TablesOf(const PySession& self) {
-  py::list list;
-  for (const auto& [file, table] : self.session()->tables) {
-    py::list tensors;
-    for (const model::TensorInfo& tensor : table.tensors) {
-      const model::DTypeTraits& traits = model::TraitsOf(tensor.dtype);
-      tensors.append(py::make_tuple(tensor.name, std::string(traits.name), tensor.shape,
-                                    tensor.bytes, traits.block_elements, traits.block_bytes));
-    }
-    list.append(py::make_tuple(file, table.metadata, tensors));
-  }
-  return list;
-}
-
-using Specs = std::map<std::string, std::map<std::string, SliceSpec, std::less<>>, std::less<>>;
-
-// `wanted`: (file, name, axis, kind, a, b); kind "whole", "rank" (a of b) or "range" ([a, b)).
-Specs SpecsOf(const py::iterable& wanted) {
-  Specs specs;
-  for (const py::handle one : wanted) {
-    const auto [file, name, axis, kind, a, b] =
-        one.cast<std::tuple<std::string, std::string, uint32_t, std::string, uint64_t, uint64_t>>();
-    SliceSpec spec{.axis = axis};
-    if (kind == "rank") {
-      spec.rank = static_cast<uint32_t>(a);
-      spec.ranks = static_cast<uint32_t>(b);
-    } else if (kind == "range") {
-      spec.range = model::AxisRange{.begin = a, .end = b};
-    }
-    specs[file][name] = spec;
-  }
-  return specs;
-}
-
-// Each tensor becomes a record as soon as it is complete.
-std::unique_ptr<PyModelJob> LoadTensors(const PySession& self, const py::iterable& wanted,
-                                        bool in_file_order, const py::object& timeout) {
-  return std::make_unique<PyModelJob>(
-      [session = self.session(), specs = SpecsOf(wanted), in_file_order,
-       deadline = DeadlineOf(timeout)](JobBoard* board) -> Result<LoadStats> {
-        session->board = board;
-        EMS_ASSIGN_OR_RETURN(OpenModel * opened, session->Open(deadline));
-        model::TensorStream stream(
-            {.choose = [&](std::string_view file,
-                           const model::TensorInfo& tensor) -> std::optional<SliceSpec> {
-               const auto of_file = specs.find(file);
-               if (of_file == specs.end()) return std::nullopt;
-               const auto spec = of_file->second.find(tensor.name);
-               if (spec == of_file->second.end()) return std::nullopt;
-               return spec->second;
-             },
-             .order = in_file_order ? model::TensorOrder::kFile : model::TensorOrder::kAny},
-            [&](model::LoadedTensor tensor) {
-              board->Give(
-                  {.file = std::string(tensor.file),
-                   .name = tensor.info->name,
-                   .dtype = std::string(model::TraitsOf(tensor.info->dtype).name),
-                   .shape = tensor.slice->shape,
-                   .memory = {.memory = std::move(tensor.memory), .bytes = tensor.bytes.size()}});
-              return OkStatus();
-            });
-        return opened->Load(&stream, deadline);
-      },
-      nullptr);
-}
-
-template <Result<model::ModelInfo> (ModelCache::*Method)(const ModelName&, Deadline)>
+template <auto Method>
 py::dict InfoBy(const PyModels& self, const Text& model, const Text& version,
                 const py::object& timeout) {
-  const ModelName name = NameOf(model, version);
-  const Deadline deadline = DeadlineOf(timeout);
-  return DictOf(Call(self, [&](ModelCache& cache) { return (cache.*Method)(name, deadline); }));
+  return DictOf(AskOf<Method>(self, model, version, timeout));
 }
 
 }  // namespace
@@ -572,12 +371,6 @@ void BindModels(py::module_& module) {
       .def("wait_prefetched", &WaitPrefetched)
       .def("load_files", &LoadFiles)
       .def("load_buffers", &LoadBuffers);
-  py::class_<PySession>(module, "ModelSession")
-      .def(py::init<const PyModels&, const Text&, const Text&, const py::dict&>())
-      .def("read_tables", &ReadTables)
-      .def("tables", &TablesOf)
-      .def("load", &LoadTensors)
-      .def("abandon", &PySession::Abandon);
 }
 
 }  // namespace ems::python

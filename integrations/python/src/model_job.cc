@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/check.h"
 #include "integrations/python/src/client_bindings.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
@@ -19,22 +20,15 @@ void JobBoard::Progress(uint64_t done, uint64_t total) {
 
 void JobBoard::Give(LoadedRecord record) {
   auto state = state_.Lock();
+  EMS_CHECK(!state->over, "a record of a job that is over");
   state->records.push_back(std::move(record));
   changed_.notify_all();
 }
 
-void JobBoard::Finish(Status status, model::LoadStats stats) {
+void JobBoard::End() {
   auto state = state_.Lock();
   state->over = true;
-  state->status = std::move(status);
-  state->stats = std::move(stats);
   changed_.notify_all();
-}
-
-bool JobBoard::Wait(Duration timeout) {
-  auto state = state_.Lock();
-  state.WaitFor(changed_, timeout, [](const State& s) { return s.over; });
-  return state->over;
 }
 
 bool JobBoard::Take(Duration timeout, LoadedRecord* record) {
@@ -56,43 +50,54 @@ model::LoadProgress JobBoard::progress() {
   return state->progress;
 }
 
-Result<model::LoadStats> JobBoard::result() {
-  auto state = state_.Lock();
-  if (!state->over) return Error(StatusCode::kFailedPrecondition, "the call is under way");
-  if (!state->status.ok()) return state->status;
-  return state->stats;
+namespace {
+
+using Outcome = Result<model::LoadStats>;
+
+// On a thread of its own, which `thread` becomes.
+PyModelJob::Call Start(PyModelJob::Work work, JobBoard* board, CallGate* gate, Thread* thread) {
+  using State = CallState<Outcome>;
+  auto state = std::make_shared<State>(
+      Deadline::After(Deadline::kMost), gate, [](const Status& why) { return Outcome(why); },
+      [board](const Outcome&) { board->End(); });
+  const auto threads = [thread](std::function<void()>&& task) {
+    *thread = Thread("ems-model-py", std::move(task));
+    return true;
+  };
+  State::Submit(state, threads, OkStatus(),
+                [board, work = std::move(work)](const std::shared_ptr<State>& mine) {
+                  mine->Finish(work(board));
+                });
+  return PyModelJob::Call(std::move(state));
 }
 
+}  // namespace
+
+PyModelJob::Running::Running(Work work)
+    : call(Start(std::move(work), board.get(), &gate, &thread)) {}
+
 PyModelJob::PyModelJob(Work work, std::unique_ptr<BufferSet> buffers)
-    : buffers_(std::move(buffers)), running_(std::make_unique<Running>()) {
-  running_->board = std::make_shared<JobBoard>();
-  running_->thread =
-      Thread("ems-model-py", [board = running_->board.get(), work = std::move(work)] {
-        Result<model::LoadStats> done = work(board);
-        const Status status = done.status();
-        board->Finish(status, done.ok() ? *std::move(done) : model::LoadStats{});
-      });
-}
+    : buffers_(std::move(buffers)), running_(std::make_unique<Running>(std::move(work))) {}
 
 PyModelJob::~PyModelJob() {
   if (running_ == nullptr) return;
   Stop();
-  // The buffers are let go behind this, with the GIL.
+  // The buffers are released after this, with the GIL.
 }
 
-JobBoard& PyModelJob::board() const {
+PyModelJob::Running& PyModelJob::Use() const {
   if (running_ == nullptr) {
     Raise(Error(StatusCode::kFailedPrecondition,
                 "the load belongs to the process that this one was forked from"));
   }
-  return *running_->board;
+  return *running_;
 }
 
 void PyModelJob::Stop() {
-  JobBoard& job = board();
+  Running& running = Use();
   const GilRelease free;
-  job.stop->Set();
-  (void)job.Wait(Deadline::kMost);
+  running.board->stop->Set();
+  (void)running.call.Result();
 }
 
 namespace {
@@ -120,20 +125,17 @@ py::object Next(const PyModelJob& self, const py::object& timeout) {
   JobBoard& board = self.board();
   const Duration wait = DurationOf(timeout, Deadline::kMost);
   LoadedRecord record;
-  const bool taken = [&] {
-    const GilRelease free;
-    return board.Take(wait, &record);
-  }();
+  const bool taken = WithoutGil([&] { return board.Take(wait, &record); });
   if (!taken) return board.Drained() ? py::object(py::bool_(false)) : py::object(py::none());
   return py::make_tuple(record.file, record.name, record.dtype, record.shape,
                         std::make_unique<PyModelMemory>(std::move(record.memory)));
 }
 
 bool Wait(const PyModelJob& self, const py::object& timeout) {
-  JobBoard& board = self.board();
-  const Duration wait = DurationOf(timeout, Deadline::kMost);
+  const PyModelJob::Call& call = self.call();
+  const Deadline until = Deadline::After(DurationOf(timeout, Deadline::kMost));
   const GilRelease free;
-  return board.Wait(wait);
+  return call.Wait(until);
 }
 
 void SetUpMemory(PyHeapTypeObject* type) {
@@ -159,7 +161,11 @@ void BindModelJob(py::module_& module) {
              return py::make_tuple(at.bytes_done, at.bytes);
            })
       .def("result",
-           [](const PyModelJob& self) { return DictOf(ValueOrRaise(self.board().result())); })
+           [](const PyModelJob& self) {
+             if (!self.call().Done())
+               Raise(Error(StatusCode::kFailedPrecondition, "the call is under way"));
+             return DictOf(ValueOrRaise(self.call().Result()));
+           })
       .def("ask_to_stop", [](const PyModelJob& self) { self.board().stop->Set(); })
       .def("stop", &PyModelJob::Stop)
       .def("abandon", &PyModelJob::Abandon);

@@ -2,7 +2,7 @@
 // `_ems.ModelJob`: a call of ems_model that runs on a thread of its own, so that the thread that
 // waits for it stays Python's: it can be interrupted, and shows progress by itself.
 //
-// Invariant: that thread touches no Python object. Whoever drops the job stops it and waits until
+// Invariant: that thread touches no Python object. Dropping the job stops it and waits until
 // it no longer touches memory. Bound: what is on its way when it is stopped, at most the call's
 // deadline.
 #include <pybind11/pybind11.h>
@@ -15,14 +15,15 @@
 #include <vector>
 
 #include "common/guarded.h"
+#include "common/submitted_call.h"
 #include "common/thread_pool.h"
-#include "ems_model/model_loader.h"
+#include "ems_model/load_options.h"
 #include "ems_model/tensor_stream.h"
 #include "integrations/python/src/buffers.h"
 
 namespace ems::python {
 
-// Memory that Python may look into and write; it lives as long as somebody does.
+// Memory that Python may look into and write; it lives as long as one of them uses it.
 struct PyModelMemory {
   model::TensorMemory memory;
   uint64_t bytes = 0;
@@ -35,31 +36,27 @@ struct LoadedRecord {
   PyModelMemory memory{};
 };
 
-// What the job and its thread share. Threading: thread-safe.
+// The state that the job and its thread share. Threading: thread-safe.
 class JobBoard final {
  public:
   const std::shared_ptr<StopFlag> stop = std::make_shared<StopFlag>();
 
   void Progress(uint64_t done, uint64_t total);
   void Give(LoadedRecord record);
-  void Finish(Status status, model::LoadStats stats);
+  // There will be no more records.
+  void End();
 
-  // Waits until the job is over; false: not within `timeout`.
-  bool Wait(Duration timeout);
   // Waits for a record; false: none came, or the job is over and none is left.
   bool Take(Duration timeout, LoadedRecord* record);
   // Over, and nothing left to take.
   bool Drained();
   model::LoadProgress progress();
-  Result<model::LoadStats> result();
 
  private:
   struct State {
     model::LoadProgress progress;
     std::deque<LoadedRecord> records;
     bool over = false;
-    Status status;
-    model::LoadStats stats;
   };
   Guarded<State> state_;
   std::condition_variable changed_;
@@ -75,8 +72,10 @@ class PyModelJob final {
   PyModelJob(const PyModelJob&) = delete;
   PyModelJob& operator=(const PyModelJob&) = delete;
 
-  // Raises FailedPrecondition in a child of fork().
-  JobBoard& board() const;
+  using Call = SubmittedCall<Result<model::LoadStats>>;
+  // Both raise FailedPrecondition in a child of fork().
+  JobBoard& board() const { return *Use().board; }
+  const Call& call() const { return Use().call; }
   // Ends it and waits until it has ended. The GIL is held, and free meanwhile.
   void Stop();
   // In a child of fork(): its thread is not there, so that its end would be waited for in vain.
@@ -84,9 +83,14 @@ class PyModelJob final {
 
  private:
   struct Running {
-    std::shared_ptr<JobBoard> board;
+    explicit Running(Work work);
+    const std::shared_ptr<JobBoard> board = std::make_shared<JobBoard>();
+    CallGate gate;
     Thread thread;
+    Call call;
   };
+  Running& Use() const;
+
   const std::unique_ptr<BufferSet> buffers_;
   std::unique_ptr<Running> running_;
 };

@@ -12,7 +12,7 @@ namespace py = pybind11;
 
 using model::LoadOptions;
 
-model::SourceVerify VerifyOf(const py::object& verify) {
+model::SourceVerify SourceVerifyOf(const py::object& verify) {
   // Booleans say whether, as they did before there was "auto".
   if (py::isinstance<py::bool_>(verify))
     return verify.cast<bool>() ? model::SourceVerify::kAlways : model::SourceVerify::kNever;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "common/check.h"
+
 namespace ems::pdc::internal {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr size_t kPartTokens = 32;  // their queries and outputs stay in the cac
 
 Attention::Attention(const PackedModel& model, Compute* compute, size_t rows_max)
     : model_(model),
+      rows_max_(rows_max),
       config_(model.config),
       compute_(compute),
       query_stride_(RoundUp(config_.cache_dim(), kLaneSums) + kLaneSums),
@@ -34,26 +37,30 @@ Attention::Attention(const PackedModel& model, Compute* compute, size_t rows_max
 }
 
 void Attention::Run(const AttentionWeights& weights, uint32_t layer,
-                    std::span<const Segment> segments, const float* x, size_t x_stride, size_t rows,
-                    float* out, size_t out_stride) {
+                    std::span<const Segment> segments, RowsView x, size_t rows, RowsView out) {
   const bool own = !weights.kv_down.empty();
-  if (own) WriteCache(weights, layer, segments, x, x_stride, rows);
-  MakeQueries(weights, segments, x, x_stride, rows);
+  EMS_CHECK(rows <= rows_max_, "{} rows of {}", rows, rows_max_);
+  for (const Segment& segment : segments)
+    EMS_CHECK(segment.first_row + segment.rows <= rows &&
+                  segment.start + (own ? segment.rows : 0) <= segment.sequence->capacity(),
+              "rows {}+{} of {} at position {}, with room for {}", segment.first_row, segment.rows,
+              rows, segment.start, segment.sequence->capacity());
+  if (own) WriteCache(weights, layer, segments, x, rows);
+  MakeQueries(weights, segments, x, rows);
   Attend(layer, segments, own);
   const size_t heads = config_.heads;
   const size_t operations = rows * heads * config_.latent_dim * config_.value_dim;
   compute_->ForEach(heads, operations, [&](size_t head, size_t member) {
-    compute_->MultiplyAlone(weights.value[head], outputs_.data() + head * output_stride_,
-                            heads * output_stride_, rows, values_.row(0) + head * config_.value_dim,
-                            values_.stride(), member);
+    compute_->MultiplyAlone(weights.value[head],
+                            {outputs_.data() + head * output_stride_, heads * output_stride_}, rows,
+                            {values_.row(0) + head * config_.value_dim, values_.stride()}, member);
   });
-  compute_->Multiply(weights.out, values_.row(0), values_.stride(), rows, out, out_stride);
+  compute_->Multiply(weights.out, values_, rows, out);
 }
 
 void Attention::WriteCache(const AttentionWeights& weights, uint32_t layer,
-                           std::span<const Segment> segments, const float* x, size_t x_stride,
-                           size_t rows) {
-  compute_->Multiply(weights.kv_down, x, x_stride, rows, kv_.row(0), kv_.stride());
+                           std::span<const Segment> segments, RowsView x, size_t rows) {
+  compute_->Multiply(weights.kv_down, x, rows, kv_);
   for (const Segment& segment : segments) {
     const KvArena& arena = *segment.sequence->arena();
     for (size_t i = 0; i < segment.rows; ++i) {
@@ -82,16 +89,15 @@ void Attention::Rotate(uint32_t position, float* values) const {
 }
 
 void Attention::MakeQueries(const AttentionWeights& weights, std::span<const Segment> segments,
-                            const float* x, size_t x_stride, size_t rows) {
+                            RowsView x, size_t rows) {
   if (!weights.q_down.empty()) {
-    compute_->Multiply(weights.q_down, x, x_stride, rows, q_down_.row(0), q_down_.stride());
+    compute_->Multiply(weights.q_down, x, rows, q_down_);
     for (size_t row = 0; row < rows; ++row)
       compute_->kernels().rms_norm(q_down_.row(row), weights.q_norm.data(), config_.norm_epsilon,
                                    config_.q_lora_dim, q_down_.row(row));
-    x = q_down_.row(0);
-    x_stride = q_down_.stride();
+    x = q_down_;
   }
-  compute_->Multiply(weights.q, x, x_stride, rows, q_.row(0), q_.stride());
+  compute_->Multiply(weights.q, x, rows, q_);
   const size_t heads = config_.heads, dim = config_.query_dim(), nope = config_.nope_dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   for (const Segment& segment : segments) {
@@ -108,8 +114,8 @@ void Attention::MakeQueries(const AttentionWeights& weights, std::span<const Seg
   }
   compute_->ForEach(
       heads, rows * heads * nope * config_.latent_dim, [&](size_t head, size_t member) {
-        compute_->MultiplyAlone(weights.absorb[head], q_.row(0) + head * dim, q_.stride(), rows,
-                                queries_.data() + head * query_stride_, heads * query_stride_,
+        compute_->MultiplyAlone(weights.absorb[head], {q_.row(0) + head * dim, q_.stride()}, rows,
+                                {queries_.data() + head * query_stride_, heads * query_stride_},
                                 member);
       });
 }

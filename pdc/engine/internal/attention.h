@@ -1,7 +1,7 @@
 #pragma once
 // Multi-head latent attention over paged caches, in its absorbed form: queries are brought into the
 // space of the latents, so keys and values of a token are never made, and a cached token costs the
-// same whoever computed it.
+// same wherever it was computed.
 //
 // Invariant: what attention reads is what the cache holds: a token's latent and rotated key are
 // written first and read back, rounded. A row's result depends on its own input and the cache below
@@ -20,11 +20,11 @@ class Attention final {
  public:
   Attention(const PackedModel& model, Compute* compute, size_t rows_max);
 
-  // `x`: [rows][stride], normed. Writes the rows' cache of `layer`, where `weights` make one, and
+  // `x`: [rows], normed. Writes the rows' cache of `layer`, where `weights` make one, and
   // attends to it, up to and including each row's own position; otherwise attends to the positions
-  // below. `out`: [rows][out_stride].
+  // below. `out`: [rows].
   void Run(const AttentionWeights& weights, uint32_t layer, std::span<const Segment> segments,
-           const float* x, size_t x_stride, size_t rows, float* out, size_t out_stride);
+           RowsView x, size_t rows, RowsView out);
 
  private:
   // Scratch of one thread.
@@ -42,9 +42,9 @@ class Attention final {
   };
 
   void WriteCache(const AttentionWeights& weights, uint32_t layer,
-                  std::span<const Segment> segments, const float* x, size_t x_stride, size_t rows);
-  void MakeQueries(const AttentionWeights& weights, std::span<const Segment> segments,
-                   const float* x, size_t x_stride, size_t rows);
+                  std::span<const Segment> segments, RowsView x, size_t rows);
+  void MakeQueries(const AttentionWeights& weights, std::span<const Segment> segments, RowsView x,
+                   size_t rows);
   void Attend(uint32_t layer, std::span<const Segment> segments, bool own);
   void AttendPart(uint32_t layer, const Part& part, bool own, Tile* tile);
   // Tokens [first, first + count) of a sequence; the rest of the tile is zeros.
@@ -53,6 +53,7 @@ class Attention final {
   void Rotate(uint32_t position, float* values) const;
 
   const PackedModel& model_;
+  const size_t rows_max_;
   const ModelConfig& config_;
   Compute* const compute_;
   const size_t query_stride_;   // of one head's query in latent space

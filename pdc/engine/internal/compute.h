@@ -1,11 +1,12 @@
 #pragma once
-// What the parts of the transformer compute with: kernels, threads, scratch.
+// The kernels, threads and scratch memory that the parts of the transformer compute with.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
+#include "common/check.h"
 #include "pdc/engine/internal/float_buffer.h"
-#include "pdc/engine/internal/kernels.h"
+#include "pdc/engine/internal/kernel_types.h"
 #include "pdc/engine/internal/packed_matrix.h"
 #include "pdc/engine/internal/team.h"
 #include "pdc/engine/kv_sequence.h"
@@ -25,7 +26,7 @@ class Compute final {
  public:
   // `k_max`: of any matrix.
   Compute(const Kernels& kernels, size_t threads, size_t k_max)
-      : kernels_(kernels), team_(threads) {
+      : kernels_(kernels), k_max_(k_max), team_(threads) {
     for (size_t i = 0; i < team_.members(); ++i) widened_.emplace_back(k_max * kPanel);
   }
 
@@ -34,23 +35,21 @@ class Compute final {
   float* widened(size_t member) const { return widened_[member].data(); }
 
   // y = x × matrix, on one thread, which is `member`.
-  void MultiplyAlone(const PackedMatrix& matrix, const float* x, size_t x_stride, size_t rows,
-                     float* y, size_t y_stride, size_t member) const {
-    kernels_.multiply(
-        matrix.Times(x, x_stride, rows, y, y_stride, 0, matrix.panels(), widened_[member].data()));
+  void MultiplyAlone(const PackedMatrix& matrix, RowsView x, size_t rows, RowsView y,
+                     size_t member) const {
+    EMS_CHECK(matrix.k() <= k_max_, "a matrix {} deep, {} at most", matrix.k(), k_max_);
+    kernels_.multiply(matrix.Times(x, rows, y, 0, matrix.panels(), widened_[member].data()));
   }
   // The same on all threads, where it is enough work to share.
-  void Multiply(const PackedMatrix& matrix, const float* x, size_t x_stride, size_t rows, float* y,
-                size_t y_stride) {
+  void Multiply(const PackedMatrix& matrix, RowsView x, size_t rows, RowsView y) {
     const size_t panels = matrix.panels();
-    if (!WorthSharing(rows * matrix.k() * matrix.columns())) {
-      MultiplyAlone(matrix, x, x_stride, rows, y, y_stride, 0);
-      return;
-    }
+    EMS_CHECK(matrix.k() <= k_max_, "a matrix {} deep, {} at most", matrix.k(), k_max_);
+    if (!WorthSharing(rows * matrix.k() * matrix.columns()))
+      return MultiplyAlone(matrix, x, rows, y, 0);
     const size_t parts = std::min(team_.members(), panels);
     team_.ForEach(parts, [&](size_t part, size_t member) {
-      kernels_.multiply(matrix.Times(x, x_stride, rows, y, y_stride, panels * part / parts,
-                                     panels * (part + 1) / parts, widened_[member].data()));
+      kernels_.multiply(matrix.Times(x, rows, y, panels * part / parts, panels * (part + 1) / parts,
+                                     widened_[member].data()));
     });
   }
   // Calls work(part, member) for each part, on all threads where `operations` are worth it.
@@ -66,6 +65,7 @@ class Compute final {
   bool WorthSharing(size_t operations) const { return team_.members() > 1 && operations > kShared; }
 
   const Kernels& kernels_;
+  const size_t k_max_;
   Team team_;
   std::vector<FloatBuffer> widened_;
 };

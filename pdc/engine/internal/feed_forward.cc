@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/check.h"
+
 namespace ems::pdc::internal {
 namespace {
 
@@ -17,6 +19,7 @@ size_t RoutedRows(const ModelConfig& config, size_t rows) {
 
 FeedForward::FeedForward(const PackedModel& model, Compute* compute, size_t rows_max)
     : config_(model.config),
+      rows_max_(rows_max),
       compute_(compute),
       inside_(rows_max, WidestInside(config_)),
       scores_(rows_max, config_.experts),
@@ -26,13 +29,14 @@ FeedForward::FeedForward(const PackedModel& model, Compute* compute, size_t rows
       choices_(RoutedRows(config_, rows_max)),
       starts_(config_.experts + 1) {}
 
-void FeedForward::Dense(const FeedForwardWeights& weights, const float* x, size_t x_stride,
-                        size_t rows, float* out, size_t out_stride) {
+void FeedForward::Dense(const FeedForwardWeights& weights, RowsView x, size_t rows, RowsView out) {
   const size_t inside = weights.inside();
-  compute_->Multiply(weights.gate_up, x, x_stride, rows, inside_.row(0), inside_.stride());
+  EMS_CHECK(rows <= rows_max_ && 2 * inside <= inside_.stride(), "{} rows of {}, {} wide", rows,
+            rows_max_, inside);
+  compute_->Multiply(weights.gate_up, x, rows, inside_);
   for (size_t row = 0; row < rows; ++row)
     compute_->kernels().silu_multiply(inside_.row(row), inside_.row(row) + inside, inside);
-  compute_->Multiply(weights.down, inside_.row(0), inside_.stride(), rows, out, out_stride);
+  compute_->Multiply(weights.down, inside_, rows, out);
 }
 
 void FeedForward::Score(float* scores) const {
@@ -70,7 +74,7 @@ void FeedForward::Choose(size_t rows) {
   }
 }
 
-void FeedForward::Gather(const float* x, size_t x_stride, size_t rows) {
+void FeedForward::Gather(RowsView x, size_t rows) {
   const size_t count = rows * config_.experts_per_token;
   std::fill(starts_.begin(), starts_.end(), 0);
   for (size_t i = 0; i < count; ++i) ++starts_[choices_[i].expert + 1];
@@ -78,39 +82,38 @@ void FeedForward::Gather(const float* x, size_t x_stride, size_t rows) {
   std::vector<uint32_t> next(starts_.begin(), starts_.end() - 1);
   for (size_t i = 0; i < count; ++i) {
     choices_[i].place = next[choices_[i].expert]++;
-    std::memcpy(gathered_.row(choices_[i].place), x + i / config_.experts_per_token * x_stride,
+    std::memcpy(gathered_.row(choices_[i].place), x.row(i / config_.experts_per_token),
                 config_.hidden * sizeof(float));
   }
 }
 
-void FeedForward::Experts(const LayerWeights& weights, const float* x, size_t x_stride, size_t rows,
-                          float* out, size_t out_stride) {
+void FeedForward::Experts(const LayerWeights& weights, RowsView x, size_t rows, RowsView out) {
   const Kernels& kernels = compute_->kernels();
   const size_t each = config_.experts_per_token, inside = config_.expert_dim;
-  compute_->Multiply(weights.router, x, x_stride, rows, scores_.row(0), scores_.stride());
+  EMS_CHECK(rows <= rows_max_ && weights.experts.size() == config_.experts,
+            "{} rows of {}, {} experts", rows, rows_max_, weights.experts.size());
+  compute_->Multiply(weights.router, x, rows, scores_);
   Choose(rows);
-  Gather(x, x_stride, rows);
+  Gather(x, rows);
   const size_t operations = rows * each * config_.hidden * inside * 3;
   compute_->ForEach(config_.experts, operations, [&](size_t expert, size_t member) {
     const size_t first = starts_[expert], count = starts_[expert + 1] - first;
     if (count == 0) return;
     const FeedForwardWeights& own = weights.experts[expert];
-    compute_->MultiplyAlone(own.gate_up, gathered_.row(first), gathered_.stride(), count,
-                            routed_.row(first), routed_.stride(), member);
+    compute_->MultiplyAlone(own.gate_up, gathered_.from(first), count, routed_.from(first), member);
     for (size_t i = first; i < first + count; ++i)
       kernels.silu_multiply(routed_.row(i), routed_.row(i) + inside, inside);
-    compute_->MultiplyAlone(own.down, routed_.row(first), routed_.stride(), count,
-                            routed_out_.row(first), routed_out_.stride(), member);
+    compute_->MultiplyAlone(own.down, routed_.from(first), count, routed_out_.from(first), member);
   });
   if (weights.shared.down.empty()) {
     for (size_t row = 0; row < rows; ++row)
-      std::memset(out + row * out_stride, 0, config_.hidden * sizeof(float));
+      std::memset(out.row(row), 0, config_.hidden * sizeof(float));
   } else {
-    Dense(weights.shared, x, x_stride, rows, out, out_stride);
+    Dense(weights.shared, x, rows, out);
   }
   for (size_t i = 0; i < rows * each; ++i)
     kernels.add_scaled(routed_out_.row(choices_[i].place), choices_[i].weight, config_.hidden,
-                       out + i / each * out_stride);
+                       out.row(i / each));
 }
 
 }  // namespace ems::pdc::internal

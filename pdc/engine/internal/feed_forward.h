@@ -16,11 +16,9 @@ class FeedForward final {
  public:
   FeedForward(const PackedModel& model, Compute* compute, size_t rows_max);
 
-  // `x`: [rows][stride], normed; `out`: [rows][out_stride].
-  void Dense(const FeedForwardWeights& weights, const float* x, size_t x_stride, size_t rows,
-             float* out, size_t out_stride);
-  void Experts(const LayerWeights& weights, const float* x, size_t x_stride, size_t rows,
-               float* out, size_t out_stride);
+  // `x`: [rows], normed; `out`: [rows].
+  void Dense(const FeedForwardWeights& weights, RowsView x, size_t rows, RowsView out);
+  void Experts(const LayerWeights& weights, RowsView x, size_t rows, RowsView out);
 
  private:
   struct Choice {
@@ -32,9 +30,10 @@ class FeedForward final {
   void Choose(size_t rows);
   void Score(float* scores) const;
   // Places by expert, in the order of rows; starts_ gets each expert's first.
-  void Gather(const float* x, size_t x_stride, size_t rows);
+  void Gather(RowsView x, size_t rows);
 
   const ModelConfig& config_;
+  const size_t rows_max_;
   Compute* const compute_;
   FloatRows inside_;                          // [rows][gate, up]
   FloatRows scores_;                          // [rows][experts]

@@ -8,7 +8,7 @@
 
 #include "common/bytes.h"
 #include "ems_model/tensor_stream.h"
-#include "pdc/engine/internal/kernels.h"
+#include "pdc/engine/internal/kernel_types.h"
 
 namespace ems::pdc::internal {
 
@@ -30,6 +30,13 @@ class FloatBuffer final {
   size_t floats_ = 0;
 };
 
+// Borrowed rows of floats, `stride` apart.
+struct RowsView {
+  float* data = nullptr;
+  size_t stride = 0;
+  float* row(size_t i) const { return data + i * stride; }
+};
+
 // [rows][columns] with a stride.
 class FloatRows final {
  public:
@@ -38,6 +45,8 @@ class FloatRows final {
       : stride_(StrideFor(columns)), buffer_(rows * StrideFor(columns)) {}
   float* row(size_t i) const { return buffer_.data() + i * stride_; }
   size_t stride() const { return stride_; }
+  RowsView from(size_t i) const { return {row(i), stride_}; }
+  operator RowsView() const { return from(0); }
 
  private:
   size_t stride_ = 0;

@@ -1,64 +1,18 @@
 #pragma once
-// The loops behind the tables of kernels.h, for any width of registers.
-//
-// Included by the kernels_*.cc alone, each of which is compiled for another instruction set, so
-// everything that is instantiated here belongs to a type S of that file's unnamed namespace: no
-// code for one processor can be taken for another. S has
-//   EMS_VECTORS(kLanes)    Fma(a, b, c): a * b + c, rounded once    kRowsMax: rows of a tile
-//   ZipLow(a, b), ZipHigh(a, b): {a0, b0, a1, b1, …}, its first and its second half
-//   kColumnsOfTwo, kColumnsOfFour: vectors of columns of a tile with 2, with 3 or 4 rows
+// The loops behind the tables of kernel_types.h, for any width of registers (kernel_vectors.h).
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include "pdc/engine/internal/kernels.h"
-
-#if defined(__clang__)
-#define EMS_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define EMS_UNROLL _Pragma("GCC unroll 16")
-#endif
-
-// Vectors of as many elements. Not in the template: gcc gives vectors that depend on it no
-// conversions.
-#define EMS_VECTORS(lanes)                                        \
-  static constexpr size_t kLanes = lanes;                         \
-  typedef float F __attribute__((vector_size(4 * (lanes))));      \
-  typedef int32_t I __attribute__((vector_size(4 * (lanes))));    \
-  typedef uint32_t U __attribute__((vector_size(4 * (lanes))));   \
-  typedef uint16_t U16 __attribute__((vector_size(2 * (lanes)))); \
-  typedef int16_t I16 __attribute__((vector_size(2 * (lanes))));  \
-  typedef int8_t I8 __attribute__((vector_size(lanes)))
+#include "pdc/engine/internal/kernel_vectors.h"
 
 namespace ems::pdc::internal {
 
 template <class S>
-struct Loops {
-  using F = typename S::F;
-  static constexpr size_t kLanes = S::kLanes;
-  static constexpr size_t kPerPanel = kPanel / kLanes;
-  using I = typename S::I;
-  using U = typename S::U;
-  using U16 = typename S::U16;
-  using I16 = typename S::I16;
-  using I8 = typename S::I8;
-
-  template <class V, class T>
-  static V Read(const T* from) {
-    V value;
-    __builtin_memcpy(&value, from, sizeof value);
-    return value;
-  }
-  static F Load(const float* from) { return Read<F>(from); }
-  static F Load(const uint16_t* from) {
-    return reinterpret_cast<F>(__builtin_convertvector(Read<U16>(from), U) << 16);
-  }
-  static F Load(const int8_t* from) {
-    const I16 half = __builtin_convertvector(Read<I8>(from), I16);
-    return __builtin_convertvector(__builtin_convertvector(half, I), F);
-  }
-  static void Store(F value, float* to) { __builtin_memcpy(to, &value, sizeof value); }
-  static F All(float value) { return F{} + value; }
+struct Loops : Vectors<S> {
+  using V = Vectors<S>;
+  using typename V::F, typename V::I;
+  using V::All, V::kLanes, V::kPerPanel, V::Load, V::Max, V::Min, V::Store;
 
   // --- Products
 
@@ -189,9 +143,6 @@ struct Loops {
 
   // --- Functions of elements
 
-  static F Max(F a, F b) { return a > b ? a : b; }
-  static F Min(F a, F b) { return a < b ? a : b; }
-
   // 2^n * P(r) with x = n ln 2 + r; within 1.5 ulp. x is held to -87 … 88; below, the result is 0.
   static F Exp(F x) {
     const F held = Min(Max(x, All(-87.0F)), All(88.0F));
@@ -248,10 +199,6 @@ struct Loops {
     }
   }
 
-  static void Add(const float* x, size_t n, float* y) {
-    for (size_t i = 0; i < n; ++i) y[i] += x[i];
-  }
-
   static void AddScaled(const float* x, float a, size_t n, float* y) {
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) Store(S::Fma(All(a), Load(x + i), Load(y + i)), y + i);
@@ -261,11 +208,11 @@ struct Loops {
   static void Widen(const uint16_t* from, size_t n, float* y) {
     size_t i = 0;
     for (; i + kLanes <= n; i += kLanes) Store(Load(from + i), y + i);
-    for (; i < n; ++i) y[i] = FromBf16(from[i]);
+    for (; i < n; ++i) y[i] = __builtin_bit_cast(float, uint32_t{from[i]} << 16);
   }
 
-  // A square of registers: each round is a perfect shuffle, and as many as a lane's number has bits
-  // swap rows with columns.
+  // A square of registers: each round is a perfect shuffle, and as many as an element's number has
+  // bits swap rows with columns.
   static void TransposeSquare(const float* rows, size_t stride, float* columns) {
     F square[kLanes], shuffled[kLanes];
     EMS_UNROLL
@@ -367,8 +314,8 @@ struct Loops {
   }
 
   static constexpr Kernels Table(const char* name) {
-    return {name,   Multiply, Attend,    SumOfState, RmsNorm,       SiluMultiply,
-            ExpAll, Add,      AddScaled, Widen,      TransposeTile, Peak};
+    return {name,   Multiply,  Attend, SumOfState,    RmsNorm, SiluMultiply,
+            ExpAll, AddScaled, Widen,  TransposeTile, Peak};
   }
   static float SumOfState(const float* state) { return Tree(state + 1); }
 };

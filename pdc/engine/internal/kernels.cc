@@ -3,8 +3,6 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "pdc/engine/internal/kernel_tables.h"
-
 namespace ems::pdc::internal {
 namespace {
 

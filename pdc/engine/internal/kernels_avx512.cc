@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #include "pdc/engine/internal/kernel_loops.h"
-#include "pdc/engine/internal/kernel_tables.h"
+#include "pdc/engine/internal/kernels.h"
 
 namespace ems::pdc::internal {
 namespace {

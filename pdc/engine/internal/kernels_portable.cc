@@ -1,6 +1,6 @@
 // For any processor. Where it has no fused multiply-add, the C library computes it: right, slow.
 #include "pdc/engine/internal/kernel_loops.h"
-#include "pdc/engine/internal/kernel_tables.h"
+#include "pdc/engine/internal/kernels.h"
 
 namespace ems::pdc::internal {
 namespace {

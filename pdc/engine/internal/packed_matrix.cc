@@ -21,17 +21,18 @@ size_t BytesOf(Element element) {
 }  // namespace
 
 PackedMatrix::PackedMatrix(size_t k, const std::vector<MatrixPart>& parts) : k_(k) {
+  EMS_CHECK(k > 0 && !parts.empty(), "a matrix of {} parts, {} deep", parts.size(), k);
   for (const MatrixPart& part : parts) columns_ += part.columns;
   element_ = ElementOf(parts.front().dtype);
   const size_t size = BytesOf(element_);
   const size_t padded = RoundUp(columns_, kPanel);
-  bytes_ = k_ * padded * size;
-  elements_ = model::TensorMemory(bytes_);
-  std::memset(elements_.data(), 0, bytes_);
+  elements_ = model::TensorMemory(k_ * padded * size);
+  std::memset(elements_.data(), 0, k_ * padded * size);
   if (element_ == Element::kInt8) scales_ = FloatBuffer(padded);
   size_t n = 0;
   for (const MatrixPart& part : parts) {
     EMS_CHECK(ElementOf(part.dtype) == element_, "parts of different types");
+    EMS_CHECK((part.scales != nullptr) == (element_ == Element::kInt8), "INT8 has scales");
     for (size_t column = 0; column < part.columns; ++column, ++n) {
       std::byte* to = elements_.data() + ((n / kPanel * k_) * kPanel + n % kPanel) * size;
       const std::byte* from = part.data + column * part.column_stride * size;
@@ -43,11 +44,13 @@ PackedMatrix::PackedMatrix(size_t k, const std::vector<MatrixPart>& parts) : k_(
   }
 }
 
-Product PackedMatrix::Times(const float* x, size_t x_stride, size_t rows, float* y, size_t y_stride,
-                            size_t panel_begin, size_t panel_end, float* widened) const {
+Product PackedMatrix::Times(RowsView x, size_t rows, RowsView y, size_t panel_begin,
+                            size_t panel_end, float* widened) const {
+  EMS_CHECK(panel_begin <= panel_end && panel_end <= panels(), "panels {} to {} of {}", panel_begin,
+            panel_end, panels());
   Product product;
-  product.x = x;
-  product.x_stride = x_stride;
+  product.x = x.data;
+  product.x_stride = x.stride;
   product.rows = rows;
   product.k = k_;
   product.w = elements_.data();
@@ -56,8 +59,8 @@ Product PackedMatrix::Times(const float* x, size_t x_stride, size_t rows, float*
   product.scales = element_ == Element::kInt8 ? scales_.data() : nullptr;
   product.column_begin = panel_begin * kPanel;
   product.column_end = std::min(columns_, panel_end * kPanel);
-  product.y = y;
-  product.y_stride = y_stride;
+  product.y = y.data;
+  product.y_stride = y.stride;
   product.widened = widened;
   return product;
 }

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <vector>
 
-#include "ems_model/format/tensor_table.h"
 #include "ems_model/tensor_stream.h"
+#include "model_files/format/tensor_table.h"
 #include "pdc/engine/internal/float_buffer.h"
-#include "pdc/engine/internal/kernels.h"
+#include "pdc/engine/internal/kernel_types.h"
 
 namespace ems::pdc::internal {
 
@@ -31,17 +31,15 @@ class PackedMatrix final {
   size_t k() const { return k_; }
   size_t columns() const { return columns_; }
   bool empty() const { return columns_ == 0; }
-  uint64_t bytes() const { return bytes_; }
   size_t panels() const { return (columns_ + kPanel - 1) / kPanel; }
 
   // The product of `rows` rows with columns of panels [panel_begin, panel_end); `widened`: room for
   // [k][32].
-  Product Times(const float* x, size_t x_stride, size_t rows, float* y, size_t y_stride,
-                size_t panel_begin, size_t panel_end, float* widened) const;
+  Product Times(RowsView x, size_t rows, RowsView y, size_t panel_begin, size_t panel_end,
+                float* widened) const;
 
  private:
   size_t k_ = 0, columns_ = 0;
-  uint64_t bytes_ = 0;
   Element element_ = Element::kF32;
   model::TensorMemory elements_;
   FloatBuffer scales_;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "common/check.h"
+
 namespace ems::pdc::internal {
 
 Team::Team(size_t members) {
@@ -24,6 +26,7 @@ void Team::ForEach(size_t parts, const std::function<void(size_t, size_t)>& work
   }
   next_.store(0, std::memory_order_relaxed);
   auto begin = state_.Lock();
+  EMS_CHECK(begin->working == 0, "{} threads still work", begin->working);
   begin->work = &work;
   begin->parts = parts;
   begin->working = threads_.size();

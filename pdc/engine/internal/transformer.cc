@@ -38,7 +38,7 @@ void Transformer::Norm(const FloatRows& from, const FloatBuffer& weight, size_t 
 
 void Transformer::AddPart(size_t rows) {
   for (size_t row = 0; row < rows; ++row)
-    compute_.kernels().add(part_.row(row), model_.config.hidden, state_.row(row));
+    compute_.kernels().add_scaled(part_.row(row), 1.0F, model_.config.hidden, state_.row(row));
 }
 
 void Transformer::Run(std::span<const TokenId> tokens, std::span<const Segment> segments) {
@@ -49,31 +49,29 @@ void Transformer::Run(std::span<const TokenId> tokens, std::span<const Segment> 
   for (uint32_t i = 0; i < model_.config.layers; ++i) {
     const LayerWeights& layer = model_.layers[i];
     Norm(state_, layer.attention.norm, rows, normed_);
-    attention_.Run(layer.attention, i, segments, normed_.row(0), normed_.stride(), rows,
-                   part_.row(0), part_.stride());
+    attention_.Run(layer.attention, i, segments, normed_, rows, part_);
     AddPart(rows);
     Norm(state_, layer.norm, rows, normed_);
     if (layer.experts.empty()) {
-      feed_forward_.Dense(layer.dense, normed_.row(0), normed_.stride(), rows, part_.row(0),
-                          part_.stride());
+      feed_forward_.Dense(layer.dense, normed_, rows, part_);
     } else {
-      feed_forward_.Experts(layer, normed_.row(0), normed_.stride(), rows, part_.row(0),
-                            part_.stride());
+      feed_forward_.Experts(layer, normed_, rows, part_);
     }
     AddPart(rows);
   }
 }
 
 void Transformer::Head(size_t rows, float* logits) {
-  compute_.Multiply(model_.head, normed_.row(0), normed_.stride(), rows, logits,
-                    model_.config.vocab);
+  compute_.Multiply(model_.head, normed_, rows, {logits, model_.config.vocab});
 }
 
 void Transformer::Logits(std::span<const size_t> rows, float* logits) {
   EMS_CHECK(rows.size() <= rows_max_, "{} rows of {}", rows.size(), rows_max_);
-  for (size_t i = 0; i < rows.size(); ++i)
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EMS_CHECK(rows[i] < rows_max_, "row {} of {}", rows[i], rows_max_);
     compute_.kernels().rms_norm(state_.row(rows[i]), model_.norm.data(), model_.config.norm_epsilon,
                                 model_.config.hidden, normed_.row(i));
+  }
   Head(rows.size(), logits);
 }
 
@@ -89,15 +87,12 @@ void Transformer::Draft(std::span<const TokenId> next, std::span<const float* co
     compute_.kernels().rms_norm(hiddens[row], mtp.hidden_norm.data(), config.norm_epsilon,
                                 config.hidden, joined_.row(row) + config.hidden);
   }
-  compute_.Multiply(mtp.join, joined_.row(0), joined_.stride(), rows, state_.row(0),
-                    state_.stride());
+  compute_.Multiply(mtp.join, joined_, rows, state_);
   Norm(state_, mtp.attention.norm, rows, normed_);
-  attention_.Run(mtp.attention, config.layers - 1, segments, normed_.row(0), normed_.stride(), rows,
-                 part_.row(0), part_.stride());
+  attention_.Run(mtp.attention, config.layers - 1, segments, normed_, rows, part_);
   AddPart(rows);
   Norm(state_, mtp.norm, rows, normed_);
-  feed_forward_.Dense(mtp.dense, normed_.row(0), normed_.stride(), rows, part_.row(0),
-                      part_.stride());
+  feed_forward_.Dense(mtp.dense, normed_, rows, part_);
   AddPart(rows);
   Norm(state_, mtp.final_norm, rows, normed_);
   Head(rows, logits);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "common/check.h"
 #include "pdc/engine/internal/attention.h"
 #include "pdc/engine/internal/compute.h"
 #include "pdc/engine/internal/feed_forward.h"
@@ -33,6 +34,7 @@ class Transformer final {
 
  private:
   const float* embedding(TokenId token) const {
+    EMS_CHECK(token < model_.config.vocab, "token {} of {}", token, model_.config.vocab);
     return model_.embedding.data() + size_t{token} * model_.config.hidden;
   }
   void Norm(const FloatRows& from, const FloatBuffer& weight, size_t rows, const FloatRows& to);

@@ -10,10 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "cluster/control_channel.h"
 #include "common/guarded.h"
 #include "common/logging.h"
 #include "common/status.h"
-#include "mp_controller/view/control_channel.h"
 #include "pdc/rpc/internal/stream_table.h"
 #include "pdc/rpc/internal/wire.h"
 #include "proto/status_codec.h"
@@ -86,7 +86,7 @@ class EventStream : public grpc::ClientReadReactor<Event>,
       self.swap(state->self);
     }
     const Status ended = FromGrpc(status);
-    // First: whoever goes on elsewhere sees that this one is not there.
+    // First: a caller that goes on elsewhere sees that this one is not there.
     if (why.ok() && ended.code() == StatusCode::kUnavailable) table_->Broken(ended);
     OnLost(why.ok() ? EndOfStream(peer_, ended) : why);
     const std::shared_ptr<StreamTable> table = table_;

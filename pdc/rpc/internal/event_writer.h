@@ -1,18 +1,23 @@
 #pragma once
-// The server's end of a stream of events whose source does not wait for the reader: what happens
-// while a message is under way is merged into the next one.
+// The server's end of a task's stream of events. The task does not wait for the reader: what
+// happens while a message is under way is merged into the next one.
 //
-// Invariant: at most one write, or the end, is under way. Bound: one message on its way, one that
-// grows; how far it can grow is for the source to know.
+// Invariant: at most one write, or the end, is under way; a task that was started is cancelled when
+// its reader goes. Bound: one message on its way, one that grows; how far it can grow is for the
+// task to know.
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "common/check.h"
 #include "common/guarded.h"
 #include "common/status.h"
+#include "pdc/rpc/internal/call_permit.h"
+#include "pdc/rpc/internal/grpc_server.h"
 #include "proto/status_codec.h"
 
 namespace ems::pdc::rpc {
@@ -22,9 +27,34 @@ template <typename Event>
 class EventWriter : public grpc::ServerWriteReactor<Event>,
                     public std::enable_shared_from_this<EventWriter<Event>> {
  public:
-  void Begin() {
-    auto state = state_.Lock();
-    state->self = this->shared_from_this();
+  // `permit`: null when there are as many calls as may be.
+  explicit EventWriter(std::unique_ptr<CallPermit> permit) : permit_(std::move(permit)) {}
+
+  // Starts the task by `start()`, unless the call is one too many or has no end in time. Not OK:
+  // the stream ends so. Returns what gRPC is to be given.
+  template <typename Start>
+  EventWriter* Begin(const grpc::CallbackServerContext& context, Start start) {
+    {
+      auto state = state_.Lock();
+      state->self = this->shared_from_this();
+    }
+    Status started = CheckDeadline(context);
+    if (permit_ == nullptr)
+      started = Error(StatusCode::kResourceExhausted, "as many tasks as may be are under way");
+    if (started.ok()) started = start();
+    if (!started.ok()) Close(started);
+    return this;  // OnDone comes after this returns
+  }
+  // The task has been started: `cancel` ends it when the reader goes, or has gone meanwhile. Once.
+  void CancelWith(std::function<void()> cancel) {
+    {
+      auto state = state_.Lock();
+      if (!state->cancelled) {
+        state->cancel = std::move(cancel);
+        return;
+      }
+    }
+    cancel();
   }
   // `merge(Event*)` adds what happened. Dropped once the stream has ended.
   template <typename Merge>
@@ -49,17 +79,20 @@ class EventWriter : public grpc::ServerWriteReactor<Event>,
   void OnWriteDone(bool ok) override {
     {
       auto state = state_.Lock();
+      EMS_CHECK(state->busy, "the end of a write that had not begun");
       state->busy = false;
       if (!ok) state->cancelled = true;
     }
     Pump();
   }
   void OnCancel() override {
+    std::function<void()> cancel;
     {
       auto state = state_.Lock();
       state->cancelled = true;
+      cancel.swap(state->cancel);
     }
-    OnGone();
+    if (cancel) cancel();
     Pump();
   }
   void OnDone() override {
@@ -69,16 +102,13 @@ class EventWriter : public grpc::ServerWriteReactor<Event>,
     state.Unlock();
   }
 
- protected:
-  // The reader has gone, or its time is over. Without a lock.
-  virtual void OnGone() = 0;
-
  private:
   struct State {
     bool busy = false;       // a write is under way
     bool waiting = false;    // `next` has something
     bool finished = false;   // Finish has been called
     bool cancelled = false;  // nobody reads any more
+    std::function<void()> cancel;
     std::optional<Status> end;
     Event next;
     std::shared_ptr<EventWriter> self;
@@ -104,6 +134,7 @@ class EventWriter : public grpc::ServerWriteReactor<Event>,
     this->Finish(ToGrpc(end));
   }
 
+  const std::unique_ptr<CallPermit> permit_;
   Guarded<State> state_;
   Event writing_;  // of the write under way
 };

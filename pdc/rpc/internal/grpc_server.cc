@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "fabric/socket.h"
+#include "fabric/net/socket.h"
 #include "pdc/rpc/internal/wire.h"
 
 namespace ems::pdc::rpc {
@@ -50,6 +50,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& listen,
                                 : fabric::FormatHostPort(address.host, static_cast<uint16_t>(port));
   return std::unique_ptr<GrpcServer>(
       new GrpcServer(std::move(server), bound));  // NOLINT: the constructor is private
+}
+
+grpc::ServerUnaryReactor* Answered(grpc::CallbackServerContext* context) {
+  auto* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 Status CheckDeadline(const grpc::ServerContextBase& context) {

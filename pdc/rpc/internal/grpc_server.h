@@ -11,7 +11,9 @@
 namespace grpc {
 class Server;
 class Service;
+class CallbackServerContext;
 class ServerContextBase;
+class ServerUnaryReactor;
 }  // namespace grpc
 
 namespace ems::pdc::rpc {
@@ -37,6 +39,9 @@ class GrpcServer final {
   const std::unique_ptr<grpc::Server> server_;
   const std::string address_;
 };
+
+// The end of a call whose reply is filled in: what gRPC is to be given.
+grpc::ServerUnaryReactor* Answered(grpc::CallbackServerContext* context);
 
 // A stream without an end in time would be kept for ever by a peer that does not read.
 // Errors: kInvalidArgument

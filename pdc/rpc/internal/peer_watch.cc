@@ -7,7 +7,7 @@
 #include "common/hash.h"
 #include "common/logging.h"
 #include "common/retry.h"
-#include "pdc/stall_watch.h"
+#include "pdc/scheduling/stall_watch.h"
 
 namespace ems::pdc::rpc {
 
@@ -48,7 +48,7 @@ void PeerWatch::Suspect(const Status& why) {
   if (!status().ok()) return;
   Set(Error(StatusCode::kUnavailable, "{}: a call broke: {}", name_, ToString(why)));
   {
-    // After the status: the pulse that follows sets it anew.
+    // After the status: the pulse that follows sets it again.
     auto wake = wake_.Lock();
     wake->suspected = true;
   }
@@ -86,7 +86,7 @@ void PeerWatch::Run() {
       continue;
     }
     backoff.Reset();
-    hooks_.up();  // first: whoever sees that it is up can use it
+    hooks_.up();  // first: a caller that sees it up can use it
     Set(OkStatus());
     const Status why = Watch();
     if (why.ok()) return;

@@ -29,7 +29,7 @@ class PeerWatch final {
     std::function<Result<PulseNews>()> pulse;
     // It may be used, from now on.
     std::function<void()> up;
-    // It may not. `gone`: the connection is given up, and connect comes next; else it stands still,
+    // It may not. `gone`: the connection is dropped, and connect comes next; else it stands still,
     // and comes up when it moves.
     std::function<void(const Status& why, bool gone)> down;
   };
@@ -46,7 +46,7 @@ class PeerWatch final {
   // dead_after.
   Status status();
   // A call to the peer broke: it is not to be used until it has answered a pulse, which is asked
-  // for at once. Whoever tries again at once goes elsewhere. Does not block.
+  // for at once. A caller that retries at once goes elsewhere. Does not block.
   void Suspect(const Status& why);
 
  private:
@@ -54,7 +54,7 @@ class PeerWatch final {
     bool stopping = false, suspected = false;
   };
   void Run();
-  // Why the connection was given up; OK at the stop.
+  // Why the connection was dropped; OK at the stop.
   Status Watch();
   void Set(const Status& status);
   bool IsStopping();

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
+
 namespace ems::pdc::rpc {
 
 Status StreamTable::Add(uint64_t id, std::shared_ptr<OpenStream> stream) {
@@ -31,6 +33,7 @@ void StreamTable::Forget(uint64_t id) {
 void StreamTable::Gone() {
   {
     auto state = state_.Lock();
+    EMS_CHECK(state->alive > 0, "one more stream has gone than there were");
     --state->alive;
   }
   changed_.notify_all();

@@ -101,19 +101,10 @@ Status StatusOf(const v1::Failure& proto) {
 
 Status CheckPrompt(std::span<const TokenId> prompt, const SamplerOptions& sampler,
                    std::string_view salt, const InstanceInfo& instance) {
-  if (prompt.empty()) return Error(StatusCode::kInvalidArgument, "no prompt");
-  if (prompt.size() > instance.positions_max)
-    return Error(StatusCode::kInvalidArgument, "a prompt of {} tokens, {} has {} positions",
-                 prompt.size(), instance.name, instance.positions_max);
-  const auto unknown = std::find_if(prompt.begin(), prompt.end(),
-                                    [&](TokenId token) { return token >= instance.vocab; });
-  if (unknown != prompt.end())
-    return Error(StatusCode::kInvalidArgument, "token {} of the prompt is {}, {} knows {}",
-                 unknown - prompt.begin(), *unknown, instance.name, instance.vocab);
   if (salt.size() > kSaltBytesMax)
     return Error(StatusCode::kInvalidArgument, "a cache salt of {} bytes: {} at most", salt.size(),
                  kSaltBytesMax);
-  return Sampler::Check(sampler);
+  return pdc::CheckPrompt(prompt, instance.positions_max, instance.vocab, sampler);
 }
 
 void ToProto(const PrefillTask& task, uint64_t session, v1::RunRequest* proto) {

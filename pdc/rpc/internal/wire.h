@@ -6,8 +6,8 @@
 
 #include "common/clock.h"
 #include "common/status.h"
-#include "pdc/decode_peer.h"
-#include "pdc/prefill_worker.h"
+#include "pdc/decode/decode_peer.h"
+#include "pdc/prefill/prefill_worker.h"
 #include "pdc/rpc/instance.h"
 #include "proto/pdc.pb.h"
 

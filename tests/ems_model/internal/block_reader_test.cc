@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "ems_model/format/file_sum.h"
+#include "model_files/format/file_sum.h"
 #include "tests/ems_model/fake_pool.h"
 
 namespace ems::model::internal {
@@ -171,7 +171,7 @@ TEST_F(UnknownBlocksTest, ThatAreKnownMeanAnotherSourceOnlyIfTheSameOthersComeTw
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_TRUE(target_->memory == model_.files["f"]);
   EXPECT_EQ(stats->source_bytes, 4 * kMiB);
-  EXPECT_EQ(model_.opened, 1) << "what is read once has one lane";
+  EXPECT_EQ(model_.opened, 1) << "what is read once has one stream";
   damaged_ = 1000;
   EXPECT_EQ(Load({{0, kMiB}}).status().code(), StatusCode::kDataLoss);
   model_.source_damage = [](const std::string&, uint64_t, MutableBytes into) {
@@ -180,7 +180,7 @@ TEST_F(UnknownBlocksTest, ThatAreKnownMeanAnotherSourceOnlyIfTheSameOthersComeTw
   EXPECT_EQ(Load({{0, kMiB}}).status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST_F(UnknownBlocksTest, AndKnownOnesUseBothLanesWhereEachHasHalfOfTheRate) {
+TEST_F(UnknownBlocksTest, AndKnownOnesUseBothStreamsWhereEachHasHalfOfTheRate) {
   model_.BringAll();
   model_.pool.gate = [](std::string_view) { return Error(StatusCode::kUnavailable, "no"); };
   damaged_ = 0;

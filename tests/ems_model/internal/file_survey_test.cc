@@ -10,7 +10,7 @@
 
 #include "common/sha256.h"
 #include "common/thread_pool.h"
-#include "ems_model/format/file_sum.h"
+#include "model_files/format/file_sum.h"
 #include "tests/support/eventually.h"
 
 namespace ems::model::internal {

@@ -50,7 +50,7 @@ class CrashRun final {
 
   Result<CrashReport> Run() {
     EMS_RETURN_IF_ERROR(Start());
-    for (int i = 0; i < options_.kills; ++i) {
+    while (report_.kills < options_.kills) {
       EMS_RETURN_IF_ERROR(KillOnce());
       EMS_RETURN_IF_ERROR(CheckAll());
     }
@@ -75,6 +75,10 @@ class CrashRun final {
                            "--set", "dram.bytes=64MiB",
                            "--set", "ssd.dirty_bytes_max=16MiB"};
     EMS_ASSIGN_OR_RETURN(cluster_, Cluster::Start(wanted));
+    if (!options_.places.empty()) {
+      cluster_->server(0).Kill();
+      EMS_RETURN_IF_ERROR(StartArmed());
+    }
     return Connect();
   }
 
@@ -99,26 +103,47 @@ class CrashRun final {
       const auto span = static_cast<uint64_t>((options_.run_max - options_.run_min).count());
       const Duration run = options_.run_min + Duration(random_() % span);
       Daemon& server = cluster_->server(0);
-      const Result<int> died = server.WaitExit(armed_ ? 4 * run : run);
+      const Duration patience =
+          options_.places.empty() ? (armed_ ? 4 * run : run) : options_.place_patience;
+      const Result<int> died = server.WaitExit(patience);
       if (died.ok()) ++report_.inside;
+      if (!died.ok() && !options_.places.empty()) Complain("the place was not reached");
       server.Kill();
       ++report_.kills;
       stop.Set();
     }
-    armed_ = options_.fail_points && random_() % 2 == 0;
-    const std::string place = kPlaces[random_() % kPlaces.size()];
-    const std::string spec = fmt::format("{}=kill@{}", place, 1 + random_() % 40);
-    server_note_ = armed_ ? spec : "kill -9 from outside";
-    Status started = cluster_->RestartServer(0, ArmFlags(armed_ ? spec : ""));
-    if (!started.ok() && armed_) {  // it has died before it was ready: that counts, too
-      ++report_.kills;
+    return StartArmed();
+  }
+
+  // Starts the server with what is to kill it next.
+  Status StartArmed() {
+    while (true) {
+      const std::string spec = NextKill();
+      armed_ = !spec.empty();
+      server_note_ = armed_ ? spec : "kill -9 from outside";
+      const TimePoint begin = Clock::System().Now();
+      const Status started = cluster_->RestartServer(0, ArmFlags(spec));
+      if (started.ok()) {
+        report_.slowest_start = std::max(report_.slowest_start, Clock::System().Now() - begin);
+        break;
+      }
+      if (!armed_) return Prefixed(started, "after " + server_note_);
+      ++report_.kills;  // it has died before it was ready: that counts, too
       ++report_.inside;
-      armed_ = false;
-      started = cluster_->RestartServer(0);
     }
-    EMS_RETURN_IF_ERROR(Prefixed(started, "after " + server_note_));
     EMS_RETURN_IF_ERROR(cluster_->WaitForServers(1, seconds(20)));
     return Connect();
+  }
+
+  // Empty: from outside.
+  std::string NextKill() {
+    const bool chosen = !options_.places.empty();
+    if (report_.kills >= options_.kills) return "";
+    if (!chosen && (!options_.fail_points || random_() % 2 != 0)) return "";
+    const std::string place =
+        chosen ? options_.places[static_cast<size_t>(report_.kills) % options_.places.size()]
+               : std::string(kPlaces[random_() % kPlaces.size()]);
+    return fmt::format("{}=kill@{}", place, 1 + random_() % (chosen ? 4 : 40));
   }
 
   static std::vector<std::string> ArmFlags(const std::string& spec) {
@@ -238,6 +263,8 @@ class CrashRun final {
   std::string server_note_ = "first start";
   CrashReport report_;
 };
+
+std::vector<std::string> CrashPlaces() { return {kPlaces.begin(), kPlaces.end()}; }
 
 Result<CrashReport> RunCrashes(const CrashOptions& options) { return CrashRun(options).Run(); }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Runs a server under load, kills it again and again, and checks after each start that what it
-// promised holds: right bytes, nothing older than what was replaced or removed, everything durable,
-// never more disk than it may take.
+// guaranteed holds: right bytes, nothing older than what was replaced or removed, everything
+// durable, never more disk than it may take.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,11 +16,18 @@ struct CrashOptions {
   uint64_t seed = 1;
   int threads = 3;
   uint64_t keys = 120;  // spread over the threads
-  bool tight = false;   // too little SSD for all of them: regions are given up all the time
+  bool tight = false;   // too little SSD for all of them: regions are reclaimed all the time
   Duration run_min = std::chrono::milliseconds(50);
   Duration run_max = std::chrono::milliseconds(800);
   bool fail_points = true;  // half of the kills come from inside
+  // Not empty: kill i comes from inside, at places[i % n], and one that does not come within
+  // `place_patience` is a broken guarantee.
+  std::vector<std::string> places = {};
+  Duration place_patience = std::chrono::seconds(30);
 };
+
+// Every fail point of a server.
+std::vector<std::string> CrashPlaces();
 
 struct CrashReport {
   int kills = 0;
@@ -28,10 +35,11 @@ struct CrashReport {
   uint64_t calls = 0;
   uint64_t checks = 0;
   uint64_t hits = 0;                // of the checks after a start
-  std::vector<std::string> broken;  // promises, the first 20
+  Duration slowest_start{0};        // until the server is ready
+  std::vector<std::string> broken;  // guarantees, the first 20
 };
 
-// Errors: those of starting daemons; a broken promise is in the report. Deterministic in what it
+// Errors: those of starting daemons; a broken guarantee is in the report. Deterministic in what it
 // asks for and where it kills, as far as the machine's timing lets it be.
 Result<CrashReport> RunCrashes(const CrashOptions& options);
 

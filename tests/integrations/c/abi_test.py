@@ -10,8 +10,8 @@ import unittest
 SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '..'))
 BUILD_DIR = os.environ.get('EMS_BUILD_DIR', os.path.join(SOURCE_DIR, 'build', 'release'))
 LIBRARY = os.environ.get('EMS_LIBRARY', os.path.join(BUILD_DIR, 'lib', 'libems.so'))
-HEADER = os.path.join(SOURCE_DIR, 'integrations', 'c', 'ems.h')
-MODELS_HEADER = os.path.join(SOURCE_DIR, 'integrations', 'c', 'ems_models.h')  # which that one includes
+HEADERS = [os.path.join(SOURCE_DIR, 'integrations', 'c', name) for name in ('ems.h', 'ems_kv.h', 'ems_models.h')]
+HEADER = HEADERS[0]  # includes the others
 CC, CXX = os.environ.get('CC', 'cc'), os.environ.get('CXX', 'c++')
 STRICT = ['-Wall', '-Wextra', '-pedantic', '-Werror']
 
@@ -57,7 +57,7 @@ class ExportsTest(unittest.TestCase):
         self.assertEqual(exported, wanted)
 
     def test_the_header_declares_what_is_listed(self):
-        declared = re.findall(r'^EMS_API [^;(]*?\b(ems_\w+)\(', read(HEADER) + read(MODELS_HEADER), re.M)
+        declared = re.findall(r'^EMS_API [^;(]*?\b(ems_\w+)\(', ''.join(map(read, HEADERS)), re.M)
         self.assertEqual(len(declared), len(set(declared)))
         self.assertEqual(set(declared), set().union(*listed().values()))
 
@@ -85,7 +85,7 @@ class InstallTest(unittest.TestCase):
             for component in ('ems_c_runtime', 'ems_c_development'):
                 output('cmake', '--install', BUILD_DIR, '--component', component, '--prefix', prefix)
             found = {name for _, _, names in os.walk(prefix) for name in names}
-            self.assertEqual(found, {'ems.h', 'ems_models.h', 'ems.pc', 'libems.so', 'libems.so.0', 'libems.so.0.1.0'})
+            self.assertEqual(found, {'ems.h', 'ems_kv.h', 'ems_models.h', 'ems.pc', 'libems.so', 'libems.so.0', 'libems.so.0.2.0'})
             pc = [os.path.join(folder, 'ems.pc') for folder, _, names in os.walk(prefix) if 'ems.pc' in names][0]
             env = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(pc))
             flags = output('pkg-config', '--cflags', '--libs', 'ems', env=env).split()
@@ -95,7 +95,7 @@ class InstallTest(unittest.TestCase):
             output(CC, '-std=c99', *STRICT, source, '-o', program, *flags)
             libraries = [flag[2:] for flag in flags if flag.startswith('-L')]
             printed = output(program, env=dict(os.environ, LD_LIBRARY_PATH=':'.join(libraries)))
-            self.assertEqual(printed, '0.1.0 3 127.0.0.1:7400 client is NULL\n')
+            self.assertEqual(printed, '0.2.0 3 127.0.0.1:7400 client is NULL\n')
 
 
 TWO_COPIES = '''

@@ -220,7 +220,7 @@ TEST_F(ClientApiTest, AChildIsToldToConnectAgainAndGivesBackNothing) {
 
 TEST(VersionTest, HeaderAndLibraryAgreeAndEveryCodeHasAName) {
   EXPECT_EQ(ems_abi_version(), uint32_t{EMS_ABI_VERSION});
-  EXPECT_STREQ(ems_version(), "0.1.0");
+  EXPECT_STREQ(ems_version(), "0.2.0");
   EXPECT_STREQ(ems_status_name(EMS_OK), "EMS_OK");
   EXPECT_STREQ(ems_status_name(EMS_UNAUTHENTICATED), "EMS_UNAUTHENTICATED");
   EXPECT_STREQ(ems_status_name(17), "EMS_?");

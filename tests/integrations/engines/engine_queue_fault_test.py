@@ -1,4 +1,4 @@
-"""What the seats have in common, where there is no pool, or something else in its place."""
+"""What the connectors have in common, where there is no pool, or something else in its place."""
 import gc
 import os
 import socket

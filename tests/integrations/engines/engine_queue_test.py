@@ -1,4 +1,4 @@
-"""What the seats have in common: arguments, domains, and what a large batch is cut into."""
+"""What the connectors have in common: arguments, domains, and what a large batch is cut into."""
 import unittest
 
 from harness import Cluster, filled

@@ -250,7 +250,7 @@ class Engine:
     """One scheduler and a worker for each tensor-parallel rank, around connectors.
 
     A 'forward pass' computes KV from the tokens, and, as attention does, from all KV before them as it lies in the paged caches of
-    all ranks: what is wrong there shows in what is computed on it. Blocks that are handed out hold somebody else's KV.
+    all ranks: what is wrong there shows in what is computed on it. Blocks that are handed out hold another request's KV.
 
     kv: [rank][layer name] → [K and V, blocks, block tokens, heads, head size] in float16. `ahead`: steps that are planned before
     the output of the first is looked at (asynchronous scheduling: 2). `calls_layers`: false when full CUDA graphs are replayed,

@@ -1,4 +1,5 @@
-"""What the tests of all seats share: the cluster, memory that checks itself, and how long a submission takes."""
+"""What the tests of all connectors share: the cluster, memory that checks itself, and how long a submission takes."""
+import collections
 import os
 import statistics
 import sys
@@ -20,21 +21,26 @@ def filled(name, size):
 
 
 class Stopwatch:
-    """Submissions: none may take a millisecond of its thread, nor the usual one a millisecond on the clock.
+    """Calls that wait for nothing: of each kind the usual one takes no millisecond, on the clock or of its thread.
 
-    On the clock a single one may: another process may have had the core.
+    A single one may: another process had the core, or the kernel gave the thread memory. One that waits for a daemon that
+    stands still takes its whole timeout, every time.
     """
 
     def __init__(self):
-        self._wall, self._cpu = [], []
+        self._kinds = collections.defaultdict(list)
 
     def time(self, call, *args):
         wall, cpu = time.perf_counter(), time.thread_time()
         result = call(*args)
-        self._cpu.append(time.thread_time() - cpu)
-        self._wall.append(time.perf_counter() - wall)
+        spent = (time.perf_counter() - wall, time.thread_time() - cpu)
+        kind = args[0] if args and callable(args[0]) else call
+        self._kinds[kind.__name__].append(spent)
         return result
 
     def check(self, test):
-        test.assertLess(max(self._cpu), SUBMIT_SECONDS)
-        test.assertLess(statistics.median(self._wall), SUBMIT_SECONDS)
+        for kind, spent in self._kinds.items():
+            with test.subTest(kind):
+                test.assertGreaterEqual(len(spent), 5, 'too few to tell the usual one')
+                for clock, times in zip(('wall', 'cpu'), zip(*spent)):
+                    test.assertLess(statistics.median(times), SUBMIT_SECONDS, clock)

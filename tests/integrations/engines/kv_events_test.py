@@ -10,7 +10,7 @@ from harness import filled, until
 
 import ems
 from ems.kv_events import BlockNames, decode
-from ems.vllm_tier import TierSeat
+from ems.vllm_tier import TierConnector
 
 from cluster import BIN
 
@@ -159,18 +159,18 @@ class KvEventsTest(EventTest):
                        check=True, capture_output=True)
         self.follow_until(follower, lambda: not follower.blocks['EMS_DRAM'], 'gone with its namespace')
 
-    def test_a_router_finds_the_blocks_of_a_seat(self):
+    def test_a_router_finds_the_blocks_of_a_connector(self):
         cluster, _ = self.start()
         follower = self.follow(cluster)
         view = memoryview(bytearray(filled('tier', 8 * 4096))).cast('B', (8, 4096))
-        seat = TierSeat(view, {'model': 'm', 'dtype': 'bf16'}, controller=cluster.address, timeout=10)
-        self.addCleanup(seat._queue.close)
+        connector = TierConnector(view, {'model': 'm', 'dtype': 'bf16'}, controller=cluster.address, timeout=10)
+        self.addCleanup(connector._queue.close)
         hashes = [bytes([i]) * 32 for i in range(8)]  # the engine's own
 
         class Job:
             job_id, keys, block_ids = 1, hashes, list(range(8))
-        seat.submit_store(Job)
-        until(lambda: seat.get_finished() == [(1, True)], 10, 'stored')
+        connector.submit_store(Job)
+        until(lambda: connector.get_finished() == [(1, True)], 10, 'stored')
         names = BlockNames(model='m', dtype='bf16')
         self.follow_until(follower, lambda: all(follower.has(names.of_name(one)) for one in hashes), 'found')
         self.assertIsNone(follower.has(BlockNames(model='m', dtype='fp8').of_name(hashes[0])))

@@ -1,4 +1,4 @@
-"""Names of blocks in KV events, computed as the table in docs/engines/KV_EVENTS.md says, are those of what each seat stores."""
+"""Names of blocks in KV events, computed as the table in docs/engines/KV_EVENTS.md says, are those of what each connector stores."""
 import struct
 import unittest
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ import ems
 from ems import _ems
 from ems.kv_events import BlockNames, Follower
 from ems.lmcache import EmsConnector
-from ems.vllm_tier import TierSeat
+from ems.vllm_tier import TierConnector
 
 
 class KvNamesTest(unittest.TestCase):
@@ -54,12 +54,12 @@ class KvNamesTest(unittest.TestCase):
     def test_tier_of_vllm(self):
         domain = {'dtype': 'bf16', 'tp_rank': 1, 'tp_size': 2}
         view = memoryview(bytearray(filled('tier', 3 * 4096))).cast('B', (3, 4096))
-        seat = TierSeat(view, domain, controller=self.cluster.address, timeout=10)
-        self.addCleanup(seat._queue.close)
+        connector = TierConnector(view, domain, controller=self.cluster.address, timeout=10)
+        self.addCleanup(connector._queue.close)
         blocks = [(bytes([i]) * 32, group) for i, group in enumerate((0, 0, 1))]  # vLLM's block hash and KV cache group
         keys = [block_hash + struct.pack('>I', group) for block_hash, group in blocks]  # as its make_offload_key
-        seat.submit_store(SimpleNamespace(job_id=1, keys=keys, block_ids=[0, 1, 2]))
-        until(lambda: seat.get_finished() == [(1, True)], 10, 'stored')
+        connector.submit_store(SimpleNamespace(job_id=1, keys=keys, block_ids=[0, 1, 2]))
+        until(lambda: connector.get_finished() == [(1, True)], 10, 'stored')
         names = BlockNames(**{'model': 'vllm', **domain})
         self.assertEqual(self.stored(), {names.of_name(block_hash + group.to_bytes(4, 'big')) for block_hash, group in blocks})
 
@@ -90,11 +90,11 @@ class KvNamesTest(unittest.TestCase):
 
     def test_sglang(self):
         pool = fake_sglang.HostPool(4)
-        seat = fake_sglang.backend(self.cluster.address, pool, tp_rank=1, tp_size=2,
+        connector = fake_sglang.backend(self.cluster.address, pool, tp_rank=1, tp_size=2,
                                    extra={'dtype': 'bf16', 'extra_key': 'tenant', 'timeout': 10})
-        self.addCleanup(seat.close)
-        self.assertEqual(list(seat.batch_set_v1(['ff', 'ee'], pool.indices([0, 1]))), [True, True])
-        names = BlockNames(**seat.domain)
+        self.addCleanup(connector.close)
+        self.assertEqual(list(connector.batch_set_v1(['ff', 'ee'], pool.indices([0, 1]))), [True, True])
+        names = BlockNames(**connector.domain)
         self.assertEqual(self.stored(), {names.of_name('ff'), names.of_name('ee')})
 
     def test_context_cache(self):

@@ -1,4 +1,4 @@
-"""The seats have the methods that the engines call, with their parameters in their order: signatures.json says which.
+"""The connectors have the methods that the engines call, with their parameters in their order: signatures.json says which.
 
 The engines' base classes are restatements, from the same contracts; with EMS_UPSTREAM_SGLANG or EMS_UPSTREAM_VLLM (folders that
 are put in front of sys.path) the engines' own are taken.
@@ -42,9 +42,9 @@ class SignaturesTest(unittest.TestCase):
             cls.manifest = json.load(file)
 
     def test_methods_take_what_the_engines_give(self):
-        for name, seat in self.manifest.items():
+        for name, connector in self.manifest.items():
             cls = class_of(name)
-            for method, wanted in seat['methods'].items():
+            for method, wanted in connector['methods'].items():
                 with self.subTest(f'{name}.{method}'):
                     parameters = parameters_of(getattr(cls, method))
                     rest = [p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
@@ -56,12 +56,12 @@ class SignaturesTest(unittest.TestCase):
                     self.assertTrue(len(positional) == len(wanted) or rest)
 
     def test_no_abstract_method_is_left(self):
-        for name, seat in self.manifest.items():
+        for name, connector in self.manifest.items():
             cls = class_of(name)
             with self.subTest(name):
                 self.assertFalse(inspect.isabstract(cls))
                 bases = [base for base in cls.__mro__ if getattr(base, '__abstractmethods__', None)]
-                self.assertEqual({method for base in bases for method in base.__abstractmethods__}, set(seat['abstract']))
+                self.assertEqual({method for base in bases for method in base.__abstractmethods__}, set(connector['abstract']))
 
     def test_each_rank_of_sglangs_configuration_is_known(self):
         import ems.sglang  # pylint: disable=import-outside-toplevel

@@ -220,7 +220,7 @@ class VllmConnectorTest(unittest.TestCase):
         self.assertEqual(second.worker.get_block_ids_with_load_errors(), set(), 'told once')
 
     def check_pool_after_missing_block(self, seed, rank=0, chunk=None, **options):
-        """Three of six blocks are there, the second goes before it is loaded; then whoever loads anything has the right KV."""
+        """Three of six blocks are there, the second goes before it is loaded; then every request that loads anything has the right KV."""
         first, second, third = (self.engine(**options) for _ in range(3))
         whole = Request('whole', self.prompt(seed, 6 * BLOCK + 3))
         first.run(Request('a', whole.prompt_token_ids[:3 * BLOCK + 1]))

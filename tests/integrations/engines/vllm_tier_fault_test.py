@@ -30,7 +30,8 @@ class VllmTierFaultTest(unittest.TestCase):
                     watch.time(tier.manager.lookup, keys[0], None)
                 self.assertEqual(tier.wait(*jobs), [False] * len(jobs))
                 self.assertFalse(tier.lookup(key(5)))
-                watch.time(tier.manager.get_finished)
+                for _ in range(5):
+                    watch.time(tier.manager.get_finished)
                 self.assertLess(time.monotonic() - begin, TIMEOUT + SLACK)
             finally:
                 cluster.go_on()

@@ -7,7 +7,7 @@ from llama_case import PoolCase
 from llama_testing import Engine, prompt
 
 CONTEXT = 1024
-BEGIN = 1  # the token that stays where it is in a shift; what begins with another one is computed anew
+BEGIN = 1  # the token that stays where it is in a shift; what begins with another one is computed again
 SETTINGS = {'contextSize': CONTEXT, 'contextShift': {'size': 500}}
 
 

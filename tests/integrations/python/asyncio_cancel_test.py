@@ -59,7 +59,7 @@ class CancelTest(unittest.TestCase):
         async def main():
             task = asyncio.create_task(self.client.aget_into('key', room, timeout=TIMEOUT))
             await asyncio.to_thread(began.wait)
-            for _ in range(3):  # whoever cancels again does not get through either
+            for _ in range(3):  # a second cancel does not get through either
                 task.cancel()
                 await asyncio.sleep(0)
                 self.assertFalse(task.done())

@@ -1,4 +1,4 @@
-"""Memory of the drop-in surface: registered tensors stay, and what is let go or read-only all the same is an error and no crash."""
+"""Memory of the drop-in surface: registered tensors stay, and memory that is freed or read-only all the same is an error and no crash."""
 import ctypes
 import gc
 import mmap

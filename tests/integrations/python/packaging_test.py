@@ -61,7 +61,7 @@ class PackagingTest(unittest.TestCase):
     def test_what_was_printed(self):
         lines = self.printed.splitlines()
         self.assertEqual(len([line for line in lines if line.endswith('.deb')]), 3)
-        self.assertEqual(lines.count('0.1.0'), 2)
+        self.assertEqual(lines.count('0.2.0'), 2)
 
     def test_the_wheel_works_from_a_venv(self):
         venv = os.path.join(self.out, 'venv')

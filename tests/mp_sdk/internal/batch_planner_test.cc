@@ -15,10 +15,10 @@ namespace {
 using wire::Op;
 using wire::WireStatus;
 
-// Slot s belongs to node s % nodes + 1; slots from 4000 on to nobody.
+// Slot s belongs to node s % nodes + 1; the last 96 slots to nobody.
 std::shared_ptr<const DhtView> MakeView(uint32_t nodes) {
   SlotTable slots;
-  for (uint16_t s = 0; s < 4000; ++s) slots.set_owner(SlotId(s), NodeId(s % nodes + 1));
+  for (uint16_t s = 0; s < kSlotCount - 96; ++s) slots.set_owner(SlotId(s), NodeId(s % nodes + 1));
   std::vector<NodeInfo> infos(nodes);
   for (uint32_t i = 0; i < nodes; ++i) infos[i].id = NodeId(i + 1);
   return *DhtView::Make(ViewVersion(1, 1), infos, slots, false);
@@ -62,7 +62,7 @@ TEST(PlanFramesTest, GroupsByOwnerInOrderOfServers) {
 
 TEST(PlanFramesTest, ItemsWithoutAnOwnerAreUnavailableTheOthersGo) {
   Fixture f(Op::kExists, 3);
-  f.batch.items[1].slot = SlotId(4095);
+  f.batch.items[1].slot = SlotId(kSlotCount - 1);
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
   ASSERT_EQ(frames.size(), 1U);
   EXPECT_EQ(frames[0]->items().size(), 2U);
@@ -137,13 +137,17 @@ TEST(FrameTest, EncodesAMultiPut) {
   EXPECT_EQ(head.slot, 1U);
 }
 
-// Answers of one item each way.
+// Answers of one item each way; the values' checksums as in an answer to `request`.
 struct Results {
   explicit Results(const std::vector<wire::ItemResult>& results) {
     for (const auto& result : results) {
       const ConstBytes raw = wire::RawBytes(result);
       bytes.insert(bytes.end(), raw.begin(), raw.end());
     }
+  }
+  Results(const wire::FrameHeader& request, const std::vector<wire::ItemResult>& results)
+      : Results(results) {
+    wire::FoldResults(request, bytes);
   }
   std::vector<std::byte> bytes;
 };
@@ -176,15 +180,72 @@ TEST(FrameTest, AnItemWithUnknownStatusIsDamage) {
   EXPECT_EQ(frames[0]->OnTable(results.bytes).code(), StatusCode::kDataLoss);
 }
 
-TEST(FrameTest, ARemoveThatWasRetriedAndFindsNothingIsDone) {
+// What is asked again was not carried out before.
+TEST(FrameTest, ARemoveThatWasRetriedAndFindsNothingIsAMiss) {
   Fixture f(Op::kRemove, 2);
   f.batch.items[0].retried = true;
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
   frames[0]->OnHeader({});
   const Results results({{.status = WireStatus::kMiss}, {.status = WireStatus::kMiss}});
   ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
-  EXPECT_TRUE(f.batch.items[0].status.ok());
+  EXPECT_EQ(f.batch.items[0].status, Miss());
   EXPECT_EQ(f.batch.items[1].status, Miss());
+}
+
+TEST(BatchTest, ReadsAndPutsOfWhatCannotChangeMayBeRepeated) {
+  for (const bool immutable : {false, true}) {
+    for (const uint16_t flags : {uint16_t{0}, wire::kFlagOverwrite}) {
+      const auto may_repeat = [&](Op op) {
+        Fixture f(op, 1);
+        f.batch.flags = flags;
+        f.batch.immutable = immutable;
+        return f.batch.MayRepeat();
+      };
+      for (const Op op : {Op::kGet, Op::kGetRange, Op::kExists}) EXPECT_TRUE(may_repeat(op));
+      EXPECT_EQ(may_repeat(Op::kPut), immutable && flags == 0);
+      EXPECT_FALSE(may_repeat(Op::kRemove));
+    }
+  }
+}
+
+// Sends a frame of two items, of which the server has `sent` bytes; the items that stay open.
+std::vector<bool> OpenAfter(Op op, uint64_t sent, const Status& why,
+                            std::vector<StatusCode>* codes) {
+  Fixture f(op, 2, 100);
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(1, 1), &request);
+  frames[0]->FinishUnknown(sent, why);
+  std::vector<bool> open;
+  for (const BatchItem& item : f.batch.items) {
+    open.push_back(item.open);
+    codes->push_back(item.status.code());
+    if (!item.open) {
+      EXPECT_NE(Message(item.status).find("outcome unknown"), std::string_view::npos);
+    }
+  }
+  return open;
+}
+
+TEST(FrameTest, OnlyWhatWasNotSentWholeIsKnownNotToBeDone) {
+  using Bools = std::vector<bool>;
+  const Status broken = Error(StatusCode::kUnavailable, "connection closed by the server");
+  const uint64_t table = wire::kHeaderBytes + 2 * (sizeof(wire::ItemHead) + 4);
+  const uint64_t one = 100 + wire::kTrailerBytes;
+  std::vector<StatusCode> codes;
+  EXPECT_EQ(OpenAfter(Op::kPut, 0, broken, &codes), Bools({true, true}));
+  EXPECT_EQ(OpenAfter(Op::kPut, table + one - 1, broken, &codes), Bools({true, true}));
+  EXPECT_EQ(OpenAfter(Op::kPut, table + one, broken, &codes), Bools({false, true}));
+  EXPECT_EQ(OpenAfter(Op::kPut, table + 2 * one - 1, broken, &codes), Bools({false, true}));
+  codes.clear();
+  EXPECT_EQ(OpenAfter(Op::kPut, table + 2 * one, broken, &codes), Bools({false, false}));
+  EXPECT_EQ(codes, std::vector(2, StatusCode::kAborted));
+  EXPECT_EQ(OpenAfter(Op::kRemove, table - 1, broken, &codes), Bools({true, true}));
+  codes.clear();
+  EXPECT_EQ(OpenAfter(Op::kRemove, table, Error(StatusCode::kDeadlineExceeded, "late"), &codes),
+            Bools({false, false}));
+  EXPECT_EQ(codes, std::vector(2, StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(OpenAfter(Op::kExists, table, broken, &codes), Bools({true, true}));
 }
 
 TEST(FrameTest, AValueWithAnotherChecksumIsAskedForOnceMoreThenItIsDataLoss) {
@@ -200,7 +261,7 @@ TEST(FrameTest, AValueWithAnotherChecksumIsAskedForOnceMoreThenItIsDataLoss) {
     EXPECT_EQ(request.header.flags, wire::kFlagNoTouch | (again ? wire::kFlagCheck : 0));
     wire::FrameHeader header;
     header.body_bytes = 10;
-    header.checksum = 5;
+    header.checksum = wire::FoldChecksum(5, request.header);
     EXPECT_EQ(frames[0]->OnHeader(header), 0U);
     fabric::AnswerSink::Value value;
     ASSERT_TRUE(frames[0]->NextValue(&value));
@@ -221,8 +282,10 @@ TEST(FrameTest, WhatCameDamagedIsRightOrMissingTheSecondTime) {
   fabric::AnswerSink::Value value;
   {
     const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    fabric::RpcRequest request;
+    frames[0]->Encode(ViewVersion(1, 1), &request);
     const wire::ItemResult ten{.value_bytes = 10, .checksum = 5};
-    const Results results({ten, ten, ten});
+    const Results results(request.header, {ten, ten, ten});
     frames[0]->OnHeader({});
     ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
     for (const uint64_t sum : {uint64_t{6}, uint64_t{5}, uint64_t{7}}) {
@@ -235,8 +298,11 @@ TEST(FrameTest, WhatCameDamagedIsRightOrMissingTheSecondTime) {
   EXPECT_FALSE(f.batch.items[1].open);
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
   ASSERT_EQ(frames[0]->items().size(), 2U);
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(1, 1), &request);
   frames[0]->OnHeader({});
-  const Results results({{.value_bytes = 10, .checksum = 5}, {.status = WireStatus::kMiss}});
+  const Results results(request.header,
+                        {{.value_bytes = 10, .checksum = 5}, {.status = WireStatus::kMiss}});
   ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
   ASSERT_TRUE(frames[0]->NextValue(&value));
   frames[0]->OnValue(5);
@@ -260,12 +326,20 @@ TEST(FrameTest, ARangeThatTheServerFoundDamagedIsAskedForOnceMore) {
   }
 }
 
-TEST(FrameTest, APutThatCameDamagedIsNotRepeated) {
-  Fixture f(Op::kPut, 1, 10);
-  const auto frames = PlanFrames(&f.batch, *MakeView(1));
-  frames[0]->SetWholeStatus(WireStatus::kChecksumMismatch, "");
-  EXPECT_FALSE(f.batch.items[0].open);
-  EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
+// It was not carried out, so that once more does no harm.
+TEST(FrameTest, WhatWasSentDamagedIsSentOnceMoreThenItIsDataLoss) {
+  for (const Op op : {Op::kPut, Op::kRemove}) {
+    Fixture f(op, 1, op == Op::kPut ? 10 : 0);
+    for (const bool again : {false, true}) {
+      const auto frames = PlanFrames(&f.batch, *MakeView(1));
+      fabric::RpcRequest request;
+      frames[0]->Encode(ViewVersion(1, 1), &request);
+      EXPECT_EQ(request.header.flags, 0) << "there is nothing to look at";
+      frames[0]->SetWholeStatus(WireStatus::kChecksumMismatch, "");
+      EXPECT_EQ(f.batch.items[0].open, !again);
+      EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kDataLoss);
+    }
+  }
 }
 
 TEST(FrameTest, ARangeStartsInsideItsPiece) {
@@ -306,10 +380,10 @@ TEST(FrameTest, ManyRangesGoInOneFrameAndComeBackEachForItself) {
   EXPECT_EQ(wire::RangeOf(request.header, request.head, 3).length, 10U);
 
   EXPECT_EQ(frame.OnHeader({}), 4 * sizeof(wire::ItemResult));
-  const Results results({{.whole_bytes = 5000, .value_bytes = 10, .checksum = 5},
-                         {.status = WireStatus::kMiss},
-                         {.whole_bytes = 4999, .value_bytes = 10, .checksum = 6},
-                         {.status = WireStatus::kBatchFull}});
+  const Results results(request.header, {{.whole_bytes = 5000, .value_bytes = 10, .checksum = 5},
+                                         {.status = WireStatus::kMiss},
+                                         {.whole_bytes = 4999, .value_bytes = 10, .checksum = 6},
+                                         {.status = WireStatus::kBatchFull}});
   ASSERT_TRUE(frame.OnTable(results.bytes).ok());
   fabric::AnswerSink::Value value;
   ASSERT_TRUE(frame.NextValue(&value));
@@ -352,9 +426,11 @@ TEST(FrameTest, ARangeOfAValueOfAnotherLengthIsRefused) {
     f.batch.items[0].into = std::as_writable_bytes(std::span(into));
     f.batch.items[0].whole_bytes = 100;
     const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    fabric::RpcRequest request;
+    frames[0]->Encode(ViewVersion(1, 1), &request);
     wire::FrameHeader header;
     header.body_bytes = 10;
-    header.checksum = 5;
+    header.checksum = wire::FoldChecksum(5, request.header);
     header.whole_bytes = static_cast<uint32_t>(told);
     frames[0]->OnHeader(header);
     fabric::AnswerSink::Value value;

@@ -93,6 +93,24 @@ TEST(PeerTest, LearnsTheLargestValue) {
   peer.Return(std::move(*one));
 }
 
+// As a reused address: what it has is another cluster's, whatever the keys.
+TEST(PeerTest, AServerOfAnotherClusterIsRefusedByName) {
+  MemoryServer server;
+  server.store.cluster = ClusterId(0xabcdef123456);
+  Peer stranger(*fabric::ParseAddress(server.address()), 1, seconds(1), ClusterId(0x77));
+  for (int i = 0; i < 2; ++i) {
+    const Status status = stranger.Take(false, In(seconds(1))).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(Message(status).find("abcdef123456"), std::string_view::npos) << status;
+    EXPECT_NE(Message(status).find("0000000000000077"), std::string_view::npos) << status;
+  }
+  EXPECT_EQ(server.store.counts().handled, 2) << "greetings alone";
+  Peer own(*fabric::ParseAddress(server.address()), 1, seconds(1), server.store.cluster);
+  EXPECT_TRUE(own.Take(false, In(seconds(1))).ok());
+  Peer any(*fabric::ParseAddress(server.address()), 1, seconds(1));
+  EXPECT_TRUE(any.Take(false, In(seconds(1))).ok());
+}
+
 TEST(PeerTest, ARefusedConnectionIsUnavailableAndMakesRoomAgain) {
   fabric::Address nobody;
   {
@@ -110,11 +128,11 @@ TEST(PeerTest, ARefusedConnectionIsUnavailableAndMakesRoomAgain) {
 TEST(ConnectionPoolTest, ARestartedServerIsAnotherPeer) {
   ConnectionPool pool{ClientOptions{}};
   NodeInfo node = MakeNode(1, "127.0.0.1:1");
-  const auto first = pool.PeerOf(node);
+  const auto first = pool.PeerOf(node, kNoCluster);
   ASSERT_TRUE(first.ok());
-  EXPECT_EQ(*first, *pool.PeerOf(node));
+  EXPECT_EQ(*first, *pool.PeerOf(node, kNoCluster));
   node.boot_id = 2;
-  const auto second = pool.PeerOf(node);
+  const auto second = pool.PeerOf(node, kNoCluster);
   ASSERT_TRUE(second.ok());
   EXPECT_NE(*first, *second);
 }
@@ -123,8 +141,8 @@ TEST(ConnectionPoolTest, ForgetsServersThatLeftTheView) {
   ConnectionPool pool{ClientOptions{}};
   const NodeInfo a = MakeNode(1, "127.0.0.1:1");
   const NodeInfo b = MakeNode(2, "127.0.0.1:2");
-  const std::weak_ptr<Peer> peer_a = *pool.PeerOf(a);
-  const std::weak_ptr<Peer> peer_b = *pool.PeerOf(b);
+  const std::weak_ptr<Peer> peer_a = *pool.PeerOf(a, kNoCluster);
+  const std::weak_ptr<Peer> peer_b = *pool.PeerOf(b, kNoCluster);
   pool.Retain(**DhtView::Make(ViewVersion(1, 1), {b}, SlotTable(), false));
   EXPECT_TRUE(peer_a.expired());
   EXPECT_FALSE(peer_b.expired());
@@ -134,25 +152,29 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
   NodeInfo node = MakeNode(1, "127.0.0.1:1");
   ClientOptions only_unix;
   only_unix.transport = TransportChoice::kUnix;
-  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node, kNoCluster).status().code(),
+            StatusCode::kUnavailable);
   const ems::testing::TempPath path("socket");
   node.unix_path = path.path();
   const fabric::Fd socket(::open(node.unix_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   ASSERT_TRUE(socket.valid());
   node.host_id = "elsewhere";
-  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node, kNoCluster).status().code(),
+            StatusCode::kUnavailable);
   node.host_id = fabric::HostId();
-  EXPECT_TRUE(ConnectionPool(only_unix).PeerOf(node).ok());
+  EXPECT_TRUE(ConnectionPool(only_unix).PeerOf(node, kNoCluster).ok());
   node.data_address = "nonsense";
   ClientOptions only_tcp;
   only_tcp.transport = TransportChoice::kTcp;
-  EXPECT_FALSE(ConnectionPool(only_tcp).PeerOf(node).ok());
-  EXPECT_TRUE(ConnectionPool(ClientOptions{}).PeerOf(node).ok()) << "the socket will do";
+  EXPECT_FALSE(ConnectionPool(only_tcp).PeerOf(node, kNoCluster).ok());
+  EXPECT_TRUE(ConnectionPool(ClientOptions{}).PeerOf(node, kNoCluster).ok())
+      << "the socket will do";
   ::unlink(node.unix_path.c_str());
   node.data_address = "127.0.0.1:1";
-  EXPECT_EQ((*ConnectionPool(ClientOptions{}).PeerOf(node))->address().unix_path, "")
+  EXPECT_EQ((*ConnectionPool(ClientOptions{}).PeerOf(node, kNoCluster))->address().unix_path, "")
       << "a socket that is not here, as in a container, is no reason to miss";
-  EXPECT_EQ((*ConnectionPool(only_unix).PeerOf(node))->address().unix_path, node.unix_path);
+  EXPECT_EQ((*ConnectionPool(only_unix).PeerOf(node, kNoCluster))->address().unix_path,
+            node.unix_path);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // What must hold: a server on this host is attached to without a call's waiting, tried again when
-// it goes, and let go when the view drops it; nothing a reader is in is freed.
+// it goes, and released when the view drops it; nothing a reader is in is freed.
 #include "mp_sdk/internal/local_servers.h"
 
 #include <gmock/gmock.h>

@@ -207,7 +207,8 @@ TEST_F(WarmTest, ManyKeysAreSettledInOneSweep) {
   }
   left.clear();
   const Deadline later = Deadline::After(std::chrono::hours(1));
-  sided->MultiRead(gets, {}, later, std::span(lengths).first(gets.size()), &left);
+  sided->MultiRead(std::span<const GetItem>(gets), {}, later, std::span(lengths).first(gets.size()),
+                   &left);
   EXPECT_THAT(left, ::testing::IsEmpty());
   for (size_t i = 0; i < names.size(); i += 3) {
     EXPECT_EQ(rooms[i].substr(0, *lengths[i]), MakeValue("ns", names[i], 1, 300 + i));
@@ -222,7 +223,8 @@ TEST_F(WarmTest, CopyingStopsSoonAfterTheDeadline) {
   for (std::string& room : rooms) gets.push_back({.key = "key", .into = Room(&room)});
   std::vector<Result<uint64_t>> lengths(gets.size(), Result<uint64_t>(uint64_t{0}));
   std::vector<uint32_t> left;
-  sided->MultiRead(gets, {}, Deadline::After(0s), lengths, &left);
+  sided->MultiRead(std::span<const GetItem>(gets), {}, Deadline::After(0s), std::span(lengths),
+                   &left);
   EXPECT_THAT(left, ::testing::ElementsAre(5U, 6U, 7U, 8U, 9U, 10U, 11U)) << "4 MiB, then a look";
   for (size_t i = 0; i < rooms.size(); ++i) EXPECT_EQ(rooms[i] == stored, i < 5) << i;
 }

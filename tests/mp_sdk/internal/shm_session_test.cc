@@ -325,6 +325,12 @@ TEST_F(ShmSessionTest, MemoryThatIsRefusedIsNotUsed) {
   EXPECT_FALSE(session->staged());
 }
 
+TEST_F(ShmSessionTest, AnAddressThatIsNoUnixSocketIsRefused) {
+  const auto attached = ShmSession::Attach({.host = "127.0.0.1", .port = 1, .unix_path = {}},
+                                           {.ns = PoolImage::kNs, .token = {}}, 2s, [] {});
+  EXPECT_EQ(attached.status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(ShmSessionTest, AForkedChildTakesNoPart) {
   image.Put(0, "key", "value", 9);
   ASSERT_TRUE(Attach().ok());

@@ -208,7 +208,8 @@ TEST_F(EventPublisherTest, AnAnnouncementTellsWhatNobodyPushed) {
   EXPECT_TRUE(Has(Until(&subscriber, 3999).payload, 3999));
 }
 
-// Changes go on while many ask: whoever applies state and later batches has what there is.
+// Changes go on while many ask: a follower that applies state and later batches has the present
+// state.
 TEST_F(EventPublisherTest, AStateThatChangesMeanwhileComesOutRight) {
   Start();
   for (uint64_t i = 0; i < 500; ++i) blocks_.Set(i, true);

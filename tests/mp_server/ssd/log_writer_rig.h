@@ -1,6 +1,6 @@
 #pragma once
 // A log writer with all it needs: real files and a real index in a temporary folder, writes that
-// are held back and let go in any order, syncs that wait at a gate, disks that refuse.
+// are held back and released in any order, syncs that wait at a gate, disks that refuse.
 #include <gtest/gtest.h>
 #include <sys/uio.h>
 
@@ -19,7 +19,7 @@
 
 namespace ems::testing {
 
-// Hands operations on to another engine, or holds them until they are let go, in any order.
+// Hands operations on to another engine, or holds them until they are released, in any order.
 // Threading: thread-safe.
 class StepEngine final : public ssd::IoEngine {
  public:

@@ -25,7 +25,7 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
-// The last step that somebody has been told of: nothing from before it may be seen again.
+// The last step that a caller has been told of: nothing from before it may be seen again.
 inline size_t LastTold(const Steps& steps) {
   size_t last = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -34,7 +34,7 @@ inline size_t LastTold(const Steps& steps) {
   return last;
 }
 
-// Whether a restart may show this, when step `told` was the last that somebody had been told of.
+// Whether a restart may show this, when step `told` was the last that a caller had been told of.
 inline bool MayShow(const Steps& steps, size_t told, std::optional<uint64_t> shown) {
   for (size_t i = told; i < steps.size(); ++i) {
     const Step& step = steps[i];
@@ -47,7 +47,7 @@ inline bool MayShow(const Steps& steps, size_t told, std::optional<uint64_t> sho
 
 struct StormKind {
   std::string_view name;
-  uint32_t regions_max;  // few: what is old is given up, or moves
+  uint32_t regions_max;  // few: old records are dropped, or move
   bool faults;
   // Everything that was put last is there in the end.
   bool exact() const { return regions_max > 3 && !faults; }

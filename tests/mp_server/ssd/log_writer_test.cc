@@ -1,6 +1,6 @@
 // What must hold: when everybody has been told, exactly what was put last is there, in memory and
 // after a restart; and at every moment before, a restart would show nothing older than what
-// somebody has been told is there or gone.
+// a caller has been told is there or gone.
 #include "mp_server/ssd/log_writer.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,6 @@ using ::ems::testing::CountingClock;
 using ::ems::testing::DiskFault;
 using ::ems::testing::Eventually;
 using ::ems::testing::FaultyFiles;
-using ::ems::testing::FillThreeRegions;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
 using ::ems::testing::NameOf;
@@ -167,37 +166,6 @@ TEST(LogWriterTest, ItsEndWritesWhatIsQueued) {
     EXPECT_EQ(rig.InMemory(std::to_string(i)), i);
   }
   EXPECT_FALSE(rig.Stored("7"));
-}
-
-TEST(LogWriterTest, AFullLogGivesItsOldestRegionUpAndKeepsWhatWasWanted) {
-  Rig rig({.regions_max = 3});
-  FillThreeRegions(&rig);
-  (void)rig.index->Find(NameOf("1"), true);
-  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
-  ASSERT_EQ(rig.MakeDurable("1").Wait(), State::kDone);
-  EXPECT_EQ(rig.InMemory("1"), 1);
-  const WriterStats stats = rig.writer->stats();
-  EXPECT_EQ(stats.reclaimed_regions, 1);
-  EXPECT_EQ(stats.reclaimed_objects, 3);
-  EXPECT_EQ(stats.moved_objects, 1);
-  EXPECT_EQ(stats.regions, 3);
-  for (const char* gone : {"0", "2", "3"}) {
-    EXPECT_FALSE(rig.Stored(gone));
-    EXPECT_FALSE(rig.HasRow(gone));
-  }
-  EXPECT_EQ(rig.RowNames().size(), 10);
-  rig.Restart();
-  EXPECT_EQ(rig.index->totals().objects, 10);
-  EXPECT_EQ(rig.InMemory("1"), 1);
-}
-
-TEST(LogWriterTest, OfARegionThatIsGivenUpAPartIsKeptAndNoMore) {
-  Rig rig({.regions_max = 3});
-  FillThreeRegions(&rig);
-  for (const char* wanted : {"0", "1", "2", "3"}) (void)rig.index->Find(NameOf(wanted), true);
-  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
-  EXPECT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 2; }));
-  EXPECT_EQ(rig.writer->stats().reclaimed_objects, 2);
 }
 
 TEST(LogWriterTest, AWriteErrorDegradesUntilTheDiskRecovers) {
@@ -374,42 +342,6 @@ TEST(LogWriterTest, WhenTheIndexIsFullOfSmallObjectsTheyMakeRoomToo) {
   Rig rig({.objects_max = 10});
   for (uint64_t i = 0; i < 30; ++i)
     ASSERT_EQ(rig.Put(std::to_string(i), i, 100).Wait(), State::kDone) << i;
-}
-
-// What was put while it was being moved is not the move's to drop.
-TEST(LogWriterTest, AMoveThatCannotBeReadLeavesANewerPutAlone) {
-  Rig rig({.regions_max = 3});
-  FillThreeRegions(&rig);
-  (void)rig.index->Find(NameOf("1"), true);
-  Answer newer;
-  rig.files.before_read = [&] { newer = rig.Put("1", 100, kQuarter); };
-  rig.files.faults.Fail(FaultyFiles::kRead, StatusCode::kUnavailable, 1);
-  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
-  EXPECT_EQ(newer.Wait(), State::kDone);
-  EXPECT_EQ(rig.InMemory("1"), 100);
-}
-
-// Its move was overtaken, so its failure says nothing about the row.
-TEST(LogWriterTest, AMoveThatFailsLeavesANewerPutAlone) {
-  ManualClock clock;
-  Rig rig({.regions_max = 3, .clock = &clock});
-  FillThreeRegions(&rig);
-  (void)rig.index->Find(NameOf("1"), true);
-  rig.io->Hold();
-  const Answer other = rig.Put("12", 12, kQuarter);
-  ASSERT_TRUE(rig.io->WaitForHeld(2));  // and the move of "1"
-  const Answer newer = rig.Put("1", 100, kQuarter);
-  ASSERT_TRUE(rig.io->WaitForHeld(3));
-  rig.io->LetGo(2);
-  rig.io->LetGo(0);
-  ASSERT_EQ(newer.Wait(), State::kDone);
-  ASSERT_EQ(other.Wait(), State::kDone);
-  rig.io->Fail(0);
-  ASSERT_TRUE(Eventually([&] { return rig.writer->state() == TierState::kDegraded; }));
-  clock.Advance(std::chrono::seconds(10));
-  ASSERT_TRUE(rig.Heals());
-  EXPECT_EQ(rig.InMemory("1"), 100);
-  EXPECT_EQ(rig.InRows("1"), 100);
 }
 
 TEST(LogWriterTest, NothingIsDurableInARegionWhoseSyncHasFailed) {

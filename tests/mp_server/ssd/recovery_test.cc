@@ -129,7 +129,7 @@ TEST_F(RecoveryTest, RowsOfAUseThatIsStillThereCount) {
   EXPECT_EQ(log_->Find(first_)->members, std::vector<Hash128>{KeyHash("a")});
   EXPECT_EQ(log_->Find(second_)->members, std::vector<Hash128>{KeyHash("b")});
   EXPECT_EQ(log_->Find(first_)->state, RegionState::kSealed);
-  EXPECT_EQ(index_.totals_of(kOtherNs).value_bytes, 1000U);
+  EXPECT_EQ(index_.totals().objects, 2U);
   ExpectCounts(RecoverAnew(), 2, 0);  // and again
 }
 
@@ -193,7 +193,7 @@ TEST_F(RecoveryTest, TheLastRecordThatFitsCounts) {
   ExpectCounts(RecoverAnew(), 2, 0);
 }
 
-// Its payload would not start on a block, which whoever moves it relies on.
+// Its payload would not start on a block, which moving it relies on.
 TEST_F(RecoveryTest, AnAlignedRecordThatIsNotAlignedIsStale) {
   Row row = GoodRow(first_, 1);
   row.value_bytes = kAlignedFrom;
@@ -210,7 +210,7 @@ TEST_F(RecoveryTest, RegionsThatNoRowNeedsAreFree) {
   ExpectCounts(RecoverAnew(), 1, 1);
   EXPECT_EQ(log_->Find(first_)->state, RegionState::kSealed);
   EXPECT_EQ(log_->Find(second_)->state, RegionState::kFree);
-  EXPECT_EQ(log_->free_count(), 1U);
+  EXPECT_EQ(::ems::testing::FreeRegions(*log_), 1U);
   const Result<Region*> taken = log_->TakeFree();
   ASSERT_TRUE(taken.ok());
   EXPECT_EQ((*taken)->id, second_);
@@ -232,7 +232,7 @@ TEST_F(RecoveryTest, RowsOfARegionWithADamagedHeaderAreStale) {
   Put(NameOf("b", kOtherNs), GoodRow(second_, 2));
   files_.Fail(testing::FaultyFiles::kRead, StatusCode::kUnavailable, 1);
   ExpectCounts(RecoverAnew(), 1, 1);
-  EXPECT_EQ(log_->free_count(), 1U);
+  EXPECT_EQ(::ems::testing::FreeRegions(*log_), 1U);
 }
 
 TEST_F(RecoveryTest, NoSequenceIsUsedTwiceNotEvenAStaleRows) {

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "mp_server/ssd/ssd_tier.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
 
 namespace ems::ssd {
@@ -367,6 +368,83 @@ TEST_F(RegionSpaceTest, AllRegionsInUseIsNoFaultOfTheDisk) {
   for (uint32_t i = 0; i < kRegions; ++i) Fill(kA);
   EXPECT_NE(NextOf(kA), nullptr);
   EXPECT_TRUE(space_->disk().ok());
+}
+
+// Files that take room on no disk, and no descriptors. Threading: one thread.
+class SimulatedDisk final : public RegionFiles {
+ public:
+  explicit SimulatedDisk(uint64_t bytes) : free_bytes_(bytes) {}
+  Result<fabric::Fd> Open(const std::string& /*path*/, bool /*create*/, bool* direct) override {
+    *direct = true;
+    ++opened_;
+    return fabric::Fd();
+  }
+  Status Preallocate(int /*fd*/, uint64_t bytes) override {
+    if (bytes > free_bytes_) return Error(StatusCode::kResourceExhausted, "the disk is full");
+    free_bytes_ -= bytes;
+    return OkStatus();
+  }
+  uint64_t FreeBytes(const std::string& /*folder*/) override { return free_bytes_; }
+  Status Sync(int /*fd*/) override { return OkStatus(); }
+  Status Write(int /*fd*/, ConstBytes /*bytes*/, uint64_t /*offset*/) override {
+    return OkStatus();
+  }
+  uint64_t opened() const { return opened_; }
+
+ private:
+  uint64_t free_bytes_;
+  uint64_t opened_ = 0;
+};
+
+// The work of each step is counted, not timed.
+TEST(RegionSpaceOfALargeDiskTest, MakingARegionCostsTheSameHoweverManyThereAre) {
+  constexpr uint64_t kCapacity = 10 * 1024 * kGiB;
+  const uint64_t region_bytes = RegionBytesFor(kCapacity);
+  const auto regions_max = static_cast<uint32_t>(kCapacity / region_bytes);
+  const ::ems::testing::TempFolder folder;
+  SimulatedDisk disk(kCapacity);
+  const auto log =
+      *RegionLog::Open(LogOptions(folder / "regions", &disk, regions_max, region_bytes));
+  RegionSpace space(log.get());
+  for (uint32_t i = 0; i < regions_max; ++i) {
+    const NamespaceRef ns{NamespaceId(1 + i % 3), 1};
+    space.SetLimits({LimitsOf(kA), LimitsOf(kB), LimitsOf(kC, 0, kGiB)});
+    const uint64_t before = log->looked_at();
+    const Result<RegionSpace::Choice> choice = space.Next(ns);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    ASSERT_FALSE(choice->reclaim);
+    ASSERT_TRUE(log->Begin(choice->region, ns).ok());
+    space.SetOpen(ns, choice->region);
+    ASSERT_EQ(log->Find(choice->region->id), choice->region);
+    ASSERT_LE(log->looked_at() - before, 4) << "with " << i << " regions";
+  }
+  EXPECT_EQ(disk.opened(), regions_max);
+  EXPECT_LE(disk.opened(), 4096);
+  EXPECT_EQ(disk.FreeBytes(""), kCapacity - regions_max * region_bytes);
+  EXPECT_LT(disk.FreeBytes(""), region_bytes);
+  EXPECT_TRUE(space.Next(kA)->reclaim) << "none is free";
+}
+
+// One that is given up is the next to be used, wherever its file is.
+TEST(RegionSpaceOfALargeDiskTest, AFreeRegionIsFoundWithoutAWalk) {
+  const ::ems::testing::TempFolder folder;
+  SimulatedDisk disk(kGiB);
+  const auto log = *RegionLog::Open(LogOptions(folder / "regions", &disk, 1000, kMiB));
+  RegionSpace space(log.get());
+  for (uint32_t i = 0; i < 1000; ++i)
+    ASSERT_NE(::ems::testing::BeginRegion(log.get(), kA), nullptr);
+  for (const uint32_t id : {999U, 0U, 500U}) {
+    Region* region = log->Find(id);
+    region->state = RegionState::kSealed;
+    log->Release(region);
+    EXPECT_EQ(space.RegionsOf(kA), 999U);
+    const uint64_t before = log->looked_at();
+    const Result<RegionSpace::Choice> choice = space.Next(kA);
+    ASSERT_TRUE(choice.ok());
+    EXPECT_EQ(choice->region, region);
+    EXPECT_LE(log->looked_at() - before, 4);
+    ASSERT_TRUE(log->Begin(region, kA).ok());
+  }
 }
 
 }  // namespace

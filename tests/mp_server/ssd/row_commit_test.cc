@@ -6,64 +6,18 @@
 
 #include <map>
 
-#include "tests/mp_server/ssd/rocksdb_faults.h"
-#include "tests/mp_server/ssd/ssd_fixture.h"
+#include "tests/mp_server/ssd/commit_fixture.h"
 
 namespace ems::ssd {
 namespace {
 
 using ::ems::testing::DiskFault;
-using ::ems::testing::MakeObject;
+using ::ems::testing::MakeTicket;
 using ::ems::testing::NameOf;
+using ::ems::testing::RowOf;
 using State = Ticket::State;
 
-Row RowOf(uint64_t sequence) {
-  Row row;
-  row.sequence = sequence;
-  return row;
-}
-
-class RowCommitTest : public ::testing::Test {
- protected:
-  RowCommitTest() {
-    RegionIndex::Options options;
-    options.folder = folder_ / "index";
-    options.env = disk_.env();
-    rows_ = *RegionIndex::Open(options);
-    commit_.emplace(rows_.get(), &index_);
-  }
-
-  static TicketPtr MakeTicket() { return std::make_shared<Ticket>(nullptr); }
-
-  std::map<ObjectName, uint64_t> Sequences() {
-    std::map<ObjectName, uint64_t> found;
-    uint64_t unreadable = 0;
-    EXPECT_TRUE(
-        rows_
-            ->ForEach([&](const ObjectName& name, const Row& row) { found[name] = row.sequence; },
-                      &unreadable)
-            .ok());
-    EXPECT_EQ(unreadable, 0);
-    return found;
-  }
-
-  // In the rows and in memory.
-  void Store(const ObjectName& name, uint64_t sequence) {
-    (void)index_.BeginWrite(name, sequence, *object_);
-    commit_->Put(name, RowOf(sequence));
-    ASSERT_TRUE(commit_->Write().ok());
-    ASSERT_TRUE(index_.Commit(name, RowOf(sequence)));
-  }
-
-  const ::ems::testing::TempFolder folder_;
-  ::ems::testing::FaultyDisk disk_;
-  SsdIndex index_;
-  std::unique_ptr<RegionIndex> rows_;
-  std::optional<RowCommit> commit_;
-  const std::unique_ptr<DirtyObject> object_ = MakeObject("any", 1, 8);
-  const ObjectName a_ = NameOf("a");
-  const ObjectName b_ = NameOf("b");
-};
+class RowCommitTest : public ::ems::testing::RowFixture {};
 
 TEST_F(RowCommitTest, NothingIsWrittenWithoutADisk) {
   EXPECT_TRUE(commit_->empty());
@@ -206,7 +160,7 @@ TEST_F(RowCommitTest, WhoWaitsHasWhatWasWrittenBeforeSynced) {
   ASSERT_TRUE(commit_->Write().ok());
   const TicketPtr ticket = MakeTicket();
   commit_->Wait(ticket);
-  EXPECT_FALSE(commit_->empty()) << "there are no rows, but somebody waits";
+  EXPECT_FALSE(commit_->empty()) << "there are no rows, but a caller waits";
   EXPECT_EQ(commit_->count(), 0);
   EXPECT_TRUE(commit_->synced());
   disk_.Set(DiskFault::kNoSync);
@@ -219,22 +173,6 @@ TEST_F(RowCommitTest, ASyncAloneIsSomethingToWrite) {
   EXPECT_FALSE(commit_->empty());
   EXPECT_TRUE(commit_->Write().ok());
   EXPECT_TRUE(commit_->empty());
-}
-
-TEST_F(RowCommitTest, WhoMayNotWaitAnyLongerFailsAndTheRowsAreWrittenAllTheSame) {
-  Store(a_, 1);
-  const TicketPtr removed = MakeTicket();
-  const TicketPtr waiting = MakeTicket();
-  commit_->Delete(index_.Drop(a_), removed, true);
-  commit_->Wait(waiting);
-  commit_->FailWaiting();
-  EXPECT_EQ(removed->state(), State::kFailed);
-  EXPECT_EQ(waiting->state(), State::kFailed);
-  EXPECT_EQ(index_.Owed().size(), 1);
-  ASSERT_TRUE(commit_->Write().ok());
-  EXPECT_TRUE(Sequences().empty());
-  EXPECT_TRUE(index_.Owed().empty());
-  EXPECT_EQ(waiting->state(), State::kFailed) << "an outcome is final";
 }
 
 TEST_F(RowCommitTest, WhatIsDoneSurvivesANewStart) {
@@ -252,7 +190,6 @@ TEST_F(RowCommitTest, EveryWaiterIsWokenOnce) {
   for (int i = 0; i < 3; ++i) commit_->Wait(std::make_shared<Ticket>([&woken] { ++woken; }));
   ASSERT_TRUE(commit_->Write().ok());
   ASSERT_TRUE(commit_->Write().ok());
-  commit_->FailWaiting();
   EXPECT_EQ(woken, 3);
 }
 

@@ -25,10 +25,10 @@
 #include "common/guarded.h"
 #include "common/object_key.h"
 #include "common/thread_pool.h"
-#include "mp_server/ssd/aligned_buffer.h"
 #include "mp_server/ssd/dirty_object.h"
-#include "mp_server/ssd/region_index.h"
-#include "mp_server/ssd/region_log.h"
+#include "mp_server/ssd/disk/aligned_buffer.h"
+#include "mp_server/ssd/disk/region_index.h"
+#include "mp_server/ssd/disk/region_log.h"
 #include "mp_server/ssd/write_group.h"
 #include "tests/support/self_verifying.h"
 
@@ -206,6 +206,12 @@ inline ssd::RegionLog::Options LogOptions(std::string folder, ssd::RegionFiles* 
   options.store_id = kStoreId;
   options.files = files;
   return options;
+}
+
+inline size_t FreeRegions(ssd::RegionLog& log) {
+  return static_cast<size_t>(
+      std::count_if(log.regions().begin(), log.regions().end(),
+                    [](const auto& region) { return region->state == ssd::RegionState::kFree; }));
 }
 
 // A free region, begun for `ns`; null when there is none.

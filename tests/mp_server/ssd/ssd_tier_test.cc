@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/object_key.h"
-#include "mp_server/ssd/folder.h"
+#include "mp_server/ssd/disk/folder.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
 #include "tests/support/eventually.h"
 
@@ -152,6 +152,22 @@ TEST_F(SsdTierTest, RegionsKeepTheirSizeWhenTheCapacityChanges) {
   Open();
   EXPECT_EQ(tier_->stats().region_bytes, before);
   EXPECT_TRUE(Has("a"));
+}
+
+TEST(SizeOfRegionsTest, RegionsAreSmallOnSmallDisksAndNeverTooMany) {
+  EXPECT_EQ(RegionBytesFor(64 * kMiB), 8 * kMiB);
+  EXPECT_EQ(RegionBytesFor(kGiB), 32 * kMiB);
+  EXPECT_EQ(RegionBytesFor(200 * kGiB), 128 * kMiB);
+  EXPECT_EQ(RegionBytesFor(512 * kGiB), 128 * kMiB);
+  EXPECT_EQ(RegionBytesFor(3072 * kGiB), 768 * kMiB);
+  for (uint64_t capacity = kGiB; capacity <= uint64_t{1024} * 1024 * kGiB;
+       capacity += capacity / 3) {
+    const uint64_t bytes = RegionBytesFor(capacity);
+    EXPECT_LE(capacity / bytes, 4096U) << capacity;
+    EXPECT_EQ(bytes % kMiB, 0U);
+    // What a row can name.
+    EXPECT_LE(bytes, (uint64_t{UINT32_MAX} + 1) * kPackUnit);
+  }
 }
 
 TEST_F(SsdTierTest, ASmallerCapacityHoldsFromTheStart) {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -70,15 +70,15 @@ TEST(StoredObserverTest, EachNameThatStaysIsListedWhileShardsGrow) {
   SsdIndex index;
   for (int i = 0; i < 20000; ++i)
     index.Load(NameOf("k" + std::to_string(i)), RowOf(static_cast<uint64_t>(i) + 1));
-  std::vector<ObjectName> names;
-  SsdIndex::NamesCursor cursor;
-  for (uint64_t i = 0; index.SomeNames(&cursor, &names); ++i) {
+  SsdIndex::Stored some;
+  std::set<ObjectName> names;
+  SsdIndex::Cursor cursor;
+  for (uint64_t i = 0; index.SomeStored(&cursor, &some); ++i) {
     for (uint64_t j = 0; i < 50 && j < 1000; ++j)
       index.Load(NameOf("n" + std::to_string(i * 1000 + j)), RowOf(1));
   }
-  std::sort(names.begin(), names.end());
-  for (int i = 0; i < 20000; ++i)
-    ASSERT_TRUE(std::binary_search(names.begin(), names.end(), NameOf("k" + std::to_string(i))));
+  for (const auto& [name, row] : some) names.insert(name);
+  for (int i = 0; i < 20000; ++i) ASSERT_TRUE(names.contains(NameOf("k" + std::to_string(i))));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "mp_server/ssd/stored_record.h"
+#include "mp_server/ssd/disk/stored_record.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
 
 namespace ems::ssd {

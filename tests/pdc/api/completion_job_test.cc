@@ -1,5 +1,5 @@
-// What must hold: what the generator says becomes the answer; whoever leaves, is late or has enough
-// cancels it; one last word, and everything that was taken is given back.
+// What must hold: what the generator says becomes the answer; a client that leaves, is late or has
+// enough cancels it; one last word, and everything that was taken is given back.
 #include "pdc/api/completion_job.h"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ TEST(CompletionJobTest, AStopStringEndsItAndCancelsTheRest) {
     for (const char* leaked : {"E\"", "END", "more", "late"}) {
       EXPECT_THAT(answer.body, Not(HasSubstr(leaked)));
     }
-    // It counts as running until the generator lets go.
+    // It counts as running until the generator releases it.
     EXPECT_TRUE(api.Shows("num_requests_running{model_name=\"scripted\"} 1"));
     generation->sink->OnError(Error(StatusCode::kCancelled, "cancelled"));
     EXPECT_TRUE(api.Shows("num_requests_running{model_name=\"scripted\"} 0"));

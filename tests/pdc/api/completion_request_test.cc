@@ -36,15 +36,15 @@ std::string Chat(const std::string& fields) {
 
 TEST(CompletionRequestTest, DefaultsAreOpenAIs) {
   const CompletionRequest request = Good(CompletionKind::kText, Text(""));
-  EXPECT_EQ(request.model, "m");
-  EXPECT_EQ(request.prompt, "p");
-  EXPECT_THAT(request.prompt_tokens, IsEmpty());
+  EXPECT_EQ(request.generate.model, "m");
+  EXPECT_EQ(request.generate.text, "p");
+  EXPECT_THAT(request.generate.tokens, IsEmpty());
   EXPECT_FALSE(request.tokens_max.has_value());
-  EXPECT_EQ(request.sampling.temperature, 1);
-  EXPECT_EQ(request.sampling.top_p, 1);
-  EXPECT_FALSE(request.sampling.seed.has_value());
+  EXPECT_EQ(request.generate.sampling.temperature, 1);
+  EXPECT_EQ(request.generate.sampling.top_p, 1);
+  EXPECT_FALSE(request.generate.sampling.seed.has_value());
   EXPECT_FALSE(request.stream);
-  EXPECT_THAT(request.stop, IsEmpty());
+  EXPECT_THAT(request.generate.stop, IsEmpty());
 }
 
 TEST(CompletionRequestTest, ReadsEachField) {
@@ -54,14 +54,14 @@ TEST(CompletionRequestTest, ReadsEachField) {
               "stream": true, "stream_options": {"include_usage": true}, "user": "u",
               "cache_salt": "s", "ignore_eos": true, "unknown": {"x": 1})"));
   EXPECT_EQ(request.tokens_max, 7u);
-  EXPECT_EQ(request.sampling.temperature, 0);
-  EXPECT_EQ(request.sampling.top_p, 0.5);
-  EXPECT_EQ(request.sampling.seed, ~uint64_t{0});
-  EXPECT_THAT(request.stop, ElementsAre("a", "b"));
-  EXPECT_TRUE(request.stream && request.include_usage && request.ignore_eos);
-  EXPECT_EQ(request.user, "u");
-  EXPECT_EQ(request.cache_salt, "s");
-  EXPECT_THAT(Good(CompletionKind::kText, Text(R"("stop": "x")")).stop, ElementsAre("x"));
+  EXPECT_EQ(request.generate.sampling.temperature, 0);
+  EXPECT_EQ(request.generate.sampling.top_p, 0.5);
+  EXPECT_EQ(request.generate.sampling.seed, ~uint64_t{0});
+  EXPECT_THAT(request.generate.stop, ElementsAre("a", "b"));
+  EXPECT_TRUE(request.stream && request.include_usage && request.generate.ignore_eos);
+  EXPECT_EQ(request.generate.user, "u");
+  EXPECT_EQ(request.generate.cache_salt, "s");
+  EXPECT_THAT(Good(CompletionKind::kText, Text(R"("stop": "x")")).generate.stop, ElementsAre("x"));
   EXPECT_EQ(Good(CompletionKind::kChat, Chat(R"("max_completion_tokens": 9)")).tokens_max, 9u);
   EXPECT_EQ(Good(CompletionKind::kChat, Chat(R"("max_tokens": 9)")).tokens_max, 9u);
 }
@@ -70,10 +70,10 @@ TEST(CompletionRequestTest, PromptsAreTextOrTokensOneARequest) {
   auto prompt = [](const std::string& value) {
     return R"({"model": "m", "prompt": )" + value + "}";
   };
-  EXPECT_THAT(Good(CompletionKind::kText, prompt("[1, 2]")).prompt_tokens, ElementsAre(1u, 2u));
-  EXPECT_THAT(Good(CompletionKind::kText, prompt("[[1, 2]]")).prompt_tokens, ElementsAre(1u, 2u));
-  EXPECT_EQ(Good(CompletionKind::kText, prompt(R"(["a"])")).prompt, "a");
-  EXPECT_EQ(Good(CompletionKind::kText, prompt(R"("\u0000\u00e4")")).prompt,
+  EXPECT_THAT(Good(CompletionKind::kText, prompt("[1, 2]")).generate.tokens, ElementsAre(1u, 2u));
+  EXPECT_THAT(Good(CompletionKind::kText, prompt("[[1, 2]]")).generate.tokens, ElementsAre(1u, 2u));
+  EXPECT_EQ(Good(CompletionKind::kText, prompt(R"(["a"])")).generate.text, "a");
+  EXPECT_EQ(Good(CompletionKind::kText, prompt(R"("\u0000\u00e4")")).generate.text,
             std::string("\0\xC3\xA4", 3));
   for (const std::string bad : {"null", "\"\"", "[]", "[[]]", "3", "{}", "[1, -1]", "[1.5]",
                                 "[4294967296]", R"(["a", "b"])", "[[1], [2]]", "[1, \"a\"]"}) {
@@ -91,7 +91,7 @@ TEST(CompletionRequestTest, MessagesBecomeAPrompt) {
                               {"role": "user", "content": [{"type": "text", "text": "a"},
                                                            {"type": "text", "text": "b"}]},
                               {"role": "assistant", "content": null}])"))
-          .prompt,
+          .generate.text,
       "\xFD"
       "developer\xFE"
       "d\xFF\xFDuser\xFE"
@@ -209,7 +209,7 @@ TEST(CompletionRequestTest, WhatIsNoJsonIsRefusedWithThePlace) {
   // Deep nesting takes no stack.
   EXPECT_EQ(Bad(CompletionKind::kText, std::string(1'000'000, '[')).status, 400);
   const std::string deep = Text("\"x\": " + std::string(200'000, '[') + std::string(200'000, ']'));
-  EXPECT_EQ(Good(CompletionKind::kText, deep).prompt, "p");
+  EXPECT_EQ(Good(CompletionKind::kText, deep).generate.text, "p");
 }
 
 }  // namespace

@@ -27,12 +27,6 @@ TEST(KvTransferTest, TheNodesCardIsSharedByItsDies) {
   EXPECT_GT(vpc, 10 * ub);
 }
 
-TEST(KvTransferTest, SavesAreOneCopy) {
-  const KvTransfer kv(kConstants);
-  const KvLoad load{.tokens_per_die = 1280};
-  EXPECT_NEAR(kv.SaveSeconds(load, CachePlane::kUb), 1280 * 70272.0 / 107e9 + 610 * 1.9e-6, 1e-12);
-}
-
 TEST(KvTransferTest, AHandOffIsOneRequestOverRdma) {
   EXPECT_NEAR(KvTransfer(kConstants).HandOffSeconds(4096), 5.6e-6 + 4096 * 70272.0 / 25e9, 1e-12);
 }

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "ems_model/format/safetensors.h"
+#include "model_files/format/safetensors.h"
 #include "pdc/engine/weight_maker.h"
 #include "tests/ems_model/fake_pool.h"
 #include "tests/support/temp_path.h"

@@ -17,6 +17,9 @@ namespace ems::pdc::test {
 class ReferenceModel {
  public:
   using Vec = std::vector<double>;
+  struct Key {
+    Vec latent, rope;
+  };
   struct Matrix {
     size_t out = 0, in = 0;
     Vec values;
@@ -62,11 +65,7 @@ class ReferenceModel {
     return Get("lm_head") * Norm(h, "model.mtp.norm");
   }
 
- private:
-  struct Key {
-    Vec latent, rope;
-  };
-
+  // The tensor's values.
   const Matrix& Get(const std::string& name) {
     auto [found, made] = matrices_.try_emplace(name);
     if (!made) return found->second;
@@ -199,6 +198,7 @@ class ReferenceModel {
     return y;
   }
 
+ private:
   const ModelWeights& weights_;
   const ModelConfig& c_;
   std::map<std::string, Matrix> matrices_;

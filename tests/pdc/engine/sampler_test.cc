@@ -74,5 +74,16 @@ TEST(SamplerTest, OptionsAreChecked) {
     EXPECT_EQ(Sampler::Check(bad).code(), StatusCode::kInvalidArgument);
 }
 
+TEST(SamplerTest, PromptsAreChecked) {
+  const std::vector<TokenId> prompt = {1, 2, 9};
+  EXPECT_EQ(CheckPrompt(prompt, 3, 10, {}), OkStatus());
+  EXPECT_EQ(CheckPrompt({}, 3, 10, {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckPrompt(prompt, 2, 10, {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckPrompt(prompt, 3, 10, {.top_p = 0}).code(), StatusCode::kInvalidArgument);
+  const Status unknown = CheckPrompt(prompt, 3, 9, {});
+  EXPECT_EQ(unknown.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(ToString(unknown).find("token 2 of the prompt is 9"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ems::pdc

@@ -1,4 +1,4 @@
-// What must hold: the plan has each tensor once, as many parameters as the presets promise, and
+// What must hold: the plan has each tensor once, as many parameters as the presets state, and
 // INT8 only where it belongs.
 #include "pdc/engine/tensor_plan.h"
 

@@ -13,7 +13,7 @@
 
 #include "common/bytes.h"
 #include "common/hash.h"
-#include "ems_model/format/safetensors.h"
+#include "model_files/format/safetensors.h"
 #include "pdc/engine/model_weights.h"
 #include "tests/support/temp_path.h"
 

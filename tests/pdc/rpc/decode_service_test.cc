@@ -30,8 +30,8 @@ class DecodeServiceTest : public ::testing::Test {
     }
   };
   void Serve(size_t streams_max = 1024) {
-    auto started = DecodeService::Start(
-        {.instance = ScriptedInstance(""), .streams_max = streams_max}, &decode_);
+    auto started =
+        ServeDecode({.instance = ScriptedInstance(""), .streams_max = streams_max}, &decode_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
     stub_ = v1::Decode::NewStub(
@@ -58,7 +58,7 @@ class DecodeServiceTest : public ::testing::Test {
   }
 
   ScriptedDecode decode_;
-  std::unique_ptr<DecodeService> service_;
+  std::unique_ptr<InstanceService> service_;
   std::unique_ptr<v1::Decode::Stub> stub_;
 };
 
@@ -123,7 +123,7 @@ TEST_F(DecodeServiceTest, EachTaskHasAnIdOfItsOwn) {
   Serve();
   const auto one = Generate(Request()), other = Generate(Request());
   EXPECT_TRUE(Eventually([&] { return decode_.tasks() == 2; }));
-  EXPECT_GE(decode_.Last()->id, DecodeService::kFirstTask);
+  EXPECT_GE(decode_.Last()->id, kFirstServedTask);
 }
 
 }  // namespace

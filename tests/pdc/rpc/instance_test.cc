@@ -48,8 +48,7 @@ TEST(InstanceTest, EachFigureIsBounded) {
 }
 
 TEST(InstanceTest, WhatDoesNotFitIsNamed) {
-  InstanceExpectation expected{
-      .fingerprint = "f1", .block_tokens = 16, .storage = KvStorage::kBf16};
+  InstanceInfo expected{.fingerprint = "f1", .block_tokens = 16, .storage = KvStorage::kBf16};
   EXPECT_EQ(CheckFits(Sound(), expected), OkStatus());
   expected.context_tokens = 900;
   EXPECT_EQ(CheckFits(Sound(), expected), OkStatus());

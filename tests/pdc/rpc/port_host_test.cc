@@ -6,10 +6,10 @@
 
 #include <optional>
 
-#include "fabric/ring_pair.h"
+#include "fabric/emulated/ring_pair.h"
 #include "tests/pdc/engine/engine_rig.h"
 #include "tests/support/eventually.h"
-#include "tests/support/scripted_prefill.h"
+#include "tests/support/prefill_log.h"
 
 namespace ems::pdc {
 namespace {
@@ -33,13 +33,15 @@ class PortHostTest : public ::testing::Test {
     host_.emplace(worker_.get(), PrefillPortOptions{}, 2);
   }
   struct Attached {
-    Result<PrefillLinkId> link;
+    std::shared_ptr<PrefillLink> link;
     std::unique_ptr<fabric::RingReceiver> receiver;
+    Status refused{};
   };
   Attached Attach() {
-    auto ring = fabric::MakeRingPair({.slots = 2, .slot_bytes = 4 * kKiB});
+    auto ring = fabric::MakeRingPair({.entries = 2, .entry_bytes = 4 * kKiB});
     EXPECT_TRUE(ring.ok()) << ring.status();
-    return {host_->AttachRing(std::move(ring->sender)), std::move(ring->receiver)};
+    auto link = host_->Attach(std::move(ring->sender));
+    return {link.ok() ? *link : nullptr, std::move(ring->receiver), link.status()};
   }
   static PrefillTask TaskOf(uint64_t id, size_t tokens) {
     return {.id = id, .prompt = RandomTokens(tokens, id)};
@@ -53,71 +55,62 @@ class PortHostTest : public ::testing::Test {
 
 TEST_F(PortHostTest, KvOfATaskGoesOverTheRingOfItsLink) {
   const Attached first = Attach(), second = Attach();
-  ASSERT_TRUE(first.link.ok() && second.link.ok());
-  EXPECT_NE(*first.link, *second.link);
+  ASSERT_TRUE(first.link != nullptr && second.link != nullptr);
   // The same id at both: ids are a link's own.
   KvSequence kv(decode_.arena.get()), other(decode_.arena.get());
   const auto here = KvArrival::Post(first.receiver.get(), 9, &kv, 70);
   const auto there = KvArrival::Post(second.receiver.get(), 9, &other, 40);
   ASSERT_TRUE(here.ok() && there.ok());
   PrefillLog log, other_log;
-  ASSERT_EQ(host_->Start(*first.link, TaskOf(9, 70), log.events()), OkStatus());
-  ASSERT_EQ(host_->Start(*second.link, TaskOf(9, 40), other_log.events()), OkStatus());
-  EXPECT_EQ((*here)->Wait(Deadline::After(seconds(10))), OkStatus());
-  EXPECT_EQ((*there)->Wait(Deadline::After(seconds(10))), OkStatus());
+  ASSERT_EQ(first.link->Start(TaskOf(9, 70), log.events()), OkStatus());
+  ASSERT_EQ(second.link->Start(TaskOf(9, 40), other_log.events()), OkStatus());
+  EXPECT_TRUE(*(*here)->Poll(seconds(10)));
+  EXPECT_TRUE(*(*there)->Poll(seconds(10)));
   ASSERT_TRUE(Eventually([&] { return !log.sent().empty() && !other_log.sent().empty(); }));
   EXPECT_EQ(log.sent()[0], OkStatus());
   EXPECT_EQ(host_->stats().handed_over, 2U);
 }
 
 TEST_F(PortHostTest, ThereIsABoundToLinksAndADetachedOneMakesRoom) {
-  const Attached first = Attach(), second = Attach();
-  ASSERT_TRUE(first.link.ok() && second.link.ok());
-  EXPECT_EQ(Attach().link.status().code(), StatusCode::kResourceExhausted);
-  host_->DetachRing(*first.link);
+  Attached first = Attach(), second = Attach();
+  ASSERT_TRUE(first.link != nullptr && second.link != nullptr);
+  EXPECT_EQ(Attach().refused.code(), StatusCode::kResourceExhausted);
+  first.link.reset();
   const Attached third = Attach();
-  ASSERT_TRUE(third.link.ok()) << third.link.status();
-  EXPECT_NE(*third.link, *first.link);
+  EXPECT_NE(third.link, nullptr) << third.refused;
 }
 
-TEST_F(PortHostTest, ALinkThatIsNotThereTakesNothing) {
-  const Attached attached = Attach();
-  host_->DetachRing(*attached.link);
-  host_->DetachRing(*attached.link);
-  host_->Cancel(*attached.link, 1);
-  PrefillLog log;
-  EXPECT_EQ(host_->Start(*attached.link, TaskOf(1, 20), log.events()).code(),
-            StatusCode::kUnavailable);
-  EXPECT_EQ(host_->LinkStatus(*attached.link).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(host_->LinkStatus(77).code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(log.done().empty());
+TEST_F(PortHostTest, ALinkThatIsLetGoHangsUp) {
+  Attached attached = Attach();
+  attached.link.reset();
   EXPECT_TRUE(Eventually([&] { return attached.receiver->peer_is_gone(); }));
 }
 
 TEST_F(PortHostTest, TheEndOfALinkEndsWhatIsUnderWayForItAlone) {
-  const Attached first = Attach(), second = Attach();
+  Attached first = Attach(), second = Attach();
   PrefillLog log, other;
   // Nobody awaits their KV: both stand at the hand-over.
-  ASSERT_EQ(host_->Start(*first.link, TaskOf(1, 40), log.events()), OkStatus());
-  ASSERT_EQ(host_->Start(*second.link, TaskOf(1, 40), other.events()), OkStatus());
+  ASSERT_EQ(first.link->Start(TaskOf(1, 40), log.events()), OkStatus());
+  ASSERT_EQ(second.link->Start(TaskOf(1, 40), other.events()), OkStatus());
   ASSERT_TRUE(Eventually([&] { return log.done().size() == 1 && other.done().size() == 1; }));
   EXPECT_EQ(host_->Pulse().tasks, 2U);
-  host_->DetachRing(*first.link);
+  first.link.reset();
   ASSERT_TRUE(Eventually([&] { return log.sent().size() == 1; }));
   EXPECT_FALSE(log.sent()[0].ok());
   EXPECT_TRUE(Eventually([&] { return host_->Pulse().tasks == 1; }));
-  EXPECT_EQ(host_->LinkStatus(*second.link), OkStatus());
+  EXPECT_EQ(second.link->link(), OkStatus());
   EXPECT_TRUE(other.sent().empty());
-  host_->Cancel(*second.link, 1);
+  second.link->Cancel(1);
   ASSERT_TRUE(Eventually([&] { return other.sent().size() == 1; }));
   EXPECT_TRUE(Eventually([&] { return host_->Pulse().tasks == 0; }));
   EXPECT_EQ(host_->Pulse().kv_tokens_free, 64U * 16) << "all KV is given back";
 }
 
 TEST_F(PortHostTest, ItsEndIsTheEndOfItsTasks) {
-  const Attached attached = Attach();
+  Attached attached = Attach();
   PrefillLog log;
-  ASSERT_EQ(host_->Start(*attached.link, TaskOf(1, 40), log.events()), OkStatus());
+  ASSERT_EQ(attached.link->Start(TaskOf(1, 40), log.events()), OkStatus());
+  attached.link.reset();
   host_.reset();
   // Whichever event is to come has come.
   EXPECT_TRUE(log.sent().size() == 1 || (log.done().size() == 1 && !log.done()[0].ok()));
@@ -131,7 +124,7 @@ TEST_F(PortHostTest, ThePulseIsTheWorkers) {
   EXPECT_FALSE(before.busy);
   EXPECT_EQ(before.kv_tokens_free, 64U * 16);
   PrefillLog log;
-  ASSERT_EQ(host_->Start(*attached.link, TaskOf(1, 40), log.events()), OkStatus());
+  ASSERT_EQ(attached.link->Start(TaskOf(1, 40), log.events()), OkStatus());
   ASSERT_TRUE(Eventually([&] { return log.done().size() == 1; }));
   EXPECT_GT(host_->Pulse().ticks, before.ticks);
   EXPECT_EQ(host_->Pulse().kv_tokens_free, 61U * 16) << "40 tokens, until they are handed over";
@@ -139,54 +132,47 @@ TEST_F(PortHostTest, ThePulseIsTheWorkers) {
 
 TEST_F(PortHostTest, FiguresOfALinkStayWhenItHasGone) {
   for (uint64_t round = 1; round <= 2; ++round) {
-    const Attached attached = Attach();
-    ASSERT_TRUE(attached.link.ok());
-    const PrefillLinkId link = *attached.link;
+    Attached attached = Attach();
+    ASSERT_NE(attached.link, nullptr);
     KvSequence kv(decode_.arena.get());
     auto arrival = KvArrival::Post(attached.receiver.get(), round, &kv, 20);
     ASSERT_TRUE(arrival.ok()) << arrival.status();
-    StopFlag sent;
-    ASSERT_EQ(host_->Start(link, TaskOf(round, 20),
-                           {.on_done = [](const Result<PrefillOutcome>&) {},
-                            .on_sent = [&](const Status&) { sent.Set(); }}),
-              OkStatus());
-    EXPECT_EQ((*arrival)->Wait(Deadline::After(seconds(20))), OkStatus());
-    ASSERT_TRUE(sent.WaitFor(seconds(20)));
-    host_->DetachRing(link);
+    PrefillLog log;
+    ASSERT_EQ(attached.link->Start(TaskOf(round, 20), log.events()), OkStatus());
+    EXPECT_TRUE(*(*arrival)->Poll(seconds(20)));
+    ASSERT_TRUE(Eventually([&] { return !log.sent().empty(); }));
+    attached.link.reset();
     EXPECT_EQ(host_->stats().handed_over, round);
-    EXPECT_EQ(host_->LinkStatus(link).code(), StatusCode::kUnavailable);
-    EXPECT_EQ(host_->Start(link, TaskOf(9, 20), {}).code(), StatusCode::kUnavailable);
-    host_->Cancel(link, 9);
   }
 }
 
 // A link's end waits for its events; calls run on threads that must not.
 TEST_F(PortHostTest, ACallThatIsTheLastToUseALinkDoesNotWaitForItsEnd) {
-  const Attached attached = Attach();
-  ASSERT_TRUE(attached.link.ok());
-  const PrefillLinkId link = *attached.link;
+  Attached attached = Attach();
+  ASSERT_NE(attached.link, nullptr);
+  PrefillLink* const link = attached.link.get();
   StopFlag busy, go_on;
-  ASSERT_EQ(host_->Start(link, TaskOf(1, 20),
-                         {.on_done =
-                              [&](const Result<PrefillOutcome>&) {
-                                busy.Set();
-                                EXPECT_TRUE(go_on.WaitFor(seconds(10)));
-                              },
-                          .on_sent = [](const Status&) {}}),
+  ASSERT_EQ(link->Start(TaskOf(1, 20), {.on_done =
+                                            [&](const Result<PrefillOutcome>&) {
+                                              busy.Set();
+                                              EXPECT_TRUE(go_on.WaitFor(seconds(10)));
+                                            },
+                                        .on_sent = [](const Status&) {}}),
             OkStatus());
   ASSERT_TRUE(busy.WaitFor(seconds(20)));
-  PortHost* const host = &*host_;
   bool ended = false;
-  ASSERT_EQ(host_->Start(link, TaskOf(2, 20),
-                         {.on_done =
-                              [&](const Result<PrefillOutcome>&) {
-                                ended = true;
-                                host->DetachRing(link);
-                              },
-                          .on_sent = [](const Status&) {}}),
+  ASSERT_EQ(link->Start(TaskOf(2, 20), {.on_done =
+                                            [&](const Result<PrefillOutcome>&) {
+                                              ended = true;
+                                              attached.link.reset();
+                                            },
+                                        .on_sent = [](const Status&) {}}),
             OkStatus());
   // The one thread that computes is in the first one's event: this one ends here.
-  host_->Cancel(link, 2);
+  {
+    const std::shared_ptr<PrefillLink> call = attached.link;
+    call->Cancel(2);
+  }
   go_on.Set();
   host_.reset();
   EXPECT_TRUE(ended);

@@ -4,8 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "fabric/fd_message.h"
-#include "fabric/ring_receiver.h"
+#include "fabric/emulated/ring_receiver.h"
+#include "fabric/net/fd_message.h"
 #include "pdc/rpc/ring_greeting.h"
 #include "proto/pdc.grpc.pb.h"
 #include "tests/support/eventually.h"
@@ -35,11 +35,11 @@ class PrefillServiceTest : public ::testing::Test {
   };
 
   void Serve(Duration lease = seconds(30), size_t streams_max = 1024, size_t sessions_max = 2) {
-    auto started = PrefillService::Start({.instance = ScriptedInstance("service"),
-                                          .streams_max = streams_max,
-                                          .sessions_max = sessions_max,
-                                          .session_lease = lease},
-                                         &host_);
+    auto started = ServePrefill({.instance = ScriptedInstance("service"),
+                                 .streams_max = streams_max,
+                                 .sessions_max = sessions_max,
+                                 .session_lease = lease},
+                                &host_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
     stub_ = v1::Prefill::NewStub(
@@ -53,7 +53,8 @@ class PrefillServiceTest : public ::testing::Test {
                                 .session = session};
     EXPECT_EQ(fabric::SendMessageTo(socket->get(), std::as_bytes(std::span(&greeting, 1)), {}),
               OkStatus());
-    return *fabric::RingReceiver::Offer(*std::move(socket), {.slots = 2, .slot_bytes = 4 * kKiB});
+    return *fabric::RingReceiver::Offer(*std::move(socket),
+                                        {.entries = 2, .entry_bytes = 4 * kKiB});
   }
   bool IsLinked(uint64_t session) const {
     v1::PulseRequest request;
@@ -83,19 +84,9 @@ class PrefillServiceTest : public ::testing::Test {
   }
 
   ScriptedPrefillHost host_;
-  std::unique_ptr<PrefillService> service_;
+  std::unique_ptr<InstanceService> service_;
   std::unique_ptr<v1::Prefill::Stub> stub_;
 };
-
-TEST_F(PrefillServiceTest, DescribesItself) {
-  Serve();
-  grpc::ClientContext context;
-  v1::Instance reply;
-  ASSERT_TRUE(stub_->Describe(&context, {}, &reply).ok());
-  EXPECT_EQ(reply.fingerprint(), "f1");
-  EXPECT_EQ(reply.vocab(), 264U);
-  EXPECT_EQ(reply.incarnation(), service_->instance().incarnation);
-}
 
 TEST_F(PrefillServiceTest, CallsThatAreNotSoundReachNobody) {
   Serve();
@@ -161,7 +152,7 @@ TEST_F(PrefillServiceTest, RingsBeyondTheBoundAndSecondOnesAreTurnedAway) {
   EXPECT_TRUE(Eventually([&] { return third->peer_is_gone(); }));
   EXPECT_FALSE(IsLinked(3));
   EXPECT_FALSE(one->peer_is_gone());
-  EXPECT_EQ(service_->sessions(), 2U);
+  EXPECT_EQ(host_.rings(), 2U);
 }
 
 TEST_F(PrefillServiceTest, WhoDoesNotAskForThePulseLosesHisRing) {
@@ -170,7 +161,7 @@ TEST_F(PrefillServiceTest, WhoDoesNotAskForThePulseLosesHisRing) {
   ASSERT_TRUE(Eventually([&] { return host_.rings() == 1; }));
   ASSERT_TRUE(Eventually([&] { return host_.detached() == 1; }));
   EXPECT_TRUE(Eventually([&] { return silent->peer_is_gone(); }));
-  EXPECT_EQ(service_->sessions(), 0U);
+  EXPECT_EQ(host_.rings(), 0U);
 }
 
 TEST_F(PrefillServiceTest, ALinkThatIsDeadIsDetached) {
@@ -179,7 +170,7 @@ TEST_F(PrefillServiceTest, ALinkThatIsDeadIsDetached) {
   ASSERT_TRUE(Eventually([&] { return IsLinked(1); }));
   host_.SetLinkStatus(Error(StatusCode::kUnavailable, "dead"));
   EXPECT_FALSE(IsLinked(1));
-  EXPECT_TRUE(Eventually([&] { return host_.detached() == 1 && service_->sessions() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return host_.detached() == 1 && host_.rings() == 0; }));
 }
 
 TEST_F(PrefillServiceTest, ItsEndEndsCallsAndDetachesRings) {
@@ -197,11 +188,11 @@ TEST_F(PrefillServiceTest, ItsEndEndsCallsAndDetachesRings) {
 TEST_F(PrefillServiceTest, NeedsASoundInstance) {
   InstanceInfo no_socket = ScriptedInstance("service");
   no_socket.ring_socket_path.clear();
-  EXPECT_EQ(PrefillService::Start({.instance = no_socket}, &host_).status().code(),
+  EXPECT_EQ(ServePrefill({.instance = no_socket}, &host_).status().code(),
             StatusCode::kInvalidArgument);
   InstanceInfo no_name = ScriptedInstance("service");
   no_name.name.clear();
-  EXPECT_EQ(PrefillService::Start({.instance = no_name}, &host_).status().code(),
+  EXPECT_EQ(ServePrefill({.instance = no_name}, &host_).status().code(),
             StatusCode::kInvalidArgument);
 }
 

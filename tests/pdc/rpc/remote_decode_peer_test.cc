@@ -22,7 +22,7 @@ using testing::LoggedSink;
 using testing::ScriptedDecode;
 using testing::ScriptedInstance;
 
-// Quick to ask, slow to give up: only what a test is about happens.
+// Quick to ask, slow to time out: only what a test is about happens.
 constexpr PeerWatchOptions kPatient{.pulse_every = milliseconds(10),
                                     .call_timeout = seconds(5),
                                     .dead_after = seconds(30),
@@ -30,16 +30,14 @@ constexpr PeerWatchOptions kPatient{.pulse_every = milliseconds(10),
 
 class RemoteDecodePeerTest : public ::testing::Test {
  protected:
-  void Serve(std::function<DecodeTicks()> ticks = {}) {
-    auto started = DecodeService::Start(
-        {.listen = address_, .instance = ScriptedInstance(""), .ticks = std::move(ticks)},
-        &decode_);
+  void Serve() {
+    auto started = ServeDecode({.listen = address_, .instance = ScriptedInstance("")}, &decode_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
     address_ = service_->address();
   }
   void Connect(const PeerWatchOptions& watch = kPatient,
-               std::optional<InstanceExpectation> expected = {}) {
+               std::optional<InstanceInfo> expected = {}) {
     peer_ = std::make_unique<RemoteDecodePeer>(RemoteDecodePeerOptions{
         .name = "d0", .address = address_, .expected = std::move(expected), .watch = watch});
   }
@@ -67,7 +65,7 @@ class RemoteDecodePeerTest : public ::testing::Test {
 
   std::string address_ = "127.0.0.1:0";
   ScriptedDecode decode_;
-  std::unique_ptr<DecodeService> service_;
+  std::unique_ptr<InstanceService> service_;
   std::unique_ptr<RemoteDecodePeer> peer_;
   const std::shared_ptr<LoggedSink> sink_ = std::make_shared<LoggedSink>();
 };
@@ -83,7 +81,7 @@ TEST_F(RemoteDecodePeerTest, ATaskAndItsAnswerGoOverWhole) {
   ASSERT_EQ(peer_->Submit(task, sink_), OkStatus());
   ASSERT_TRUE(Eventually([&] { return decode_.Last().has_value(); }));
   const DecodeTask got = *decode_.Last();
-  EXPECT_GE(got.id, DecodeService::kFirstTask);
+  EXPECT_GE(got.id, kFirstServedTask);
   EXPECT_EQ(got.prompt, task.prompt);
   EXPECT_EQ(got.tokens_max, 5U);
   EXPECT_FALSE(got.stop_at_end);
@@ -228,22 +226,19 @@ TEST_F(RemoteDecodePeerTest, WhoseTaskBrokeIsLookedForAtOnce) {
 }
 
 TEST_F(RemoteDecodePeerTest, AProcessThatStandsStillIsNotUsedUntilItMoves) {
-  std::atomic<uint64_t> ticks{0};
-  std::atomic<bool> busy{false};
-  Serve([&] { return DecodeTicks{ticks.load(), busy.load()}; });
+  Serve();
   Connect({.pulse_every = milliseconds(5),
            .call_timeout = seconds(5),
            .dead_after = seconds(30),
            .stall_limit = milliseconds(100)});
   ASSERT_TRUE(IsUp());
   Submit(1, sink_);
-  busy = true;
+  decode_.SetHealth({.status = OkStatus(), .busy = true});
   ASSERT_TRUE(Eventually([&] { return sink_->ended(); }, seconds(10)));
   EXPECT_EQ(sink_->log().ends[0].status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(peer_->Submit(Task(2), sink_).code(), StatusCode::kUnavailable);
-  busy = false;
+  decode_.SetHealth({.status = OkStatus(), .busy = false});
   EXPECT_TRUE(IsUp()) << peer_->health().status;
-  service_.reset();  // before what its ticks look at
 }
 
 TEST_F(RemoteDecodePeerTest, HealthIsAsLastHeard) {
@@ -268,7 +263,7 @@ TEST_F(RemoteDecodePeerTest, HealthIsAsLastHeard) {
 
 TEST_F(RemoteDecodePeerTest, AnotherModelIsNotUsed) {
   Serve();
-  Connect(kPatient, InstanceExpectation{.fingerprint = "f1", .block_tokens = 32});
+  Connect(kPatient, InstanceInfo{.fingerprint = "f1", .block_tokens = 32});
   ASSERT_TRUE(
       Eventually([&] { return peer_->health().status.code() == StatusCode::kFailedPrecondition; }));
   EXPECT_EQ(Message(peer_->health().status),

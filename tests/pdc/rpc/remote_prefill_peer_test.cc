@@ -6,9 +6,10 @@
 
 #include <atomic>
 
-#include "pdc/kv_handoff.h"
+#include "pdc/kv/kv_handoff.h"
 #include "tests/pdc/engine/engine_rig.h"
 #include "tests/support/eventually.h"
+#include "tests/support/prefill_log.h"
 #include "tests/support/scripted_prefill.h"
 
 namespace ems::pdc {
@@ -24,7 +25,7 @@ using test::EngineRig;
 using test::RandomTokens;
 using test::TinyConfig;
 
-// Quick to ask, slow to give up: only what a test is about happens.
+// Quick to ask, slow to time out: only what a test is about happens.
 constexpr PeerWatchOptions kPatient{.pulse_every = milliseconds(10),
                                     .call_timeout = seconds(5),
                                     .dead_after = seconds(30),
@@ -38,7 +39,7 @@ class RemotePrefillPeerTest : public ::testing::Test {
     PrefillServiceOptions options;
     options.listen = address_;
     options.instance = instance_;
-    auto started = PrefillService::Start(options, &host_);
+    auto started = ServePrefill(options, &host_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
     address_ = service_->address();
@@ -48,7 +49,7 @@ class RemotePrefillPeerTest : public ::testing::Test {
         .name = "p0",
         .address = address_,
         .expected = {.fingerprint = fingerprint, .block_tokens = 16, .storage = KvStorage::kBf16},
-        .ring = {.slots = 4, .slot_bytes = 4 * kKiB, .checksums = true},
+        .ring = {.entries = 4, .entry_bytes = 4 * kKiB, .checksums = true},
         .watch = watch});
   }
   void ServeAndConnect(const PeerWatchOptions& watch = kPatient) {
@@ -78,7 +79,7 @@ class RemotePrefillPeerTest : public ::testing::Test {
   InstanceInfo instance_ = ScriptedInstance("remote");
   std::string address_ = "127.0.0.1:0";
   ScriptedPrefillHost host_;
-  std::unique_ptr<PrefillService> service_;
+  std::unique_ptr<InstanceService> service_;
   std::unique_ptr<RemotePrefillPeer> peer_;
 };
 
@@ -146,7 +147,7 @@ TEST_F(RemotePrefillPeerTest, KvArrivesOverTheRing) {
     const Thread sender("send", [&] {
       sent = SendKv(host_.RingOf(5).get(), 5, computed, Deadline::After(seconds(10)));
     });
-    EXPECT_EQ((*arrival)->Wait(Deadline::After(seconds(10))), OkStatus());
+    EXPECT_TRUE(*(*arrival)->Poll(seconds(10)));
   }
   EXPECT_EQ(sent, OkStatus());
   EXPECT_EQ(decode.KvBytes(received), prefill.KvBytes(computed));
@@ -176,7 +177,8 @@ TEST_F(RemotePrefillPeerTest, WhatCanBeSeenHereIsRefusedAtOnce) {
   ASSERT_TRUE(Eventually([&] { return !log.done().empty(); }));
   EXPECT_EQ(log.done().size(), 1U);
   EXPECT_EQ(CodeOf(log.done()[0]), StatusCode::kResourceExhausted);
-  EXPECT_EQ(refusal([](PrefillTask*) {}), StatusCode::kOk);  // the id is free again
+  PrefillLog again;
+  EXPECT_EQ(peer_->Start(Task(1), again.events()), OkStatus()) << "the id is free again";
 }
 
 TEST_F(RemotePrefillPeerTest, ARefusalOfTheHostComesAsAnEvent) {
@@ -275,7 +277,7 @@ TEST_F(RemotePrefillPeerTest, WhoseTaskBrokeIsNotAskedAgainBeforeItAnswers) {
   std::atomic<int> told{0};
   ASSERT_EQ(peer_->Start(Task(1), {.on_done =
                                        [&](const Result<PrefillOutcome>&) {
-                                         // Whoever hears of it, and tries again at once, goes
+                                         // A caller that hears of it, and tries again at once, goes
                                          // elsewhere.
                                          EXPECT_FALSE(peer_->health().status.ok());
                                          told = 1;
@@ -336,7 +338,7 @@ TEST_F(RemotePrefillPeerTest, AnotherModelGetsNothing) {
   PrefillLog log;
   EXPECT_EQ(peer_->Start(Task(1), log.events()).code(), StatusCode::kUnavailable);
   EXPECT_EQ(peer_->ring(), nullptr);
-  EXPECT_EQ(service_->sessions(), 0U);
+  EXPECT_EQ(host_.rings(), 0U);
 }
 
 TEST_F(RemotePrefillPeerTest, ItsEndIsTheEndOfItsTasks) {

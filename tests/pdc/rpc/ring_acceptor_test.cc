@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "fabric/fd_message.h"
-#include "fabric/ring_receiver.h"
+#include "fabric/emulated/ring_receiver.h"
+#include "fabric/net/fd_message.h"
 #include "pdc/rpc/ring_greeting.h"
 #include "tests/support/eventually.h"
 
@@ -22,7 +22,7 @@ using fabric::RingReceiver;
 using std::chrono::seconds;
 using testing::Eventually;
 
-constexpr fabric::RingOptions kSmall{.slots = 2, .slot_bytes = 4 * kKiB};
+constexpr fabric::RingOptions kSmall{.entries = 2, .entry_bytes = 4 * kKiB};
 
 TEST(RingGreetingTest, OnlyOursForThisProcessFit) {
   EXPECT_EQ(CheckGreeting({.incarnation = 5, .session = 1}, 5), OkStatus());

@@ -43,6 +43,7 @@ TEST_F(ClusterCommandsTest, AControllerWithoutAPortIsSaid) {
 TEST_F(ClusterCommandsTest, StatusOfAHealthyClusterIsOk) {
   const auto json = RunJson({"status"});
   EXPECT_EQ(json["health"], "OK");
+  EXPECT_EQ(json["cluster"].get<std::string>().size(), 16U);
   EXPECT_EQ(json["servers"]["up"], 1);
   EXPECT_EQ(Run({"status", "--check"}).exit_code, 0);
   EXPECT_THAT(Run({"status"}).out, HasSubstr("1 up, 0 down"));
@@ -52,10 +53,10 @@ TEST_F(ClusterCommandsTest, NodesAndViewNameTheServerAndItsSlots) {
   const auto nodes = RunJson({"nodes"});
   ASSERT_EQ(nodes.size(), 1U);
   EXPECT_EQ(nodes[0]["name"], testing::Cluster::ServerName(0));
-  EXPECT_EQ(nodes[0]["slots"], 4096);
+  EXPECT_EQ(nodes[0]["slots"], kSlotCount);
   const auto view = RunJson({"view", "--slots"});
-  EXPECT_EQ(view["owners"].size(), 4096U);
-  EXPECT_THAT(Run({"view", "--slots"}).out, HasSubstr("0-4095"));
+  EXPECT_EQ(view["owners"].size(), kSlotCount);
+  EXPECT_THAT(Run({"view", "--slots"}).out, HasSubstr("0-16383"));
 }
 
 TEST_F(ClusterCommandsTest, LiveServerIsNotForgotten) {

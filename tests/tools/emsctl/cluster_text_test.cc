@@ -35,14 +35,14 @@ class ClusterTextTest : public ::testing::Test {
     status->mutable_usage()->set_dram_total_bytes(kGiB);
     status->mutable_usage()->set_objects(10);
     status->set_heartbeat_age_ms(300);
-    status->set_slots(2048);
+    status->set_slots(8192);
     status->set_term(3);
     status->set_epoch(7);
   }
   void MakeView(bool frozen) {
     SlotTable slots;
     for (uint16_t slot = 0; slot < kSlotCount; ++slot) {
-      slots.set_owner(SlotId(slot), NodeId(slot < 2048 ? 1 : 2));
+      slots.set_owner(SlotId(slot), NodeId(slot < 8192 ? 1 : 2));
     }
     std::vector<NodeInfo> infos(2);
     infos[0].id = NodeId(1);
@@ -113,13 +113,70 @@ TEST_F(ClusterTextTest, AServerThatIsAheadOfTheControllerIsAFault) {
   nodes_.mutable_nodes(1)->set_ahead(true);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
   EXPECT_THAT(StatusText(Snapshot()), HasSubstr("Server beta came with a view"));
+  EXPECT_TRUE(NeedsAnOperator(Snapshot()));
+  nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_DOWN);
+  EXPECT_THAT(StatusText(Snapshot()), Not(HasSubstr("has not been heard of"))) << "it is there";
   EXPECT_TRUE(NodesJson(nodes_)[1]["ahead"]);
   nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_LEFT);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
 }
 
+TEST_F(ClusterTextTest, AnOldStoreOfTheControllerIsAFaultThatAnOperatorMends) {
+  EXPECT_FALSE(NeedsAnOperator(Snapshot()));
+  EXPECT_FALSE(StatusJson(Snapshot())["store_is_old"]);
+  nodes_.set_store_is_old(true);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_TRUE(NeedsAnOperator(Snapshot()));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("data_dir is an older copy"));
+  EXPECT_TRUE(StatusJson(Snapshot())["store_is_old"]);
+}
+
+// One heartbeat is what a server takes to report a view, two are no fault.
+TEST_F(ClusterTextTest, AnOwnerThatIsBehindForTwoHeartbeatsIsAFault) {
+  nodes_.set_heartbeat_ms(1000);
+  v1::NodeStatus* beta = nodes_.mutable_nodes(1);
+  beta->set_epoch(6);
+  beta->set_behind_ms(2000);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
+  beta->set_behind_ms(2001);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("Server beta has installed view term 3 epoch 6"));
+  EXPECT_FALSE(NeedsAnOperator(Snapshot()));
+  beta->set_term(0);
+  beta->set_epoch(0);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("has reported no view for 2.0 s"));
+  beta->set_slots(0);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk) << "nobody waits for it";
+}
+
+TEST_F(ClusterTextTest, TheClusterIsShown) {
+  EXPECT_TRUE(StatusJson(Snapshot())["cluster"].is_null());
+  nodes_.set_cluster(0xabc);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("0000000000000abc"));
+  EXPECT_EQ(StatusJson(Snapshot())["cluster"], "0000000000000abc");
+}
+
+TEST_F(ClusterTextTest, NodesSayWhenTheyJoinedLeftAndWereHeardOf) {
+  nodes_.set_now_unix_ms(10'000'000);
+  AddNode(3, "gamma", v1::NODE_LEFT);
+  AddNode(4, "delta", v1::NODE_DOWN);
+  nodes_.mutable_nodes(0)->mutable_node()->set_joined_unix_ms(1000);
+  nodes_.mutable_nodes(2)->mutable_node()->set_left_unix_ms(10'000'000 - 600'000);
+  nodes_.mutable_nodes(3)->set_never_heard(true);
+  const std::string text = NodesText(nodes_);
+  EXPECT_THAT(text, HasSubstr("0.3 s ago"));
+  EXPECT_THAT(text, HasSubstr("left 10 min ago"));
+  EXPECT_THAT(text, HasSubstr("not since the controller started"));
+  EXPECT_THAT(StatusText(Snapshot()),
+              HasSubstr("Server delta (127.0.0.1:7504) has not been heard of since the controller "
+                        "started"));
+  EXPECT_TRUE(NodesJson(nodes_)[3]["heartbeat_age_ms"].is_null());
+  EXPECT_EQ(NodesJson(nodes_)[2]["left_unix_ms"], 9'400'000);
+}
+
 TEST_F(ClusterTextTest, FrozenViewPointsToAcceptLoss) {
   MakeView(true);
+  EXPECT_TRUE(NeedsAnOperator(Snapshot()));
   EXPECT_EQ(HealthOf(Snapshot()), Health::kFrozen);
   EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl view accept-loss"));
   EXPECT_TRUE(StatusJson(Snapshot())["view"]["frozen"]);
@@ -160,26 +217,27 @@ TEST_F(ClusterTextTest, NodesTableAndJsonHaveOneEntryAServer) {
   ASSERT_EQ(json.size(), 2U);
   EXPECT_EQ(json[0]["name"], "alpha");
   EXPECT_EQ(json[0]["state"], "up");
-  EXPECT_EQ(json[1]["slots"], 2048);
+  EXPECT_EQ(json[1]["slots"], 8192);
 }
 
 TEST_F(ClusterTextTest, SlotRangesAreMaximalRuns) {
   SlotTable slots;
-  for (const SlotId slot : {SlotId(0), SlotId(1), SlotId(2), SlotId(7), SlotId(4094), SlotId(4095)})
+  for (const SlotId slot :
+       {SlotId(0), SlotId(1), SlotId(2), SlotId(7), SlotId(16382), SlotId(16383)})
     slots.set_owner(slot, NodeId(5));
-  EXPECT_EQ(SlotRanges(slots, NodeId(5)), "0-2,7,4094-4095");
+  EXPECT_EQ(SlotRanges(slots, NodeId(5)), "0-2,7,16382-16383");
   EXPECT_EQ(SlotRanges(slots, NodeId(6)), "");
 }
 
 TEST_F(ClusterTextTest, ViewShowsSharesAndSlotsOnRequest) {
   EXPECT_THAT(ViewText(*view_, false), HasSubstr("50.0 %"));
-  EXPECT_THAT(ViewText(*view_, false), Not(HasSubstr("0-2047")));
-  EXPECT_THAT(ViewText(*view_, true), HasSubstr("beta: 2048-4095"));
+  EXPECT_THAT(ViewText(*view_, false), Not(HasSubstr("0-8191")));
+  EXPECT_THAT(ViewText(*view_, true), HasSubstr("beta: 8192-16383"));
   EXPECT_FALSE(ViewJson(*view_, false).contains("owners"));
   const auto owners = ViewJson(*view_, true)["owners"];
   ASSERT_EQ(owners.size(), kSlotCount);
-  EXPECT_EQ(owners[2047], 1);
-  EXPECT_EQ(owners[2048], 2);
+  EXPECT_EQ(owners[8191], 1);
+  EXPECT_EQ(owners[8192], 2);
 }
 
 TEST_F(ClusterTextTest, NamespacesShowQuotasAndWords) {

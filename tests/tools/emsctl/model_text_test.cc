@@ -74,6 +74,22 @@ TEST(ModelTextTest, OneVersionWithItsFiles) {
   failed.job.error = Error(StatusCode::kNotFound, "no bucket");
   EXPECT_THAT(ModelText(failed, manifest), HasSubstr("NOT_FOUND: no bucket"));
   EXPECT_EQ(ModelJson(failed)["job"]["error"], "NOT_FOUND: no bucket");
+  EXPECT_TRUE(ModelJson(failed)["job"]["failures"].empty());
+}
+
+TEST(ModelTextTest, ServersThatCouldNotDoTheirPartAreNamed) {
+  model::ModelInfo info = Info();  // a job that is running
+  info.job.time_left = std::chrono::seconds(90);
+  info.job.failures = {{"b", Error(StatusCode::kPermissionDenied, "source answered 403")}};
+  info.job.failures_left_out = 3;
+  const std::string text = ModelText(info, {});
+  EXPECT_THAT(text, HasSubstr("server \"b\": PERMISSION_DENIED: source answered 403"));
+  EXPECT_THAT(text, HasSubstr("and 3 more servers"));
+  const auto job = ModelJson(info)["job"];
+  EXPECT_EQ(job["failures"][0]["server"], "b");
+  EXPECT_EQ(job["failures"][0]["error"], "PERMISSION_DENIED: source answered 403");
+  EXPECT_EQ(job["failures_left_out"], 3);
+  EXPECT_EQ(job["seconds_left"], 90.0);
 }
 
 TEST(ModelTextTest, CheckShowsShares) {

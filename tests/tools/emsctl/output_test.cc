@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/emsctl/context.h"
+
 namespace ems::emsctl {
 namespace {
 
@@ -24,6 +26,19 @@ TEST(OutputTest, ComplaintNamesTheThingTheCodeAndTheWayOut) {
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("emsctl: controller x:1: UNAVAILABLE: refused\n"));
   EXPECT_THAT(text, HasSubstr("EMS_CONTROLLER"));
+}
+
+TEST(OutputTest, AResultIsTextOrADocument) {
+  const auto shown = [](bool json) {
+    Context context;
+    context.json = json;
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(Show(context, nlohmann::ordered_json::object({{"bytes", 3}}), "3 bytes\n"), kExitOk);
+    EXPECT_EQ(ShowDone(context, "removed", "x"), kExitOk);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(shown(false), "3 bytes\nremoved x\n");
+  EXPECT_EQ(shown(true), "{\n  \"bytes\": 3\n}\n{\n  \"removed\": \"x\"\n}\n");
 }
 
 TEST(OutputTest, AdviceIsGivenOnlyWhereThereIsSome) {

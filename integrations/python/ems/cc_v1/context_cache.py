@@ -1,11 +1,11 @@
 """Drop-in surface, second generation: the KV layout is registered once, blocks are prefix hashes and slots."""
 from ems import _ems, tensors
-from ems.cc_types import CcFuture, CcResult, checked, get_result, invalid, is_ready, refused, result_of
+from ems.drop_in_types import CcFuture, CcResult, TakesFutures, checked, invalid, refused, result_of
 
 _KNOWN_KWARGS = {'chunk_descs'}
 
 
-class ContextCache_v1:  # pylint: disable=invalid-name
+class ContextCache_v1(TakesFutures):  # pylint: disable=invalid-name
     """save, load and exists by hashes. Thread-safe. What is raised: as ContextCaching.
 
     A block's value carries the registered layout's fingerprint: a process with another layout sees misses.
@@ -20,7 +20,7 @@ class ContextCache_v1:  # pylint: disable=invalid-name
 
         Layers whose tensors are paged alike form a layer group, in the order in which they come first.
         store_layer_group_desc says otherwise: lists of layer numbers. The tensors and what they store are kept until
-        Ems.shutdown; memory that is let go all the same, or cannot be written, makes a request EMS_INTERNAL_ERROR.
+        Ems.shutdown; memory that is freed all the same, or cannot be written, makes a request EMS_INTERNAL_ERROR.
         """
         if not isinstance(kvcache, (list, tuple)) or not kvcache:
             raise invalid('kvcache must be a list of layers, and not empty')
@@ -57,12 +57,6 @@ class ContextCache_v1:  # pylint: disable=invalid-name
         except (TypeError, ValueError, OverflowError) as error:
             raise refused(error) from error
         return CcResult(success, total)
-
-    def is_ready(self, ccfuture):
-        return is_ready(ccfuture)
-
-    def get_result(self, ccfuture):
-        return get_result(ccfuture)
 
     def _call(self, call, is_load, slot_mapping, hashes, offsets, option, kwargs):
         timeout, local_only = checked(option, required=not is_load)

@@ -54,9 +54,11 @@ class BatchCallTest : public ::testing::Test {
 };
 
 TEST_F(BatchCallTest, GoodItemsAreCountedAndOnlyPutsAndGetsNeedMemory) {
-  auto call = BatchCall::Make(nullptr, BatchKind::kPut, {items_.data(), 2, {}, {}, {}}, true);
+  const ClientCore core(nullptr, std::chrono::seconds(1));
+  auto call = BatchCall::Make(&core, BatchKind::kPut, {items_.data(), 2, {}, {}, {}}, true);
   ASSERT_TRUE(call.ok()) << call.status();
-  EXPECT_EQ((*call)->bytes(), 16u);
+  // 16 bytes at 100 MB/s.
+  EXPECT_EQ((*call)->timeout(), std::chrono::seconds(1) + std::chrono::nanoseconds(160));
   items_[0].value = {};
   items_[1].value = {};
   EXPECT_TRUE(

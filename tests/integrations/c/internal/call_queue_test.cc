@@ -140,7 +140,7 @@ TEST_F(CallQueueTest, CloseCancelsWhatWaitsAndWaitsForWhatRuns) {
     queue_->Close();
     closed = true;
   });
-  // The first refusal shows that Close is under way; the running call has not been let go. From
+  // The first refusal shows that Close is under way; the running call has not been released. From
   // here on none begins, although the thread gets free before Close has come to the others.
   ems_completion done = Next();
   EXPECT_EQ(done.code, EMS_CANCELLED);

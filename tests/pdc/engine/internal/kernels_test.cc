@@ -1,5 +1,5 @@
-// What must hold: every table computes the sums that kernels.h writes down, bit by bit, whatever
-// the number of rows, and all tables agree.
+// What must hold: every table computes the sums that kernel_types.h writes down, bit by bit,
+// whatever the number of rows, and all tables agree.
 #include "pdc/engine/internal/kernels.h"
 
 #include <gmock/gmock.h>
@@ -130,7 +130,7 @@ TEST(KernelsTest, FunctionsOfElementsAgree) {
     kernels->silu_multiply(gate.data(), weight.data(), 96);
     for (size_t i = 0; i < 96; ++i)
       EXPECT_NEAR(gate[i], x[i] / (1 + std::exp(-x[i])) * weight[i], 1e-5);
-    kernels->add(x.data(), 95, sum.data());
+    kernels->add_scaled(x.data(), 1, 95, sum.data());
     EXPECT_EQ(sum[0], weight[0] + x[0]);
     EXPECT_EQ(sum[95], weight[95]);
     kernels->add_scaled(x.data(), 0.3F, 93, sum.data());

@@ -1,0 +1,73 @@
+#pragma once
+// Benchmarks of a whole server's SSD tier, measured by a client: the time of a restart from a disk
+// with a cold page cache, whether every acknowledged object is there afterwards, and the tier's
+// effect on the latency of a Put.
+//
+// Bound on the disk: the bytes of one restart, or of the Puts.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/harness/latency_recorder.h"
+#include "bench/ssd/ssd_server.h"
+#include "common/status.h"
+
+namespace ems::bench {
+
+struct ServerRestart {
+  std::string name;  // "server_restart_1M_4KiB"
+  uint64_t objects = 0;
+  uint64_t value_bytes = 0;
+  double ready_seconds = 0;
+  std::string dropped{};  // whose page cache, as DropPageCache says
+  uint64_t missing = 0;   // acknowledged and not found
+  uint64_t wrong = 0;     // found with other bytes
+  double read_seconds = 0;
+};
+
+// Calls of one server.
+struct PutTimes {
+  LatencyRecorder fresh;      // keys that were not there
+  LatencyRecorder overwrite;  // of the same keys, other bytes
+};
+struct TierPuts {
+  uint64_t value_bytes = 0;
+  PutTimes with_tier, without;
+  // p99 with the tier / without it; not a number without calls.
+  double fresh_p99_ratio() const;
+  double overwrite_p99_ratio() const;
+};
+
+// What the tiers of these servers may take of the disk.
+uint64_t SsdBytesOfRestart(uint64_t objects, uint64_t value_bytes);
+uint64_t SsdBytesOfPuts(uint64_t count, uint64_t value_bytes);
+
+// Threading: one thread.
+class SsdServerBench final {
+ public:
+  using Say = std::function<void(const std::string& line)>;
+  // `folder`: exists; what the bench makes in there is removed again. `programs`: as FindDaemon
+  // takes it. `drop_whole_page_cache`: before a restart, as DropPageCache takes it.
+  SsdServerBench(std::string folder, std::string programs, bool drop_whole_page_cache, Say say)
+      : folder_(std::move(folder)),
+        programs_(std::move(programs)),
+        drop_whole_page_cache_(drop_whole_page_cache),
+        say_(std::move(say)) {}
+
+  // Puts objects with durability `ssd`, kills the server, drops the page cache, starts the server
+  // again and reads all of them. Blocks.
+  // Errors: kUnavailable  a Put was refused    those of SsdServer    kCancelled  interrupted
+  Result<ServerRestart> Restart(std::string name, uint64_t objects, uint64_t value_bytes);
+  // One Put after the other, in turns between a server with a tier and one without: `count` new
+  // keys, then all of them again with other bytes. Some come first that do not count: memory is
+  // slow at its first touch. Errors: as above
+  Result<TierPuts> Puts(uint64_t count, uint64_t value_bytes);
+
+ private:
+  const std::string folder_, programs_;
+  const bool drop_whole_page_cache_;
+  const Say say_;
+};
+
+}  // namespace ems::bench

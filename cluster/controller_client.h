@@ -1,0 +1,66 @@
+#pragma once
+// The one door to the controller's gRPC service, for servers, SDKs and tools.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/view_cache.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace ems::v1 {
+class RegisterRequest;
+class RegisterReply;
+class HeartbeatRequest;
+class HeartbeatReply;
+class ListNodesReply;
+class ClusterUpdate;
+}  // namespace ems::v1
+
+namespace ems {
+
+// Every call has a deadline and returns kUnavailable or kDeadlineExceeded when the controller does
+// not answer. Threading: thread-safe.
+class ControllerClient final {
+ public:
+  // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
+  // connected yet. `watcher` names this process in the
+  // controller's log.
+  ControllerClient(std::string address, std::string watcher);
+  ~ControllerClient();  // ends the watch
+  ControllerClient(const ControllerClient&) = delete;
+  ControllerClient& operator=(const ControllerClient&) = delete;
+
+  // Starts the watch thread "ems-watch", which keeps `cache` fresh for as long as this object
+  // lives: it re-connects with back-off, falls back to a whole view after a gap, and drops views
+  // that are not newer, or another cluster's. `on_update` (may be empty) runs on that thread after
+  // each change of the cache. Call once; `cache` must outlive this object.
+  void StartWatch(ViewCache* cache, std::function<void()> on_update);
+
+  Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply, Deadline deadline);
+  Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply,
+                   Deadline deadline);
+  Status Leave(NodeId node, uint64_t boot_id, Deadline deadline);
+  // Fetches view and namespaces, whole, into `cache` (what is not newer is dropped). For calls that
+  // cannot wait for the watch. Errors: kFailedPrecondition  the controller of another cluster
+  Status Refresh(ViewCache* cache, Deadline deadline);
+
+  Result<NamespaceInfo> CreateNamespace(const NamespaceInfo& wanted, Deadline deadline);
+  Result<NamespaceInfo> GetNamespace(const std::string& name, Deadline deadline);
+  Result<std::vector<NamespaceInfo>> ListNamespaces(Deadline deadline);
+  Result<NamespaceInfo> UpdateNamespace(const NamespaceInfo& wanted, Deadline deadline);
+  Status DeleteNamespace(const std::string& name, Deadline deadline);
+
+  Status ListNodes(v1::ListNodesReply* reply, Deadline deadline);
+  Status RemoveNode(const std::string& name, Deadline deadline);
+  Status AcceptLoss(Deadline deadline);
+  Status AcceptAhead(Deadline deadline);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ems

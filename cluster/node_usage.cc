@@ -1,0 +1,28 @@
+#include "cluster/node_usage.h"
+
+#include "proto/controller.pb.h"
+
+namespace ems {
+
+void ToProto(const NodeUsage& usage, v1::NodeUsage* proto) {
+  proto->set_dram_used_bytes(usage.dram_used_bytes);
+  proto->set_dram_total_bytes(usage.dram_total_bytes);
+  proto->set_objects(usage.objects);
+  proto->set_ssd_used_bytes(usage.ssd_used_bytes);
+  proto->set_ssd_total_bytes(usage.ssd_total_bytes);
+  proto->set_ssd_state(static_cast<v1::SsdState>(usage.ssd_state));
+}
+
+NodeUsage FromProto(const v1::NodeUsage& proto) {
+  NodeUsage usage;
+  usage.dram_used_bytes = proto.dram_used_bytes();
+  usage.dram_total_bytes = proto.dram_total_bytes();
+  usage.objects = proto.objects();
+  usage.ssd_used_bytes = proto.ssd_used_bytes();
+  usage.ssd_total_bytes = proto.ssd_total_bytes();
+  if (v1::SsdState_IsValid(proto.ssd_state()))
+    usage.ssd_state = static_cast<SsdState>(proto.ssd_state());
+  return usage;
+}
+
+}  // namespace ems

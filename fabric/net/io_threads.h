@@ -1,0 +1,135 @@
+#pragma once
+// The threads of a server: each runs an io_context with the connections that live on it, and the
+// first of them accepts for all.
+//
+// For the servers of fabric/ alone, so Asio may show here. Bounds: connections_max connections;
+// one beyond it, or beyond the process's descriptors, is refused with a word. Deadlines are looked
+// at each kTick.
+#include <asio.hpp>
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/thread_pool.h"
+#include "fabric/net/busy_poll.h"
+#include "fabric/net/socket.h"
+#include "fabric/net/unix_listener.h"
+
+namespace ems::fabric {
+
+using StreamSocket = asio::generic::stream_protocol::socket;
+
+// A connection of a server. Threading: one thread (the IoThread that it lives on).
+class IoConnection {
+ public:
+  virtual ~IoConnection() = default;
+  // Each kTick: closes itself when its present step has taken too long.
+  virtual void CheckDeadline(TimePoint now) = 0;
+  // The server stops: closes itself when no request is in hand.
+  virtual void CloseIdle() {}
+  // Its thread has ended, and the io_context is about to go. The last call, from another thread.
+  virtual void Abandon() = 0;
+};
+
+// Threading: one thread (its own), but for context().
+class IoThread final {
+ public:
+  using At = std::list<std::shared_ptr<IoConnection>>::iterator;
+
+  explicit IoThread(std::atomic<uint32_t>* connections) : all_(*connections) {}
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  asio::io_context& context() { return context_; }
+  // Keeps the thread awake for a moment when the next request is about to come.
+  BusyPoll* busy_poll() { return &busy_poll_; }
+  // Keeps a connection that was accepted until LetGo, once, when it has ended.
+  At Keep(std::shared_ptr<IoConnection> connection);
+  void LetGo(At at);
+
+ private:
+  friend class IoThreads;
+  // Any connection may let itself go meanwhile.
+  void ForEach(const std::function<void(IoConnection&)>& deed);
+  void Tick();
+  void Run();
+  // A connection is on its way here; LetGo, or Uncount where it did not come to Keep, ends that.
+  void Count();
+  void Uncount();
+
+  BusyPoll busy_poll_;  // before the context, whose connections use it
+  asio::io_context context_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
+  asio::steady_timer tick_{context_};
+  std::list<std::shared_ptr<IoConnection>> connections_;
+  std::atomic<uint32_t> count_{0};  // of connections here; any thread
+  std::atomic<uint32_t>& all_;      // over all threads
+  Thread thread_;
+};
+
+// Threading: one thread (holder); the callbacks run on its own.
+class IoThreads final {
+ public:
+  static constexpr Duration kTick = std::chrono::milliseconds(100);
+
+  struct Options {
+    std::string name;  // threads are called "<name>-0", …
+    uint32_t threads = 1;
+    uint32_t connections_max = 1024;
+    // Takes a connection, on the thread where it is to live; calls Keep.
+    std::function<void(StreamSocket socket, IoThread* thread)> adopt;
+    // Says no to one, without waiting; it is closed then.
+    std::function<void(int socket)> refuse;
+  };
+
+  explicit IoThreads(Options options);
+  ~IoThreads() { Stop(Duration::zero()); }
+  IoThreads(const IoThreads&) = delete;
+  IoThreads& operator=(const IoThreads&) = delete;
+
+  // Before Run. Listens on a host:port (port 0: any) and returns it as bound.
+  // Errors: kInvalidArgument  bad address    kUnavailable  cannot listen there
+  Result<std::string> ListenTcp(const std::string& listen);
+  // The same on a Unix socket, whose file goes when the server stops.
+  Status ListenUnix(const std::string& path, uint32_t mode);
+  // Begins to serve.
+  void Run();
+  // Requests in hand over all connections, for the connections to count.
+  std::atomic<int>* in_hand() { return &in_hand_; }
+  // Accepts no more and closes idle connections, waits up to `patience` for requests in hand, then
+  // joins the threads, abandons what is left, and destroys the io_contexts. Once.
+  void Stop(Duration patience);
+
+ private:
+  struct Listener {
+    Listener(asio::io_context* context, int fd) : socket(*context, fd), pause(*context) {}
+    asio::posix::stream_descriptor socket;
+    asio::steady_timer pause;
+    size_t next = 0;  // of threads with equally few connections, the one to begin with
+  };
+  void Listen(int fd);
+  void AwaitConnections(Listener* listener);
+  void Accept(Listener* listener);
+  void OnExhausted(Listener* listener);
+  void Take(Fd socket, Listener* listener);
+  // The thread with the fewest connections. Those of one listener go to different threads also
+  // where another listener's came in between.
+  IoThread* Choose(Listener* listener);
+  void Adopt(Fd socket, IoThread* thread);
+
+  const Options options_;
+  std::atomic<uint32_t> connections_{0};
+  std::atomic<int> in_hand_{0};
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::list<Listener> listeners_;       // on the first thread
+  std::unique_ptr<UnixListener> unix_;  // holds the name
+  Fd reserve_;  // closed to have a descriptor for saying no when there are no others
+  bool stopped_ = false;
+};
+
+}  // namespace ems::fabric

@@ -1,0 +1,185 @@
+#include "fabric/net/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+#include "common/check.h"
+#include "common/host_port.h"
+
+namespace ems::fabric {
+namespace {
+
+constexpr std::string_view kUnixPrefix = "unix:";
+
+// Waits for a pending connect to end.
+Status FinishConnect(int fd, Duration timeout, const std::string& name) {
+  pollfd entry{.fd = fd, .events = POLLOUT, .revents = 0};
+  const Deadline deadline = Deadline::After(timeout);
+  int ready = 0;
+  do {
+    ready = ::poll(&entry, 1, deadline.RemainingMs());
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return Error(StatusCode::kDeadlineExceeded, "connect to {}: no answer", name);
+  int error = 0;
+  socklen_t size = sizeof(error);
+  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0)
+    return Error(StatusCode::kUnavailable, "connect to {}: {}", name, ErrnoText(error));
+  return OkStatus();
+}
+
+// The socket, and whether it is connected by now.
+Result<std::pair<Fd, bool>> StartConnectTo(const sockaddr* address, socklen_t size,
+                                           const std::string& name) {
+  Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return Error(StatusCode::kUnavailable, "socket: {}", ErrnoText(errno));
+  if (address->sa_family != AF_UNIX) {
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    const unsigned user_timeout_ms = 10'000;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
+                 sizeof(user_timeout_ms));
+  }
+  if (::connect(fd.get(), address, size) == 0) return std::pair(std::move(fd), true);
+  // A Unix socket whose accept queue is full says EAGAIN instead of waiting.
+  if (errno != EINPROGRESS) {
+    return Error(StatusCode::kUnavailable, "connect to {}: {}", name, ErrnoText(errno));
+  }
+  return std::pair(std::move(fd), false);
+}
+
+Result<Fd> ConnectTo(const sockaddr* address, socklen_t size, Duration timeout,
+                     const std::string& name) {
+  EMS_ASSIGN_OR_RETURN(auto started, StartConnectTo(address, size, name));
+  if (!started.second) EMS_RETURN_IF_ERROR(FinishConnect(started.first.get(), timeout, name));
+  return std::move(started.first);
+}
+
+Status CheckUnixPath(const std::string& path) {
+  constexpr size_t kPathMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() <= kPathMax) return OkStatus();
+  return Error(StatusCode::kInvalidArgument, "Unix socket path of {} bytes: {} at most",
+               path.size(), kPathMax);
+}
+
+Result<Fd> ConnectUnix(const std::string& path, Duration timeout) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  EMS_RETURN_IF_ERROR(CheckUnixPath(path));
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return ConnectTo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), timeout, path);
+}
+
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Result<AddressList> Resolve(const Address& address, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  const int error =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+  if (error == 0) return AddressList(list, ::freeaddrinfo);
+  return Error(StatusCode::kUnavailable, "cannot resolve {}: {}",
+               FormatHostPort(address.host, address.port), ::gai_strerror(error));
+}
+
+}  // namespace
+
+void Fd::Close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Address> ParseAddress(std::string_view text) {
+  Address address;
+  if (text.starts_with(kUnixPrefix)) {
+    address.unix_path = text.substr(kUnixPrefix.size());
+    if (address.unix_path.empty()) {
+      return Error(StatusCode::kInvalidArgument, "address \"unix:\" has no path");
+    }
+    EMS_RETURN_IF_ERROR(CheckUnixPath(address.unix_path));
+    return address;
+  }
+  EMS_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(text));
+  address.host = std::move(parsed.host);
+  address.port = parsed.port;
+  return address;
+}
+
+std::string FormatHostPort(std::string_view host, uint16_t port) {
+  return host.find(':') == std::string_view::npos ? fmt::format("{}:{}", host, port)
+                                                  : fmt::format("[{}]:{}", host, port);
+}
+
+Result<Fd> Connect(const Address& address, Duration timeout) {
+  if (address.is_unix()) return ConnectUnix(address.unix_path, timeout);
+  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, 0));
+  const std::string name = FormatHostPort(address.host, address.port);
+  Status last = Error(StatusCode::kUnavailable, "no address for {}", name);
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    Result<Fd> fd = ConnectTo(at->ai_addr, at->ai_addrlen, timeout, name);
+    if (fd.ok()) return fd;
+    last = fd.status();
+  }
+  return last;
+}
+
+Result<Fd> StartConnect(const Address& address, uint32_t attempt) {
+  if (address.is_unix()) return ConnectUnix(address.unix_path, Duration::zero());
+  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, 0));
+  uint32_t count = 0;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) ++count;
+  const addrinfo* at = list.get();
+  for (uint32_t skip = attempt % std::max(count, 1U); skip > 0; --skip) at = at->ai_next;
+  const std::string name = FormatHostPort(address.host, address.port);
+  if (at == nullptr) return Error(StatusCode::kUnavailable, "no address for {}", name);
+  EMS_ASSIGN_OR_RETURN(auto started, StartConnectTo(at->ai_addr, at->ai_addrlen, name));
+  return std::move(started.first);
+}
+
+Result<Fd> ListenTcp(const Address& address) {
+  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, AI_PASSIVE));
+  Fd fd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (fd.valid() && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+      ::bind(fd.get(), list->ai_addr, list->ai_addrlen) == 0 &&
+      ::listen(fd.get(), SOMAXCONN) == 0) {
+    return fd;
+  }
+  return Error(StatusCode::kUnavailable, "cannot listen on {}: {}",
+               FormatHostPort(address.host, address.port), ErrnoText(errno));
+}
+
+uint16_t BoundPort(int socket) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  EMS_CHECK(::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size) == 0, "{}",
+            ErrnoText(errno));
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                           : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+}
+
+std::string ErrnoText(int error) { return std::generic_category().message(error); }
+
+std::string HostId() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return fmt::format("{}/{}", name, boot_id);
+}
+
+}  // namespace ems::fabric

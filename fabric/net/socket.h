@@ -1,0 +1,71 @@
+#pragma once
+// Addresses and sockets: "host:port", "[v6]:port" or "unix:/path".
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace ems::fabric {
+
+// Owns a file descriptor. Move-only. Threading: one thread (holder).
+class Fd final {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      Close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { Close(); }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Close();
+  // The descriptor, for another owner.
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Address {
+  std::string host;  // without brackets; empty for a Unix socket
+  uint16_t port = 0;
+  std::string unix_path;  // empty for TCP
+  bool is_unix() const { return !unix_path.empty(); }
+};
+// Errors: kInvalidArgument  naming what is wrong with `text`
+Result<Address> ParseAddress(std::string_view text);
+std::string FormatHostPort(std::string_view host, uint16_t port);
+
+// Connects a non-blocking stream socket (TCP: no delay, keep-alive). May block on name resolution
+// when the host is a name; otherwise no longer than `timeout`. Errors: kUnavailable  refused or
+// unreachable    kDeadlineExceeded    kInvalidArgument  bad address
+Result<Fd> Connect(const Address& address, Duration timeout);
+// Begins to connect such a socket: it can be written to once it is connected; when it cannot be,
+// the next use of it says so. Of a name that has several addresses it takes the `attempt`-th,
+// modulo their number. May block on name resolution when the host is a name. Errors: as Connect
+Result<Fd> StartConnect(const Address& address, uint32_t attempt);
+
+// A non-blocking socket that listens on a TCP address (port 0: any). May block on name resolution.
+// Errors: kUnavailable  in use, not allowed, or not an address of this machine
+Result<Fd> ListenTcp(const Address& address);
+// The port that a TCP socket is bound to.
+uint16_t BoundPort(int socket);
+
+// "errno text", for messages.
+std::string ErrnoText(int error);
+
+// A string equal for all processes of this machine until it boots again, and different elsewhere.
+std::string HostId();
+
+}  // namespace ems::fabric

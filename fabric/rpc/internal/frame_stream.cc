@@ -1,0 +1,167 @@
+#include "fabric/rpc/internal/frame_stream.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/check.h"
+
+namespace ems::fabric::internal {
+namespace {
+
+constexpr size_t kScratchBytes = 64 * kKiB;
+constexpr size_t kAppendStepBytes = 64 * kKiB;
+constexpr size_t kIovecsMax = 64;
+
+// Drops the first `bytes` of what is to be sent.
+void Advance(size_t bytes, std::span<const ConstBytes>* parts, size_t* sent_of_first) {
+  while (bytes > 0) {
+    EMS_CHECK(!parts->empty(), "{} bytes more were sent than there are", bytes);
+    const size_t step = std::min(bytes, parts->front().size() - *sent_of_first);
+    *sent_of_first += step;
+    bytes -= step;
+    if (*sent_of_first == parts->front().size()) {
+      *parts = parts->subspan(1);
+      *sent_of_first = 0;
+    }
+  }
+}
+
+}  // namespace
+
+ConstBytes FrameStream::TakeAhead(size_t bytes) {
+  EMS_CHECK(bytes <= ahead().size(), "{} of {} bytes", bytes, ahead().size());
+  const ConstBytes taken = ahead().first(bytes);
+  ahead_begin_ += bytes;
+  return taken;
+}
+
+asio::awaitable<bool> FrameStream::ReadMore() {
+  if (ahead_begin_ == ahead_end_) {
+    ahead_begin_ = ahead_end_ = 0;
+  } else if (ahead_end_ == ahead_.size()) {
+    std::copy(ahead_.begin() + static_cast<ptrdiff_t>(ahead_begin_), ahead_.end(), ahead_.begin());
+    ahead_end_ -= ahead_begin_;
+    ahead_begin_ = 0;
+  }
+  EMS_CHECK(ahead_end_ < ahead_.size(), "no room to read ahead");
+  SetLowWater(1);
+  asio::error_code error;
+  const size_t n = co_await socket_.async_read_some(
+      asio::buffer(ahead_.data() + ahead_end_, ahead_.size() - ahead_end_),
+      asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return false;
+  ahead_end_ += n;
+  co_return true;
+}
+
+asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes second,
+                                              uint64_t wake_bytes) {
+  const MutableBytes into = first.empty() ? second : first;
+  if (const size_t n = std::min(into.size(), ahead().size()); n > 0) {
+    std::ranges::copy(TakeAhead(n), into.begin());
+    co_return n;
+  }
+  iovec parts[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
+  if (n >= 0) co_return static_cast<size_t>(n);
+  if (errno != EAGAIN && errno != EINTR) co_return 0;
+  SetLowWater(wake_bytes);
+  asio::error_code error;
+  const std::array buffers = {asio::buffer(first.data(), first.size()),
+                              asio::buffer(second.data(), second.size())};
+  const size_t got =
+      co_await socket_.async_read_some(buffers, asio::redirect_error(asio::use_awaitable, error));
+  co_return error ? 0 : got;
+}
+
+asio::awaitable<bool> FrameStream::ReadExact(MutableBytes into) {
+  while (!into.empty()) {
+    const size_t n = co_await ReadSome(into, {});
+    if (n == 0) co_return false;
+    into = into.subspan(n);
+  }
+  co_return true;
+}
+
+asio::awaitable<bool> FrameStream::Append(std::vector<std::byte>* to, uint64_t bytes) {
+  while (bytes > 0) {
+    const size_t step = std::min<uint64_t>(bytes, kAppendStepBytes);
+    const size_t at = to->size();
+    to->resize(at + step);
+    if (!co_await ReadExact(MutableBytes(*to).subspan(at))) co_return false;
+    bytes -= step;
+  }
+  co_return true;
+}
+
+MutableBytes FrameStream::Scratch(uint64_t bytes) {
+  const size_t size = std::min<uint64_t>(bytes, kScratchBytes);
+  if (scratch_.size() < size) scratch_.resize(size);
+  return MutableBytes(scratch_).first(size);
+}
+
+asio::awaitable<bool> FrameStream::Skip(uint64_t bytes) {
+  while (bytes > 0) {
+    const size_t n = co_await ReadSome(Scratch(bytes), {});
+    if (n == 0) co_return false;
+    bytes -= n;
+  }
+  co_return true;
+}
+
+asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
+  size_t sent_of_first = 0;
+  while (true) {
+    while (!parts.empty() && sent_of_first == parts.front().size()) {
+      parts = parts.subspan(1);
+      sent_of_first = 0;
+    }
+    if (parts.empty()) co_return true;
+    std::array<iovec, kIovecsMax> iov;
+    const size_t count = std::min(parts.size(), iov.size());
+    for (size_t i = 0; i < count; ++i) {
+      const ConstBytes part = i == 0 ? parts[0].subspan(sent_of_first) : parts[i];
+      iov[i] = {const_cast<std::byte*>(part.data()), part.size()};
+    }
+    msghdr message{};
+    message.msg_iov = iov.data();
+    message.msg_iovlen = count;
+    const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      Advance(static_cast<size_t>(n), &parts, &sent_of_first);
+      continue;
+    }
+    if (errno != EAGAIN && errno != EINTR) co_return false;
+    asio::error_code error;
+    co_await socket_.async_wait(StreamSocket::wait_write,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+  }
+}
+
+bool FrameStream::PeerHungUp() {
+  if (!socket_.is_open()) return true;  // it was hung up on, at a deadline
+  pollfd poll{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&poll, 1, 0) > 0;
+}
+
+void FrameStream::Close() {
+  asio::error_code ignored;
+  socket_.close(ignored);
+}
+
+void FrameStream::SetLowWater(uint64_t bytes) {
+  if (bytes == low_water_) return;
+  const int value = static_cast<int>(bytes);
+  ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value));
+  low_water_ = bytes;
+}
+
+}  // namespace ems::fabric::internal

@@ -1,0 +1,62 @@
+#pragma once
+// The socket of an RpcConnection: reads ahead for headers and keys, reads values exactly into the
+// memory that they belong to, writes what lies in many places.
+//
+// Bound: kAheadBytes of read-ahead, and 64 KiB for bytes that nobody keeps.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/bytes.h"
+#include "fabric/net/io_threads.h"
+
+namespace ems::fabric::internal {
+
+// Threading: one thread (the io_context's). One read and one write at a time.
+class FrameStream final {
+ public:
+  // A header and the longest key fit; whatever of a value comes along is copied once.
+  static constexpr size_t kAheadBytes = 1024;
+
+  explicit FrameStream(StreamSocket socket) : socket_(std::move(socket)) {}
+
+  StreamSocket& socket() { return socket_; }
+  // What was read ahead. Stays where it is until ReadMore.
+  ConstBytes ahead() const {
+    return std::span(ahead_).subspan(ahead_begin_, ahead_end_ - ahead_begin_);
+  }
+  // The first `bytes` of it, which are there; they count as read.
+  ConstBytes TakeAhead(size_t bytes);
+  // Adds to what was read ahead. False: end of stream or error.
+  asio::awaitable<bool> ReadMore();
+  // Reads at least one byte into the first of the two that has room; 0: end of stream or error. It
+  // waits for `wake_bytes`, or the end of the stream, once there is nothing to read.
+  asio::awaitable<size_t> ReadSome(MutableBytes first, MutableBytes second,
+                                   uint64_t wake_bytes = 1);
+  // The rest return false at the end of the stream or an error.
+  asio::awaitable<bool> ReadExact(MutableBytes into);
+  // Appends so many bytes: memory follows those that have come, not what a header claims.
+  asio::awaitable<bool> Append(std::vector<std::byte>* to, uint64_t bytes);
+  asio::awaitable<bool> Skip(uint64_t bytes);
+  asio::awaitable<bool> Write(std::span<const ConstBytes> parts);
+  // Room for bytes that are not kept: `bytes` or 64 KiB, if that is less.
+  MutableBytes Scratch(uint64_t bytes);
+  // Whether the peer has closed its end, or sends no more; or this end is closed.
+  bool PeerHungUp();
+  void Close();
+
+ private:
+  // Wakes the connection when so many bytes are there, or the stream ends.
+  void SetLowWater(uint64_t bytes);
+
+  StreamSocket socket_;
+  std::array<std::byte, kAheadBytes> ahead_;
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
+  std::vector<std::byte> scratch_;
+  uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
+};
+
+}  // namespace ems::fabric::internal

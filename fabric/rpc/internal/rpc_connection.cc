@@ -1,0 +1,331 @@
+#include "fabric/rpc/internal/rpc_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "fabric/rpc/internal/http_on_data_port.h"
+
+namespace ems::fabric::internal {
+namespace {
+
+using wire::FrameHeader;
+using wire::Op;
+using wire::WireStatus;
+
+constexpr size_t kTableKeepBytes = 256 * kKiB;
+constexpr size_t kPartsKeep = 1024;
+constexpr Duration kLinger = std::chrono::seconds(1);
+
+// Counts a request as in hand for as long as it lives.
+class InHand final {
+ public:
+  explicit InHand(std::atomic<int>* busy) : busy_(busy) {
+    busy_->fetch_add(1, std::memory_order_relaxed);
+  }
+  ~InHand() { busy_->fetch_sub(1, std::memory_order_release); }
+  InHand(const InHand&) = delete;
+  InHand& operator=(const InHand&) = delete;
+
+ private:
+  std::atomic<int>* busy_;
+};
+
+}  // namespace
+
+RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
+                             const RpcMetrics& metrics, std::unique_ptr<Session> session,
+                             std::atomic<int>* busy, BusyPoll* busy_poll)
+    : options_(options),
+      metrics_(metrics),
+      session_(std::move(session)),
+      busy_(busy),
+      busy_poll_(busy_poll),
+      stream_(std::move(socket)),
+      wait_(&stream_.socket()),
+      receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max) {
+  metrics_.connections.Add(1);
+  session_->SetWaker(wait_.waker());
+}
+
+RpcConnection::~RpcConnection() { metrics_.connections.Add(-1); }
+
+void RpcConnection::Close() {
+  stream_.Close();
+  wait_.Wake();
+}
+
+void RpcConnection::CheckDeadline(TimePoint now) {
+  if (now < deadline_) return;
+  metrics_.timeouts.Add();
+  Close();
+}
+
+void RpcConnection::SetDeadline(Duration timeout) {
+  deadline_ = timeout > Duration::zero() ? Clock::System().Now() + timeout : TimePoint::max();
+}
+
+void RpcConnection::SetTransferDeadline(uint64_t bytes) {
+  // A refused frame may claim any length.
+  SetDeadline(options_.transfer_timeout +
+              std::chrono::nanoseconds(std::min(bytes, wire::kValueBytesLimit) * 100));
+}
+
+asio::awaitable<void> RpcConnection::Run() {
+  const auto self = shared_from_this();
+  while (co_await ServeOne()) {
+  }
+  session_->Sent();
+  Close();
+}
+
+asio::awaitable<bool> RpcConnection::ServeOne() {
+  FrameHeader request;
+  if (!co_await ReadHeaderAndKey(&request)) co_return false;
+  const InHand in_hand(busy_);
+  // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
+  // request is done.
+  const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
+  SetTransferDeadline(request.body_bytes);
+  wait_.Begin(std::chrono::milliseconds(request.deadline_ms));
+  metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
+  switch (request.op) {
+    case Op::kPut:
+      co_return co_await ServePut(request, key);
+    case Op::kMultiPut:
+      co_return co_await ServeMultiPut(request);
+    case Op::kPutStaged:
+      co_return co_await ServePutStaged(request, key);
+    case Op::kMultiPutStaged:
+      co_return co_await ServeMultiPutStaged(request);
+    default:
+      co_return co_await ServeOther(request, key);
+  }
+}
+
+asio::awaitable<bool> RpcConnection::ReadHeaderAndKey(FrameHeader* request) {
+  while (true) {
+    // Who has not spoken yet has as long as for a header; who has may be idle.
+    SetDeadline(spoken_ ? options_.idle_timeout : options_.header_timeout);
+    if (stream_.ahead().empty() && !co_await stream_.ReadMore()) co_return false;
+    SetDeadline(options_.header_timeout);
+    while (stream_.ahead().size() < wire::kHeaderBytes && !LooksLikeHttp(stream_.ahead())) {
+      if (!co_await stream_.ReadMore()) co_return false;
+    }
+    if (LooksLikeHttp(stream_.ahead())) {
+      co_await AnswerHttp();
+      co_return false;
+    }
+    const Status parsed = wire::ParseRequest(stream_.TakeAhead(wire::kHeaderBytes),
+                                             options_.value_bytes_max, request);
+    spoken_ = true;
+    if (parsed.ok()) break;
+    if (!co_await RefuseFrame(*request, parsed)) co_return false;
+  }
+  while (stream_.ahead().size() < request->key_bytes) {
+    if (!co_await stream_.ReadMore()) co_return false;
+  }
+  co_return true;
+}
+
+asio::awaitable<bool> RpcConnection::RefuseFrame(const FrameHeader& request, const Status& why) {
+  metrics_.bad_frames.Add();
+  EMS_LOG(kDebug, "fabric", "frame refused: {}", Message(why));
+  if (why.code() == StatusCode::kDataLoss) co_return false;  // nothing in it can be believed
+  const uint64_t rest = request.key_bytes + request.body_bytes;
+  SetTransferDeadline(rest);
+  // An unknown op or version with a believable length is skipped, and the connection goes on.
+  const bool goes_on =
+      (why.code() == StatusCode::kUnimplemented || why.code() == StatusCode::kFailedPrecondition) &&
+      request.body_bytes <= wire::kBatchBytesMax;
+  if (goes_on && !co_await stream_.Skip(rest)) co_return false;
+  const ConstBytes text = AsBytes(Message(why));
+  answer_.Clear();
+  answer_.body.assign(text.begin(), text.end());
+  if (!co_await WriteAnswer(request, StatusOfRefusal(why))) co_return false;
+  if (goes_on) co_return true;
+  // The peer may still be sending: closing now would reset the connection and lose the answer. So:
+  // a second to read it.
+  asio::error_code ignored;
+  stream_.socket().shutdown(StreamSocket::shutdown_send, ignored);
+  SetDeadline(kLinger);
+  co_await stream_.Skip(rest);
+  co_return false;
+}
+
+asio::awaitable<bool> RpcConnection::RefuseDamaged(const FrameHeader& request, uint64_t rest) {
+  metrics_.bad_frames.Add();
+  EMS_LOG(kDebug, "fabric", "damaged request refused: {}", wire::OpName(request.op));
+  if (!co_await stream_.Skip(rest)) co_return false;
+  constexpr std::string_view kText = "the request was damaged on its way: nothing was done";
+  answer_.Clear();
+  answer_.body.assign(AsBytes(kText).begin(), AsBytes(kText).end());
+  co_return co_await WriteAnswer(request, WireStatus::kChecksumMismatch);
+}
+
+asio::awaitable<void> RpcConnection::AnswerHttp() {
+  metrics_.bad_frames.Add();
+  const ConstBytes text = AsBytes(kHttpAnswer);
+  co_await stream_.Write(std::span(&text, 1));
+}
+
+asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std::string_view key) {
+  if (IsMulti(request.op)) {
+    if (const auto answered = co_await ReadItemTable(request)) co_return *answered;
+  } else {
+    table_.clear();
+    if (request.body_bytes > 0 && !co_await stream_.Append(&table_, request.body_bytes))
+      co_return false;
+    if (!wire::RequestMatches(request, key, table_)) co_return co_await RefuseDamaged(request, 0);
+  }
+  const Outcome outcome = co_await wait_.Settle([&] {
+    answer_.Clear();
+    return session_->Handle(request, key, table_, &answer_);
+  });
+  const bool written = co_await WriteAnswer(request, outcome.status);
+  if (request.op != Op::kAttach || outcome.status != WireStatus::kOk) co_return written;
+  // The peer waits for the answer before it says more, so nothing is read ahead here.
+  if (!written || !stream_.ahead().empty()) co_return false;
+  asio::error_code error;
+  const int fd = stream_.socket().release(error);
+  if (!error) session_->TakeOver(Fd(fd), request.ns());
+  co_return false;
+}
+
+asio::awaitable<bool> RpcConnection::ServePut(const FrameHeader& request, std::string_view key) {
+  if (!wire::RequestMatches(request, key, {}))
+    co_return co_await RefuseDamaged(request, request.body_bytes);
+  WireStatus status = WireStatus::kOk;
+  const PutRequest put{&request, key, request.slot_id(), request.body_bytes - wire::kTrailerBytes};
+  if (!co_await receiver_.Receive(put, &status)) co_return false;
+  answer_.Clear();
+  co_await SettlePuts(std::span(&status, 1));
+  co_return co_await WriteAnswer(request, status);
+}
+
+asio::awaitable<std::optional<bool>> RpcConnection::ReadItemTable(const FrameHeader& request) {
+  const uint64_t covered = wire::CoveredBytes(request);
+  table_.clear();
+  if (!co_await stream_.Append(&table_, covered)) co_return false;
+  if (!wire::RequestMatches(request, {}, table_))
+    co_return co_await RefuseDamaged(request, request.body_bytes - covered);
+  const ConstBytes heads = ConstBytes(table_).first(request.item_count * sizeof(wire::ItemHead));
+  const auto measured = wire::ItemTableBytes(request, heads, options_.value_bytes_max);
+  if (!measured.ok()) co_return co_await RefuseFrame(request, measured.status());
+  co_return std::nullopt;
+}
+
+asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
+  if (const auto answered = co_await ReadItemTable(request)) co_return *answered;
+  std::vector<WireStatus> statuses(request.item_count);
+  uint32_t next = 0;
+  for (wire::ItemReader items(request, table_); !items.done(); ++next) {
+    const auto [head, key] = items.Next();
+    const PutRequest put{&request, key, SlotId(head.slot), head.value_bytes, next};
+    EMS_CHECK(next < statuses.size(), "more than {} items", statuses.size());
+    if (!co_await receiver_.Receive(put, &statuses[next])) co_return false;
+  }
+  co_return co_await AnswerPuts(request, statuses);
+}
+
+asio::awaitable<void> RpcConnection::SettlePuts(std::span<WireStatus> statuses) {
+  const Outcome outcome = co_await wait_.Settle([&] { return session_->AwaitPuts(statuses); });
+  if (outcome.wait == Duration::zero()) co_return;
+  for (WireStatus& status : statuses) {  // it has waited enough
+    if (status == WireStatus::kOk) status = outcome.status;
+  }
+}
+
+asio::awaitable<bool> RpcConnection::AnswerPuts(const FrameHeader& request,
+                                                std::span<WireStatus> statuses) {
+  co_await SettlePuts(statuses);
+  answer_.Clear();
+  for (const WireStatus status : statuses) {
+    wire::ItemResult result;
+    result.status = status;
+    const ConstBytes raw = wire::RawBytes(result);
+    answer_.body.insert(answer_.body.end(), raw.begin(), raw.end());
+  }
+  co_return co_await WriteAnswer(request, WireStatus::kOk);
+}
+
+asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
+                                                    std::string_view key) {
+  wire::StagedValue staged;
+  if (!co_await stream_.ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
+  if (!wire::RequestMatches(request, key, wire::RawBytes(staged)))
+    co_return co_await RefuseDamaged(request, 0);
+  SetTransferDeadline(staged.bytes);
+  answer_.Clear();
+  const BusyPoll::Request awake(busy_poll_);
+  WireStatus status =
+      co_await receiver_.Copy({&request, key, request.slot_id(), staged.bytes}, staged);
+  co_await SettlePuts(std::span(&status, 1));
+  co_return co_await WriteAnswer(request, status);
+}
+
+asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
+  if (const auto answered = co_await ReadItemTable(request)) co_return *answered;
+  answer_.Clear();
+  const BusyPoll::Request awake(busy_poll_);
+  SetTransferDeadline(wire::kBatchBytesMax);  // of all of them together
+  std::vector<WireStatus> statuses(request.item_count);
+  uint32_t next = 0;
+  for (wire::ItemReader items(request, table_); !items.done(); ++next) {
+    const auto [head, key] = items.Next();
+    const PutRequest put{&request, key, SlotId(head.slot), head.value_bytes, next};
+    EMS_CHECK(next < statuses.size(), "more than {} items", statuses.size());
+    const wire::StagedValue value = wire::StagedOf(request, table_, next);
+    statuses[next] = head.value_bytes != value.bytes ? WireStatus::kInvalid
+                                                     : co_await receiver_.Copy(put, value);
+    if (stream_.PeerHungUp()) co_return false;
+  }
+  co_return co_await AnswerPuts(request, statuses);
+}
+
+asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, WireStatus status) {
+  if (status != WireStatus::kOk && answer_.body.empty()) {
+    std::string_view text = session_->ErrorText();
+    text = text.substr(0, wire::kErrorTextMax);
+    answer_.body.assign(AsBytes(text).begin(), AsBytes(text).end());
+  }
+  if (status != WireStatus::kOk) answer_.payload.clear();
+  FrameHeader header;
+  header.op = request.op;
+  header.request_id = request.request_id;
+  header.retry_ms = session_->retry_ms();
+  header.namespace_id = request.namespace_id;
+  header.namespace_generation = request.namespace_generation;
+  header.view = session_->view_version().packed();
+  header.slot = request.slot;
+  header.status = status;
+  header.item_count = request.item_count;
+  header.body_bytes = answer_.body.size();
+  for (const ConstBytes part : answer_.payload) header.body_bytes += part.size();
+  header.checksum = answer_.checksum;
+  header.whole_bytes = answer_.whole_bytes;
+  if (status == WireStatus::kOk) wire::FoldResults(request, answer_.body);
+  wire::SealAnswer(request, answer_.body, &header);
+
+  SetTransferDeadline(header.body_bytes);
+  parts_.clear();
+  parts_.push_back(wire::RawBytes(header));
+  parts_.push_back(answer_.body);
+  parts_.insert(parts_.end(), answer_.payload.begin(), answer_.payload.end());
+  const bool written = co_await stream_.Write(parts_);
+  session_->Sent();
+  metrics_.bytes_sent.Add(static_cast<double>(header.body_bytes));
+  Trim();
+  co_return written;
+}
+
+// A connection does not keep the room of its largest batch for ever.
+void RpcConnection::Trim() {
+  if (table_.capacity() > kTableKeepBytes) std::vector<std::byte>().swap(table_);
+  if (answer_.body.capacity() > kTableKeepBytes) std::vector<std::byte>().swap(answer_.body);
+  if (answer_.payload.capacity() > kPartsKeep) std::vector<ConstBytes>().swap(answer_.payload);
+  if (parts_.capacity() > kPartsKeep) std::vector<ConstBytes>().swap(parts_);
+}
+
+}  // namespace ems::fabric::internal

@@ -1,0 +1,181 @@
+#pragma once
+// The asking side of one data-plane connection: one request at a time, as a state machine that
+// never blocks.
+//
+// Values go out straight from the caller's memory and come in straight to it; both are checksummed
+// part by part while they are in the CPU's cache. Several channels are driven at once by RunAll, on
+// the caller's own thread. Bound: 8 KiB of read-ahead, and a table of at most kBatchItemsMax items.
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/checksum.h"
+#include "common/clock.h"
+#include "common/cluster_id.h"
+#include "common/status.h"
+#include "fabric/net/socket.h"
+#include "proto/data_plane.h"
+
+namespace ems::fabric {
+
+// A request; everything it points to must live until the channel is done or closed. Re-used by its
+// channel.
+struct RpcRequest {
+  wire::FrameHeader header;     // magic, lengths and checksums are set by the channel
+  std::vector<std::byte> head;  // key, or item heads and keys, or key and range: all but values
+  uint16_t key_bytes = 0;       // how much of `head` is the frame's key
+  std::vector<std::span<const ConstBytes>>
+      values;  // Put and MultiPut; each is followed by its trailer
+};
+
+// The destination of an answer. Called from Advance().
+class AnswerSink {
+ public:
+  struct Value {
+    uint64_t bytes = 0;
+    std::span<const MutableBytes>
+        into;  // together at least `bytes`, or the value is read and dropped
+    uint64_t first_piece_bytes = kPieceBytes;
+  };
+  virtual ~AnswerSink() = default;
+  // An answer with status kOk begins. Returns how many bytes of its body come before the values.
+  virtual uint64_t OnHeader(const wire::FrameHeader& header) = 0;
+  // Those bytes. An error ends the connection.
+  virtual Status OnTable(ConstBytes table) = 0;
+  // The next value; false when there is none.
+  virtual bool NextValue(Value* value) = 0;
+  // The value is in place, or dropped; `checksum` is that of the bytes received. What it has to be
+  // is for the sink to say, with wire::FoldChecksum and the request's header.
+  virtual void OnValue(uint64_t checksum) = 0;
+};
+
+// Threading: one thread at a time (holder).
+class RpcChannel final {
+ public:
+  static constexpr uint64_t kStepBytes = 4 * kMiB;
+
+  explicit RpcChannel(Fd fd);
+  // Ends the connection for the server at once, even if another process (a forked child) holds the
+  // descriptor.
+  ~RpcChannel();
+  RpcChannel(const RpcChannel&) = delete;
+  RpcChannel& operator=(const RpcChannel&) = delete;
+
+  // Connects and greets: the versions both sides speak are compared. Blocks up to `timeout`.
+  // `cluster`: of whom the server has to be, as far as it says so; kNoCluster: of any.
+  // Errors: those of fabric::Connect    kFailedPrecondition  no common version, or a server of
+  // another cluster    kResourceExhausted  server full
+  static Result<std::unique_ptr<RpcChannel>> Open(const Address& address, Duration timeout,
+                                                  ClusterId cluster = kNoCluster);
+  // Begins that: the channel is greeting, to be driven as if a request were under way; once done(),
+  // Greeted says how it went. Blocks and takes one of several addresses as StartConnect does.
+  static Result<std::unique_ptr<RpcChannel>> StartOpen(const Address& address, uint32_t attempt);
+  // `cluster` and errors: those of Open
+  Status Greeted(ClusterId cluster = kNoCluster) const;
+
+  // The request to fill in before Start; cleared.
+  RpcRequest& NewRequest();
+  // Begins it. `sink` must live until done() or the channel is destroyed.
+  void Start(AnswerSink* sink);
+  // Moves as many bytes as the socket takes or has, about kStepBytes at most: the caller
+  // looks at the time in between. Errors: the connection is of no more use.
+  Status Advance();
+  bool done() const { return state_ == State::kIdle; }
+  // poll(2) events to wait for before the next Advance.
+  short wants() const;
+  int fd() const { return fd_.get(); }
+
+  // After done(): the answer's header, and its text when the status is not kOk.
+  const wire::FrameHeader& answer() const { return answer_; }
+  std::string_view text() const { return text_; }
+  // True once any byte of the present answer has come.
+  bool answer_begun() const { return answer_begun_; }
+  // How many bytes of the present request the kernel has taken, header included. The server has no
+  // more of it than these.
+  uint64_t sent_bytes() const { return sent_bytes_; }
+  // After done(): whether the server has closed the connection, or has said what nobody asked for.
+  // Cost: a system call.
+  bool HungUp() const;
+  const wire::HelloBody& hello() const { return hello_; }
+  // The socket itself, for another protocol on the same connection; the channel is of no more use.
+  // Only after done(), with no byte read ahead.
+  Fd Release();
+
+ private:
+  enum class State : uint8_t { kIdle, kSend, kHeader, kTable, kText, kValues };
+
+  void StartGreeting();
+  void FillPending();
+  Status Send();
+  Status Receive();
+  Status ReceiveSmall();
+  Status ReceiveValue();
+  Status OnAnswerHeader();
+  Status OnSmallBody();
+  Status BeginNextValue();
+  Status EndAnswer();
+  // Wakes poll(2) when so many bytes are there, or the stream ends.
+  void SetLowWater(uint64_t bytes);
+  // The same in the middle of values.
+  void WaitForMore();
+  Result<size_t> ReadSocket(std::span<iovec> into);
+  std::string BrokenText(std::string_view what) const;
+
+  Fd fd_;
+  const pid_t owner_;  // the process that may end it
+  State state_ = State::kIdle;
+  uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
+  RpcRequest request_;
+  wire::HelloBody hello_;
+  std::unique_ptr<AnswerSink> greeting_;
+  AnswerSink* sink_ = nullptr;
+  PieceHasher hasher_;
+
+  // Sending: what is checksummed and not yet handed to the kernel, and where the rest starts.
+  std::vector<iovec> pending_;
+  size_t pending_begin_ = 0;
+  uint64_t pending_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;
+  std::vector<uint64_t> trailers_;
+  size_t value_ = 0;
+  size_t part_ = 0;
+  size_t part_offset_ = 0;
+  bool value_started_ = false;
+
+  // Receiving.
+  wire::FrameHeader answer_;
+  bool answer_begun_ = false;
+  bool drained_ = false;  // the last read found the socket empty
+  uint64_t moved_ = 0;    // bytes, by this Advance
+  std::string text_;
+  uint64_t small_bytes_ = 0;  // length of the table or text being read
+  std::vector<std::byte> table_;
+  uint64_t body_left_ = 0;  // bytes of the body after table or text
+  AnswerSink::Value incoming_;
+  uint64_t incoming_left_ = 0;
+  bool incoming_dropped_ = false;
+  size_t into_part_ = 0;
+  size_t into_offset_ = 0;
+  std::vector<std::byte> scratch_;
+  uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
+  std::array<std::byte, 8192> ahead_;
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
+};
+
+// Drives the channels until each is done or has failed; `results[i]` says which. At the deadline
+// the rest fail with kDeadlineExceeded. `meanwhile`, if any, is called once, when the requests have
+// been sent as far as their sockets took them. `on_done(i)`, if any, is called whenever the i-th is
+// done, and may start its next request. Cost: no allocation up to 64 channels.
+void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
+            const std::function<void()>& meanwhile = {},
+            const std::function<void(size_t)>& on_done = {});
+
+}  // namespace ems::fabric

@@ -1,0 +1,22 @@
+#pragma once
+// Maps shared memory so that huge pages can back it, and asks the kernel for them.
+//
+// A memfd's pages are mapped 2 MiB at a time only where address and offset agree modulo 2 MiB,
+// which mmap alone does not see to. Memory of huge pages is made several times faster, mapped by a
+// second process at the cost of one fault for 512, and read with fewer misses of the TLB.
+#include <cstdint>
+
+namespace ems::fabric::internal {
+
+// mmap(MAP_SHARED) of the whole file, which is `bytes` long. MAP_FAILED: errno says why.
+void* MapShared(int fd, uint64_t bytes, int protection);
+
+// Makes the pages of all whole 2 MiB units of [at, at + bytes), of a writable MapShared mapping, as
+// huge pages. What is there stays as it is, and this is best effort: a caller that needs the pages
+// to exist makes the rest. False: some are not huge, as far as the kernel says (it does since
+// Linux 6.1). Works unless shmem_enabled below /sys/kernel/mm/transparent_hugepage is "deny";
+// before Linux 6.1 it takes "advise" there, where the kernel's own default is "never". Cost: 0.1 to
+// 0.3 ms a MiB that is new; blocks.
+bool MakeHuge(void* at, uint64_t bytes);
+
+}  // namespace ems::fabric::internal

@@ -1,0 +1,245 @@
+#include "fabric/shm/shm_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/check.h"
+#include "fabric/shm/huge_mapping.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21U << 26)
+#endif
+
+namespace ems::fabric {
+namespace {
+
+// What must stay free besides the segment, so that filling the pool never calls the OOM killer.
+constexpr uint64_t kFreeBytesMin = 256 * kMiB;
+constexpr uint64_t kSmallPageBytes = 4 * kKiB;
+
+// MemAvailable, in bytes; nullopt-like 2^63 where /proc does not say.
+uint64_t AvailableBytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib = 0;
+  while (meminfo >> name >> kib) {
+    if (name == "MemAvailable:") return kib * kKiB;
+    std::getline(meminfo, unit);
+  }
+  return uint64_t{1} << 63;
+}
+
+Status NoMemory(uint64_t bytes, PageKind kind, int error) {
+  if (kind == PageKind::kHugetlb) {
+    return Error(StatusCode::kResourceExhausted,
+                 "no {} of reserved 2 MiB pages ({}); to reserve more: sysctl -w "
+                 "vm.nr_hugepages=<pages in all>",
+                 FormatBytes(bytes), ErrnoText(error));
+  }
+  return Error(StatusCode::kResourceExhausted,
+               "no {} of memory ({}; {} available); give the pool less or the machine more",
+               FormatBytes(bytes), ErrnoText(error), FormatBytes(AvailableBytes()));
+}
+
+bool IsNoMemory(int error) {
+  return error == ENOMEM || error == ENOSPC || error == EFAULT || error == EPERM;
+}
+
+}  // namespace
+
+std::string_view PageKindName(PageKind kind) {
+  constexpr std::array<std::string_view, 3> kNames = {"hugetlb 2 MiB", "transparent 2 MiB",
+                                                      "4 KiB"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+Result<ShmSegment> ShmSegment::Create(uint64_t bytes, HugePages huge_pages) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  const uint64_t rounded = RoundUp(bytes, kHugePageBytes);
+  if (huge_pages != HugePages::kOff) {
+    Result<ShmSegment> huge = CreateWith(rounded, PageKind::kHugetlb);
+    if (huge.ok() || huge_pages == HugePages::kRequire) return huge;
+    return CreateWith(rounded, PageKind::kTransparent);
+  }
+  return CreateWith(rounded, PageKind::kSmall);
+}
+
+Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
+  if (kind != PageKind::kHugetlb && AvailableBytes() < bytes + kFreeBytesMin)
+    return NoMemory(bytes, kind, ENOMEM);
+  ShmSegment segment;
+  const unsigned huge_flags = kind == PageKind::kHugetlb ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
+  segment.fd_ = memfd_create("ems-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge_flags);
+  if (segment.fd_ < 0) {
+    return Error(StatusCode::kInternal, "memfd_create for {} of {} pages: {}", FormatBytes(bytes),
+                 PageKindName(kind), ErrnoText(errno));
+  }
+  EMS_RETURN_IF_ERROR(segment.Reserve(bytes, kind));
+  EMS_RETURN_IF_ERROR(segment.SealSize(false));
+  return segment;
+}
+
+Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  if (bytes > kMiB && AvailableBytes() < bytes + kFreeBytesMin)
+    return NoMemory(bytes, PageKind::kSmall, ENOMEM);
+  ShmSegment segment;
+  segment.fd_ = memfd_create("ems-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (segment.fd_ < 0) {
+    return Error(StatusCode::kInternal, "memfd_create for {}: {}", FormatBytes(bytes),
+                 ErrnoText(errno));
+  }
+  EMS_RETURN_IF_ERROR(segment.Reserve(RoundUp(bytes, kSmallPageBytes), PageKind::kSmall));
+  EMS_RETURN_IF_ERROR(segment.SealSize(peer_writes));
+  return segment;
+}
+
+// Our own mapping exists by now and stays writable under F_SEAL_FUTURE_WRITE. A kernel before 5.1
+// does not know it: then CheckSealing says so before anything is shared.
+Status ShmSegment::SealSize(bool peer_writes) {
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (!peer_writes) (void)fcntl(fd_, F_ADD_SEALS, kSealFutureWrite);
+  if (fcntl(fd_, F_ADD_SEALS, kSize | F_SEAL_SEAL) == 0) return OkStatus();
+  return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(size_),
+               ErrnoText(errno));
+}
+
+Result<Fd> ShmSegment::OpenReadOnly() const {
+  EMS_CHECK(fd_ >= 0, "the segment was moved away");
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  return Error(StatusCode::kInternal, "opening {} read-only: {}", path, ErrnoText(errno));
+}
+
+namespace {
+
+Status WentThrough(PageKind kind, std::string_view what) {
+  return Error(
+      StatusCode::kFailedPrecondition,
+      "memory is not shared: this kernel lets the receiver of a sealed memfd ({} pages) {}",
+      PageKindName(kind), what);
+}
+
+bool CanMapWritable(int fd, uint64_t bytes) {
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  munmap(map, bytes);
+  return true;
+}
+
+bool CanProtectWritable(int fd, uint64_t bytes) {
+  void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) return false;
+  const bool can = mprotect(map, bytes, PROT_READ | PROT_WRITE) == 0;
+  munmap(map, bytes);
+  return can;
+}
+
+bool CanWrite(int fd) {
+  const char byte = 'x';
+  return pwrite(fd, &byte, 1, 0) == 1;
+}
+
+bool CanChangeSize(int fd, uint64_t bytes) {
+  return ftruncate(fd, 0) == 0 || ftruncate(fd, static_cast<off_t>(2 * bytes)) == 0;
+}
+
+bool CanPunch(int fd, uint64_t bytes) {
+  return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)) ==
+         0;
+}
+
+// The descriptor as it is given away, and the best a receiver of the same user can make of it.
+Status CheckDescriptors(const ShmSegment& segment) {
+  EMS_ASSIGN_OR_RETURN(const Fd given, segment.OpenReadOnly());
+  const std::string path = "/proc/self/fd/" + std::to_string(given.get());
+  const Fd reopened(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const uint64_t bytes = segment.size_bytes();
+  const PageKind kind = segment.page_kind();
+  for (const int fd : {given.get(), reopened.get()}) {
+    if (fd < 0) continue;
+    if (CanMapWritable(fd, bytes)) return WentThrough(kind, "map it for writing");
+    if (CanProtectWritable(fd, bytes)) return WentThrough(kind, "make its mapping writable");
+    if (CanWrite(fd)) return WentThrough(kind, "write to it");
+    if (CanChangeSize(fd, bytes)) return WentThrough(kind, "change its size");
+    if (CanPunch(fd, bytes)) return WentThrough(kind, "punch holes into it");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ShmSegment::CheckSealing() {
+  EMS_ASSIGN_OR_RETURN(const ShmSegment pages, CreatePages(kSmallPageBytes, false));
+  EMS_RETURN_IF_ERROR(CheckDescriptors(pages));
+  const Result<ShmSegment> segment = Create(kHugePageBytes, HugePages::kTry);
+  return segment.ok() ? CheckDescriptors(*segment) : segment.status();
+}
+
+// Sizes, maps and touches. Small pages are touched before fallocate, which would make them small
+// for good where transparent huge pages are offered.
+Status ShmSegment::Reserve(uint64_t bytes, PageKind kind) {
+  const off_t length = static_cast<off_t>(bytes);
+  if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, length) != 0)
+    return Error(StatusCode::kInternal, "sizing a segment of {}: {}", FormatBytes(bytes),
+                 ErrnoText(errno));
+  if (kind == PageKind::kHugetlb && fallocate(fd_, 0, 0, length) != 0)
+    return NoMemory(bytes, kind, errno);
+  void* map = internal::MapShared(fd_, bytes, PROT_READ | PROT_WRITE);
+  if (map == MAP_FAILED) return NoMemory(bytes, kind, errno);
+  data_ = static_cast<std::byte*>(map);
+  size_ = bytes;
+  page_kind_ = kind;
+  // Memory in pieces, or a limit of the control group: what is not huge is small.
+  if (kind == PageKind::kTransparent && !internal::MakeHuge(map, bytes))
+    page_kind_ = PageKind::kSmall;
+  if (madvise(map, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINVAL) {  // before Linux 5.14: touch by hand, after fallocate has made the pages
+      if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
+      std::memset(map, 0, bytes);
+      return OkStatus();
+    }
+    return IsNoMemory(errno) ? NoMemory(bytes, kind, errno)
+                             : Error(StatusCode::kInternal, "touching a segment of {}: {}",
+                                     FormatBytes(bytes), ErrnoText(errno));
+  }
+  if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
+  return OkStatus();
+}
+
+ShmSegment::ShmSegment(ShmSegment&& other) noexcept { *this = std::move(other); }
+
+ShmSegment& ShmSegment::operator=(ShmSegment&& other) noexcept {
+  if (this == &other) return *this;
+  Close();
+  fd_ = std::exchange(other.fd_, -1);
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  page_kind_ = other.page_kind_;
+  return *this;
+}
+
+ShmSegment::~ShmSegment() { Close(); }
+
+void ShmSegment::Close() {
+  if (data_ != nullptr) EMS_CHECK(munmap(data_, size_) == 0, "unmapping {} bytes", size_);
+  if (fd_ >= 0) close(fd_);
+  data_ = nullptr;
+  fd_ = -1;
+}
+
+}  // namespace ems::fabric

@@ -1,0 +1,182 @@
+"""The scheduler's half of vLLM's connector: which blocks of a prompt are there, and what is to be loaded and saved."""
+import collections
+import logging
+import time
+from dataclasses import dataclass, field
+
+from ems.engine_queue import hasher_of
+from ems.vllm_step import Step, Transfer
+
+log = logging.getLogger('ems')
+HASHERS_MAX = 256
+NULL_BLOCK = 0  # of vLLM: stands for a block that is not there
+LOOK_EVERY = 50e-6  # seconds
+
+
+class BlockNames:
+    """Names of the blocks of prompts; equal only for equal tokens from the start, and the same LoRA and salt."""
+
+    def __init__(self, block_tokens):
+        self._block_tokens = block_tokens
+        self._hashers = collections.OrderedDict()
+
+    def of(self, request):
+        """One for each full block but what holds the last token, which has to be computed. Empty: not to be cached."""
+        tokens = request.prompt_token_ids
+        # What else its KV depends on is not in the tokens.
+        if tokens is None or any(getattr(request, what, None) for what in ('mm_features', 'mm_inputs', 'mm_hashes')) or \
+                getattr(request, 'prompt_embeds', None) is not None:
+            return []
+        lora = getattr(request, 'lora_request', None)
+        hasher = self._hasher('' if lora is None else str(lora.lora_name), str(getattr(lora, 'lora_path', None) or ''),
+                              str(getattr(request, 'cache_salt', None) or ''))
+        whole = (len(tokens) - 1) // self._block_tokens * self._block_tokens
+        return hasher.hash_tokens(list(tokens[:whole]))
+
+    def _hasher(self, lora, path, salt):
+        if (lora, path, salt) not in self._hashers:
+            if len(self._hashers) >= HASHERS_MAX:
+                self._hashers.popitem(last=False)
+            custom = [('lora_path', path)] if path else []
+            self._hashers[lora, path, salt] = hasher_of(
+                {'model': 'vllm', 'lora': lora, 'cache_salt': salt, 'custom': custom}, self._block_tokens)
+        return self._hashers[lora, path, salt]
+
+
+@dataclass
+class _Request:
+    names: list
+    batch: int = 0             # under way; 0: none
+    asked_from: int = -1       # first block that was asked for
+    found: int = -1            # blocks there from asked_from on; -1: not known
+    block_ids: list = field(default_factory=list)
+    held: int = 0              # leading blocks that need no saving: loaded, or saved
+    unsure: list = field(default_factory=list)  # (step, held before it) of saves that may yet be void
+
+    def void(self, invalid):
+        """A load failed, on some worker: from the first bad block on, and of the last steps, all is to be saved again."""
+        bad = [at for at, block in enumerate(self.block_ids) if block in invalid]
+        self.held = min([self.held, *bad[:1], *(held for _, held in self.unsure)])
+        self.unsure = []
+
+
+class SchedulerHalf:
+    """Threading: vLLM's scheduler thread. Calls take microseconds and lookup_wait at most, whatever the pool does."""
+
+    def __init__(self, settings):
+        self._settings = settings
+        self._names = BlockNames(settings.block_tokens)
+        self._keys = None  # as the first worker names blocks, when its layout is known
+        if 'layout' in settings.extra:
+            self._keys = settings.keys(str(settings.extra['layout']), 0, 0)
+        self._block_tokens = settings.block_tokens
+        self._lookup_wait = float(settings.extra.get('lookup_wait', 0.0005))
+        self._queue = settings.queue()
+        self._requests = {}
+        self._asked = {}  # batch → request id
+        self._loads = Transfer()
+        self._step = self._heard = self._void = 0
+        # Steps that vLLM plans before it looks at the output of the first: one for each stage, and with asynchronous
+        # scheduling one more.
+        self._ahead = settings.pp_size + 2
+
+    def set_layout(self, workers):
+        """workers: [(pp rank, tp rank, layout)] of those that there are. Blocks are looked for as the first one's."""
+        if not self._keys and workers:
+            pp_rank, tp_rank, layout = min(workers)
+            self._keys = self._settings.keys(layout, tp_rank, pp_rank)
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        """(tokens that can be loaded behind the computed ones, False), or (None, False): ask again."""
+        state = self._state(request)
+        if getattr(request, 'skip_reading_prefix_cache', False):
+            return 0, False  # it wants something of each position of the prompt, as log probabilities
+        if self._keys is None:
+            log.warning('nothing is loaded: this vLLM does not hand over what workers say (get_handshake_metadata); give a '
+                        '`layout` (docs/engines/VLLM.md)')
+            self._keys = False
+        first = num_computed_tokens // self._block_tokens
+        if num_computed_tokens % self._block_tokens or first >= len(state.names) or not self._keys:
+            return 0, False
+        self._drain()
+        if state.asked_from != first:
+            state.asked_from, state.found = first, -1
+            state.batch = self._queue.submit('exists', self._keys(state.names[first:]), hashed=True)
+            self._asked[state.batch] = request.request_id
+            # Where the pool does not answer at once, one request has waited, and the others need not.
+            until = time.monotonic() + (self._lookup_wait if len(self._asked) == 1 else 0)
+            self._drain()
+            while state.batch and time.monotonic() < until:
+                time.sleep(LOOK_EVERY)  # poll(2) counts in milliseconds
+                self._drain()
+        return (None if state.batch else state.found * self._block_tokens), False
+
+    def _drain(self):
+        for batch, _, _, done in self._queue.drain():
+            state = self._requests.get(self._asked.pop(batch, None))
+            if state is not None and state.batch == batch:
+                state.batch, state.found = 0, done.index(False) if False in done else len(done)
+
+    def _state(self, request):
+        if request.request_id not in self._requests:
+            self._requests[request.request_id] = _Request(self._names.of(request))
+        return self._requests[request.request_id]
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        state = self._state(request)
+        first, count = state.asked_from, -(-num_external_tokens // self._block_tokens)
+        state.asked_from = -1  # what was found is used: the next question, after a preemption, goes to the pool
+        if count > 0 and first >= 0:
+            ids = list(blocks.get_block_ids()[0])
+            self._loads.extend(state.names[first:first + count], ids[first:first + count])
+            state.held = max(state.held, first + count)
+
+    def build_metadata(self, output):
+        """The Step; what was to be loaded is handed over once."""
+        self._step += 1
+        self._heard = max(self._heard, self._step - self._ahead)
+        loads, self._loads = self._loads, Transfer()
+        saves = Transfer()
+        for state in self._requests.values():
+            state.unsure = [one for one in state.unsure if one[0] > self._heard]
+        for new in output.scheduled_new_reqs:
+            state = self._requests.get(new.req_id)
+            if state is None:
+                continue
+            state.block_ids = list(new.block_ids[0])
+            self._save(state, new.num_computed_tokens + output.num_scheduled_tokens[new.req_id], saves)
+        cached = output.scheduled_cached_reqs
+        resumed = getattr(cached, 'resumed_req_ids', ())
+        for at, req_id in enumerate(cached.req_ids):
+            state = self._requests.get(req_id)
+            if state is None:
+                continue
+            more = cached.new_block_ids[at]
+            again = req_id in resumed or (getattr(cached, 'resumed_from_preemption', None) or [False] * (at + 1))[at]
+            state.block_ids = ([] if again else state.block_ids) + (list(more[0]) if more else [])
+            self._save(state, cached.num_computed_tokens[at] + output.num_scheduled_tokens[req_id], saves)
+        return Step(self._step, self._heard, self._void, loads, saves)
+
+    def update_output(self, invalid):
+        """A step's output is there, in their order. invalid: blocks of which some worker said that they did not arrive."""
+        self._heard = min(self._heard + 1, self._step)
+        if invalid:
+            self._void = self._step
+            for state in self._requests.values():
+                state.void(set(invalid))
+
+    def _save(self, state, computed_tokens, saves):
+        end = min(computed_tokens // self._block_tokens, len(state.names), len(state.block_ids))
+        if end > state.held:
+            real = [at for at in range(state.held, end) if state.block_ids[at] != NULL_BLOCK]
+            saves.extend([state.names[at] for at in real], [state.block_ids[at] for at in real])
+            state.unsure.append((self._step, state.held))
+            state.held = end
+
+    def request_finished(self, request, block_ids):
+        """vLLM may have its blocks back: saves read copies."""
+        self._requests.pop(request.request_id, None)
+        return False, None
+
+    def close(self):
+        self._queue.close()

@@ -1,0 +1,161 @@
+"""The workers' half of vLLM's connector: it loads and saves blocks, and stores none that may be wrong (ems.vllm_step)."""
+import hashlib
+import json
+import logging
+import sys
+import time
+
+import numpy
+
+from ems import paged_rows
+
+log = logging.getLogger('ems')
+LOAD_BYTES = 32 << 20  # at a time: what has arrived when the time is over counts
+
+
+class WorkerHalf:
+    """Threading: vLLM's worker thread. Waits for loads, the queue's timeout at most; never for saves."""
+
+    def __init__(self, settings):
+        self._settings = settings
+        self._queue = settings.queue()
+        self._timeout = float(settings.extra.get('timeout', 1.0))
+        self._staging_bytes = int(settings.extra.get('staging_bytes', 256 << 20))
+        self._block_dim = settings.extra.get('block_dim')
+        self._is_alone = settings.tp_size * settings.pp_size == 1
+        self._layers = {}      # name → (tensor, block dimension, offset in a row, bytes)
+        self._row = 0
+        self._keys = None
+        self._loading = 0      # batch that is waited for
+        self._loaded = None    # its result
+        self._errors = set()
+        self._unheard = 0      # the step of the last load error that the scheduler has not heard of; 0: none
+        self._saving = None    # the step whose blocks wait_for_save copies
+        self._held = []        # (step, keys, rows): of steps of which it is not yet known that no worker failed
+        self._under_way = {}   # batch → bytes
+        self.layout = ''
+        self.skipped_blocks = 0
+
+    def register_kv_caches(self, kv_caches, num_blocks=None):
+        """kv_caches: layer name → tensor. A block's bytes are those of all layers, in the order of their names."""
+        self._layers, self._row = {}, 0
+        shapes = []
+        for name, tensor in sorted(kv_caches.items()):
+            dim = self._dim_of(tensor, num_blocks) if self._block_dim is None else int(self._block_dim)
+            if num_blocks is not None and tensor.shape[dim] != num_blocks:
+                raise ValueError(f'{name}: dimension {dim} of {tuple(tensor.shape)} does not count the {num_blocks} blocks; if '
+                                 'another does, give block_dim')
+            size = paged_rows.row_bytes(tensor, dim)
+            self._layers[name] = (tensor, dim, self._row, size)
+            self._row += size
+            shapes.append([name, dim, *_shape_of(tensor, dim)])
+        self.layout = str(self._settings.extra.get('layout', hashlib.sha256(json.dumps(shapes).encode()).hexdigest()))
+        self._keys = self._settings.keys(self.layout, self._settings.tp_rank, self._settings.pp_rank)
+        log.info('blocks of %d bytes in the domain %s', self._row,
+                 self._settings.domain(self.layout, self._settings.tp_rank, self._settings.pp_rank))
+
+    @staticmethod
+    def _dim_of(tensor, num_blocks):
+        """[blocks, …], or [K and V, blocks, …]."""
+        if num_blocks is not None and (tensor.shape[0] == num_blocks) != (tensor.shape[1] == num_blocks):
+            return 0 if tensor.shape[0] == num_blocks else 1
+        return 1 if len(tensor.shape) == 5 and tensor.shape[0] == 2 else 0
+
+    def start(self, step):
+        """Puts what is loaded in place, in all layers: when a CUDA graph is replayed, nothing is called for each layer."""
+        self._drain()
+        self._saving = None
+        self._release(step)
+        self._load(step.loads)
+        if self._errors:
+            self._unheard = step.number
+        if not step.saves.names:
+            return
+        # What this step computes may stand on blocks that did not arrive; and too much may be under way.
+        if self._unheard or self._staged() + len(step.saves.names) * self._row > self._staging_bytes:
+            self.skipped_blocks += len(step.saves.names)
+        else:
+            self._saving = step
+
+    def _staged(self):
+        return sum(self._under_way.values()) + sum(rows.nbytes for _, _, rows in self._held)
+
+    def _load(self, loads):
+        """In parts, of staging_bytes at most."""
+        until = time.monotonic() + self._timeout
+        count = max(1, min(self._staging_bytes, LOAD_BYTES) // max(1, self._row))
+        for at in range(0, len(loads.names), count):
+            ids = loads.block_ids[at:at + count]
+            done = self._load_part(loads.names[at:at + count], ids, until)
+            self._errors.update(block for block, arrived in zip(ids, done) if not arrived)
+
+    def _load_part(self, names, ids, until):
+        if not self._layers or time.monotonic() >= until:
+            return [False] * len(names)
+        rows = numpy.empty((len(names), self._row), numpy.uint8)
+        self._loading, self._loaded = self._queue.submit('get', self._keys(names), list(rows), hashed=True), None
+        self._drain()
+        while self._loaded is None and time.monotonic() < until:
+            self._queue.wait(until - time.monotonic())
+            self._drain()
+        if self._loaded is None:  # the queue keeps the rows until it is over
+            self._under_way[self._loading] = rows.nbytes
+        done, self._loading = self._loaded or [False] * len(names), 0
+        arrived = [i for i, is_there in enumerate(done) if is_there]
+        if arrived:
+            for tensor, dim, offset, size in self._layers.values():
+                paged_rows.scatter(rows[arrived, offset:offset + size], tensor, dim, [ids[i] for i in arrived])
+        return done
+
+    def _drain(self):
+        for batch, _, _, done in self._queue.drain():
+            if self._under_way.pop(batch, None) is None and batch == self._loading:
+                self._loaded = done
+
+    def load_errors(self):
+        """Blocks of vLLM whose bytes did not arrive since the last call."""
+        errors, self._errors = self._errors, set()
+        return errors
+
+    def finish_saves(self):
+        """Copies all layers; the pool gets them behind this."""
+        step, self._saving = self._saving, None
+        # vLLM calls this in a `finally`, too: then the forward pass has not computed what is in the blocks.
+        if step is None or sys.exc_info()[0] is not None:
+            return
+        rows = numpy.empty((len(step.saves.names), self._row), numpy.uint8)
+        for tensor, dim, offset, size in self._layers.values():
+            paged_rows.gather(tensor, dim, step.saves.block_ids, rows[:, offset:offset + size])
+        keys = self._keys(step.saves.names)
+        if self._is_alone:
+            self._send(keys, rows)
+        else:
+            self._held.append((step.number, keys, rows))
+
+    def _release(self, step):
+        """Sends or drops what was held, by what the scheduler has heard."""
+        if step.void >= self._unheard:
+            self._unheard = 0
+        held, self._held = self._held, []
+        for number, keys, rows in held:
+            if number <= step.void:
+                self.skipped_blocks += len(keys)
+            elif number <= step.heard:
+                self._send(keys, rows)
+            else:
+                self._held.append((number, keys, rows))
+
+    def _send(self, keys, rows):
+        self._under_way[self._queue.submit('set', keys, list(rows), hashed=True)] = rows.nbytes
+
+    def close(self):
+        """What is still held is not stored."""
+        self._held = []
+        self._queue.close()
+
+
+def _shape_of(tensor, dim):
+    """(extents without the number of blocks, order of the dimensions in memory, type), as JSON has them."""
+    strides = tensor.strides if isinstance(tensor, numpy.ndarray) else tensor.stride()
+    order = sorted(range(len(strides)), key=lambda at: -strides[at])
+    return [int(n) for at, n in enumerate(tensor.shape) if at != dim], order, str(tensor.dtype).rsplit('.', 1)[-1]

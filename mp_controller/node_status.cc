@@ -1,0 +1,40 @@
+#include "mp_controller/node_status.h"
+
+#include <chrono>
+
+#include "proto/controller.pb.h"
+
+namespace ems::controller {
+namespace {
+
+v1::NodeState StateOf(NodeState state) {
+  switch (state) {
+    case NodeState::kLive:
+      return v1::NODE_LIVE;
+    case NodeState::kDown:
+      return v1::NODE_DOWN;
+    case NodeState::kLeft:
+      return v1::NODE_LEFT;
+    case NodeState::kUnknown:
+      break;
+  }
+  return v1::NODE_UNKNOWN;
+}
+
+}  // namespace
+
+void ToProto(const MemberStatus& member, v1::NodeStatus* out) {
+  ems::ToProto(member.info, out->mutable_node());
+  out->mutable_node()->set_state(StateOf(member.state));
+  ems::ToProto(member.usage, out->mutable_usage());
+  out->set_heartbeat_age_ms(
+      static_cast<uint64_t>(member.heartbeat_age / std::chrono::milliseconds(1)));
+  out->set_term(member.installed.term());
+  out->set_epoch(member.installed.epoch());
+  out->set_ahead(member.ahead);
+  out->set_never_heard(member.never_heard);
+  out->mutable_node()->set_joined_unix_ms(member.times.joined_unix_ms);
+  out->mutable_node()->set_left_unix_ms(member.times.left_unix_ms);
+}
+
+}  // namespace ems::controller

@@ -1,0 +1,78 @@
+#pragma once
+// The server's folder on disk: one process at a time, the cluster that it belongs to, the highest
+// view it has ever installed, and the lineage of what it stores.
+//
+// Invariant: what says that an earlier process is dead, or that what is stored has missed nothing,
+// holds for one folder in one place. A copy has the same files, but not the place: its lineage is
+// over when Open returns, and its folder id is another one.
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "fabric/net/socket.h"
+#include "mp_server/lease/kept_numbers.h"
+
+namespace ems::server {
+
+// Which machine this is. Clones of one may agree in `id`, and do not in `boot`.
+struct MachineIds {
+  std::string id;  // stays when it boots again: of its installation, and of its hardware if legible
+  std::string boot;  // fabric::HostId
+  static MachineIds OfThis();
+};
+
+// Holds the folder's lock for as long as it lives. Threading: one thread.
+class DataDir final : public KeptNumbers {
+ public:
+  // Makes the folder if needed and locks it. Of a folder that has been copied, or moved to another
+  // disk or machine, the lineage ends, durably, with a WARN.
+  // Errors: kFailedPrecondition  another process has it    kUnavailable  cannot be made or written,
+  // naming the path
+  static Result<DataDir> Open(const std::string& path,
+                              const MachineIds& machine = MachineIds::OfThis());
+
+  // (0, 0) for a new folder. A damaged file counts as none, with a WARN: the view comes from the
+  // controller anyway.
+  ViewVersion highest_view() const override { return highest_view_; }
+  // Durable when it returns. Errors: kUnavailable
+  Status SetHighestView(ViewVersion version);
+
+  ClusterId cluster() const override { return cluster_; }
+  // Before the first view of that cluster is installed; the folder belongs to it from then on.
+  // Durable when it returns. Errors: kUnavailable
+  Status SetCluster(ClusterId cluster);
+
+  uint64_t lineage() const override { return lineage_; }
+  // Of this folder in this place, the same until the machine boots again: whoever has it has the
+  // lock that the others of this number had. 0: not known
+  uint64_t folder_id() const { return folder_id_; }
+  // A life without that tier, or with another one, begins: before it serves anything. Durable when
+  // they return; the old lineage is over in any case but an error. Errors: kUnavailable
+  Status BeginLineage();
+  Status EndLineage();
+
+ private:
+  DataDir(std::string path, fabric::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  // {number, its checksum} in the file `name`. Errors: kUnavailable
+  Status WriteRecord(std::string_view name, uint64_t number) const;
+  // nullopt: there is none, or it is damaged, with a WARN.
+  std::optional<uint64_t> ReadRecord(std::string_view name) const;
+  Status SyncFolder() const;
+  // Of the lock file, which is never made again, on that machine.
+  Result<uint64_t> PlaceOn(const std::string& machine) const;
+  // Ends the lineage if the folder was not in `place` before, and notes the place.
+  Status SettlePlace(uint64_t place);
+  // A random number that is kept, mixed with `place`; 0 if it cannot be kept.
+  uint64_t MakeFolderId(uint64_t place) const;
+
+  std::string path_;
+  fabric::Fd lock_;
+  ViewVersion highest_view_;
+  ClusterId cluster_;
+  uint64_t lineage_ = 0;
+  uint64_t folder_id_ = 0;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,104 @@
+#include "mp_server/lease/heartbeat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "proto/controller.pb.h"
+
+namespace ems::server {
+namespace {
+
+constexpr Duration kRegisterDeadline = std::chrono::seconds(2);
+constexpr Duration kBeatDeadlineMax = std::chrono::seconds(1);
+constexpr int kGoodbyesMax = 60;  // each after a heartbeat's time
+
+}  // namespace
+
+Heartbeat::Heartbeat(Options options)
+    : options_(std::move(options)),
+      keeper_(options_.self, options_.ownership, options_.views, std::move(options_.events)) {
+  EMS_CHECK(options_.controller != nullptr && options_.ownership != nullptr &&
+            options_.views != nullptr);
+}
+
+Heartbeat::~Heartbeat() { Stop(); }
+
+void Heartbeat::Start() {
+  thread_ = Thread("ems-beat", [this] { Run(); });
+}
+
+void Heartbeat::Stop() {
+  {
+    auto wake = wake_.Lock();
+    wake->stop = true;
+  }
+  wakeup_.notify_all();
+}
+
+void Heartbeat::Poke() {
+  {
+    auto wake = wake_.Lock();
+    wake->poked = true;
+  }
+  wakeup_.notify_all();
+}
+
+bool Heartbeat::Sleep(Duration time) {
+  auto wake = wake_.Lock();
+  wake.WaitFor(wakeup_, time, [](const Wake& now) { return now.stop || now.poked; });
+  wake->poked = false;
+  return wake->stop;
+}
+
+void Heartbeat::Leave(Duration patience) {
+  Stop();
+  thread_.Join();
+  const NodeId self = options_.ownership->self();
+  if (self == kNoNode || keeper_.replaced()) return;
+  const Status left =
+      options_.controller->Leave(self, options_.self.boot_id, Deadline::After(patience));
+  if (!left.ok()) EMS_LOG(kWarn, "mp_server", "could not leave in order: {}", ToString(left));
+}
+
+void Heartbeat::Run() {
+  while (true) {
+    const std::optional<Duration> pause = keeper_.registered() ? Beat() : Register();
+    if (!pause.has_value()) return SayGoodbye();
+    if (Sleep(*pause)) return;
+  }
+}
+
+// The controller knows then that this process takes no Puts any more.
+void Heartbeat::SayGoodbye() {
+  for (int tries = 0; tries < kGoodbyesMax; ++tries) {
+    const Status heard = options_.controller->Leave(
+        options_.ownership->self(), options_.self.boot_id, Deadline::After(kBeatDeadlineMax));
+    if (heard.ok() || Sleep(keeper_.heartbeat())) return;
+  }
+}
+
+std::optional<Duration> Heartbeat::Register() {
+  v1::RegisterRequest request;
+  v1::RegisterReply reply;
+  keeper_.MakeRegister(&request);
+  const Status status =
+      options_.controller->Register(request, &reply, Deadline::After(kRegisterDeadline));
+  options_.on_beat(status.ok());
+  return keeper_.OnRegister(status, reply);
+}
+
+std::optional<Duration> Heartbeat::Beat() {
+  v1::HeartbeatRequest request;
+  v1::HeartbeatReply reply;
+  keeper_.MakeHeartbeat(options_.usage(), options_.highest_view(), &request);
+  const Duration patience =
+      std::min(std::max(keeper_.heartbeat(), kBeatDeadlineMax / 4), kBeatDeadlineMax);
+  const TimePoint sent = Clock::System().Now();
+  const Status status = options_.controller->Heartbeat(request, &reply, Deadline::After(patience));
+  options_.on_beat(status.ok());
+  return keeper_.OnHeartbeat(status, reply, sent, Clock::System().Now());
+}
+
+}  // namespace ems::server

@@ -1,0 +1,63 @@
+#pragma once
+// Registers this server with the controller and renews its lease each second, for as long as it
+// runs: the thread and the calls around lease_keeper.h.
+//
+// The controller may be down at the start or later: the thread keeps trying with back-off.
+#include <condition_variable>
+#include <functional>
+
+#include "cluster/controller_client.h"
+#include "cluster/node_usage.h"
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/thread_pool.h"
+#include "mp_server/lease/lease_keeper.h"
+#include "mp_server/lease/ownership.h"
+
+namespace ems::server {
+
+// Threading: thread-safe; works on its thread "ems-beat".
+class Heartbeat final {
+ public:
+  struct Options {
+    NodeInfo self;  // id is ignored
+    ControllerClient* controller = nullptr;
+    Ownership* ownership = nullptr;
+    ViewCache* views = nullptr;  // says which cluster this server belongs to
+    std::function<NodeUsage()> usage;
+    std::function<ViewVersion()> highest_view;  // that was ever installed here
+    std::function<void(bool ok)> on_beat;       // for metrics
+    LeaseEvents events;
+  };
+  explicit Heartbeat(Options options);
+  ~Heartbeat();  // stops beating; does not leave
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+  void Start();
+  // The next heartbeat goes at once: there is something to report.
+  void Poke();
+  // Stops beating and tells the controller that the slots are free. Blocks up to `patience`.
+  void Leave(Duration patience);
+
+ private:
+  struct Wake {
+    bool stop = false;
+    bool poked = false;
+  };
+  void Run();
+  void SayGoodbye();
+  // True: stop.
+  bool Sleep(Duration time);
+  void Stop();
+  std::optional<Duration> Register();
+  std::optional<Duration> Beat();
+
+  Options options_;
+  LeaseKeeper keeper_;  // touched on "ems-beat" only, while it runs
+  Guarded<Wake> wake_;
+  std::condition_variable wakeup_;
+  Thread thread_;
+};
+
+}  // namespace ems::server

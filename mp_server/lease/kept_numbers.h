@@ -1,0 +1,22 @@
+#pragma once
+// What a server remembers of its earlier lives.
+#include <cstdint>
+
+#include "common/cluster_id.h"
+#include "common/ids.h"
+
+namespace ems::server {
+
+class KeptNumbers {
+ public:
+  virtual ~KeptNumbers() = default;
+  // The highest view that was ever installed here; (0, 0) if none was.
+  virtual ViewVersion highest_view() const = 0;
+  // A random number that has been the same for as long as each life of this server has had the same
+  // SSD tier: what is stored there under it has missed nothing of what this server did. 0: none
+  virtual uint64_t lineage() const = 0;
+  // The cluster whose views were installed here; kNoCluster: of none, or of one that had no id.
+  virtual ClusterId cluster() const = 0;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,28 @@
+#include "mp_server/lease/view_grant.h"
+
+namespace ems::server {
+
+ssd::SlotGrant GrantOf(const DhtView& view, NodeId self, uint64_t lineage) {
+  ssd::SlotGrant grant;
+  grant.view = view.version();
+  const NodeInfo* const shown = view.Find(self);
+  grant.shown = shown != nullptr && shown->lineage == lineage;
+  grant.history = view.history().id();
+  const auto since = view.history().all_since();
+  grant.since.assign(since.begin(), since.end());
+  for (uint16_t i = 0; i < kSlotCount; ++i) {
+    const SlotId slot(i);
+    grant.owned[i] = self != kNoNode && view.OwnerId(slot) == self;
+  }
+  return grant;
+}
+
+bool ShowsAnother(const DhtView& view, NodeId self, uint64_t boot_id, uint64_t lineage) {
+  const NodeInfo* const shown = view.Find(self);
+  if (shown == nullptr || shown->boot_id == boot_id || shown->lineage == lineage) return false;
+  // Without a history the controller knows no lineages: 0 says nothing. With one it is a server
+  // that stores nothing, and no less another one.
+  return shown->lineage != 0 || view.history().known();
+}
+
+}  // namespace ems::server

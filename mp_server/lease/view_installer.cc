@@ -1,0 +1,119 @@
+#include "mp_server/lease/view_installer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "mp_server/lease/view_grant.h"
+
+namespace ems::server {
+
+std::optional<ViewVersion> ViewInstaller::Begin() {
+  EMS_CHECK(beginning_ == nullptr, "one view at a time");
+  ViewCache::View view = views_.view();
+  if (view != nullptr && rules_.numbers_are_durable) {
+    const ViewVersion highest = kept_.highest_view();
+    // Each view has an epoch of its own, whatever the term: else its controller's store is an older
+    // copy, which does not know of the one that was installed here.
+    if (view->version() < highest ||
+        (view->version() != highest && view->version().epoch() <= highest.epoch())) {
+      ReportOlder(view->version(), highest);
+      return std::nullopt;
+    }
+  }
+  // Where the view will not say what others did meanwhile.
+  if (expelled_.exchange(false, std::memory_order_acq_rel) && granted_.history == 0) {
+    holdings_.KeepBlocks(granted_.owned);
+    Forget(granted_.owned);
+  }
+  if (view == nullptr || !MayInstall(*view)) {
+    SetNamespaces(share_);
+    return std::nullopt;
+  }
+  beginning_ = std::move(view);
+  return beginning_->version();
+}
+
+void ViewInstaller::Finish(const Status& kept) {
+  EMS_CHECK(beginning_ != nullptr, "Finish without Begin");
+  const ViewCache::View view = std::exchange(beginning_, nullptr);
+  const ViewVersion version = view->version();
+  Status refusal = Prefixed(kept, fmt::format("the number of view {}.{} cannot be kept",
+                                              version.term(), version.epoch()));
+  {
+    auto shown = refusal_.Lock();
+    std::swap(*shown, refusal);
+  }
+  if (kept.ok() || !rules_.numbers_are_durable) {
+    InstallView(*view);
+    return SetNamespaces(static_cast<double>(granted_.owned.count()) / kSlotCount);
+  }
+  SetNamespaces(share_);
+  if (refusal.ok()) {
+    EMS_LOG(kError, "mp_server", "cannot keep the number of view {}.{}, so it is not installed: {}",
+            version.term(), version.epoch(), ToString(kept));
+  }
+}
+
+Status ViewInstaller::Refusal() {
+  auto refusal = refusal_.Lock();
+  return *refusal;
+}
+
+void ViewInstaller::SetNamespaces(double share) {
+  const ViewCache::Namespaces namespaces = views_.namespaces();
+  if (namespaces->version == namespaces_version_ && share == share_) return;
+  namespaces_version_ = namespaces->version;
+  share_ = share;
+  holdings_.SetNamespaces(*namespaces, std::max(share_, 0.0));
+}
+
+bool ViewInstaller::MayInstall(const DhtView& view) const {
+  const NodeId self = ownership_.self();
+  return self != kNoNode && view.version() > ownership_.version() &&
+         !ShowsAnother(view, self, boot_id_, kept_.lineage());
+}
+
+void ViewInstaller::InstallView(const DhtView& view) {
+  EMS_CHECK(view.version() > ownership_.version(), "view {} after {}", view.version().packed(),
+            ownership_.version().packed());
+  const NodeId self = ownership_.self();
+  const double coming = static_cast<double>(view.slots().CountOf(self)) / kSlotCount;
+  if (coming > share_) SetNamespaces(coming);
+  ssd::SlotGrant next = GrantOf(view, self, kept_.lineage());
+  const std::bitset<kSlotCount> kept = next.Kept(granted_.Record(0));
+  // Slots that move to others while this server stays in the view do not come back in a moment.
+  holdings_.KeepBlocks(next.owned.none() ? granted_.owned : granted_.owned & next.owned & ~kept);
+  Forget(granted_.owned & next.owned & ~kept);
+  granted_ = std::move(next);
+  (void)ownership_.Install(view);
+  EMS_CHECK(ownership_.version() == view.version(), "another thread installs views");
+  holdings_.SetOwnedSlots(granted_);
+  ownership_.Settle();
+  EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
+          view.version().term(), view.version().epoch(), view.nodes().size(),
+          granted_.owned.count(), view.frozen() ? " frozen" : "");
+}
+
+void ViewInstaller::ReportOlder(ViewVersion offered, ViewVersion installed) {
+  if (older_reported_.exchange(true, std::memory_order_relaxed)) return;
+  EMS_LOG(kError, "mp_server",
+          "the controller offers view {}.{} but {}.{} was installed here before: has it lost its "
+          "store? Restore it, or start all servers with an empty data_dir",
+          offered.term(), offered.epoch(), installed.term(), installed.epoch());
+}
+
+// These may have been others' in a view that was not seen here: what they took or removed meanwhile
+// is not known, so nothing from before may be served.
+void ViewInstaller::Forget(const std::bitset<kSlotCount>& slots) {
+  if (slots.none()) return;
+  EMS_LOG(kWarn, "mp_server", "out of the view for a while: {} of {} slots start empty",
+          slots.count(), granted_.owned.count());
+  ssd::SlotGrant closed = granted_;
+  closed.owned &= ~slots;
+  holdings_.SetOwnedSlots(closed);
+  holdings_.SetOwnedSlots(granted_);  // empty, but open for what the installed view gives
+}
+
+}  // namespace ems::server

@@ -1,0 +1,162 @@
+#include "mp_server/put_session.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace ems::server {
+
+using fabric::Outcome;
+using fabric::PutRequest;
+using fabric::PutTarget;
+using wire::WireStatus;
+
+namespace {
+
+constexpr uint32_t kRetryRoomMs = 20;
+
+}  // namespace
+
+Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
+  EMS_CHECK(!put_, "a Put begins before the one before has ended");
+  refusal_->text.clear();
+  const wire::FrameHeader& header = *request.header;
+  Put put{.op = header.op,
+          .slot = request.slot,
+          .index = request.index,
+          .bytes = request.value_bytes,
+          .overwrite = (header.flags & wire::kFlagOverwrite) != 0,
+          .durable = (header.flags & wire::kFlagDurableSsd) != 0};
+  Outcome outcome = check_->Open(header, &objects_, refusal_);
+  if (outcome.status == WireStatus::kOk) outcome.status = check_->Write(put.slot, refusal_);
+  if (outcome.status == WireStatus::kOk && put.overwrite && objects_.immutable()) {
+    outcome.status =
+        refusal_->Say(WireStatus::kInvalid, "the namespace is immutable: put without overwrite");
+  }
+  if (outcome.status == WireStatus::kOk) outcome.status = CheckDurable(put);
+  if (outcome.status == WireStatus::kOk) outcome = Reserve(request.key, &put, target);
+  if (outcome.status == WireStatus::kOk) {
+    put_ = std::move(put);
+  } else if (outcome.wait == Duration::zero()) {
+    metrics_->OnAnswer(header.op, outcome.status);
+  }
+  return outcome;
+}
+
+WireStatus PutSession::CheckDurable(const Put& put) {
+  if (!put.durable) return WireStatus::kOk;
+  if (!store_->has_ssd()) {
+    return refusal_->Say(WireStatus::kUnimplemented,
+                         "this server has no SSD tier: put with durability dram");
+  }
+  if (store_->FitsSsd(put.bytes)) return WireStatus::kOk;
+  return refusal_->Say(WireStatus::kTooLarge,
+                       "larger than the SSD tier takes: see ssd.region_bytes and "
+                       "ssd.dirty_bytes_max, or put with durability dram");
+}
+
+Outcome PutSession::Reserve(std::string_view key, Put* put, PutTarget* target) {
+  if (!put->overwrite) {
+    if (const auto found = objects_.Find(key, true)) {
+      put->existing = found->info;
+      if (found->in_dram) {
+        key_ = key;
+        target->discard = true;
+        return {};
+      }
+      // On the SSD alone: the sender has it in hand, so it comes back to DRAM without a read.
+    }
+  }
+  Result<Reservation> room = objects_.Reserve(put->slot, key, put->bytes);
+  if (!room.ok()) {
+    std::string text(Message(room.status()));
+    switch (room.status().code()) {
+      case StatusCode::kResourceExhausted:
+        return {refusal_->Say(WireStatus::kRetryLater, std::move(text), kRetryRoomMs), kLookAgain};
+      case StatusCode::kOutOfRange:
+        return {refusal_->Say(WireStatus::kTooLarge, std::move(text))};
+      case StatusCode::kFailedPrecondition:
+        return {refusal_->Say(WireStatus::kStaleNamespace, std::move(text))};
+      default:
+        return {refusal_->Say(WireStatus::kInternal, std::move(text))};
+    }
+  }
+  put->room = *std::move(room);
+  target->value = put->room.value();
+  target->piece_sums = put->room.piece_sums();
+  EMS_CHECK(target->value.size() == put->bytes, "room for {} bytes, {} are wanted",
+            target->value.size(), put->bytes);
+  return {};
+}
+
+WireStatus PutSession::End(uint64_t checksum, uint64_t expected) {
+  EMS_CHECK(put_.has_value(), "a Put ends that has not begun");
+  Put put = *std::exchange(put_, std::nullopt);
+  const wire::Op op = put.op;
+  // The bytes may have taken long: is this server still the one to take them?
+  WireStatus status = check_->Write(put.slot, refusal_);
+  if (status != WireStatus::kOk) {
+    refusal_->text += ", since the transfer began";
+  } else if (checksum != expected) {
+    status = refusal_->Say(WireStatus::kChecksumMismatch,
+                           "the value does not match the sender's checksum");
+  } else if (put.existing &&
+             (put.existing->value_bytes != put.bytes || put.existing->checksum != checksum)) {
+    status = refusal_->Say(
+        WireStatus::kAlreadyExists,
+        fmt::format("the key holds another value of {} bytes: overwrite to replace it",
+                    put.existing->value_bytes));
+  } else {
+    status = Store(std::move(put), checksum);
+  }
+  metrics_->OnAnswer(op, status);
+  return status;
+}
+
+WireStatus PutSession::Store(Put put, uint64_t checksum) {
+  ssd::TicketPtr ticket;
+  bool stored = false;
+  if (!put.room) {
+    if (!objects_.Confirm(key_, put.durable, waker_, &ticket))
+      return refusal_->Say(WireStatus::kRetryLater, "the key was removed meanwhile", kRetryRoomMs);
+  } else {
+    const Status published = store_->Publish(std::move(put.room), checksum, put.overwrite,
+                                             put.durable, waker_, &stored, &ticket);
+    if (!published.ok()) {
+      return refusal_->Say(published.code() == StatusCode::kAlreadyExists
+                               ? WireStatus::kAlreadyExists
+                               : WireStatus::kWrongOwner,
+                           std::string(Message(published)));
+    }
+  }
+  if (ticket != nullptr) tickets_.emplace_back(put.index, std::move(ticket));
+  stored && !put.existing ? metrics_->OnStored(put.bytes) : metrics_->OnDeduplicated(put.bytes);
+  return WireStatus::kOk;
+}
+
+Outcome PutSession::Await(std::span<WireStatus> statuses) {
+  for (auto& [index, ticket] : tickets_) {
+    if (ticket == nullptr) continue;
+    EMS_CHECK(index < statuses.size(), "Put {} of {}", index, statuses.size());
+    const ssd::Ticket::State state = ticket->state();
+    if (state == ssd::Ticket::State::kWaiting) {
+      refusal_->retry_ms = kRetryDurableMs;
+      return {WireStatus::kRetryLater, kWakeSoon, kDurablePatience};
+    }
+    ticket = nullptr;
+    if (state == ssd::Ticket::State::kFailed) {
+      statuses[index] = refusal_->Say(
+          WireStatus::kRetryLater,
+          "in DRAM, but the SSD tier did not take it in time; it is " + store_->SsdState(),
+          kRetryDurableMs);
+    }
+  }
+  return {};
+}
+
+void PutSession::Sent() {
+  tickets_.clear();
+  objects_.Rest();
+}
+
+}  // namespace ems::server

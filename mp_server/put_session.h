@@ -1,0 +1,65 @@
+#pragma once
+// The Puts of one connection: each value is admitted, received into room that is reserved for it,
+// checked and published; those of a request are settled together, when the SSD tier has what it was
+// to have.
+//
+// Invariant: at most one value is being received at a time. A Put that is abandoned, also by the
+// end of the session, leaves nothing behind. Bound: one reservation; a ticket for each Put of a
+// request.
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mp_server/request_check.h"
+#include "mp_server/server_metrics.h"
+
+namespace ems::server {
+
+// Threading: one thread (the connection's "ems-io").
+class PutSession final {
+ public:
+  // All must outlive it. `refusal` says why a Put was refused.
+  PutSession(TieredStore* store, const RequestCheck* check, const ServerMetrics* metrics,
+             Refusal* refusal)
+      : store_(store), check_(check), metrics_(metrics), refusal_(refusal) {}
+
+  // As Session's.
+  void SetWaker(std::function<void()> waker) { waker_ = std::move(waker); }
+  fabric::Outcome Begin(const fabric::PutRequest& put, fabric::PutTarget* target);
+  wire::WireStatus End(uint64_t checksum, uint64_t expected);
+  void Abort() { put_.reset(); }
+  fabric::Outcome Await(std::span<wire::WireStatus> statuses);
+  // The request has been answered.
+  void Sent();
+
+ private:
+  struct Put {  // the one under way
+    wire::Op op;
+    SlotId slot;
+    uint32_t index;  // in its request
+    uint64_t bytes;
+    bool overwrite;
+    bool durable;
+    Reservation room{};  // empty: the key is in DRAM, so the value is compared, and not stored
+    std::optional<ObjectInfo> existing{};  // under the key: only the same content is welcome
+  };
+  wire::WireStatus CheckDurable(const Put& put);
+  fabric::Outcome Reserve(std::string_view key, Put* put, fabric::PutTarget* target);
+  wire::WireStatus Store(Put put, uint64_t checksum);
+
+  TieredStore* const store_;
+  const RequestCheck* const check_;
+  const ServerMetrics* const metrics_;
+  Refusal* const refusal_;
+  std::function<void()> waker_;
+  TieredNamespace objects_;
+  std::optional<Put> put_;
+  std::string key_;  // of a Put that is compared
+  // Of this request, with the index of the Put; null once it is settled.
+  std::vector<std::pair<uint32_t, ssd::TicketPtr>> tickets_;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,59 @@
+#include "mp_server/request_check.h"
+
+#include "common/check.h"
+
+namespace ems::server {
+namespace {
+
+constexpr uint32_t kRetryHoldMs = 100;
+constexpr uint32_t kRetryDrainMs = 1000;
+
+}  // namespace
+
+using fabric::Outcome;
+using wire::WireStatus;
+
+Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* objects,
+                           Refusal* refusal) const {
+  if (draining_.load(std::memory_order_acquire)) return {SayDraining(refusal)};
+  if (!store_->Open(request.ns(), objects)) {
+    // It may have been made a moment ago; its news is on the way here.
+    return {refusal->Say(
+                WireStatus::kStaleNamespace,
+                fmt::format("namespace {} generation {} is not known here: deleted, or too new",
+                            request.namespace_id, request.namespace_generation)),
+            kLookAgain};
+  }
+  if (request.view_version() > ownership_->version()) {
+    return {refusal->Say(WireStatus::kWrongOwner,
+                         "this server has not seen the view of this request yet"),
+            kLookAgain};
+  }
+  if (wire::IsRead(request.op) && !objects->immutable() && !ownership_->MayReadMutable())
+    return {Refuse(Verdict::kFenced, request.slot_id(), refusal)};
+  return {};
+}
+
+WireStatus RequestCheck::SayDraining(Refusal* refusal) {
+  return refusal->Say(WireStatus::kRetryLater, "this server is stopping", kRetryDrainMs);
+}
+
+WireStatus RequestCheck::Refuse(Verdict verdict, SlotId slot, Refusal* refusal) {
+  switch (verdict) {
+    case Verdict::kYes:
+      return WireStatus::kOk;
+    case Verdict::kWrongOwner:
+      return refusal->Say(WireStatus::kWrongOwner,
+                          fmt::format("slot {} is not here", slot.value()));
+    case Verdict::kHold:
+      return refusal->Say(WireStatus::kRetryLater, "slot taken over just now", kRetryHoldMs);
+    case Verdict::kFenced:
+      return refusal->Say(WireStatus::kFenced,
+                          "this server's lease has ended: another may have the slot by now");
+    case Verdict::kBehind:
+      break;
+  }
+  EMS_CHECK(false, "no request without a view is ahead of this server");
+}
+
+}  // namespace ems::server

@@ -1,0 +1,73 @@
+#pragma once
+// May a request be answered by this server, now? Draining, namespace, view, slot and lease.
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "fabric/rpc/rpc_session.h"
+#include "mp_server/lease/ownership.h"
+#include "mp_server/store/tiered_store.h"
+
+namespace ems::server {
+
+// How soon to look again for a view, a namespace or room that is on its way.
+inline constexpr Duration kLookAgain = std::chrono::milliseconds(2);
+// How long a wait lasts that a waker ends, when it does not.
+inline constexpr Duration kWakeSoon = std::chrono::milliseconds(100);
+// How long a Put or Remove waits for the SSD tier, and when its client may try again.
+inline constexpr Duration kDurablePatience = std::chrono::seconds(5);
+inline constexpr uint32_t kRetryDurableMs = 200;
+
+// The fields of an answer that is not kOk, beside its status.
+struct Refusal {
+  std::string text;
+  uint32_t retry_ms = 0;
+  wire::WireStatus Say(wire::WireStatus status, std::string why, uint32_t retry_after_ms = 0) {
+    text = std::move(why);
+    if (retry_after_ms != 0) retry_ms = retry_after_ms;
+    return status;
+  }
+  void Clear() {
+    text.clear();
+    retry_ms = 0;
+  }
+};
+
+// Threading: thread-safe.
+class RequestCheck final {
+ public:
+  // Both must outlive it.
+  RequestCheck(TieredStore* store, const Ownership* ownership)
+      : store_(store), ownership_(ownership) {}
+
+  // From now on every request is answered with kRetryLater: the server is about to stop.
+  void Drain() { draining_.store(true, std::memory_order_release); }
+
+  // What holds for all keys of a request: opens its namespace. With a wait: what it needs is on its
+  // way here.
+  fabric::Outcome Open(const wire::FrameHeader& request, TieredNamespace* objects,
+                       Refusal* refusal) const;
+  // Of one key, after Open. A write reads the clock: the lease may end between two keys.
+  wire::WireStatus Read(SlotId slot, Refusal* refusal) const {
+    const Verdict verdict = ownership_->CheckRead(slot, ViewVersion());
+    if (verdict == Verdict::kYes) [[likely]]
+      return wire::WireStatus::kOk;
+    return Refuse(verdict, slot, refusal);
+  }
+  wire::WireStatus Write(SlotId slot, Refusal* refusal) const {
+    if (draining_.load(std::memory_order_acquire)) [[unlikely]]
+      return SayDraining(refusal);
+    return Refuse(ownership_->CheckWrite(slot, ViewVersion()), slot, refusal);
+  }
+
+ private:
+  static wire::WireStatus SayDraining(Refusal* refusal);
+  // kOk for kYes.
+  static wire::WireStatus Refuse(Verdict verdict, SlotId slot, Refusal* refusal);
+
+  TieredStore* const store_;
+  const Ownership* const ownership_;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace ems::server

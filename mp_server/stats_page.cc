@@ -1,0 +1,100 @@
+#include "mp_server/stats_page.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ems::server {
+namespace {
+
+nlohmann::json SsdJson(const ssd::TierStats& stats) {
+  return {{"state", ssd::TierStateName(stats.state)},
+          {"reason", stats.reason},
+          {"io", stats.io_engine},
+          {"capacity_bytes", stats.capacity_bytes},
+          {"disk_bytes", stats.disk_bytes},
+          {"region_bytes", stats.region_bytes},
+          {"objects", stats.objects},
+          {"value_bytes", stats.value_bytes},
+          {"dirty_bytes", stats.writer.dirty_bytes},
+          {"written_objects", stats.writer.written_objects},
+          {"written_bytes", stats.writer.written_bytes},
+          {"log_bytes", stats.writer.disk_bytes},
+          {"shed_objects", stats.writer.shed_objects},
+          {"failed_objects", stats.writer.failed_objects},
+          {"reclaimed_objects", stats.writer.reclaimed_objects},
+          {"moved_objects", stats.writer.moved_objects},
+          {"reads", stats.reader.reads},
+          {"reads_refused", stats.reader.refused},
+          {"dropped_damaged", stats.dropped_damaged},
+          {"scrub_passes", stats.scrubber.passes},
+          {"scrubbed_objects", stats.scrubber.objects},
+          {"scrubbed_bytes", stats.scrubber.bytes},
+          {"index_set_aside", stats.index_set_aside},
+          {"recovered_objects", stats.recovered_objects},
+          {"recovery_seconds", stats.recovery_seconds}};
+}
+
+nlohmann::json NamespaceJson(const NamespaceUsage& one) {
+  return {{"name", one.name},
+          {"id", one.ref.id.value()},
+          {"generation", one.ref.generation},
+          {"objects", one.objects},
+          {"value_bytes", one.value_bytes},
+          {"quota_bytes", one.quota_bytes},
+          {"reserved_bytes", one.reserved_bytes},
+          {"segment_bytes", one.segment_bytes},
+          {"chunk_bytes", one.chunk_bytes},
+          {"evicted_objects", one.evicted_objects},
+          {"evicted_bytes", one.evicted_bytes},
+          {"damaged_objects", one.damaged_objects},
+          {"pinned_objects", one.pinned_objects},
+          {"parked_bytes", one.retired_bytes},
+          {"linked_bytes", one.linked_bytes},
+          {"shared_index_bytes", one.shared_index_bytes}};
+}
+
+}  // namespace
+
+std::string StatsPage::Json() const {
+  const SegmentPool::Stats memory = pool_.stats();
+  nlohmann::json json;
+  json["name"] = name_;
+  json["boot_id"] = fmt::format("{:016x}", boot_id_);
+  json["view"] = {{"term", ownership_.version().term()}, {"epoch", ownership_.version().epoch()}};
+  json["owned_slots"] = ownership_.owned_slots();
+  json["lease_valid"] = ownership_.LeaseValid();
+  const ServerMetrics::HitCounts counts = metrics_.hit_counts();
+  json["gets"] = counts.gets;
+  json["hits"] = counts.hits;
+  json["shm_sessions"] = static_cast<uint64_t>(metrics_.shm().sessions.value());
+  json["shm_registered_bytes"] = static_cast<uint64_t>(metrics_.shm().registered_bytes.value());
+  json["pool"] = {
+      {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
+      {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},
+      {"bytes_kept", memory.bytes_kept},   {"page_kind", fabric::PageKindName(memory.page_kind)}};
+  json["ssd_hits"] = counts.ssd_hits;
+  if (ssd_ != nullptr) json["ssd"] = SsdJson(ssd_->stats());
+  json["namespaces"] = nlohmann::json::array();
+  for (const NamespaceUsage& one : store_.Usage()) json["namespaces"].push_back(NamespaceJson(one));
+  return json.dump();
+}
+
+NodeUsage StatsPage::Usage() const {
+  NodeUsage usage;
+  usage.dram_total_bytes = pool_.bytes_max();
+  for (const NamespaceUsage& one : store_.Usage()) {
+    usage.dram_used_bytes += one.value_bytes;
+    usage.objects += one.objects;
+  }
+  if (ssd_ == nullptr) return usage;
+  const ssd::TierStats ssd = ssd_->stats();
+  usage.ssd_used_bytes = ssd.value_bytes;
+  usage.ssd_total_bytes = ssd.capacity_bytes;
+  usage.ssd_state = ssd.state == ssd::TierState::kOk         ? SsdState::kOk
+                    : ssd.state == ssd::TierState::kDegraded ? SsdState::kDegraded
+                                                             : SsdState::kOffline;
+  return usage;
+}
+
+}  // namespace ems::server

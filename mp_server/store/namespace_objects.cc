@@ -1,0 +1,183 @@
+#include "mp_server/store/namespace_objects.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/object_key.h"
+#include "mp_server/index/version_policy.h"
+
+namespace ems::server {
+namespace {
+
+constexpr uint64_t kWaitingShare = 256;  // of the pool: what may wait for a look at the hazards
+constexpr Duration kLookEvery = std::chrono::milliseconds(10);
+
+}  // namespace
+
+NamespaceObjects::NamespaceObjects(const Options& options)
+    : options_(options),
+      index_(
+          options.clock, [this] { return std::make_unique<VersionPolicy>(&heat_); },
+          options.events) {}
+
+NamespaceObjects::~NamespaceObjects() {
+  FreeRetired();
+  EMS_CHECK(entries_.taken() == 0, "namespace {}: {} objects are still held", options_.name,
+            entries_.taken());
+  EMS_CHECK(quota_.used() == 0, "namespace {}: {} bytes are still charged", options_.name,
+            quota_.used());
+  ReleaseEmpty(0);
+}
+
+void NamespaceObjects::Drop(ObjectEntry* entry, uint32_t holds) {
+  if (ObjectIndex::Drop(entry, holds)) FreeEntry(entry);
+}
+
+void NamespaceObjects::Unpin(ObjectEntry* entry) {
+  if (index_.Unpin(entry)) FreeEntry(entry);
+}
+
+void NamespaceObjects::Evict(ObjectEntry* entry) {
+  evicted_objects_.fetch_add(1, std::memory_order_relaxed);
+  evicted_bytes_.fetch_add(entry->value_bytes, std::memory_order_relaxed);
+  Drop(entry, kLinked);
+}
+
+std::optional<uint64_t> NamespaceObjects::EvictColdest(int size_class, int* skips_left) {
+  const auto taken = index_.TakeColdest(size_class, skips_left);
+  if (taken.outcome != ObjectIndex::TakeOutcome::kTaken) return std::nullopt;
+  const uint64_t value_bytes = taken.entry->value_bytes;
+  Evict(taken.entry);
+  return value_bytes;
+}
+
+void NamespaceObjects::EvictVictim(const Victim& victim) {
+  if (ObjectEntry* entry = index_.Unlink(victim); entry != nullptr) Evict(entry);
+}
+
+// The key is taken from nothing that lies in the chunk: it may be what was damaged.
+void NamespaceObjects::DropDamaged(ObjectEntry* entry) {
+  const Hash128 hash = entry->hash;
+  const uint64_t value_bytes = entry->value_bytes;
+  if (index_.Unlink(MakeVictim(entry)) == nullptr) return;  // another thread was faster
+  damaged_.fetch_add(1, std::memory_order_relaxed);
+  Drop(entry, kLinked);
+  EMS_LOG(kWarn, "mp_server",
+          "an object's bytes have changed in memory; it is dropped namespace={} bytes={} "
+          "key_hash={:016x}{:016x}",
+          options_.name, value_bytes, hash.hi, hash.lo);
+}
+
+// The last hold is gone: the object is in no index and nobody here looks at it. Clients may.
+void NamespaceObjects::FreeEntry(ObjectEntry* entry) {
+  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kRetired),
+                                          std::memory_order_release);
+  if (!sharing_.Retire(entry)) return FreeNow(entry);
+  // One look for many; a small part of the memory waits for it.
+  if (sharing_.waiting() >= Sharing::kWaitingMax ||
+      sharing_.waiting_bytes() * kWaitingShare >= options_.pool->bytes_max())
+    FreeRetired();
+}
+
+void NamespaceObjects::FreeNow(ObjectEntry* entry) {
+  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kFree),
+                                          std::memory_order_release);
+  const uint64_t value_bytes = entry->value_bytes;
+  std::unique_ptr<Segment> emptied = slabs_.Free(entry);
+  entries_.Give(entry);
+  quota_.Refund(value_bytes);
+  if (emptied != nullptr) options_.pool->Release(std::move(emptied));
+}
+
+bool NamespaceObjects::FreeRetired() {
+  if (!sharing_.has_retired()) return false;
+  looked_ns_.store(options_.clock->Now().time_since_epoch().count(), std::memory_order_relaxed);
+  const std::vector<ObjectEntry*> unnamed = sharing_.TakeUnnamed();
+  for (ObjectEntry* entry : unnamed) FreeNow(entry);
+  return !unnamed.empty();
+}
+
+bool NamespaceObjects::FreeRetiredForRoom() {
+  if (sharing_.look_is_costly() &&
+      options_.clock->Now().time_since_epoch().count() <
+          looked_ns_.load(std::memory_order_relaxed) + kLookEvery.count())
+    return false;
+  return FreeRetired();
+}
+
+uint64_t NamespaceObjects::ReleaseEmpty(size_t keep) {
+  uint64_t bytes = 0;
+  for (std::unique_ptr<Segment>& segment : slabs_.TakeEmpty(keep)) {
+    bytes += segment->size_bytes();
+    options_.pool->Release(std::move(segment));
+  }
+  return bytes;
+}
+
+bool NamespaceObjects::TakeTouches(size_t most, size_t sample) {
+  TouchRings& touches = sharing_.touches();
+  if (touches.empty()) return false;
+  std::array<Hash128, ObjectIndex::kTouchesMax> hashes;
+  const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())), sample);
+  index_.Touch(std::span(hashes).first(taken.hashes));
+  return taken.written > 0;
+}
+
+void NamespaceObjects::UseVersion(uint32_t version) {
+  heat_.Use(version, options_.clock->Now().time_since_epoch().count());
+}
+
+void NamespaceObjects::JoinVersion(std::string_view key, uint32_t version) {
+  index_.JoinVersion(KeyHash(key), key, version, &heat_);
+}
+
+void NamespaceObjects::ForgetVersion(uint32_t version) {
+  heat_.Forget(version);
+  index_.PublishAllColdest();
+}
+
+void NamespaceObjects::Sweep(Admit admit, const void* context) {
+  ObjectIndex::SweepCursor cursor;
+  std::vector<ObjectEntry*> dropped;
+  while (index_.Sweep(admit, context, &cursor, &dropped)) {
+    for (ObjectEntry* entry : dropped) Drop(entry, kLinked);
+    dropped.clear();
+  }
+}
+
+void NamespaceObjects::Close() {
+  closed_.store(true, std::memory_order_release);
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr) shared->SetClosed();
+  Sweep(nullptr, nullptr);
+  slabs_.DrainAll();
+  ReleaseEmpty(0);
+}
+
+void NamespaceObjects::AddUsage(NamespaceUsage* usage) {
+  usage->ref = options_.ref;
+  usage->name = options_.name;
+  const ObjectIndex::Totals linked = index_.totals();
+  usage->objects = linked.objects;
+  usage->linked_bytes = linked.value_bytes;
+  usage->value_bytes = quota_.used();
+  usage->quota_bytes = quota_.limit();
+  usage->reserved_bytes = quota_.reserved();
+  const SlabPool::Stats slabs = slabs_.stats();
+  usage->segment_bytes = slabs.segment_bytes;
+  usage->chunk_bytes = slabs.chunk_bytes;
+  usage->evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
+  usage->evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
+  usage->damaged_objects = damaged_.load(std::memory_order_relaxed);
+  usage->pinned_objects = index_.pinned_objects();
+  usage->retired_bytes = sharing_.retired_bytes();
+  usage->touches = sharing_.touches().total();
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr) {
+    usage->shared_index_bytes = shared->table_bytes();
+    usage->shared_index_left_out = shared->left_out();
+  }
+}
+
+}  // namespace ems::server

@@ -1,0 +1,103 @@
+#pragma once
+// The objects of one namespace with all that each of them takes: an entry, a place in the index, a
+// chunk, and its bytes of the quota.
+//
+// Invariant: quota used = value bytes of all entries = those in the index + those being filled +
+// removed ones that are still in use. The thread that drops the last hold on an entry frees all it
+// takes; an object that a client of this host looks at is retired until that one looks away.
+// Bound: entries and memory as RoomMaker adds them.
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/ids.h"
+#include "mp_server/index/object_entry.h"
+#include "mp_server/index/object_index.h"
+#include "mp_server/index/sharing.h"
+#include "mp_server/index/version_heat.h"
+#include "mp_server/memory/segment_pool.h"
+#include "mp_server/memory/slab_pool.h"
+#include "mp_server/store/namespace_usage.h"
+#include "mp_server/store/quota.h"
+
+namespace ems::server {
+
+// Threading: thread-safe; leaf locks only, none held across another part.
+class NamespaceObjects final {
+ public:
+  struct Options {
+    NamespaceRef ref;
+    std::string name;
+    SegmentPool* pool = nullptr;  // must outlive this
+    const Clock* clock = &Clock::System();
+    kv_events::BlockEvents* events = nullptr;  // hears of its objects; must outlive this
+  };
+  explicit NamespaceObjects(const Options& options);
+  // No hold may be left. Gives all segments back.
+  ~NamespaceObjects();
+
+  NamespaceRef ref() const { return options_.ref; }
+  const std::string& name() const { return options_.name; }
+  ObjectIndex& index() { return index_; }
+  SlabPool& slabs() { return slabs_; }
+  EntryPool& entries() { return entries_; }
+  Sharing& sharing() { return sharing_; }
+  Quota& quota() { return quota_; }
+
+  // Drops holds that the caller has: pins are counted by Unpin.
+  void Drop(ObjectEntry* entry, uint32_t holds);
+  void Unpin(ObjectEntry* entry);
+  // Drops the index's hold on an object that is unlinked already, and counts it.
+  void Evict(ObjectEntry* entry);
+  // The coldest object, if it is of `size_class`; how many bytes it had. None: it cannot go.
+  std::optional<uint64_t> EvictColdest(int size_class, int* skips_left);
+  // If it is held, its name goes now and its memory when the last hold is released.
+  void EvictVictim(const Victim& victim);
+  // Takes out an object whose bytes have changed in memory, once for all who find it so.
+  void DropDamaged(ObjectEntry* entry);
+  // Frees what clients do not look at any more. True: there was something.
+  bool FreeRetired();
+  // The same for who needs room: where a look is costly, one each 10 ms, and else false.
+  bool FreeRetiredForRoom();
+  // Gives empty segments back, but `keep`. How many bytes.
+  uint64_t ReleaseEmpty(size_t keep);
+  // Takes over what clients have used, `most` of it; when they use more than can be kept up with,
+  // `sample` evenly over all of it. True: there was something. Cost: about 0.7 µs a use.
+  bool TakeTouches(size_t most = ObjectIndex::kTouchesMax,
+                   size_t sample = ObjectIndex::kTouchesMax);
+  // A version of a model is used, or one of its blocks is here: its blocks go together, after those
+  // of versions that were used before. Cost: a leaf lock or three; nothing a read pays.
+  void UseVersion(uint32_t version);
+  void JoinVersion(std::string_view key, uint32_t version);
+  // The version is removed: what is its alone goes first.
+  void ForgetVersion(uint32_t version);
+  // Drops what `admit` refuses; all of it when that is null.
+  void Sweep(Admit admit, const void* context);
+  // Drops every object; memory goes as pins end. What asks closed() under a shard's lock, or after
+  // it has added memory, sees it in time.
+  void Close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  void AddUsage(NamespaceUsage* usage);
+
+ private:
+  void FreeEntry(ObjectEntry* entry);
+  void FreeNow(ObjectEntry* entry);
+
+  const Options options_;
+  std::atomic<bool> closed_{false};
+  Quota quota_;
+  SlabPool slabs_;
+  EntryPool entries_;
+  Sharing sharing_;   // before what mirrors into it
+  VersionHeat heat_;  // before the policies that ask it
+  ObjectIndex index_;
+  std::atomic<uint64_t> evicted_objects_{0};
+  std::atomic<uint64_t> evicted_bytes_{0};
+  std::atomic<uint64_t> damaged_{0};
+  std::atomic<int64_t> looked_ns_{0};  // when FreeRetired last did
+};
+
+}  // namespace ems::server

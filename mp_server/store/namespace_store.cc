@@ -1,0 +1,245 @@
+#include "mp_server/store/namespace_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+#include "common/checksum.h"
+#include "common/logging.h"
+#include "common/object_key.h"
+
+namespace ems::server {
+namespace {
+
+constexpr Duration kIndexAgain = std::chrono::seconds(10);  // after memory was refused
+
+// Generations start at the seconds since 2020 shifted by 26 bits: they grow by less than 2^26 a
+// second, so that a restart never repeats one, and 56 bits last until 2054.
+uint64_t FirstGeneration() {
+  constexpr int64_t kSeconds2020 = 1'577'836'800;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(now).count() - kSeconds2020;
+  return (static_cast<uint64_t>(std::max<int64_t>(seconds, 1)) << 26) & ((uint64_t{1} << 56) - 1);
+}
+
+}  // namespace
+
+NamespaceStore::NamespaceStore(Options options)
+    : options_(std::move(options)),
+      generation_(FirstGeneration()),
+      objects_(options_),
+      room_(&objects_, options_.pool, options_.source, options_.clock) {
+  EMS_CHECK(options_.owned != nullptr, "namespace {}: no slots to publish to", options_.name);
+}
+
+NamespaceStore::~NamespaceStore() { Close(); }
+
+void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes,
+                               uint64_t quota_total_bytes) {
+  quota_total_bytes_.store(quota_total_bytes, std::memory_order_relaxed);
+  objects_.quota().SetLimit(quota_bytes);
+  objects_.quota().SetReserved(reserved_bytes);
+}
+
+Duration NamespaceStore::QuietFor(TimePoint now) {
+  auto last = last_use_.Lock();
+  if (used_.exchange(false, std::memory_order_relaxed) || *last == TimePoint()) *last = now;
+  return now - *last;
+}
+
+ObjectPin NamespaceStore::Get(std::string_view key, bool touch, TimePoint now) {
+  NoteUse();
+  const ObjectIndex::Found found = objects_.index().Find(options_.hash(key), key, touch, true, now);
+  if (found.entry == nullptr) return {};
+  if (HeaderMatches(*found.entry)) [[likely]]
+    return {Keep(), found.entry};
+  objects_.DropDamaged(found.entry);
+  objects_.Unpin(found.entry);
+  return {};
+}
+
+std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch, TimePoint now) {
+  NoteUse();
+  const ObjectIndex::Found found =
+      objects_.index().Find(options_.hash(key), key, touch, false, now);
+  if (found.entry == nullptr) return std::nullopt;
+  return ObjectInfo{found.value_bytes, found.checksum};
+}
+
+// What lies in front of the value against what the process knows: a stray write must become a miss,
+// not bytes.
+bool NamespaceStore::HeaderMatches(const ObjectEntry& entry) const {
+  const ObjectHeader& header = *entry.header();
+  return header.magic == kObjectMagic && header.payload_bytes == entry.value_bytes &&
+         header.key_hash_lo == entry.hash.lo && header.key_hash_hi == entry.hash.hi &&
+         header.key_bytes == entry.key_bytes && header.checksum == entry.checksum &&
+         header.namespace_id == options_.ref.id.value() &&
+         header.state_generation.load(std::memory_order_acquire) ==
+             StateWord(entry.generation, ChunkState::kValid) &&
+         header.header_checksum == HeaderChecksum(header);
+}
+
+Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
+                                            uint64_t value_bytes) {
+  EMS_RETURN_IF_ERROR(ValidateKey(key));
+  NoteUse();
+  const Footprint footprint = SizeClasses::Get().For(value_bytes, key.size());
+  const uint64_t limit = objects_.quota().limit();
+  if ((limit != 0 && value_bytes > limit) ||
+      footprint.pages * kPageBytes > options_.pool->bytes_max()) {
+    return Error(StatusCode::kOutOfRange,
+                 "a value of {} is larger than the quota ({}) or the pool ({}) can hold",
+                 FormatBytes(value_bytes), limit == 0 ? "none" : FormatBytes(limit),
+                 FormatBytes(options_.pool->bytes_max()));
+  }
+  RoomMaker::Wanted wanted;
+  wanted.hash = options_.hash(key);
+  wanted.generation = generation_.fetch_add(1, std::memory_order_relaxed) + 1;
+  wanted.value_bytes = value_bytes;
+  wanted.slot = slot.value();
+  wanted.footprint = footprint;
+  EMS_ASSIGN_OR_RETURN(ObjectEntry * entry, room_.Take(wanted));
+  LayOut(footprint, key, entry);
+  return Reservation(shared_from_this(), &objects_, entry);
+}
+
+void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
+  const bool paged = footprint.is_run() || SizeClasses::Get().at(footprint.size_class).paged;
+  const uint64_t table_bytes = TableBytes(entry->value_bytes);
+  EMS_CHECK(paged || table_bytes == 0, "a packed value of {} bytes", entry->value_bytes);
+  // The key follows the header closely: looking an object up then takes one page of memory.
+  std::byte* after = entry->head + kObjectHeaderBytes;
+  entry->key_data = after + table_bytes;
+  if (!paged) entry->payload = after + PackedKeyBytes(key.size());
+  entry->key_bytes = static_cast<uint16_t>(key.size());
+  entry->checksum = 0;
+  std::memcpy(entry->key_data, key.data(), key.size());
+
+  ObjectHeader* header = new (entry->head) ObjectHeader;
+  header->state_generation.store(StateWord(entry->generation, ChunkState::kFilling),
+                                 std::memory_order_relaxed);
+  header->boot_id = options_.pool->boot_id();
+  header->namespace_id = options_.ref.id.value();
+  header->namespace_generation = options_.ref.generation;
+  header->key_hash_lo = entry->hash.lo;
+  header->key_hash_hi = entry->hash.hi;
+  header->payload_bytes = entry->value_bytes;
+  header->put_sequence = entry->generation;
+  header->size_class = entry->size_class;
+  header->slot = entry->slot;
+  header->key_bytes = entry->key_bytes;
+  header->key_offset = static_cast<uint32_t>(entry->key_data - entry->head);
+  header->table_offset = table_bytes > 0 ? static_cast<uint32_t>(kObjectHeaderBytes) : 0;
+  header->payload_offset = static_cast<uint64_t>(entry->payload - entry->head);
+  entry->piece_sums = table_bytes == 0 ? std::span<uint64_t>(&header->checksum, 1)
+                                       : std::span<uint64_t>(reinterpret_cast<uint64_t*>(after),
+                                                             PieceCount(entry->value_bytes));
+}
+
+bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
+  const auto& admission = *static_cast<const Admission*>(given);
+  const NamespaceStore& store = *admission.store;
+  if (admission.cancelled != nullptr && admission.cancelled->load(std::memory_order_acquire))
+    return false;
+  return !store.closed() && store.options_.owned->Has(slot);
+}
+
+Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
+                               const PublishOptions& options, bool* stored) {
+  EMS_CHECK(reservation, "publishing an empty reservation");
+  NamespaceStore& store = *reservation.entry_.get_deleter().store;  // the reservation keeps it
+  return store.PublishEntry(reservation.entry_.release(), checksum, options, stored);
+}
+
+Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
+                                    const PublishOptions& options, bool* stored) {
+  *stored = false;
+  entry->checksum = checksum;
+  ObjectHeader* header = entry->header();
+  header->checksum = checksum;
+  header->header_checksum = HeaderChecksum(*header);
+  header->state_generation.store(StateWord(entry->generation, ChunkState::kValid),
+                                 std::memory_order_release);
+  const Footprint footprint{
+      entry->size_class,
+      entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
+  const Admission admission{this, options.cancelled};
+  const bool pin = options.pin != nullptr;
+  const ObjectIndex::Linked linked =
+      objects_.index().Link(entry, options.overwrite, pin, &MayPublish, &admission);
+  switch (linked.outcome) {
+    case ObjectIndex::LinkOutcome::kReplaced:
+      objects_.Drop(linked.replaced, kLinked);
+      [[fallthrough]];
+    case ObjectIndex::LinkOutcome::kInserted:
+      *stored = true;
+      if (pin) *options.pin = ObjectPin(Keep(), entry);
+      room_.MakeAhead(footprint);
+      return OkStatus();
+    case ObjectIndex::LinkOutcome::kDuplicate:
+      objects_.Drop(entry, 1);
+      return OkStatus();
+    case ObjectIndex::LinkOutcome::kExists:
+      objects_.Drop(entry, 1);
+      return Error(StatusCode::kAlreadyExists, "the key holds another value");
+    case ObjectIndex::LinkOutcome::kRefused:
+      break;
+  }
+  const uint16_t slot = entry->slot;
+  objects_.Drop(entry, 1);
+  return Error(StatusCode::kFailedPrecondition, "slot {} or namespace {} is no longer served here",
+               slot, options_.name);
+}
+
+bool NamespaceStore::Remove(std::string_view key) {
+  ObjectEntry* entry = objects_.index().Unlink(options_.hash(key), key);
+  if (entry == nullptr) return false;
+  objects_.Drop(entry, kLinked);
+  return true;
+}
+
+void NamespaceStore::MaintainShared() {
+  SharedIndex* shared = sharing().index();
+  if (shared == nullptr || closed()) return;
+  const uint64_t objects = objects_.index().totals().objects;
+  if (!shared->NeedsTable(objects)) return;
+  const TimePoint now = options_.clock->Now();
+  if (index_refused_ && now < index_again_at_) return;
+  index_again_at_ = now + kIndexAgain;
+  if (const Status added = shared->AddTable(objects); !added.ok()) {
+    if (!std::exchange(index_refused_, true)) {
+      EMS_LOG(kWarn, "mp_server", "no memory for the shared index of namespace {}: {}",
+              options_.name, Message(added));
+    }
+    return;
+  }
+  index_refused_ = false;
+  for (size_t shard = 0; shard < ObjectIndex::kShards; ++shard)
+    objects_.index().MoveShard(shard, shared);
+  shared->DropOldTables();
+}
+
+uint64_t NamespaceStore::pin_bytes_max() const {
+  // Of the whole quota: this server's share may be next to nothing until it owns slots.
+  const uint64_t pool = options_.pool->bytes_max();
+  const uint64_t quota = quota_total_bytes_.load(std::memory_order_relaxed);
+  return std::min(pool, quota == 0 ? pool : quota) / 2;
+}
+
+void NamespaceStore::DropLostSlots() {
+  const Admission admission{this, nullptr};
+  objects_.Sweep(&MayPublish, &admission);
+}
+
+NamespaceUsage NamespaceStore::Usage() {
+  NamespaceUsage usage;
+  objects_.AddUsage(&usage);
+  usage.objects_max = room_.objects_max();
+  usage.count_evictions = room_.count_evictions();
+  return usage;
+}
+
+}  // namespace ems::server

@@ -1,0 +1,116 @@
+#pragma once
+// One namespace on this server: finds, reserves, publishes and removes its objects, and shares them
+// with clients on this host.
+//
+// Invariant: an object is reachable only between Publish and Remove or eviction, with the header
+// that was laid out for it. Bound: as of RoomMaker, which finds room for each object.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/ids.h"
+#include "common/object_key.h"
+#include "mp_server/store/namespace_objects.h"
+#include "mp_server/store/namespace_usage.h"
+#include "mp_server/store/object_pin.h"
+#include "mp_server/store/owned_slots.h"
+#include "mp_server/store/reservation.h"
+#include "mp_server/store/room_maker.h"
+#include "mp_server/store/segment_source.h"
+
+namespace ems::server {
+
+// Threading: thread-safe; leaf locks only, none held across another part.
+class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore> {
+ public:
+  struct Options : NamespaceObjects::Options {
+    SegmentSource* source = nullptr;  // must outlive the store, as the pool
+    std::shared_ptr<const OwnedSlots> owned;
+    bool another_tier = false;  // as in ObjectStore::Options
+    bool immutable = false;     // a key has one value for ever
+    Hash128 (*hash)(std::string_view key) = &KeyHash;
+  };
+  explicit NamespaceStore(Options options);
+  // No pin and no reservation may be left. Gives all segments back.
+  ~NamespaceStore();
+
+  // `quota_bytes` 0: no limit. A quota below what is used is reached by RoomMaker::TrimToQuota and
+  // Reserve. `quota_total_bytes`: that of all servers together.
+  void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes, uint64_t quota_total_bytes);
+  NamespaceRef ref() const { return options_.ref; }
+  const std::string& name() const { return options_.name; }
+  bool immutable() const { return options_.immutable; }
+
+  // As in ObjectStore. What is touched was used at `now`, by default when this is called.
+  ObjectPin Get(std::string_view key, bool touch, TimePoint now = {});
+  std::optional<ObjectInfo> Find(std::string_view key, bool touch, TimePoint now = {});
+  Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes);
+  static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
+                        bool* stored);
+  bool Remove(std::string_view key);
+
+  // Refuses what is published from now on and drops every object; memory goes as pins end.
+  void Close() { objects_.Close(); }
+  bool closed() const { return objects_.closed(); }
+  const Clock& clock() const { return *options_.clock; }
+  // Drops the objects of slots that are not owned any more.
+  void DropLostSlots();
+  NamespaceObjects& objects() { return objects_; }
+  // Evicts, and gives memory back.
+  RoomMaker& room() { return room_; }
+
+  // --- For clients on this host (docs/ONE_SIDED_READS.md).
+  // Begins to share; the index follows with the next MaintainShared. From one thread ("ems-shm").
+  Status Share() {
+    return sharing().Start(options_.ref, options_.pool->boot_id(), !options_.another_tier);
+  }
+  Sharing& sharing() { return objects_.sharing(); }
+  Result<SlabPool::Opened> OpenSegment(uint32_t id) { return objects_.slabs().OpenSegment(id); }
+  std::vector<uint32_t> SegmentIds() { return objects_.slabs().SegmentIds(); }
+  // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
+  // Cost: when it does, each shard's lock in turn for about 50 ns an object.
+  void MaintainShared();
+  // Half of what the namespace could have in this server's memory: what the views of one client may
+  // pin.
+  uint64_t pin_bytes_max() const;
+
+  // Grows with each Reserve.
+  uint64_t newest_generation() const { return generation_.load(std::memory_order_relaxed); }
+  // How long nobody has asked for anything, as far as calls of this one have seen it.
+  Duration QuietFor(TimePoint now);
+  NamespaceUsage Usage();
+
+ private:
+  struct Admission {
+    const NamespaceStore* store = nullptr;
+    const std::atomic<bool>* cancelled = nullptr;
+  };
+  static bool MayPublish(const void* admission, uint16_t slot);
+  Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,
+                      bool* stored);
+  // Writes seldom: all threads that look keys up share this line.
+  void NoteUse() {
+    if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
+  }
+  void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
+  bool HeaderMatches(const ObjectEntry& entry) const;
+  std::shared_ptr<NamespaceObjects> Keep() { return {shared_from_this(), &objects_}; }
+
+  const Options options_;
+  std::atomic<uint64_t> generation_;
+  std::atomic<uint64_t> quota_total_bytes_{0};
+  NamespaceObjects objects_;
+  RoomMaker room_;
+  Guarded<TimePoint> last_use_;
+  std::atomic<bool> used_{false};  // since QuietFor was called
+  bool index_refused_ = false;     // ems-evict's, as the next
+  TimePoint index_again_at_{};
+};
+
+}  // namespace ems::server

@@ -1,0 +1,48 @@
+#pragma once
+// Room for an object that is being received. Gives chunk and quota back unless it is published.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "common/bytes.h"
+#include "common/hash.h"
+#include "common/ids.h"
+#include "mp_server/store/object_pin.h"
+
+namespace ems::server {
+
+class NamespaceStore;
+
+// Move-only; must not outlive the store.
+// Threading: one thread at a time (holder).
+class Reservation final {
+ public:
+  Reservation() = default;
+  MutableBytes value() const;              // fill all of it
+  std::span<uint64_t> piece_sums() const;  // fill all of it, too
+  NamespaceRef ns() const;
+  Hash128 hash() const;
+  std::string_view key() const;
+  explicit operator bool() const { return entry_ != nullptr; }
+
+ private:
+  friend class NamespaceStore;
+  struct Abort {
+    void operator()(ObjectEntry* entry) const;
+    std::shared_ptr<NamespaceStore> store;
+    NamespaceObjects* objects;  // the store's; null with it
+  };
+  Reservation(std::shared_ptr<NamespaceStore> store, NamespaceObjects* objects, ObjectEntry* entry);
+  std::unique_ptr<ObjectEntry, Abort> entry_;
+};
+
+struct PublishOptions {
+  bool overwrite = false;
+  // Refuses when this is true by the time the object would become visible.
+  const std::atomic<bool>* cancelled = nullptr;
+  ObjectPin* pin = nullptr;  // receives a pin on it when it is stored
+};
+
+}  // namespace ems::server

@@ -1,0 +1,176 @@
+#pragma once
+// Objects wherever they are: in DRAM, on the SSD, or in both. What goes where, and when, is decided
+// here and nowhere else.
+//
+//   Put     into DRAM, then written to the SSD: behind the answer, or before it when it is to be
+//           durable. What the SSD cannot take in time stays in DRAM alone.
+//   Get     from DRAM; else read from the SSD straight into a chunk, checked, and kept in DRAM.
+//   What
+//           is found damaged in DRAM goes, and the SSD is asked.
+//   Remove  from both; answered when a restart cannot bring it back. So is a Put that replaces.
+//
+// An object in DRAM that is being written is pinned: what is evicted is on the SSD, or was never
+// going to be. A value that comes from the SSD becomes visible only if nobody has removed or
+// replaced it meanwhile. Bound: SsdTier::reads_max fetches at once.
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/guarded.h"
+#include "common/object_key.h"
+#include "mp_server/ssd/ssd_tier.h"
+#include "mp_server/store/object_store.h"
+
+namespace ems::server {
+
+using Wake = std::function<void()>;
+
+// A value on its way from the SSD into DRAM, for all who want it. Threading: thread-safe; the pin
+// may be used once the state is kHere.
+class Fetch final {
+ public:
+  enum class State : uint8_t {
+    kComing,
+    kHere,
+    kMiss,   // it could not be had
+    kAgain,  // it is in DRAM by another way: look there
+  };
+  State state() const { return state_.load(std::memory_order_acquire); }
+  const ObjectPin& pin() const { return pin_; }
+
+ private:
+  friend class TieredNamespace;
+  friend class TieredStore;
+  std::atomic<State> state_{State::kComing};
+  std::atomic<bool> cancelled_{false};
+  Reservation reservation_;
+  ObjectPin pin_;
+};
+using FetchPtr = std::shared_ptr<Fetch>;
+
+class TieredStore;
+
+struct ReadOptions {
+  bool touch = true;   // it counts as a use
+  bool check = false;  // what lies in DRAM is compared with its checksums: a pass over the value
+};
+
+// One namespace in both tiers, opened for one request: which namespaces there are is not asked
+// again for each key, nor is the clock read: what is used through this was used when it was opened.
+// A namespace that is deleted meanwhile has nothing any more and takes nothing, and neither has or
+// does one that was not known. Must not outlive the store. Threading: one thread at a time
+// (holder).
+class TieredNamespace final {
+ public:
+  explicit operator bool() const { return dram_ != nullptr; }
+  // A key has one value for ever. Of one that was opened.
+  bool immutable() const;
+  // Ends the request; keeps no memory of the namespace, but what makes the next Open cheaper.
+  void Rest() { dram_.reset(); }
+
+  struct Found {
+    ObjectInfo info;
+    bool in_dram = false;
+  };
+  // What is there under the key, in either tier.
+  std::optional<Found> Find(std::string_view key, bool touch) const;
+
+  struct Got {
+    ObjectPin pin;                     // the value, in DRAM
+    std::optional<ObjectInfo> on_ssd;  // without a pin: StartFetch may bring it
+  };
+  // Neither: a miss. Cost: one leaf lock, two when it is not in DRAM.
+  Got Get(std::string_view key, ReadOptions options) const;
+
+  // Brings what the SSD has into DRAM, for all who ask for it at once. A fetch: it is coming, and
+  // `wake` is called, on another thread, when it is not any more. Without one, `wake` is not
+  // called: a miss, or, with `busy`, too many are coming or DRAM has no room just now: ask again.
+  struct Started {
+    FetchPtr fetch;
+    bool busy = false;
+  };
+  Started StartFetch(std::string_view key, const Wake& wake) const;
+
+  // As ObjectStore's.
+  Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes) const;
+  // Of an object that is there already, for a Put that stores nothing: true when it is there still.
+  // The ticket, if there is one, says when the Put may be answered.
+  bool Confirm(std::string_view key, bool durable, const Wake& wake, ssd::TicketPtr* ticket) const;
+
+  struct Removed {
+    bool found = false;
+    ssd::TicketPtr ticket;  // when it may be answered; null: now
+  };
+  Removed Remove(std::string_view key, const Wake& wake) const;
+
+ private:
+  friend class TieredStore;
+  enum class Begun : uint8_t { kComing, kMiss, kBusy };
+  Begun Begin(const FetchPtr& fetch, const ssd::ObjectName& name, std::string_view key) const;
+  bool open() const;
+  ssd::ObjectName NameOf(std::string_view key) const { return {ns_, KeyHash(key)}; }
+
+  TieredStore* store_ = nullptr;
+  NamespaceRef ns_;
+  std::shared_ptr<NamespaceStore> dram_;
+  std::weak_ptr<NamespaceStore> last_;  // of the request before
+  TimePoint opened_{};
+};
+
+// Threading: thread-safe. No call waits for the disk.
+class TieredStore final {
+ public:
+  // `ssd` may be null: DRAM alone. Both must outlive the store, which must outlive its fetches'
+  // callbacks: destroy the tier, or what feeds it, first.
+  TieredStore(ObjectStore* dram, ssd::SsdTier* ssd) : dram_(dram), ssd_(ssd) {}
+
+  // For who wants what is in DRAM alone.
+  ObjectStore& dram() { return *dram_; }
+  bool has_ssd() const { return ssd_ != nullptr; }
+  std::string SsdState() const;
+
+  // False: the namespace is not known here with this very generation. The same one as the last time
+  // costs no lock.
+  bool Open(NamespaceRef ns, TieredNamespace* objects);
+  TieredNamespace Open(NamespaceRef ns) {
+    TieredNamespace objects;
+    (void)Open(ns, &objects);
+    return objects;
+  }
+
+  // As ObjectStore::Publish. The ticket, if there is one, says when the Put may be answered.
+  Status Publish(Reservation reservation, uint64_t checksum, bool overwrite, bool durable,
+                 const Wake& wake, bool* stored, ssd::TicketPtr* ticket);
+  // Whether a value of so many bytes can ever be durable here.
+  bool FitsSsd(uint64_t value_bytes) const;
+
+  // As ObjectStore's and SsdTier's. From one thread.
+  void SetNamespaces(const NamespaceTable& table, double share);
+  // What `grant` does not keep of the one before is dropped, in DRAM, too.
+  void SetOwnedSlots(const ssd::SlotGrant& grant);
+
+ private:
+  friend class TieredNamespace;
+  void Land(const FetchPtr& fetch, const ssd::ObjectName& name, uint64_t checksum,
+            ssd::ReadOutcome outcome);
+  // Those who wait, but the first `skip` of them, are woken.
+  void End(const FetchPtr& fetch, const ssd::ObjectName& name, Fetch::State state, size_t skip);
+  void Cancel(const ssd::ObjectName& name);
+  void CancelAll();
+
+  ObjectStore* const dram_;
+  ssd::SsdTier* const ssd_;
+  ssd::GrantRecord granted_;  // touched by SetOwnedSlots alone
+  struct Flight {
+    FetchPtr fetch;
+    std::vector<Wake> waiting;
+  };
+  Guarded<std::map<ssd::ObjectName, Flight>> flights_;
+};
+
+}  // namespace ems::server

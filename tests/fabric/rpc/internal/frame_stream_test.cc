@@ -1,0 +1,112 @@
+// What must hold: bytes come in order through the read-ahead buffer and past it, exactly as many as
+// were asked for; answers of many parts go out whole; the end of the stream ends every read.
+#include "fabric/rpc/internal/frame_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/thread_pool.h"
+#include "tests/support/socket_pair.h"
+
+namespace ems::fabric::internal {
+namespace {
+
+using testing::SocketPair;
+
+struct Rig {
+  Rig() : stream(pair.TakeSocket()) {}
+  std::string ReadExact(size_t bytes) {
+    std::string text(bytes, '?');
+    const auto read = pair.Await(stream.ReadExact(std::as_writable_bytes(std::span(text))));
+    return read.value_or(false) ? text : "failed";
+  }
+  SocketPair pair;
+  FrameStream stream;
+};
+
+TEST(FrameStreamTest, WhatWasReadAheadComesFirstAndThenTheRest) {
+  Rig rig;
+  ASSERT_TRUE(rig.pair.peer().Send("headerkey and value"));
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadMore()), true);
+  EXPECT_EQ(AsText(rig.stream.TakeAhead(6)), "header");
+  EXPECT_EQ(AsText(rig.stream.TakeAhead(3)), "key");
+  ASSERT_TRUE(rig.pair.peer().Send(" of 2"));
+  EXPECT_EQ(rig.ReadExact(15), " and value of 2");
+  EXPECT_TRUE(rig.stream.ahead().empty());
+}
+
+TEST(FrameStreamTest, AHeaderAtTheEndOfTheBufferMovesToItsBeginning) {
+  Rig rig;
+  const std::string filler(FrameStream::kAheadBytes - 4, 'x');
+  ASSERT_TRUE(rig.pair.peer().Send(filler + "head"));
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadMore()), true);
+  (void)rig.stream.TakeAhead(filler.size());
+  ASSERT_TRUE(rig.pair.peer().Send("er"));
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadMore()), true);
+  EXPECT_EQ(AsText(rig.stream.ahead()), "header");
+}
+
+TEST(FrameStreamTest, ValueAndTrailerAreReadAtOnceButNoByteMore) {
+  Rig rig;
+  ASSERT_TRUE(rig.pair.peer().Send("valuetrailernext"));
+  std::string value(5, '?'), trailer(7, '?');
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadSome(std::as_writable_bytes(std::span(value)),
+                                               std::as_writable_bytes(std::span(trailer)))),
+            12U);
+  EXPECT_EQ(value + trailer, "valuetrailer");
+  EXPECT_EQ(rig.ReadExact(4), "next");
+}
+
+TEST(FrameStreamTest, AppendsAndSkips) {
+  Rig rig;
+  Thread sender("sender", [&] {
+    EXPECT_TRUE(rig.pair.peer().Send(std::string(200'000, 'a') + std::string(300'000, 'b') + "c"));
+  });
+  std::vector<std::byte> table = {std::byte{'_'}};
+  EXPECT_EQ(rig.pair.Await(rig.stream.Append(&table, 200'000)), true);
+  EXPECT_EQ(AsText(table), "_" + std::string(200'000, 'a'));
+  EXPECT_EQ(rig.pair.Await(rig.stream.Skip(300'000)), true);
+  EXPECT_EQ(rig.ReadExact(1), "c");
+}
+
+TEST(FrameStreamTest, ManyPartsGoOutWholeToASlowReader) {
+  Rig rig;
+  std::string all;
+  std::vector<std::string> texts;
+  for (int i = 0; i < 300; ++i) {
+    texts.push_back(
+        std::string(static_cast<size_t>(i % 7) * 5000, static_cast<char>('a' + i % 26)));
+    all += texts.back();
+  }
+  std::vector<ConstBytes> parts;
+  for (const std::string& text : texts) parts.push_back(AsBytes(text));
+  std::string received;
+  Thread reader("reader",
+                [&] { received = rig.pair.peer().Receive(all.size()).value_or("too slow"); });
+  EXPECT_EQ(rig.pair.Await(rig.stream.Write(parts)), true);
+  reader.Join();
+  EXPECT_EQ(received, all);
+}
+
+TEST(FrameStreamTest, TheEndOfTheStreamEndsEveryRead) {
+  Rig rig;
+  EXPECT_FALSE(rig.stream.PeerHungUp());
+  ASSERT_TRUE(rig.pair.peer().Send("abc"));
+  rig.pair.peer().HalfClose();
+  EXPECT_TRUE(rig.stream.PeerHungUp());
+  EXPECT_EQ(rig.ReadExact(4), "failed");
+  std::vector<std::byte> table;
+  EXPECT_EQ(rig.pair.Await(rig.stream.Append(&table, 1)), false);
+  EXPECT_EQ(rig.pair.Await(rig.stream.Skip(1)), false);
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadMore()), false);
+  rig.pair.peer().Close();
+  const ConstBytes answer = AsBytes("late");
+  EXPECT_EQ(rig.pair.Await(rig.stream.Write(std::span(&answer, 1))), false);
+  rig.stream.Close();
+  EXPECT_TRUE(rig.stream.PeerHungUp());
+}
+
+}  // namespace
+}  // namespace ems::fabric::internal

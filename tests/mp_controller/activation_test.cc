@@ -1,0 +1,358 @@
+// What must hold: a view is active only when nobody who lost slots by it can take a Put for them;
+// and then it is.
+#include "mp_controller/activation.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ems::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::Test;
+
+constexpr Duration kLease = seconds(5);
+
+class ActivationTest : public Test {
+ protected:
+  // All slots are shared equally by the processes, in turn.
+  void Publish(uint64_t epoch, const std::vector<Process>& processes) {
+    std::vector<NodeInfo> nodes;
+    for (const Process& process : processes) {
+      NodeInfo& node = nodes.emplace_back();
+      node.id = process.id;
+      node.boot_id = process.boot_id;
+    }
+    SlotTable slots;
+    for (uint16_t i = 0; i < kSlotCount; ++i)
+      slots.set_owner(SlotId(i), processes[i % processes.size()].id);
+    activation_.OnPublished(**DhtView::Make({1, epoch}, nodes, slots, false), now_);
+  }
+  void Install(Process process, uint64_t epoch) {
+    installed_[process] = {1, epoch};
+    activation_.OnInstalled(process, {1, epoch}, now_);
+  }
+  bool Renews(Process process) const {
+    const auto it = installed_.find(process);
+    return activation_.MayRenew(process, it == installed_.end() ? ViewVersion() : it->second);
+  }
+  void Renew(Process process) { activation_.OnRenewed(process, now_ + kLease); }
+  uint64_t Active() { return activation_.Active(now_).epoch(); }
+
+  const Process a_{NodeId(1), 11}, b_{NodeId(2), 12}, c_{NodeId(3), 13}, a2_{NodeId(1), 21};
+  TimePoint now_{seconds(100)};
+  std::map<Process, ViewVersion> installed_;
+  ControlRules rules_;
+  Activation activation_{rules_};
+};
+
+TEST_F(ActivationTest, WhereNobodyLosesAViewIsActiveAtOnce) {
+  EXPECT_EQ(Active(), 0U);
+  Publish(1, {a_});
+  EXPECT_EQ(Active(), 1U);
+  Publish(2, {a_});
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(ActivationTest, AJoinIsActiveWhenTheOldOwnerHasInstalledIt) {
+  Publish(1, {a_});
+  Renew(a_);
+  Publish(2, {a_, b_});
+  EXPECT_EQ(Active(), 1U);
+  Install(b_, 2);
+  EXPECT_EQ(Active(), 1U) << "the new owner's word says nothing";
+  EXPECT_EQ(activation_.WaitsFor(now_), std::vector{a_.id});
+  Install(a_, 2);
+  EXPECT_EQ(Active(), 2U);
+  EXPECT_TRUE(activation_.WaitsFor(now_).empty());
+}
+
+// What a server keeps by a view of another history may have been replaced by others.
+TEST_F(ActivationTest, NobodyIsRenewedBeforeItHasInstalledANewHistory) {
+  for (const bool restarted : {false, true}) {
+    SCOPED_TRACE(restarted);
+    Activation activation{rules_};
+    const auto publish = [&](uint64_t epoch, uint64_t history) {
+      NodeInfo node;
+      node.id = a_.id;
+      node.boot_id = a_.boot_id;
+      SlotTable slots;
+      for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), a_.id);
+      const auto view = *DhtView::Make(
+          {1, epoch}, {node}, slots, false,
+          *SlotHistory::Make(history, std::vector<uint64_t>(kSlotCount, epoch), epoch));
+      restarted ? activation.Restore(*view, {}, now_) : activation.OnPublished(*view, now_);
+    };
+    publish(1, 70);
+    publish(2, 70);
+    EXPECT_TRUE(activation.MayRenew(a_, {1, 1}));
+    publish(3, 71);
+    EXPECT_FALSE(activation.MayRenew(a_, {1, 2}));
+    EXPECT_TRUE(activation.MayRenew(a_, {1, 3}));
+    publish(4, 71);
+    EXPECT_TRUE(activation.MayRenew(a_, {1, 3})) << "it has lost nothing since";
+  }
+}
+
+TEST_F(ActivationTest, AnOldOwnerIsNotRenewedBeforeItHasInstalledTheLoss) {
+  Publish(1, {a_});
+  Install(a_, 1);
+  Install(b_, 2);
+  Renew(a_);
+  Publish(2, {a_, b_});
+  EXPECT_FALSE(Renews(a_));
+  EXPECT_TRUE(Renews(b_)) << "it loses nothing";
+  Install(a_, 2);
+  EXPECT_TRUE(Renews(a_));
+}
+
+// The older view shows the process before it, which may still take Puts by it.
+TEST_F(ActivationTest, AProcessThatTookANameGetsNoLeaseForViewsThatDoNotShowIt) {
+  Publish(1, {a_});
+  Install(a_, 1);
+  Renew(a_);
+  Install(a2_, 1);
+  Publish(2, {a2_});
+  EXPECT_FALSE(Renews(a2_));
+  Install(a2_, 2);
+  EXPECT_TRUE(Renews(a2_));
+}
+
+TEST_F(ActivationTest, ADeadOwnersLeaseEndsAndItsPeersHaveGoneOn) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) Renew(process);
+  now_ += seconds(3);
+  Renew(b_);
+  Renew(c_);
+  Publish(2, {b_, c_});
+  Install(b_, 2);
+  Install(c_, 2);
+  now_ += seconds(2) - Duration(1);
+  EXPECT_EQ(Active(), 1U) << "its lease goes on";
+  now_ += Duration(1);
+  EXPECT_EQ(Active(), 2U);
+}
+
+// Cut off from the controller it may go on with a majority of the view that it has.
+TEST_F(ActivationTest, AMajorityThatMayHaveTheOldViewHoldsTheNewOneUp) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) Renew(process);
+  Publish(2, {b_, c_});
+  now_ += kLease;
+  Renew(b_);
+  Renew(c_);
+  Install(b_, 2);
+  EXPECT_EQ(Active(), 1U) << "a and c may tell each other to go on";
+  Install(c_, 2);
+  EXPECT_EQ(Active(), 1U) << "what c said a moment ago is still good";
+  now_ += kQuorumOver;
+  EXPECT_EQ(Active(), 2U);
+}
+
+// Alone it is a majority of the view that it has.
+TEST_F(ActivationTest, WhoKnowsThatItIsRefusedProlongsNothing) {
+  Publish(1, {a_});
+  Renew(a_);
+  Publish(2, {b_});
+  Install(b_, 2);
+  now_ += kLease + kQuorumOver;
+  EXPECT_EQ(Active(), 1U) << "it may not have heard";
+  activation_.OnRefused(a_, now_);
+  now_ += kQuorumOver;
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(ActivationTest, WhoIsGivenALeaseAgainProlongsAgain) {
+  Publish(1, {a_});
+  Renew(a_);
+  activation_.OnRefused(a_, now_);
+  Renew(a_);
+  Publish(2, {b_});
+  Install(b_, 2);
+  now_ += kLease + kQuorumOver;
+  EXPECT_EQ(Active(), 1U) << "it may tell others that it has the view";
+}
+
+// The view before was closed because b and c were silent: with b's word a and b were a majority
+// again.
+TEST_F(ActivationTest, AClosedViewStaysClosed) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) {
+    Renew(process);
+    Install(process, 1);
+  }
+  activation_.OnRefused(b_, now_);
+  activation_.OnRefused(c_, now_);
+  EXPECT_TRUE(Renews(b_)) << "the newest view is never closed";
+  Publish(2, {a2_, b_, c_});
+  EXPECT_FALSE(Renews(b_));
+  now_ += kLease;
+  EXPECT_EQ(Active(), 2U) << "a cannot prolong its lease";
+  Install(b_, 2);
+  EXPECT_TRUE(Renews(b_));
+}
+
+// A view that is not closed waits for those who count again.
+TEST_F(ActivationTest, WhoWasSilentIsRenewedAtAViewThatIsNotClosed) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) {
+    Renew(process);
+    Install(process, 1);
+  }
+  activation_.OnRefused(b_, now_);
+  Publish(2, {a2_, b_, c_});
+  EXPECT_TRUE(Renews(b_));
+}
+
+// Who was declared dead and is not: what it had is another's.
+TEST_F(ActivationTest, WhoseLossWasAcceptedComesBackWithANewerView) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) Install(process, 1);
+  Publish(2, {a2_, b_, c_});
+  activation_.AcceptLoss({a2_, c_}, now_);
+  EXPECT_FALSE(Renews(b_));
+  Install(b_, 2);
+  EXPECT_TRUE(Renews(b_));
+}
+
+TEST_F(ActivationTest, WhoStopsInOrderIsWaitedForNoLonger) {
+  Publish(1, {a_, b_});
+  Renew(a_);
+  Renew(b_);
+  Publish(2, {b_});
+  EXPECT_EQ(Active(), 1U);
+  activation_.OnGone(a_, now_);
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(ActivationTest, AnotherProcessOfTheNameWaitsForTheLeaseOfTheFirst) {
+  Publish(1, {a_, b_});
+  Renew(a_);
+  Publish(2, {a2_, b_});
+  EXPECT_EQ(Active(), 1U);
+  Install(a2_, 2);
+  Install(b_, 2);
+  EXPECT_EQ(Active(), 1U);
+  now_ += kLease;
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(ActivationTest, AProcessThatIsKnownToBeDeadHoldsNothingUp) {
+  Publish(1, {a_, b_});
+  Renew(a_);
+  activation_.OnGone(a_, now_);
+  Publish(2, {a2_, b_});
+  EXPECT_EQ(Active(), 2U);
+}
+
+// Long out of touch: what it lost meanwhile is not remembered one by one.
+TEST_F(ActivationTest, WhoIsBehindAllViewsThatCountGetsNoLease) {
+  for (uint64_t epoch = 1; epoch <= 9; ++epoch) {
+    Publish(epoch, epoch < 5 ? std::vector{a_, b_} : std::vector{b_});
+    Install(b_, epoch);
+    if (epoch == 1) Install(a_, epoch);
+    now_ += seconds(6);
+    EXPECT_EQ(Active(), epoch);
+  }
+  EXPECT_FALSE(Renews(a_));
+  Install(a_, 9);
+  EXPECT_TRUE(Renews(a_));
+}
+
+// It holds the lock of the folder, or listens at the address, that the one before had.
+TEST_F(ActivationTest, WhatOnlyOneProcessCanHaveShowsThatTheOneBeforeIsDead) {
+  for (const bool by_folder : {true, false}) {
+    Activation activation(rules_);
+    NodeInfo one, two;
+    one.id = two.id = a_.id;
+    one.boot_id = a_.boot_id, two.boot_id = a2_.boot_id;
+    one.folder_id = 5, two.folder_id = by_folder ? 5 : 6;
+    one.host_id = "m", two.host_id = by_folder ? "n" : "m";
+    one.data_address = two.data_address = "h:1";
+    SlotTable slots;
+    for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), a_.id);
+    activation.OnPublished(**DhtView::Make({1, 1}, {one}, slots, false), now_);
+    activation.OnRenewed(a_, now_ + kLease);
+    NodeInfo other = two;
+    other.folder_id = 7, other.host_id = "x";
+    activation.OnPublished(**DhtView::Make({1, 2}, {other}, slots, false), now_);
+    EXPECT_EQ(activation.Active(now_).epoch(), 1U);
+    activation.OnThere(two);
+    EXPECT_EQ(activation.Active(now_).epoch(), 2U);
+  }
+}
+
+TEST_F(ActivationTest, ViewsBecomeActiveInOrder) {
+  Publish(1, {a_});
+  Renew(a_);
+  Publish(2, {a_, b_});
+  Renew(b_);
+  Publish(3, {a_, b_, c_});
+  Install(b_, 3);
+  EXPECT_EQ(Active(), 1U);
+  Install(a_, 2);
+  EXPECT_EQ(Active(), 2U);
+  Install(a_, 3);
+  EXPECT_EQ(Active(), 3U);
+}
+
+// The life before may have given leases that this one does not know of.
+TEST_F(ActivationTest, AfterARestartStoredViewsCountAsTheyDidBefore) {
+  Publish(1, {a_});
+  Publish(2, {a_, b_});
+  Activation after(rules_);
+  std::vector<NodeInfo> nodes(2);
+  nodes[0].id = a_.id, nodes[0].boot_id = a_.boot_id;
+  nodes[1].id = b_.id, nodes[1].boot_id = b_.boot_id;
+  SlotTable one, two;
+  for (uint16_t i = 0; i < kSlotCount; ++i) {
+    one.set_owner(SlotId(i), a_.id);
+    two.set_owner(SlotId(i), i % 2 == 0 ? a_.id : b_.id);
+  }
+  after.Restore(**DhtView::Make({1, 1}, {nodes[0]}, one, false), {1, 1}, now_ + kLease);
+  after.Restore(**DhtView::Make({1, 2}, nodes, two, false), {1, 1}, now_ + kLease);
+  EXPECT_EQ(after.Active(now_).epoch(), 1U);
+  after.OnInstalled(a_, {1, 2}, now_);
+  EXPECT_EQ(after.Active(now_).epoch(), 2U);
+}
+
+TEST_F(ActivationTest, AnAcceptedLossIsDeath) {
+  Publish(1, {a_, b_, c_});
+  for (const Process& process : {a_, b_, c_}) Renew(process);
+  Publish(2, {c_});
+  now_ += kLease;
+  Install(c_, 2);
+  EXPECT_EQ(Active(), 1U) << "a and b are a majority";
+  activation_.AcceptLoss({c_}, now_);
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(ActivationTest, ViewsThatNobodyCanActUponAreForgotten) {
+  for (uint64_t epoch = 1; epoch <= 40; ++epoch) {
+    ASSERT_TRUE(activation_.HasRoom()) << epoch;
+    Publish(epoch, epoch % 2 == 0 ? std::vector{a_, b_} : std::vector{a_});
+    Install(a_, epoch);
+    Install(b_, epoch);
+    now_ += kQuorumOver;
+    EXPECT_EQ(Active(), epoch);
+  }
+  const ViewWindow window = activation_.Window();
+  EXPECT_EQ(window.open, std::vector{ViewVersion(1, 40)});
+  EXPECT_EQ(window.active, ViewVersion(1, 40));
+}
+
+TEST_F(ActivationTest, TooManyOpenViewsHoldUpTheNext) {
+  for (uint64_t epoch = 1; activation_.HasRoom(); ++epoch) {
+    ASSERT_LE(epoch, Activation::kOpenViewsMax);
+    Publish(epoch, {a_, b_});
+  }
+  Install(a_, Activation::kOpenViewsMax);
+  now_ += kQuorumOver;
+  (void)Active();
+  EXPECT_TRUE(activation_.HasRoom());
+}
+
+}  // namespace
+}  // namespace ems::controller

@@ -1,0 +1,103 @@
+// What must hold: leases that an earlier life of the controller gave count to their end, whatever
+// the next one gives; and those that live have the time to be heard.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/mp_controller/cluster_life.h"
+#include "tests/mp_controller/temp_dir.h"
+
+namespace ems::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class ClusterLeasesTest : public ::testing::Test {
+ protected:
+  // With heartbeats of these, of boot id 1, which install each view. The first ones after a restart
+  // are heard and not answered.
+  static void RunWith(ClusterLife* life, const std::vector<uint32_t>& ids, Duration time) {
+    for (Duration past{}; past < time; past += milliseconds(500)) {
+      life->Run(milliseconds(500));
+      for (const uint32_t id : ids) {
+        v1::HeartbeatReply reply;
+        (void)life->TryBeat(id, 1, life->publisher.view()->version(), {}, false, &reply);
+      }
+    }
+  }
+  static Status AcceptLoss(ClusterLife* life) {
+    v1::AcceptLossReply reply;
+    return life->state->AcceptLoss({}, &reply);
+  }
+
+  const TempDir dir;
+  ManualClock clock;
+};
+
+// A server that has not been heard of since may act on the lease that the first life gave it.
+TEST_F(ClusterLeasesTest, LeasesOfALifeThatGaveLongerOnesCountToTheirEnd) {
+  uint32_t a = 0;
+  {
+    ClusterLife life(dir.path(), &clock, {.lease = seconds(60)});
+    a = life.Register("a", 1);
+    const std::vector<uint32_t> three = {a, life.Register("b", 1), life.Register("c", 1)};
+    RunWith(&life, three, seconds(2));
+    EXPECT_EQ(life.Beat(a, 1, life.publisher.view()->version()).lease_ms(), 60000U);
+  }
+  for (const int later_s : {20, 58}) {  // the second life with shorter ones knows it as well
+    ClusterLife life(dir.path(), &clock);
+    const std::vector<uint32_t> others = {life.Register("b", 1), life.Register("c", 1),
+                                          life.Register("d", 1)};
+    RunWith(&life, others, seconds(later_s));
+    const auto view = life.publisher.view();
+    ASSERT_EQ(view->nodes().size(), 4U) << "a is not dead yet";
+    const v1::HeartbeatReply reply = life.Beat(others[0], 1, view->version());
+    EXPECT_LT(reply.active_epoch(), view->version().epoch()) << "a has lost slots to d";
+    EXPECT_EQ(reply.lease_ms(), 5000U);
+    if (later_s == 20) continue;
+    RunWith(&life, others, seconds(5));
+    const ViewVersion last = life.publisher.view()->version();
+    EXPECT_EQ(life.publisher.view()->Find(NodeId(a)), nullptr);
+    EXPECT_EQ(life.Beat(others[0], 1, last).active_epoch(), last.epoch());
+  }
+}
+
+// Those that live find a controller again within a few seconds, one after the other.
+TEST_F(ClusterLeasesTest, ALossIsNotAcceptedBeforeSurvivorsHadTimeToBeHeard) {
+  {
+    ClusterLife life(dir.path(), &clock);
+    const uint32_t a = life.Register("a", 1);
+    RunWith(&life, {a, life.Register("b", 1), life.Register("c", 1)}, seconds(2));
+    RunWith(&life, {a}, seconds(10));
+    ASSERT_TRUE(life.publisher.view()->frozen());
+  }
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  RunWith(&life, {a}, seconds(4));
+  const Status early = AcceptLoss(&life);
+  EXPECT_EQ(early.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(early).find("ask again in 3 s"), std::string::npos) << early;
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 3U);
+  const uint32_t b = life.Register("b", 1);
+  RunWith(&life, {a, b}, milliseconds(3500));
+  EXPECT_TRUE(AcceptLoss(&life).ok());
+  ASSERT_EQ(life.publisher.view()->nodes().size(), 2U);
+  EXPECT_NE(life.publisher.view()->Find(NodeId(b)), nullptr);
+}
+
+// Once those have ended, a later life need not wait for them.
+TEST_F(ClusterLeasesTest, LongerLeasesThatHaveEndedAreForgotten) {
+  {
+    ClusterLife life(dir.path(), &clock, {.lease = seconds(60)});
+    EXPECT_EQ(life.store->Load()->lease_ms, 60000U);
+  }
+  ClusterLife life(dir.path(), &clock);
+  life.Run(seconds(59));
+  EXPECT_EQ(life.store->Load()->lease_ms, 60000U);
+  life.Run(seconds(2));
+  EXPECT_EQ(life.store->Load()->lease_ms, 5000U);
+}
+
+}  // namespace
+}  // namespace ems::controller

@@ -1,0 +1,187 @@
+#include "mp_server/index/object_index.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <set>
+#include <string>
+
+#include "common/object_key.h"
+#include "mp_server/index/lru_policy.h"
+
+namespace ems::server {
+namespace {
+
+bool Yes(const void*, uint16_t) { return true; }
+bool OnlyEvenSlots(const void*, uint16_t slot) { return slot % 2 == 0; }
+
+class ObjectIndexTest : public ::testing::Test {
+ protected:
+  ObjectEntry* Make(const std::string& key, uint64_t checksum = 0, uint16_t slot = 0) {
+    keys_.push_back(key);
+    entries_.emplace_back();
+    ObjectEntry* entry = &entries_.back();
+    entry->key_data = reinterpret_cast<std::byte*>(keys_.back().data());
+    entry->key_bytes = static_cast<uint16_t>(key.size());
+    entry->hash = constant_hash_ ? Hash128{1, 1} : KeyHash(key);
+    entry->value_bytes = 10;
+    entry->checksum = checksum;
+    entry->slot = slot;
+    entry->generation = entries_.size();
+    entry->holds.store(1);
+    clock_.Advance(Duration(1));
+    return entry;
+  }
+  ObjectIndex::LinkOutcome Link(ObjectEntry* entry, bool overwrite = false) {
+    return index_.Link(entry, overwrite, false, &Yes, nullptr).outcome;
+  }
+  ObjectEntry* Find(const std::string& key, bool touch = false) {
+    clock_.Advance(Duration(1));
+    return index_.Find(constant_hash_ ? Hash128{1, 1} : KeyHash(key), key, touch, false).entry;
+  }
+  ObjectEntry* Take(int size_class = ObjectIndex::kAnyClass) {
+    int skips = 100;
+    return index_.TakeColdest(size_class, &skips).entry;
+  }
+
+  bool constant_hash_ = false;
+  ManualClock clock_;
+  std::deque<std::string> keys_;
+  std::deque<ObjectEntry> entries_;
+  ObjectIndex index_{&clock_, [] { return std::make_unique<LruPolicy>(); }};
+};
+
+TEST_F(ObjectIndexTest, TheFullKeyDecidesWhenAllHashesAreEqual) {
+  constant_hash_ = true;
+  std::vector<ObjectEntry*> entries;
+  for (int i = 0; i < 500; ++i) {
+    entries.push_back(Make("key" + std::to_string(i)));
+    ASSERT_EQ(Link(entries.back()), ObjectIndex::LinkOutcome::kInserted);
+  }
+  for (int i = 0; i < 500; ++i)
+    EXPECT_EQ(Find("key" + std::to_string(i)), entries[static_cast<size_t>(i)]);
+  EXPECT_EQ(Find("key500"), nullptr);
+  EXPECT_EQ(index_.Unlink(Hash128{1, 1}, "key7"), entries[7]);
+  EXPECT_EQ(Find("key7"), nullptr);
+  EXPECT_EQ(Find("key8"), entries[8]);
+}
+
+TEST_F(ObjectIndexTest, TablesGrowAndKeepEveryObject) {
+  for (int i = 0; i < 20000; ++i)
+    ASSERT_EQ(Link(Make(std::to_string(i))), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_EQ(index_.totals().objects, 20000u);
+  EXPECT_EQ(index_.totals().value_bytes, 200000u);
+  for (int i = 0; i < 20000; ++i) ASSERT_NE(Find(std::to_string(i)), nullptr) << i;
+}
+
+TEST_F(ObjectIndexTest, LinkTellsSameContentFromOther) {
+  ObjectEntry* first = Make("k", 1);
+  ASSERT_EQ(Link(first), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_EQ(Link(Make("k", 1)), ObjectIndex::LinkOutcome::kDuplicate);
+  EXPECT_EQ(Link(Make("k", 2)), ObjectIndex::LinkOutcome::kExists);
+  ObjectEntry* other = Make("k", 2);
+  const auto linked = index_.Link(other, true, false, &Yes, nullptr);
+  EXPECT_EQ(linked.outcome, ObjectIndex::LinkOutcome::kReplaced);
+  EXPECT_EQ(linked.replaced, first);
+  EXPECT_EQ(Find("k"), other);
+}
+
+// The order over all 16 shards is one order: the coldest goes first wherever it is.
+TEST_F(ObjectIndexTest, ColdestGoFirstOverAllShards) {
+  std::vector<ObjectEntry*> order;
+  for (int i = 0; i < 1000; ++i) {
+    order.push_back(Make(std::to_string(i)));
+    Link(order.back());
+  }
+  for (int i = 0; i < 1000; i += 3) Find(std::to_string(i), true);
+  std::vector<ObjectEntry*> expected;
+  for (size_t i = 0; i < 1000; ++i)
+    if (i % 3 != 0) expected.push_back(order[i]);
+  for (size_t i = 0; i < 1000; i += 3) expected.push_back(order[i]);
+  for (ObjectEntry* entry : expected) ASSERT_EQ(Take(), entry);
+  EXPECT_EQ(Take(), nullptr);
+}
+
+TEST_F(ObjectIndexTest, HeldObjectsAreSkippedWithABound) {
+  ObjectEntry* a = Make("a");
+  ObjectEntry* b = Make("b");
+  Link(a);
+  Link(b);
+  ASSERT_EQ(index_.Find(a->hash, "a", false, true).entry, a);
+  EXPECT_EQ(index_.pinned_objects(), 1u);
+  EXPECT_EQ(Take(), b);
+  EXPECT_EQ(Take(), nullptr) << "a is held: the search ends";
+  EXPECT_FALSE(index_.Unpin(a));
+  EXPECT_EQ(index_.pinned_objects(), 0u);
+  EXPECT_EQ(Take(), a);
+}
+
+TEST_F(ObjectIndexTest, TakeOfAClassLeavesAnotherClassAlone) {
+  ObjectEntry* entry = Make("a");
+  entry->size_class = 3;
+  Link(entry);
+  int skips = 10;
+  EXPECT_EQ(index_.TakeColdest(4, &skips).outcome, ObjectIndex::TakeOutcome::kOtherClass);
+  EXPECT_EQ(Take(3), entry);
+}
+
+TEST_F(ObjectIndexTest, AVictimThatHasChangedMeanwhileIsLeftAlone) {
+  ObjectEntry* entry = Make("a");
+  Link(entry);
+  Victim old = MakeVictim(entry);
+  --old.generation;
+  EXPECT_EQ(index_.Unlink(old), nullptr);
+  EXPECT_EQ(index_.Unlink(MakeVictim(entry)), entry);
+  EXPECT_EQ(index_.Unlink(MakeVictim(entry)), nullptr) << "it is no longer linked";
+}
+
+TEST_F(ObjectIndexTest, SweepDropsWhatIsNotAdmittedAndNothingElse) {
+  for (uint16_t i = 0; i < 5000; ++i) Link(Make(std::to_string(i), 0, i));
+  ObjectIndex::SweepCursor cursor;
+  std::vector<ObjectEntry*> dropped;
+  while (index_.Sweep(&OnlyEvenSlots, nullptr, &cursor, &dropped)) {
+  }
+  EXPECT_EQ(dropped.size(), 2500u);
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(Find(std::to_string(i)) != nullptr, i % 2 == 0) << i;
+}
+
+TEST_F(ObjectIndexTest, EachObjectThatStaysIsListedWhileTablesGrow) {
+  for (int i = 0; i < 3000; ++i) (void)Link(Make("key" + std::to_string(i)));
+  std::vector<Hash128> hashes;
+  ObjectIndex::SweepCursor cursor;
+  for (int i = 0; index_.SomeHashes(&cursor, &hashes); ++i)
+    (void)Link(Make("new" + std::to_string(i)));
+  const std::set<Hash128> listed(hashes.begin(), hashes.end());
+  for (int i = 0; i < 3000; ++i)
+    EXPECT_TRUE(listed.contains(KeyHash("key" + std::to_string(i)))) << i;
+}
+
+TEST_F(ObjectIndexTest, WhatIsLinkedAndUnlinkedIsToldInItsOrder) {
+  kv_events::BlockEvents events(64);
+  ObjectIndex index(
+      &clock_, [] { return std::make_unique<LruPolicy>(); }, &events);
+  const auto link = [&](const std::string& key, uint64_t checksum, bool overwrite) {
+    return index.Link(Make(key, checksum), overwrite, false, &Yes, nullptr).outcome;
+  };
+  EXPECT_EQ(link("a", 1, false), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_EQ(link("a", 1, false), ObjectIndex::LinkOutcome::kDuplicate);
+  EXPECT_EQ(link("a", 2, false), ObjectIndex::LinkOutcome::kExists);
+  EXPECT_EQ(link("a", 2, true), ObjectIndex::LinkOutcome::kReplaced);
+  EXPECT_EQ(link("b", 1, false), ObjectIndex::LinkOutcome::kInserted);
+  EXPECT_NE(index.Unlink(KeyHash("a"), "a"), nullptr);
+  EXPECT_EQ(index.Unlink(KeyHash("a"), "a"), nullptr);
+  int skips = 1;
+  EXPECT_NE(index.TakeColdest(ObjectIndex::kAnyClass, &skips).entry, nullptr);
+  std::vector<kv_events::BlockEvent> told;
+  events.Drain(64, &told);
+  std::vector<std::pair<Hash128, bool>> short_form;
+  short_form.reserve(told.size());
+  for (const auto& event : told) short_form.emplace_back(event.hash, event.stored);
+  const Hash128 a = KeyHash("a"), b = KeyHash("b");
+  const std::vector<std::pair<Hash128, bool>> expected = {{a, true}, {a, false}, {a, true},
+                                                          {b, true}, {a, false}, {b, false}};
+  EXPECT_EQ(short_form, expected);
+}
+
+}  // namespace
+}  // namespace ems::server

@@ -1,0 +1,142 @@
+// What must hold: a request is let in only while the server may answer it, and a refusal says why
+// and when to come back.
+#include "mp_server/request_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/mp_server/store/memory_fixture.h"
+
+namespace ems::server {
+namespace {
+
+using ::testing::HasSubstr;
+using wire::WireStatus;
+
+constexpr NamespaceRef kNs{NamespaceId(1), 3};
+constexpr NamespaceRef kImmutable{NamespaceId(2), 1};
+constexpr SlotId kSlot(11);
+
+class RequestCheckTest : public ::testing::Test {
+ protected:
+  RequestCheckTest() {
+    SetNamespaces({kNs, kImmutable});
+    ownership_.SetSelf(NodeId(1));
+    Own(1, {1, 2});
+    ownership_.SetActive(epoch_);
+    ownership_.RenewLease(clock_.Now() + std::chrono::seconds(100));
+  }
+  void SetNamespaces(const std::vector<NamespaceRef>& refs) {
+    NamespaceTable table;
+    for (const NamespaceRef ref : refs) {
+      table.by_id[ref.id].ref = ref;
+      table.by_id[ref.id].immutable = ref == kImmutable;
+    }
+    dram_.SetNamespaces(table, 1.0);
+  }
+  // All slots are `owner`'s in the next view, which shows the nodes in `live`.
+  void Own(uint32_t owner, const std::vector<uint32_t>& live) {
+    SlotTable slots;
+    for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(owner));
+    std::vector<NodeInfo> nodes(live.size());
+    for (size_t i = 0; i < live.size(); ++i) nodes[i].id = NodeId(live[i]);
+    ownership_.Install(**DhtView::Make({1, ++epoch_}, nodes, slots, false));
+  }
+  fabric::Outcome Open(ViewVersion view = {}, NamespaceRef ns = kNs, wire::Op op = wire::Op::kGet) {
+    wire::FrameHeader header;
+    header.op = op;
+    header.namespace_id = ns.id.value();
+    header.namespace_generation = ns.generation;
+    header.view = view.packed();
+    return check_.Open(header, &objects_, &refusal_);
+  }
+
+  ManualClock clock_;
+  uint64_t epoch_ = 0;
+  SegmentPool pool_{SmallPool(4 * kMiB)};
+  ObjectStore dram_{{.pool = &pool_}};
+  TieredStore store_{&dram_, nullptr};
+  Ownership ownership_{&clock_};
+  RequestCheck check_{&store_, &ownership_};
+  TieredNamespace objects_;
+  Refusal refusal_;
+};
+
+TEST_F(RequestCheckTest, LetsInWhatItMayAnswer) {
+  const fabric::Outcome outcome = Open({1, 1});
+  EXPECT_EQ(outcome.status, WireStatus::kOk);
+  EXPECT_EQ(outcome.wait, Duration::zero());
+  EXPECT_TRUE(objects_);
+  EXPECT_EQ(check_.Read(kSlot, &refusal_), WireStatus::kOk);
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kOk);
+  EXPECT_EQ(refusal_.text, "");
+}
+
+TEST_F(RequestCheckTest, AGenerationThatIsNotKnownIsWaitedFor) {
+  for (const uint32_t generation : {2U, 4U}) {
+    const fabric::Outcome outcome = Open({}, {kNs.id, generation});
+    EXPECT_EQ(outcome.status, WireStatus::kStaleNamespace);
+    EXPECT_GT(outcome.wait, Duration::zero());
+    EXPECT_FALSE(objects_);
+  }
+}
+
+TEST_F(RequestCheckTest, ANamespaceThatIsDeletedIsNotOpenedAgainFromMemory) {
+  ASSERT_EQ(Open().status, WireStatus::kOk);
+  SetNamespaces({{kNs.id, kNs.generation + 1}});
+  EXPECT_EQ(Open().status, WireStatus::kStaleNamespace) << "though it was held open";
+  EXPECT_EQ(Open({}, {kNs.id, kNs.generation + 1}).status, WireStatus::kOk);
+  objects_.Rest();
+  SetNamespaces({});
+  EXPECT_EQ(Open({}, {kNs.id, kNs.generation + 1}).status, WireStatus::kStaleNamespace);
+}
+
+TEST_F(RequestCheckTest, ANewerViewIsWaitedFor) {
+  const fabric::Outcome outcome = Open({1, 2});
+  EXPECT_EQ(outcome.status, WireStatus::kWrongOwner);
+  EXPECT_GT(outcome.wait, Duration::zero());
+  Own(1, {1, 2});
+  EXPECT_EQ(Open({1, 2}).status, WireStatus::kOk);
+}
+
+TEST_F(RequestCheckTest, ADrainingServerSendsEveryoneAway) {
+  check_.Drain();
+  const fabric::Outcome outcome = Open();
+  EXPECT_EQ(outcome.status, WireStatus::kRetryLater);
+  EXPECT_EQ(outcome.wait, Duration::zero());
+  EXPECT_GT(refusal_.retry_ms, 0u);
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kRetryLater)
+      << "a Put that began before is not published: others may take Puts already";
+}
+
+TEST_F(RequestCheckTest, SlotsOfOthersAreRefused) {
+  Own(2, {1, 2});
+  EXPECT_EQ(check_.Read(kSlot, &refusal_), WireStatus::kWrongOwner);
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kWrongOwner);
+  EXPECT_THAT(refusal_.text, HasSubstr("slot 11"));
+}
+
+TEST_F(RequestCheckTest, ASlotThatWasGainedIsReadAndNotWrittenUntilItsViewIsActive) {
+  Own(2, {1, 2});
+  Own(1, {1});
+  EXPECT_EQ(check_.Read(kSlot, &refusal_), WireStatus::kOk);
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kRetryLater);
+  EXPECT_GT(refusal_.retry_ms, 0u);
+  ownership_.SetActive(epoch_);
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kOk);
+}
+
+// By then another server may have replaced or removed it.
+TEST_F(RequestCheckTest, WithoutALeaseWhatMayChangeIsNotRead) {
+  clock_.Advance(std::chrono::seconds(100));
+  for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet, wire::Op::kGetRange,
+                            wire::Op::kMultiGetRange, wire::Op::kExists, wire::Op::kMultiExists}) {
+    EXPECT_EQ(Open({}, kNs, op).status, WireStatus::kFenced) << wire::OpName(op);
+    EXPECT_EQ(Open({}, kImmutable, op).status, WireStatus::kOk) << wire::OpName(op);
+  }
+  EXPECT_EQ(Open({}, kNs, wire::Op::kRemove).status, WireStatus::kOk) << "each key is asked for";
+  EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kFenced);
+}
+
+}  // namespace
+}  // namespace ems::server

@@ -1,0 +1,120 @@
+// What must hold: a server is built whole or not at all, says why it is not ready, serves what
+// falls to it under a controller, and gives its slots up when it stops.
+#include "mp_server/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/controller_client.h"
+#include "common/config.h"
+#include "proto/config.pb.h"
+#include "tests/mp_controller/controller_harness.h"
+#include "tests/mp_controller/temp_dir.h"
+#include "tests/support/eventually.h"
+#include "tests/support/wire_peer.h"
+
+namespace ems::server {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using wire::Op;
+using wire::WireStatus;
+
+class ServerTest : public ::testing::Test {
+ protected:
+  config::ServerConfig Config(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> settings = {"listen=127.0.0.1:0",
+                                         "http_listen=127.0.0.1:0",
+                                         "dram.bytes=64MiB",
+                                         "dram.huge_pages=off",
+                                         "shm.share=off",
+                                         "controller=" + controller_address_,
+                                         "data_dir=" + folder_.path() + "/server"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    config::ServerConfig config;
+    EXPECT_EQ(config::LoadText("name: a\n", "server.yaml", settings, &config), OkStatus());
+    return config;
+  }
+  void StartController() {
+    controller_ = std::make_unique<controller::Controller>(
+        controller::FastOptions(folder_.path() + "/controller"));
+    ASSERT_EQ(controller_->Start(), OkStatus());
+    controller_address_ = controller_->address();
+  }
+  // A request to the namespace that each controller makes.
+  testing::WireReply Ask(testing::WirePeer* peer, const std::string& frame) {
+    EXPECT_TRUE(peer->Send(frame));
+    const auto reply = testing::ReadReply(peer);
+    EXPECT_TRUE(reply.has_value());
+    return reply.value_or(testing::WireReply());
+  }
+
+  controller::TempDir folder_;
+  std::unique_ptr<controller::Controller> controller_;
+  std::string controller_address_ = "127.0.0.1:1";
+};
+
+TEST_F(ServerTest, WithoutAControllerItServesAndSaysThatItIsNotReady) {
+  const auto server = Server::Start(Config());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->Ready().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message((*server)->Ready())), HasSubstr("not registered"));
+  testing::WirePeer peer = testing::WirePeer::Connect((*server)->data_address());
+  EXPECT_EQ(Ask(&peer, testing::KeyFrame(Op::kPing, 1, "")).header.status, WireStatus::kOk);
+  EXPECT_EQ(Ask(&peer, testing::KeyFrame(Op::kGet, 2, "k")).header.status,
+            WireStatus::kStaleNamespace);
+}
+
+TEST_F(ServerTest, AFolderInUseAnAddressInUseAndAWrongOptionAreRefused) {
+  const auto server = Server::Start(Config());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(Server::Start(Config()).status().code(), StatusCode::kFailedPrecondition);
+  const std::string folder = "data_dir=" + folder_.path() + "/other";
+  EXPECT_EQ(Server::Start(Config({folder, "listen=" + (*server)->data_address()})).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(Server::Start(Config({folder, "listen=0.0.0.0:0"})).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Server::Start(Config({folder})).ok()) << "what was refused has left nothing behind";
+}
+
+TEST_F(ServerTest, UnderAControllerItServesAllSlotsUntilItStops) {
+  StartController();
+  auto server = Server::Start(Config());
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(testing::Eventually([&] { return (*server)->Ready().ok(); }));
+  testing::WirePeer peer = testing::WirePeer::Connect((*server)->data_address());
+  // The namespaces come with the watch, which the view need not wait for.
+  ASSERT_TRUE(testing::Eventually([&] {
+    return Ask(&peer, testing::PutFrame(1, "k", "value")).header.status == WireStatus::kOk;
+  }));
+  const testing::WireReply got = Ask(&peer, testing::KeyFrame(Op::kGet, 2, "k"));
+  EXPECT_EQ(got.header.status, WireStatus::kOk);
+  EXPECT_EQ(got.body, "value");
+  const auto stats =
+      nlohmann::json::parse(Ask(&peer, testing::KeyFrame(Op::kStats, 3, "")).body, nullptr, false);
+  EXPECT_EQ(stats["owned_slots"], kSlotCount);
+  EXPECT_EQ(stats["hits"], 1);
+
+  (*server)->Stop(seconds(5));
+  ControllerClient client(controller_->address(), "test");
+  ViewCache views;
+  EXPECT_TRUE(testing::Eventually([&] {
+    (void)client.Refresh(&views, Deadline::After(seconds(1)));
+    return views.view() != nullptr && views.view()->nodes().empty();
+  })) << "it has left";
+}
+
+TEST_F(ServerTest, OneThatComesBackUnderTheControllerServesAgain) {
+  StartController();
+  for (int life = 0; life < 2; ++life) {
+    const auto server = Server::Start(Config());
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_TRUE(testing::Eventually([&] { return (*server)->Ready().ok(); })) << life;
+  }
+}
+
+}  // namespace
+}  // namespace ems::server

@@ -1,0 +1,160 @@
+#include "mp_server/ssd/region_reclaimer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/mp_server/ssd/commit_fixture.h"
+#include "tests/mp_server/ssd/log_writer_rig.h"
+
+namespace ems::ssd {
+namespace {
+
+using ::ems::testing::Answer;
+using ::ems::testing::Eventually;
+using ::ems::testing::FaultyFiles;
+using ::ems::testing::FillThreeRegions;
+using ::ems::testing::kQuarter;
+using ::ems::testing::MakeObject;
+using ::ems::testing::MakeTicket;
+using ::ems::testing::NameOf;
+using ::ems::testing::Rig;
+using ::ems::testing::WriteRecord;
+using ::ems::testing::WrittenRecord;
+using State = Ticket::State;
+
+class RegionReclaimerTest : public ::ems::testing::GroupFixture {
+ protected:
+  WrittenRecord Write(const std::string& key, uint64_t sequence) {
+    const WrittenRecord record =
+        WriteRecord(&files_, region_, MakeObject(key, sequence, 1000), sequence);
+    StoreRow(record.name, record.row);
+    return record;
+  }
+  RegionReclaimer reclaimer_{log_.get(), &index_, &*commit_, &*groups_, &counts_};
+};
+
+TEST_F(RegionReclaimerTest, WhatNobodyWantedGoesAndWhatSomebodyReadIsToBeWrittenAgain) {
+  (void)Write("cold", 1);
+  (void)Write("warm", 2);
+  (void)index_.Find(NameOf("warm"), true);
+  reclaimer_.Reclaim(region_);
+  EXPECT_EQ(region_->state, RegionState::kFree);
+  EXPECT_FALSE(index_.Find(NameOf("cold"), false).stored);
+  EXPECT_TRUE(index_.Find(NameOf("warm"), false).pending);
+  EXPECT_FALSE(Sequences().contains(NameOf("cold")));
+  ASSERT_EQ(reclaimer_.moves().size(), 1u);
+  const WriteJob& job = reclaimer_.moves().front();
+  EXPECT_TRUE(job.moved);
+  EXPECT_EQ(job.sequence, 2u);
+  EXPECT_EQ(job.object->key(), "warm");
+  EXPECT_EQ(counts_.Get().reclaimed_regions, 1u);
+  EXPECT_EQ(counts_.Get().reclaimed_objects, 1u);
+  EXPECT_TRUE(index_.Owed().empty()) << "its commit was a synced one";
+}
+
+TEST_F(RegionReclaimerTest, WhatCannotBeReadAnyMoreGoesToo) {
+  (void)Write("warm", 1);
+  (void)index_.Find(NameOf("warm"), true);
+  files_.Fail(FaultyFiles::kRead, StatusCode::kUnavailable);
+  reclaimer_.Reclaim(region_);
+  EXPECT_TRUE(reclaimer_.moves().empty());
+  EXPECT_FALSE(index_.Find(NameOf("warm"), false).pending);
+  EXPECT_TRUE(Sequences().empty());
+}
+
+TEST_F(RegionReclaimerTest, WhatIsSomewhereElseByNowIsLeftAlone) {
+  const WrittenRecord old = Write("a", 1);
+  Row newer = old.row;
+  newer.sequence = 2;
+  newer.region_sequence = old.row.region_sequence + 1;
+  StoreRow(old.name, newer);
+  reclaimer_.Reclaim(region_);
+  EXPECT_TRUE(index_.Find(old.name, false).stored);
+  EXPECT_EQ(Sequences().at(old.name), 2u);
+  EXPECT_EQ(counts_.Get().reclaimed_objects, 0u);
+}
+
+// --- As the writer uses it.
+
+TEST(WriterReclaimTest, AFullLogGivesItsOldestRegionUpAndKeepsWhatWasWanted) {
+  Rig rig({.regions_max = 3});
+  FillThreeRegions(&rig);
+  (void)rig.index->Find(NameOf("1"), true);
+  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
+  ASSERT_EQ(rig.MakeDurable("1").Wait(), State::kDone);
+  EXPECT_EQ(rig.InMemory("1"), 1);
+  const WriterStats stats = rig.writer->stats();
+  EXPECT_EQ(stats.reclaimed_regions, 1);
+  EXPECT_EQ(stats.reclaimed_objects, 3);
+  EXPECT_EQ(stats.moved_objects, 1);
+  EXPECT_EQ(stats.regions, 3);
+  for (const char* gone : {"0", "2", "3"}) {
+    EXPECT_FALSE(rig.Stored(gone));
+    EXPECT_FALSE(rig.HasRow(gone));
+  }
+  EXPECT_EQ(rig.RowNames().size(), 10);
+  rig.Restart();
+  EXPECT_EQ(rig.index->totals().objects, 10);
+  EXPECT_EQ(rig.InMemory("1"), 1);
+}
+
+TEST(WriterReclaimTest, OfARegionThatIsGivenUpAPartIsKeptAndNoMore) {
+  Rig rig({.regions_max = 3});
+  FillThreeRegions(&rig);
+  for (const char* wanted : {"0", "1", "2", "3"}) (void)rig.index->Find(NameOf(wanted), true);
+  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
+  EXPECT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 2; }));
+  EXPECT_EQ(rig.writer->stats().reclaimed_objects, 2);
+}
+
+// What was put while it was being moved is not the move's to drop.
+TEST(WriterReclaimTest, AMoveThatCannotBeReadLeavesANewerPutAlone) {
+  Rig rig({.regions_max = 3});
+  FillThreeRegions(&rig);
+  (void)rig.index->Find(NameOf("1"), true);
+  Answer newer;
+  rig.files.before_read = [&] { newer = rig.Put("1", 100, kQuarter); };
+  rig.files.faults.Fail(FaultyFiles::kRead, StatusCode::kUnavailable, 1);
+  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
+  EXPECT_EQ(newer.Wait(), State::kDone);
+  EXPECT_EQ(rig.InMemory("1"), 100);
+}
+
+// Its move was overtaken, so its failure says nothing about the row.
+TEST(WriterReclaimTest, AMoveThatFailsLeavesANewerPutAlone) {
+  ManualClock clock;
+  Rig rig({.regions_max = 3, .clock = &clock});
+  FillThreeRegions(&rig);
+  (void)rig.index->Find(NameOf("1"), true);
+  rig.io->Hold();
+  const Answer other = rig.Put("12", 12, kQuarter);
+  ASSERT_TRUE(rig.io->WaitForHeld(2));  // and the move of "1"
+  const Answer newer = rig.Put("1", 100, kQuarter);
+  ASSERT_TRUE(rig.io->WaitForHeld(3));
+  rig.io->LetGo(2);
+  rig.io->LetGo(0);
+  ASSERT_EQ(newer.Wait(), State::kDone);
+  ASSERT_EQ(other.Wait(), State::kDone);
+  rig.io->Fail(0);
+  ASSERT_TRUE(Eventually([&] { return rig.writer->state() == TierState::kDegraded; }));
+  clock.Advance(std::chrono::seconds(10));
+  ASSERT_TRUE(rig.Heals());
+  EXPECT_EQ(rig.InMemory("1"), 100);
+  EXPECT_EQ(rig.InRows("1"), 100);
+}
+
+// Nothing durable was asked for since: without a sync of its own each name would stay owed a
+// delete, and a Remove of it would wait for the disk.
+TEST(WriterReclaimTest, OfARegionThatIsGivenUpNoNameStaysOwedADelete) {
+  Rig rig({.regions_max = 3});
+  FillThreeRegions(&rig);
+  const uint64_t synced = rig.writer->stats().synced_commits;
+  (void)rig.Put("12", 12, kQuarter, false);
+  ASSERT_TRUE(Eventually([&] { return rig.Stored("12"); }));
+  EXPECT_EQ(rig.writer->stats().reclaimed_objects, 4);
+  EXPECT_EQ(rig.writer->stats().synced_commits, synced + 1);
+  EXPECT_TRUE(rig.index->Owed().empty());
+  EXPECT_EQ(rig.Remove("0").ticket, nullptr);
+}
+
+}  // namespace
+}  // namespace ems::ssd

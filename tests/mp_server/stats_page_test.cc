@@ -1,0 +1,92 @@
+// What must hold: the page says what the parts of the server say, with an SSD tier and without.
+#include "mp_server/stats_page.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/mp_server/store/memory_fixture.h"
+#include "tests/support/small_tier.h"
+
+namespace ems::server {
+namespace {
+
+class StatsPageTest : public SmallTierTest {
+ protected:
+  StatsPageTest() : SmallTierTest("stats_page") {
+    store_->SetOwnedSlots({{1, 1}, AllSlots()});
+    Reservation room = *Objects().Reserve(SlotId(1), "key", 5);
+    Fill(room, "value");
+    bool stored = false;
+    const uint64_t checksum = CombinePieces(room.piece_sums());
+    EXPECT_EQ(ObjectStore::Publish(std::move(room), checksum, {}, &stored), OkStatus());
+  }
+  StatsPage Page(const ssd::SsdTier* ssd) {
+    return {"a", 0xabc, pool_.get(), dram_.get(), ssd, &ownership_, &metrics_};
+  }
+  nlohmann::json Json(const ssd::SsdTier* ssd) {
+    return nlohmann::json::parse(Page(ssd).Json(), nullptr, false);
+  }
+
+  ManualClock clock_;
+  Ownership ownership_{&clock_};
+  MetricsRegistry registry_;
+  ServerMetrics metrics_{&registry_};
+};
+
+TEST_F(StatsPageTest, SaysWhoTheServerIsAndWhatItMayAnswerFor) {
+  ownership_.SetSelf(NodeId(1));
+  ownership_.SetActive(1000);  // nobody else has the slots
+  NodeInfo self;
+  self.id = NodeId(1);
+  SlotTable slots;
+  slots.set_owner(SlotId(9), self.id);
+  ownership_.Install(**DhtView::Make({7, 8}, {self}, slots, false));
+  nlohmann::json json = Json(nullptr);
+  EXPECT_EQ(json["name"], "a");
+  EXPECT_EQ(json["boot_id"], "0000000000000abc");
+  EXPECT_EQ(json["view"]["term"], 7);
+  EXPECT_EQ(json["view"]["epoch"], 8);
+  EXPECT_EQ(json["owned_slots"], 1);
+  EXPECT_EQ(json["lease_valid"], false);
+  ownership_.RenewLease(clock_.Now() + std::chrono::seconds(1));
+  EXPECT_EQ(Json(nullptr)["lease_valid"], true);
+}
+
+TEST_F(StatsPageTest, CountsObjectsMemoryAndHits) {
+  metrics_.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
+  metrics_.OnAnswer(wire::Op::kMultiGet, wire::WireStatus::kMiss, 2);
+  metrics_.OnRead(5, true);
+  const nlohmann::json json = Json(nullptr);
+  EXPECT_EQ(json["gets"], 3);
+  EXPECT_EQ(json["hits"], 1);
+  EXPECT_EQ(json["ssd_hits"], 1);
+  EXPECT_EQ(json["pool"]["bytes_max"], 16 * kMiB);
+  ASSERT_EQ(json["namespaces"].size(), 1u);
+  EXPECT_EQ(json["namespaces"][0]["name"], "kv");
+  EXPECT_EQ(json["namespaces"][0]["generation"], 3);
+  EXPECT_EQ(json["namespaces"][0]["objects"], 1);
+  EXPECT_EQ(json["namespaces"][0]["value_bytes"], 5);
+  EXPECT_FALSE(json.contains("ssd"));
+}
+
+TEST_F(StatsPageTest, TheSsdTierHasAPartOfItsOwn) {
+  const nlohmann::json json = Json(tier_.get());
+  EXPECT_EQ(json["ssd"]["state"], "ok");
+  EXPECT_EQ(json["ssd"]["capacity_bytes"], 64 * kMiB);
+  EXPECT_EQ(json["ssd"]["objects"], 0);
+}
+
+TEST_F(StatsPageTest, UsageIsThatOfBothTiers) {
+  const NodeUsage alone = Page(nullptr).Usage();
+  EXPECT_EQ(alone.dram_total_bytes, 16 * kMiB);
+  EXPECT_EQ(alone.dram_used_bytes, 5u);
+  EXPECT_EQ(alone.objects, 1u);
+  EXPECT_EQ(alone.ssd_state, SsdState::kNone);
+  const NodeUsage both = Page(tier_.get()).Usage();
+  EXPECT_EQ(both.ssd_total_bytes, 64 * kMiB);
+  EXPECT_EQ(both.ssd_state, SsdState::kOk);
+}
+
+}  // namespace
+}  // namespace ems::server

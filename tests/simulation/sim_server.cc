@@ -1,0 +1,361 @@
+#include "tests/simulation/sim_server.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace ems::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kPatience = seconds(1);          // of calls to the controller
+constexpr Duration kStepEvery = milliseconds(250);  // as "ems-ctl" looks
+constexpr Duration kPeersPatience = milliseconds(100);
+
+}  // namespace
+
+SlotId SlotOf(int key) {
+  return SlotId(static_cast<uint16_t>((static_cast<uint32_t>(key) * 2731 + 17) % kSlotCount));
+}
+
+struct SimServer::Life {
+  Life(SimServer* server, uint64_t boot, const NodeInfo& self)
+      : boot_id(boot),
+        ownership(&server->clock_, server->options_.rules),
+        control({.boot_id = boot,
+                 .kept = server,
+                 .ownership = &ownership,
+                 .holdings = server,
+                 .rules = server->options_.rules},
+                [this] { poked = true; }),
+        keeper(self, &ownership, &control.views(), control.Events(), server->options_.rules) {}
+
+  const uint64_t boot_id;
+  server::Ownership ownership;
+  server::ServerControl control;
+  server::LeaseKeeper keeper;
+  std::map<int, uint64_t> values;
+  ssd::GrantRecord granted;
+  bool poked = false;
+  bool stepping = false;    // "ems-ctl" waits for the disk or for peers
+  uint64_t calls = 0;       // to the controller
+  uint64_t beat_timer = 0;  // the one that counts
+  uint64_t step_timer = 0;  // likewise
+  bool calling = false;
+};
+
+SimServer::SimServer(World* world, Network* network, SimController* controller,
+                     const Options& options, const std::vector<std::unique_ptr<SimServer>>* peers)
+    : world_(*world),
+      network_(*network),
+      controller_(*controller),
+      options_(options),
+      peers_(*peers),
+      name_(fmt::format("s{}", options.name)),
+      address_(fmt::format("127.0.0.1:{}", 7000 + options.machine)),
+      clock_(world, options.drift) {
+  if (options.cluster == kNoCluster) return;
+  disk_.cluster = options.cluster;
+  // Such a number may well be one of this cluster's.
+  disk_.highest = ViewVersion(1, 1 + world->Below(4));
+  for (int key = 0; key < kKeys; ++key) disk_.values[key] = world->Number() | 1;
+}
+
+SimServer::~SimServer() = default;
+
+const server::Ownership* SimServer::ownership() const {
+  return life_ == nullptr ? nullptr : &life_->ownership;
+}
+
+bool SimServer::replaced() const { return life_ != nullptr && life_->control.replaced(); }
+
+void SimServer::Run(std::function<void()> step) {
+  if (life_ == nullptr) return;
+  if (!paused()) return step();
+  waiting_.push_back([this, life = lives_, step = std::move(step)] {
+    if (life == lives_ && life_ != nullptr) step();
+  });
+}
+
+void SimServer::Pause(Duration time) {
+  paused_until_ = world_.now() + time;
+  world_.After(time, [this] { Resume(); });
+}
+
+void SimServer::Resume() {
+  if (paused()) return;
+  for (auto& step : std::exchange(waiting_, {})) step();
+}
+
+void SimServer::Start() {
+  if (life_ != nullptr) return;
+  ++lives_;
+  if (disk_.folder == 0) disk_.folder = world_.Number() | 1;
+  if (options_.has_ssd && disk_.lineage == 0) disk_.lineage = world_.Number() | 1;
+  NodeInfo self;
+  self.name = name_;
+  self.boot_id = world_.Number() | 1;
+  self.data_address = address_;
+  self.host_id = fmt::format("host-{}", options_.machine);
+  self.capacity_bytes = 1 << 30;
+  self.lineage = disk_.lineage;
+  self.folder_id = disk_.folder;
+  life_ = std::make_unique<Life>(this, self.boot_id, self);
+  life_->values = disk_.values;
+  life_->granted = disk_.granted;
+  Beat();
+  Step();
+}
+
+void SimServer::Crash(bool lose_disk) {
+  if (life_ != nullptr && !lose_disk && life_->ownership.version() > disk_.highest)
+    forgot_a_view_ = true;
+  life_.reset();
+  ++lives_;
+  waiting_.clear();
+  if (lose_disk) disk_ = {};
+}
+
+void SimServer::Stop() {
+  if (life_ == nullptr) return;
+  if (!options_.has_ssd && life_->keeper.registered()) SayLeave();
+  Crash(false);
+}
+
+void SimServer::SayLeave() {
+  v1::LeaveRequest request;
+  request.set_node_id(life_->ownership.self().value());
+  request.set_boot_id(life_->boot_id);
+  network_.Send(options_.machine, 0, [this, request] {
+    controller_.Serve([this, request](controller::ClusterState* state) {
+      v1::LeaveReply reply;
+      if (state->Leave(request, &reply).ok()) controller_.NoteLeft(NodeId(request.node_id()));
+    });
+  });
+}
+
+// One call: the answer, or after `patience` an error, whichever comes first.
+template <typename Reply, typename Call, typename Take>
+void SimServer::CallController(Duration patience, Call call, Take take) {
+  const uint64_t life = lives_;
+  const uint64_t number = ++life_->calls;
+  life_->calling = true;
+  const auto once = [this, life, number, take](const Status& status, const Reply& reply) {
+    if (life != lives_ || life_ == nullptr || number != life_->calls || !life_->calling) return;
+    Run([this, number, status, reply, take] {
+      if (number != life_->calls || !std::exchange(life_->calling, false)) return;
+      take(status, reply);
+    });
+  };
+  network_.Send(options_.machine, 0, [this, call, once] {
+    controller_.Serve([this, call, once](controller::ClusterState* state) {
+      Reply reply;
+      const Status status = call(state, &reply);
+      network_.Send(0, options_.machine, [once, status, reply] { once(status, reply); });
+    });
+  });
+  world_.After(patience,
+               [once] { once(Error(StatusCode::kDeadlineExceeded, "no answer"), Reply()); });
+}
+
+void SimServer::Beat() {
+  if (life_->keeper.replaced()) return;  // as the thread "ems-beat" ends
+  ++life_->beat_timer;
+  const TimePoint sent = clock_.Now();
+  if (!life_->keeper.registered()) {
+    v1::RegisterRequest request;
+    life_->keeper.MakeRegister(&request);
+    return CallController<v1::RegisterReply>(
+        kPatience,
+        [this, request](controller::ClusterState* state, v1::RegisterReply* reply) {
+          const Status status = state->Register(request, reply);
+          if (status.ok()) controller_.NoteRegistered(NodeId(reply->node_id()));
+          return status;
+        },
+        [this](const Status& status, const v1::RegisterReply& reply) {
+          NextBeat(life_->keeper.OnRegister(status, reply));
+        });
+  }
+  v1::HeartbeatRequest request;
+  life_->keeper.MakeHeartbeat({}, disk_.highest, &request);
+  CallController<v1::HeartbeatReply>(
+      kPatience,
+      [request](controller::ClusterState* state, v1::HeartbeatReply* reply) {
+        return state->Heartbeat(request, reply);
+      },
+      [this, sent](const Status& status, const v1::HeartbeatReply& reply) {
+        NextBeat(life_->keeper.OnHeartbeat(status, reply, sent, clock_.Now()));
+      });
+}
+
+void SimServer::NextBeat(std::optional<Duration> pause) {
+  if (life_->poked) Step();
+  if (!pause.has_value()) {
+    for (int tries = 0; tries < 10; ++tries)
+      world_.After(seconds(tries), [this, life = lives_] {
+        if (life == lives_) Run([this] { SayLeave(); });
+      });
+    return;
+  }
+  const uint64_t timer = life_->beat_timer;
+  world_.After(*pause, [this, life = lives_, timer] {
+    if (life != lives_) return;
+    Run([this, timer] {
+      if (timer == life_->beat_timer && !life_->calling) Beat();
+    });
+  });
+}
+
+void SimServer::TakeView(ViewCache::View view) {
+  Run([this, view = std::move(view)] {
+    if (life_->control.views().Install(view)) Step();
+  });
+}
+
+void SimServer::Step() {
+  if (life_->stepping) return;
+  life_->poked = false;
+  if (life_->control.IsBehind()) {
+    network_.Send(options_.machine, 0, [this] {
+      controller_.Serve([this](controller::ClusterState*) {
+        network_.Send(0, options_.machine, [this, view = controller_.view()] {
+          if (view != nullptr) TakeView(view);
+        });
+      });
+    });
+  }
+  if (const auto number = life_->control.Begin()) return Write(*number);
+  AskPeers();
+}
+
+void SimServer::Write(ViewVersion number) {
+  life_->stepping = true;
+  Duration takes = world_.Between(milliseconds(1), milliseconds(20));
+  if (world_.now() < disk_hangs_until_) takes += disk_hangs_until_ - world_.now();
+  const bool fails = world_.now() < disk_fails_until_;
+  if (!options_.rules.numbers_are_durable) {  // it does not wait for its disk
+    world_.After(takes, [this, life = lives_, number, fails] {
+      if (life == lives_ && !fails) Keep(number);
+    });
+    takes = Duration::zero();
+  }
+  world_.After(takes, [this, life = lives_, number, fails] {
+    if (life != lives_) return;
+    if (options_.rules.numbers_are_durable && !fails) Keep(number);
+    Run([this, fails] {
+      life_->control.Finish(fails ? Error(StatusCode::kUnavailable, "disk full") : OkStatus());
+      disk_.granted = life_->granted;
+      life_->stepping = false;
+      if (!life_->calling && life_->keeper.registered()) Beat();
+      AskPeers();
+    });
+  });
+}
+
+void SimServer::Keep(ViewVersion number) {
+  disk_.highest = std::max(disk_.highest, number);
+  if (disk_.cluster == kNoCluster) disk_.cluster = life_->control.views().cluster();
+}
+
+void SimServer::AskPeers() {
+  const TimePoint asked = clock_.Now();
+  const server::PeerRound round = life_->control.PeersToAsk(asked);
+  if (round.view == nullptr) return StepAfter(kStepEvery);
+  life_->stepping = true;
+  const auto answers = std::make_shared<server::PeerAnswers>();
+  for (const NodeId peer : round.peers)
+    AskPeer(*round.view->Find(peer), round.view->version(), answers);
+  world_.After(kPeersPatience, [this, life = lives_, round, answers, asked] {
+    if (life != lives_) return;
+    Run([this, round, answers, asked] {
+      life_->control.OnPeers(round, *answers, asked);
+      life_->stepping = false;
+      StepAfter(round.next);
+    });
+  });
+}
+
+void SimServer::AskPeer(const NodeInfo& node, ViewVersion view,
+                        const std::shared_ptr<server::PeerAnswers>& answers) {
+  for (const auto& peer : peers_) {
+    if (peer->address() != node.data_address) continue;
+    const auto ask = [this, node, view, answers, peer = peer.get()] {
+      peer->TakePeers(node.boot_id, view, [this, node, answers, peer](server::PeerAnswer answer) {
+        network_.Send(
+            peer->options_.machine, options_.machine,
+            [node, answers, answer = std::move(answer)] { (*answers)[node.id] = answer; });
+      });
+    };
+    network_.Send(options_.machine, peer->options_.machine, ask);
+  }
+}
+
+void SimServer::StepAfter(Duration pause) {
+  const uint64_t timer = ++life_->step_timer;
+  world_.After(pause, [this, life = lives_, timer] {
+    if (life != lives_) return;
+    Run([this, timer] {
+      if (timer == life_->step_timer) Step();
+    });
+  });
+}
+
+void SimServer::TakePeers(uint64_t boot_id, ViewVersion view,
+                          std::function<void(server::PeerAnswer)> answer) {
+  Run([this, boot_id, view, answer = std::move(answer)] {
+    if (life_->boot_id != boot_id) return;
+    answer({.view = life_->ownership.told_version(),
+            .heard = life_->control.Tell(view, clock_.Now())});
+  });
+}
+
+bool SimServer::TakesPuts(int key) const {
+  return life_ != nullptr &&
+         life_->ownership.CheckWrite(SlotOf(key), ViewVersion()) == server::Verdict::kYes;
+}
+
+void SimServer::TakePut(int key, uint64_t value, ViewVersion client,
+                        std::function<void(Answer)> answer) {
+  Run([=, this] {
+    Answer said{.view = life_->ownership.version()};
+    switch (life_->ownership.CheckWrite(SlotOf(key), client)) {
+      case server::Verdict::kYes:
+        said.kind = Answer::Kind::kDone;
+        value == 0 ? (void)life_->values.erase(key) : (void)(life_->values[key] = value);
+        if (options_.has_ssd) disk_.values = life_->values;
+        break;
+      case server::Verdict::kWrongOwner:
+        said.kind = Answer::Kind::kWrongOwner;
+        break;
+      default:
+        break;
+    }
+    answer(said);
+  });
+}
+
+void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)> answer) {
+  Run([=, this] {
+    Answer said{.view = life_->ownership.version()};
+    const server::Verdict verdict = life_->ownership.CheckRead(SlotOf(key), client);
+    if (verdict == server::Verdict::kYes && life_->ownership.MayReadMutable()) {
+      said.kind = Answer::Kind::kValue;
+      const auto found = life_->values.find(key);
+      said.value = found == life_->values.end() ? 0 : found->second;
+    } else if (verdict == server::Verdict::kWrongOwner) {
+      said.kind = Answer::Kind::kWrongOwner;
+    }
+    answer(said);
+  });
+}
+
+void SimServer::SetOwnedSlots(const ssd::SlotGrant& grant) {
+  for (int key = 0; key < kKeys; ++key)
+    if (!grant.Keeps(life_->granted, SlotOf(key).value())) life_->values.erase(key);
+  life_->granted = grant.Record(disk_.lineage);
+  if (options_.has_ssd) disk_.values = life_->values;
+}
+
+}  // namespace ems::simulation

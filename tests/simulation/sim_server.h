@@ -1,0 +1,125 @@
+#pragma once
+// A server's real decisions (ServerControl, LeaseKeeper, Ownership) on a virtual machine, with a
+// few keys: its process may die, stand still, lose its disk, or wait for it.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/control_rules.h"
+#include "mp_server/lease/server_control.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/sim_controller.h"
+
+namespace ems::simulation {
+
+// Keys lie in slots of their own.
+constexpr int kKeys = 6;
+SlotId SlotOf(int key);
+
+struct Answer {
+  enum class Kind { kDone, kValue, kWrongOwner, kRefused } kind = Kind::kRefused;
+  uint64_t value = 0;
+  ViewVersion view;
+};
+
+// Threading: one thread.
+class SimServer final : public server::Holdings, public server::KeptNumbers {
+ public:
+  struct Options {
+    Machine machine = 1;
+    int name = 1;  // two machines may have a server of one name
+    double drift = 0;
+    bool has_ssd = false;
+    ClusterId cluster = kNoCluster;  // its disk comes from there, with all keys and a view
+    ControlRules rules = {};
+  };
+  SimServer(World* world, Network* network, SimController* controller, const Options& options,
+            const std::vector<std::unique_ptr<SimServer>>* peers);
+  ~SimServer() override;
+
+  void Start();
+  void Crash(bool lose_disk);
+  // Leaves in order, and stops.
+  void Stop();
+  void Pause(Duration time);
+  // Writes that are made in this time end after it.
+  void HangDisk(Duration time) { disk_hangs_until_ = world_.now() + time; }
+  // Those that begin in this time fail.
+  void FailDisk(Duration time) { disk_fails_until_ = world_.now() + time; }
+
+  bool running() const { return life_ != nullptr; }
+  bool paused() const { return world_.now() < paused_until_; }
+  const std::string& name() const { return name_; }
+  const std::string& address() const { return address_; }
+  Machine machine() const { return options_.machine; }
+  // It has been told that another process has its name.
+  bool replaced() const;
+  // A life of it ended that had acted upon a view whose number its disk does not have.
+  bool forgot_a_view() const { return forgot_a_view_; }
+  // Keys that its disk has a value for.
+  size_t kept_keys() const { return disk_.values.size(); }
+  const server::Ownership* ownership() const;
+  // Whether a Put would be taken at this moment by whoever asks with the view of the server.
+  bool TakesPuts(int key) const;
+
+  // From the network.
+  void TakeView(ViewCache::View view);
+  void TakePeers(uint64_t boot_id, ViewVersion view,
+                 std::function<void(server::PeerAnswer)> answer);
+  void TakePut(int key, uint64_t value, ViewVersion client, std::function<void(Answer)> answer);
+  void TakeGet(int key, ViewVersion client, std::function<void(Answer)> answer);
+
+  // Holdings
+  void SetNamespaces(const NamespaceTable&, double) override {}
+  void SetOwnedSlots(const ssd::SlotGrant& grant) override;
+  void KeepBlocks(const std::bitset<kSlotCount>&) override {}
+  void StopReaders() override {}  // it has none
+  // KeptNumbers
+  ViewVersion highest_view() const override { return disk_.highest; }
+  uint64_t lineage() const override { return disk_.lineage; }
+  ClusterId cluster() const override { return disk_.cluster; }
+
+ private:
+  struct Disk {
+    ClusterId cluster;
+    ViewVersion highest;
+    uint64_t folder = 0, lineage = 0;
+    ssd::GrantRecord granted;
+    std::map<int, uint64_t> values;
+  };
+  struct Life;
+  // Runs when the process gets to it; never, if it dies before.
+  void Run(std::function<void()> step);
+  void Resume();
+  void SayLeave();
+  void Beat();
+  void NextBeat(std::optional<Duration> pause);
+  void Step();
+  void Write(ViewVersion number);
+  void Keep(ViewVersion number);
+  void AskPeers();
+  void AskPeer(const NodeInfo& node, ViewVersion view,
+               const std::shared_ptr<server::PeerAnswers>& answers);
+  void StepAfter(Duration pause);
+  template <typename Reply, typename Call, typename Take>
+  void CallController(Duration patience, Call call, Take take);
+
+  World& world_;
+  Network& network_;
+  SimController& controller_;
+  const Options options_;
+  const std::vector<std::unique_ptr<SimServer>>& peers_;
+  const std::string name_, address_;
+  DriftingClock clock_;
+  Disk disk_;
+  std::unique_ptr<Life> life_;
+  uint64_t lives_ = 0;
+  TimePoint paused_until_{}, disk_hangs_until_{}, disk_fails_until_{};
+  bool forgot_a_view_ = false;
+  std::vector<std::function<void()>> waiting_;
+};
+
+}  // namespace ems::simulation
