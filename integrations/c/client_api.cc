@@ -67,7 +67,6 @@ ems_iov Piece(const void* data, size_t size) {
 }  // namespace ems::capi
 
 using namespace ems::capi;  // NOLINT(google-build-using-namespace): C has no namespaces
-using ems::Result;
 using ems::Status;
 
 uint32_t ems_abi_version(void) { return EMS_ABI_VERSION; }

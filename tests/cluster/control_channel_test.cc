@@ -8,7 +8,6 @@
 namespace ems {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST(ControlChannelTest, AnAddressNeedsAPortThatSomebodyCanListenOn) {

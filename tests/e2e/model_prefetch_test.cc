@@ -23,7 +23,6 @@ namespace {
 
 using model::BlockDigest;
 using model::Manifest;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint64_t kBlockBytes = 128 * kKiB;

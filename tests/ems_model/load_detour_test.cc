@@ -14,7 +14,6 @@ namespace ems::model {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -13,7 +13,6 @@ namespace ems::model {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::MakeValue;
 using testing::MemorySource;
 using testing::ModelFiles;
 using ::testing::Not;

@@ -23,7 +23,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 using testing::MadeTensor;
-using testing::ModelFiles;
 using testing::TensorFile;
 
 TEST(ModelLoaderTest, WhatIsInThePoolComesWithoutAJobOrTheSource) {

@@ -9,7 +9,6 @@
 namespace ems::controller {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::Test;
 

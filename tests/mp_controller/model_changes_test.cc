@@ -115,8 +115,8 @@ TEST_F(ModelChangesTest, AgeingGoesOnOverARestart) {
     life.state->Tick();
   }
   Life life(dir.path(), &clock);
-  EXPECT_EQ(life.Get(Ref(1)).unused_ms(), uint64_t{20 * 3'600'000});
-  EXPECT_EQ(life.Get(Ref(1)).age_ms(), uint64_t{20 * 3'600'000});
+  EXPECT_EQ(life.Get(Ref(1)).unused_ms(), uint64_t{20} * 3'600'000);
+  EXPECT_EQ(life.Get(Ref(1)).age_ms(), uint64_t{20} * 3'600'000);
   EXPECT_EQ(life.Get(Ref(2)).unused_ms(), 0U);
   clock.Advance(hours(5));
   life.state->Tick();

@@ -12,7 +12,6 @@
 namespace ems::controller {
 namespace {
 
-using model::BlockDigest;
 using model::Manifest;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

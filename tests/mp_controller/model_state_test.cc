@@ -15,7 +15,6 @@
 namespace ems::controller {
 namespace {
 
-using model::BlockDigest;
 using model::FirstRead;
 using model::Manifest;
 using std::chrono::hours;

@@ -16,7 +16,6 @@ namespace ems::testing {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 // Long enough for bytes that are on their way over loopback, short enough to wait in vain for.
 constexpr Duration kQuiet = milliseconds(100);

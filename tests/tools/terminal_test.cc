@@ -13,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using ::testing::HasSubstr;
 
 TEST(TableTest, AlignsColumnsAndLeavesNoTrailingSpaces) {
   Table table({{"name", Align::kLeft}, {"bytes"}, {"note", Align::kLeft}});

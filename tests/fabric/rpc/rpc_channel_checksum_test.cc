@@ -18,7 +18,6 @@ namespace {
 
 using testing::AnswerTo;
 using testing::MakeHeader;
-using testing::WirePeer;
 using wire::Op;
 using wire::WireStatus;
 

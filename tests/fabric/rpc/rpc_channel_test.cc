@@ -25,7 +25,6 @@ using testing::Drip;
 using testing::MakeHeader;
 using testing::MakeValue;
 using testing::MemoryServer;
-using testing::ScriptedServer;
 using testing::WirePeer;
 using wire::Op;
 using wire::WireStatus;

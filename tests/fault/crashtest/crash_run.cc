@@ -16,7 +16,6 @@
 namespace ems::testing {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::string_view kNamespace = "default";

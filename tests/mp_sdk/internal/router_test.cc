@@ -27,7 +27,6 @@ using testing::Eventually;
 using testing::MakeValue;
 using testing::MemoryServer;
 using testing::ReadRequest;
-using testing::ScriptedServer;
 using testing::ServeHello;
 using testing::WirePeer;
 using testing::WireRequest;

@@ -31,7 +31,6 @@ namespace ems::server {
 namespace {
 
 using fabric::Fd;
-using shm::SessionMessage;
 using shm::SessionOp;
 using testing::Eventually;
 using wire::WireStatus;

@@ -14,7 +14,6 @@ using ::ems::testing::FaultyFiles;
 using ::ems::testing::FillThreeRegions;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
-using ::ems::testing::MakeTicket;
 using ::ems::testing::NameOf;
 using ::ems::testing::Rig;
 using ::ems::testing::WriteRecord;

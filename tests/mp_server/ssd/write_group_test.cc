@@ -14,7 +14,6 @@ namespace ems::ssd {
 namespace {
 
 using ::ems::testing::BeginRegion;
-using ::ems::testing::kNs;
 using ::ems::testing::kStoreId;
 using ::ems::testing::LogOptions;
 using ::ems::testing::MakeObject;

@@ -9,7 +9,6 @@
 namespace ems::pdc {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::EngineRig;
 using test::RandomTokens;
