@@ -2,6 +2,7 @@
 #include "bench/harness/commands.h"
 #include "bench/harness/report.h"
 #include "common/command_line.h"
+#include "common/daemon.h"
 #include "common/logging.h"
 
 namespace {
@@ -30,6 +31,7 @@ constexpr const char* kFooter =
 }  // namespace
 
 int main(int argc, char** argv) {
+  ems::SkipLockOrderChecks();
   ems::Command program(
       {.name = "ems-bench", .about = kAbout, .version = EMS_VERSION, .footer = kFooter});
   ems::bench::AddStoreCommand(&program);

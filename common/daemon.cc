@@ -1,11 +1,16 @@
 #include "common/daemon.h"
 
+#include <absl/synchronization/mutex.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 
 namespace ems {
+
+void SkipLockOrderChecks() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 StopSignals::StopSignals() {
   sigemptyset(&signals_);

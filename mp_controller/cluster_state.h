@@ -80,7 +80,8 @@ class ClusterState final {
     membership_.Listen(parts_.clock->Now());
     store_age_.Listen(parts_.clock->Now());
   }
-  // Ends leases and publishes what follows from it. Call at least ten times a second.
+  // Ends leases and publishes what follows from it. Call it each kTick. Cost: O(nodes).
+  static constexpr Duration kTick = std::chrono::milliseconds(50);
   void Tick();
 
   Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply);

@@ -18,8 +18,7 @@
 namespace ems::controller {
 namespace {
 
-constexpr Duration kTickMax = std::chrono::milliseconds(100);
-// The loop ticks ten times a second; one that has not for so long is stuck on its disk.
+// A loop that has not ticked for so long is stuck on its disk.
 constexpr Duration kTickAgeMax = std::chrono::seconds(5);
 
 constexpr std::string_view kModelsAdvice =
@@ -110,7 +109,7 @@ Status Controller::Start() {
                                                                   .metrics = &impl.metrics});
   EMS_RETURN_IF_ERROR(impl.state->Start(impl.options.default_namespace));
   impl.Tick();
-  const Duration tick = std::min(kTickMax, impl.options.membership.heartbeat / 2);
+  const Duration tick = std::min(ClusterState::kTick, impl.options.membership.heartbeat / 2);
   impl.loop = std::make_unique<EventLoop>("ems-ctl", tick, [&impl] { impl.Tick(); });
   EMS_ASSIGN_OR_RETURN(impl.model_rows, DurableRows::Open(impl.options.data_dir + "/models",
                                                           std::string(kModelsAdvice)));

@@ -70,6 +70,7 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
 }
 
 int Main(int argc, char** argv) {
+  SkipLockOrderChecks();
   DaemonArguments arguments(
       {.program =
            {.name = "mp-controller", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},

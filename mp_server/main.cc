@@ -72,6 +72,7 @@ int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& a
 }  // namespace
 
 int main(int argc, char** argv) {
+  ems::SkipLockOrderChecks();
   ems::DaemonArguments arguments(
       {.program = {.name = "mp-server", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},
        .set_example = "dram.bytes=8GiB",

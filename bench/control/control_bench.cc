@@ -23,7 +23,6 @@
 namespace ems::bench {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kProbeEvery = std::chrono::milliseconds(1);
 constexpr Duration kReachMax = std::chrono::seconds(10);
 constexpr Duration kServersMax = std::chrono::minutes(2);
@@ -76,7 +75,8 @@ struct Rig {
                                                                          .metrics = &metrics});
     EMS_RETURN_IF_ERROR(state->Start("default"));
     state->Listen();
-    loop = std::make_unique<controller::EventLoop>("ems-ctl", kTick, [this] { state->Tick(); });
+    loop = std::make_unique<controller::EventLoop>("ems-ctl", controller::ClusterState::kTick,
+                                                   [this] { state->Tick(); });
     EMS_ASSIGN_OR_RETURN(
         service, controller::ControllerService::Start("127.0.0.1:0", {.loop = loop.get(),
                                                                       .state = state.get(),

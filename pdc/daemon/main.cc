@@ -77,6 +77,7 @@ int Serve(const ems::config::PdcConfig& config, const ems::DaemonArguments& argu
 }  // namespace
 
 int main(int argc, char** argv) {
+  ems::SkipLockOrderChecks();
   ems::DaemonArguments arguments(
       {.program = {.name = "ems-pdc", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},
        .set_example = "model.preset=base",

@@ -1,5 +1,6 @@
 #include "common/daemon.h"
 
+#include <absl/synchronization/mutex.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,6 +20,26 @@ TEST(DaemonTest, SignalsThatStopAreWaitedForAndDoNotEndTheProcess) {
   EXPECT_EQ(signals.Wait(std::chrono::seconds(10)), SIGINT);
   ::kill(::getpid(), SIGPIPE);
   EXPECT_EQ(signals.Wait(std::chrono::milliseconds(1)), 0);
+}
+
+// Where the checks are on, as in Debian's build, they abort at the second order.
+TEST(DaemonTest, MutexesMayBeLockedInAnyOrder) {
+  EXPECT_EXIT(
+      {
+        SkipLockOrderChecks();
+        absl::Mutex a;
+        absl::Mutex b;
+        {
+          const absl::MutexLock first(&a);
+          const absl::MutexLock second(&b);
+        }
+        {
+          const absl::MutexLock first(&b);
+          const absl::MutexLock second(&a);
+        }
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(DaemonTest, AReadyFileIsThereWholeOrNotAtAll) {
