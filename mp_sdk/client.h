@@ -12,8 +12,9 @@
 //   kDataLoss            bytes did not match their checksum, nor when asked for again
 //   kFailedPrecondition  namespace deleted, or the view did not settle in 3 hops
 //   kAborted             Put, Remove and their Multi forms: the server went before it answered, and
-//                        "outcome unknown" says that the change may have been made, or not. It is
-//                        not repeated: that could undo what others have done since. Put without
+//                        "outcome unknown" says that the change may have been made, or not; or it
+//                        is made in memory, and the SSD has not taken it in time. It is not
+//                        repeated: that could undo what others have done since. Put without
 //                        overwrite in an immutable namespace is repeated instead. With
 //                        kDeadlineExceeded the text says the same of a change that was sent.
 #include <cstdint>

@@ -254,12 +254,11 @@ Outcome DataSession::AnswerOne(Op op, const Outcome& waiting, Answer* answer) {
 
 Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
   const bool waits = waiting.wait > Duration::zero();
-  waiting.status = waits && op == Op::kMultiRemove ? WireStatus::kRetryLater : WireStatus::kOk;
-  if (waiting.status != WireStatus::kOk) return waiting;
+  waiting.status = WireStatus::kOk;
   const ConstBytes results = std::as_bytes(std::span(results_));
   answer->body.assign(results.begin(), results.end());
   Send(answer);
-  // What does not come in time is a miss; the items that are there do not wait for ever.
+  // What does not come in time is a miss, or not durable; the other items do not wait for ever.
   if (waits) return waiting;
   std::array<uint32_t, wire::kWireStatusMax + 1> counts{};
   for (const ItemResult& result : results_) ++counts[static_cast<size_t>(result.status)];
@@ -433,16 +432,13 @@ Outcome DataSession::Remove(std::string_view key, Waiting* one) {
     case ssd::Ticket::State::kDone:
       return {WireStatus::kOk};
     case ssd::Ticket::State::kFailed:
-      return {refusal_.Say(
-          WireStatus::kRetryLater,
-          "gone from memory, but the SSD tier cannot forget it now: it may be back after a restart",
-          kRetryDurableMs)};
+      return {refusal_.Say(WireStatus::kNotDurable, "the SSD tier cannot forget it now",
+                           kRetryDurableMs)};
     case ssd::Ticket::State::kWaiting:
       break;
   }
-  return {
-      refusal_.Say(WireStatus::kRetryLater, "the SSD tier is slow to forget it", kRetryDurableMs),
-      kWakeSoon, kDurablePatience};
+  return {refusal_.Say(WireStatus::kNotDurable, "the SSD tier is slow", kRetryDurableMs), kWakeSoon,
+          kDurablePatience};
 }
 
 }  // namespace ems::server

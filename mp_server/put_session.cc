@@ -134,21 +134,28 @@ WireStatus PutSession::Store(Put put, uint64_t checksum) {
   return WireStatus::kOk;
 }
 
+// They are settled in their order, in which they are written: those behind the first one that waits
+// count as waiting.
 Outcome PutSession::Await(std::span<WireStatus> statuses) {
+  if (!std::exchange(awaited_, true)) {
+    for (const auto& [index, ticket] : tickets_) {
+      EMS_CHECK(index < statuses.size(), "Put {} of {}", index, statuses.size());
+      statuses[index] = WireStatus::kNotDurable;
+    }
+  }
   for (auto& [index, ticket] : tickets_) {
     if (ticket == nullptr) continue;
-    EMS_CHECK(index < statuses.size(), "Put {} of {}", index, statuses.size());
     const ssd::Ticket::State state = ticket->state();
     if (state == ssd::Ticket::State::kWaiting) {
       refusal_->retry_ms = kRetryDurableMs;
-      return {WireStatus::kRetryLater, kWakeSoon, kDurablePatience};
+      return {WireStatus::kNotDurable, kWakeSoon, kDurablePatience};
     }
     ticket = nullptr;
-    if (state == ssd::Ticket::State::kFailed) {
-      statuses[index] = refusal_->Say(
-          WireStatus::kRetryLater,
-          "in DRAM, but the SSD tier did not take it in time; it is " + store_->SsdState(),
-          kRetryDurableMs);
+    if (state == ssd::Ticket::State::kDone) {
+      statuses[index] = WireStatus::kOk;
+    } else {
+      refusal_->Say(WireStatus::kNotDurable, "the SSD tier is " + store_->SsdState(),
+                    kRetryDurableMs);
     }
   }
   return {};
@@ -156,6 +163,7 @@ Outcome PutSession::Await(std::span<WireStatus> statuses) {
 
 void PutSession::Sent() {
   tickets_.clear();
+  awaited_ = false;
   objects_.Rest();
 }
 

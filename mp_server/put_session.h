@@ -60,6 +60,7 @@ class PutSession final {
   std::string key_;  // of a Put that is compared
   // Of this request, with the index of the Put; null once it is settled.
   std::vector<std::pair<uint32_t, ssd::TicketPtr>> tickets_;
+  bool awaited_ = false;
 };
 
 }  // namespace ems::server

@@ -14,7 +14,7 @@ namespace ems::server {
 inline constexpr Duration kLookAgain = std::chrono::milliseconds(2);
 // How long a wait lasts that a waker ends, when it does not.
 inline constexpr Duration kWakeSoon = std::chrono::milliseconds(100);
-// How long a Put or Remove waits for the SSD tier, and when its client may try again.
+// How long a Put or Remove waits for the SSD tier, and when a client that may repeat it does.
 inline constexpr Duration kDurablePatience = std::chrono::seconds(5);
 inline constexpr uint32_t kRetryDurableMs = 200;
 

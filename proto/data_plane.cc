@@ -54,6 +54,7 @@ constexpr std::array<StatusMeaning, kWireStatusMax + 1> kStatuses = {{
     {"deadline", StatusCode::kDeadlineExceeded},
     {"internal", StatusCode::kInternal},
     {"batch full", StatusCode::kResourceExhausted},
+    {"not durable", StatusCode::kAborted},
 }};
 
 // Bytes in the body for each item of a Multi request, besides head, key and a value that comes

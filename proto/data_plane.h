@@ -125,7 +125,8 @@ enum class WireStatus : uint16_t {
   kAlreadyExists = 2,
   kWrongOwner = 3,      // header.view is the server's; refresh to it or newer and ask the owner
   kStaleNamespace = 4,  // unknown id or old generation
-  kRetryLater = 5,      // no room just now, or draining: header.retry_ms says when
+  // No room just now, or draining: nothing was done, header.retry_ms says when to ask again.
+  kRetryLater = 5,
   kQuotaExceeded = 6,
   kTooLarge = 7,
   kInvalid = 8,
@@ -138,8 +139,11 @@ enum class WireStatus : uint16_t {
   kDeadline = 14,
   kInternal = 15,
   kBatchFull = 16,  // MultiGet, MultiGetRange: this and later items did not fit; ask again
+  // Put, Remove: done in memory, and the SSD tier has not taken it in time. Carried out once more
+  // it could undo what others have done since.
+  kNotDurable = 17,
 };
-inline constexpr uint16_t kWireStatusMax = 16;
+inline constexpr uint16_t kWireStatusMax = 17;
 
 struct FrameHeader {
   uint32_t magic = kMagic;
@@ -149,7 +153,7 @@ struct FrameHeader {
   uint32_t request_id = 0;
   union {
     uint32_t deadline_ms = 0;  // request: how long the sender will wait
-    uint32_t retry_ms;         // answer: with kRetryLater, how long to wait
+    uint32_t retry_ms;         // answer: with kRetryLater or kNotDurable, how long to wait
   };
   uint32_t namespace_id = 0;
   uint32_t namespace_generation = 0;

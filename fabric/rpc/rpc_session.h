@@ -88,7 +88,8 @@ class Session {
   // The connection broke in the middle of it.
   virtual void AbortPut() = 0;
   // All values of the request are in place; `statuses`, by index, are what will be answered. May
-  // wait until they are what they were to be (durable, say), and replaces those that will not be.
+  // wait until they are what they were to be (durable, say), and replaces those that are not: what
+  // they are after a call counts, however long it would have waited.
   virtual Outcome AwaitPuts(std::span<wire::WireStatus> statuses) {
     (void)statuses;
     return {};
@@ -108,7 +109,7 @@ class Session {
 
   // Text for an answer that is not kOk; empty for none. Valid until the next call.
   virtual std::string_view ErrorText() = 0;
-  // With kRetryLater, or items of it: how long the client should wait.
+  // With kRetryLater or kNotDurable, or items of it: how long the client should wait.
   virtual uint32_t retry_ms() = 0;
   // The version for the header of the next answer.
   virtual ViewVersion view_version() = 0;

@@ -1,6 +1,7 @@
 #include "mp_sdk/internal/batch_planner.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/check.h"
@@ -41,6 +42,17 @@ void Append(ConstBytes bytes, std::vector<std::byte>* to) {
 Tier TierOf(wire::ItemTier tier) {
   if (tier == wire::ItemTier::kDram) return Tier::kDram;
   return tier == wire::ItemTier::kSsd ? Tier::kSsd : Tier::kUnknown;
+}
+
+// False: there is not so much memory, and `to` is empty.
+bool TryResize(std::string* to, uint64_t bytes) {
+  try {
+    to->resize(bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    to->clear();
+    return false;
+  }
 }
 
 bool StaysOpen(WireStatus status) {
@@ -157,6 +169,7 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
     item->staged_offset.reset();
     return;
   }
+  if (status == WireStatus::kNotDurable) return OnNotDurable(item, text);
   if (StaysOpen(status)) {
     if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = status;
     // What the caller sees if time runs out now. Only a Put waits for room; who reads or removes
@@ -170,6 +183,19 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
   batch_->Finish(item, wire::ToStatus(status, text));
 }
 
+// It is done where others see it, so that they may have changed it again before a repeat arrives.
+void Frame::OnNotDurable(BatchItem* item, std::string_view text) {
+  Status status =
+      Error(StatusCode::kAborted, "{}: {}",
+            batch_->op == Op::kRemove
+                ? "gone from memory, but not from the SSD in time: it may be back after a restart"
+                : "stored in memory, but not on the SSD in time: a restart may lose it",
+            text.empty() ? "the SSD tier is slow" : text);
+  if (!batch_->MayRepeat()) return batch_->Finish(item, std::move(status));
+  if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = WireStatus::kRetryLater;
+  item->status = std::move(status);
+}
+
 void Frame::SetWholeStatus(WireStatus status, std::string_view text) {
   for (BatchItem* item : items_) {
     if (item->open) Settle(item, status, text);
@@ -178,7 +204,11 @@ void Frame::SetWholeStatus(WireStatus status, std::string_view text) {
 
 uint64_t Frame::OnHeader(const FrameHeader& header) {
   next_ = 0;
-  if (multi()) return items_.size() * sizeof(ItemResult);
+  if (multi()) {
+    const uint64_t table_bytes = items_.size() * sizeof(ItemResult);
+    values_left_ = header.body_bytes - std::min(header.body_bytes, table_bytes);
+    return table_bytes;
+  }
   BatchItem* const item = items_[0];
   single_checksum_ = header.checksum;
   single_whole_bytes_ = header.whole_bytes;
@@ -208,6 +238,11 @@ Status Frame::OnTable(ConstBytes table) {
       return Error(StatusCode::kDataLoss, "item with unknown status {}",
                    static_cast<unsigned>(result.status));
     }
+    if (brings_values() && result.status == WireStatus::kOk) {
+      if (result.value_bytes > values_left_)
+        return Error(StatusCode::kDataLoss, "values of more bytes than the answer has");
+      values_left_ -= result.value_bytes;
+    }
     items_[i]->value_bytes = result.value_bytes;
     items_[i]->tier = TierOf(result.tier);
     if (!brings_values() || result.status != WireStatus::kOk) Settle(items_[i], result.status, {});
@@ -224,8 +259,9 @@ bool Frame::NextValue(Value* value) {
   value->bytes = item->value_bytes;
   value->into = item->into.parts();
   if (item->grow != nullptr) {
-    item->grow->resize(item->value_bytes);
-    grown_ = std::as_writable_bytes(std::span(*item->grow));
+    grown_ = {};
+    if (TryResize(item->grow, item->value_bytes))
+      grown_ = std::as_writable_bytes(std::span(*item->grow));
     value->into = std::span(&grown_, 1);
   }
   if (batch_->op == Op::kGetRange)
@@ -245,6 +281,9 @@ void Frame::OnValue(uint64_t checksum) {
     ++mismatches_;
     OnDamaged(item, Error(StatusCode::kDataLoss, "value of {} bytes does not match its checksum",
                           item->value_bytes));
+  } else if (item->grow != nullptr && grown_.size() != item->value_bytes) {
+    batch_->Finish(item, Error(StatusCode::kResourceExhausted, "no memory for a value of {} bytes",
+                               item->value_bytes));
   } else if (item->grow == nullptr && item->into.size_bytes() < item->value_bytes) {
     batch_->Finish(item, Error(StatusCode::kOutOfRange, "value of {} bytes, buffer of {}",
                                item->value_bytes, item->into.size_bytes()));

@@ -41,8 +41,8 @@ class Frame final : public fabric::AnswerSink {
   void FinishUnknown(uint64_t sent_bytes, const Status& why);
   // Values whose checksum did not match.
   uint64_t checksum_mismatches() const { return mismatches_; }
-  // Items answered with kWrongOwner, kStaleNamespace or kRetryLater stay open; the most telling of
-  // these.
+  // Items answered with kWrongOwner, kStaleNamespace or kRetryLater stay open, and those with
+  // kNotDurable that may be repeated, which counts as kRetryLater; the most telling of these.
   wire::WireStatus unsettled() const { return unsettled_; }
   void SetWholeStatus(wire::WireStatus status, std::string_view text);
   // The server did not take values from this client's memory: those items stay open and go with
@@ -64,6 +64,7 @@ class Frame final : public fabric::AnswerSink {
   // finished.
   void OnDamaged(BatchItem* item, Status status);
   void Settle(BatchItem* item, wire::WireStatus status, std::string_view text);
+  void OnNotDurable(BatchItem* item, std::string_view text);
 
   Batch* batch_;
   NodeId node_;
@@ -74,6 +75,7 @@ class Frame final : public fabric::AnswerSink {
   std::vector<BatchItem*> items_;
   uint64_t value_bytes_ = 0;
   std::vector<wire::ItemResult> results_;  // of a Multi answer
+  uint64_t values_left_ = 0;  // bytes of a Multi answer for the values of items yet to be read
   uint64_t single_whole_bytes_ = 0;
   uint64_t single_checksum_ = 0;
   size_t next_ = 0;     // item whose value comes next

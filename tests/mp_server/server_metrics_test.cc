@@ -17,7 +17,7 @@ TEST(ServerMetricsTest, VerbsMoveTheirMetrics) {
   const ServerMetrics metrics(&registry);
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
   metrics.OnAnswer(Op::kGet, WireStatus::kMiss);
-  metrics.OnAnswer(Op::kMultiGetRange, WireStatus::kBatchFull);  // the last op, the last status
+  metrics.OnAnswer(Op::kMultiGetRange, WireStatus::kNotDurable);  // the last op, the last status
   metrics.OnRead(100, false);
   metrics.OnStored(200);
   metrics.OnDeduplicated(300);

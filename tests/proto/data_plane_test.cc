@@ -2,7 +2,6 @@
 // believed before it is checked.
 #include "proto/data_plane.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -542,48 +541,6 @@ TEST(ChecksumTest, OfAnAnswerIsTheValuesOrThatOfItsBody) {
   FoldResults(multi, std::as_writable_bytes(std::span(results)));
   EXPECT_EQ(results[1].checksum, 0U);
   EXPECT_EQ(results[2].checksum, FoldChecksum(5, multi, 2)) << "left alone";
-}
-
-TEST(WireStatusTest, EachStatusHasACodeForTheCaller) {
-  const std::vector<std::pair<WireStatus, StatusCode>> table = {
-      {WireStatus::kOk, StatusCode::kOk},
-      {WireStatus::kMiss, StatusCode::kNotFound},
-      {WireStatus::kAlreadyExists, StatusCode::kAlreadyExists},
-      {WireStatus::kWrongOwner, StatusCode::kFailedPrecondition},
-      {WireStatus::kStaleNamespace, StatusCode::kFailedPrecondition},
-      {WireStatus::kRetryLater, StatusCode::kResourceExhausted},
-      {WireStatus::kQuotaExceeded, StatusCode::kResourceExhausted},
-      {WireStatus::kTooLarge, StatusCode::kOutOfRange},
-      {WireStatus::kInvalid, StatusCode::kInvalidArgument},
-      {WireStatus::kFenced, StatusCode::kUnavailable},
-      {WireStatus::kChecksumMismatch, StatusCode::kDataLoss},
-      {WireStatus::kUnimplemented, StatusCode::kUnimplemented},
-      {WireStatus::kVersion, StatusCode::kFailedPrecondition},
-      {WireStatus::kOutOfRange, StatusCode::kOutOfRange},
-      {WireStatus::kDeadline, StatusCode::kDeadlineExceeded},
-      {WireStatus::kInternal, StatusCode::kInternal},
-      {WireStatus::kBatchFull, StatusCode::kResourceExhausted},
-  };
-  ASSERT_EQ(table.size(), kWireStatusMax + 1U);
-  std::set<std::string_view> names;
-  for (const auto& [wire, code] : table) {
-    EXPECT_EQ(ToStatus(wire, "why").code(), code) << StatusName(wire);
-    names.insert(StatusName(wire));
-    EXPECT_FALSE(StatusName(wire).empty());
-  }
-  EXPECT_EQ(names.size(), table.size()) << "names tell them apart";
-}
-
-TEST(WireStatusTest, AMissHasNoTextAndOthersCarryTheirs) {
-  EXPECT_TRUE(Message(ToStatus(WireStatus::kMiss, "text")).empty());
-  EXPECT_THAT(std::string(Message(ToStatus(WireStatus::kTooLarge, "65 MiB"))),
-              ::testing::HasSubstr("65 MiB"));
-  EXPECT_FALSE(Message(ToStatus(WireStatus::kFenced, "")).empty());
-}
-
-TEST(WireStatusTest, OpsHaveNames) {
-  EXPECT_EQ(OpName(Op::kGet), "Get");
-  EXPECT_EQ(OpName(static_cast<Op>(77)), "op 77");
 }
 
 TEST(HelloBodyTest, OnlyKnownClustersAreStrangers) {

@@ -230,11 +230,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
 }
 
 asio::awaitable<void> RpcConnection::SettlePuts(std::span<WireStatus> statuses) {
-  const Outcome outcome = co_await wait_.Settle([&] { return session_->AwaitPuts(statuses); });
-  if (outcome.wait == Duration::zero()) co_return;
-  for (WireStatus& status : statuses) {  // it has waited enough
-    if (status == WireStatus::kOk) status = outcome.status;
-  }
+  co_await wait_.Settle([&] { return session_->AwaitPuts(statuses); });
 }
 
 asio::awaitable<bool> RpcConnection::AnswerPuts(const FrameHeader& request,

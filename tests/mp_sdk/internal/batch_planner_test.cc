@@ -43,6 +43,13 @@ struct Fixture {
   Batch batch{Op::kGet, 0, {}, Deadline(TimePoint()), {}};
 };
 
+// With room for all values that are spoken of here.
+wire::FrameHeader LongAnswer() {
+  wire::FrameHeader header;
+  header.body_bytes = kMiB;
+  return header;
+}
+
 TEST(PlanFramesTest, GroupsByOwnerInOrderOfServers) {
   Fixture f(Op::kExists, 100);
   std::swap(f.batch.items[0], f.batch.items[2]);  // the first item goes to the last server
@@ -160,7 +167,7 @@ TEST(FrameTest, EachItemGetsItsOwnResult) {
                          {.status = WireStatus::kWrongOwner},
                          {.status = WireStatus::kRetryLater},
                          {.status = WireStatus::kFenced}});
-  EXPECT_EQ(frames[0]->OnHeader({}), results.bytes.size());
+  EXPECT_EQ(frames[0]->OnHeader(LongAnswer()), results.bytes.size());
   ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
   const std::vector<BatchItem>& items = f.batch.items;
   EXPECT_TRUE(!items[0].open && items[0].status.ok());
@@ -176,8 +183,25 @@ TEST(FrameTest, AnItemWithUnknownStatusIsDamage) {
   Fixture f(Op::kExists, 2);
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
   const Results results({{}, {.status = static_cast<WireStatus>(99)}});
-  frames[0]->OnHeader({});
+  frames[0]->OnHeader(LongAnswer());
   EXPECT_EQ(frames[0]->OnTable(results.bytes).code(), StatusCode::kDataLoss);
+}
+
+// Memory is taken for values that can come, not for what a table says.
+TEST(FrameTest, ValuesOfMoreBytesThanTheAnswerHasAreDamage) {
+  Fixture f(Op::kGet, 1);
+  std::string grown;
+  f.batch.items[0].grow = &grown;
+  f.batch.asks_tier = true;  // else there is no table
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  for (const uint64_t bytes : {uint64_t{21}, uint64_t{1} << 60}) {
+    const Results results(std::vector<wire::ItemResult>{{.value_bytes = bytes}});
+    wire::FrameHeader header;
+    header.body_bytes = results.bytes.size() + 20;
+    frames[0]->OnHeader(header);
+    EXPECT_EQ(frames[0]->OnTable(results.bytes).code(), StatusCode::kDataLoss);
+  }
+  EXPECT_TRUE(grown.empty());
 }
 
 // What is asked again was not carried out before.
@@ -185,7 +209,7 @@ TEST(FrameTest, ARemoveThatWasRetriedAndFindsNothingIsAMiss) {
   Fixture f(Op::kRemove, 2);
   f.batch.items[0].retried = true;
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
-  frames[0]->OnHeader({});
+  frames[0]->OnHeader(LongAnswer());
   const Results results({{.status = WireStatus::kMiss}, {.status = WireStatus::kMiss}});
   ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
   EXPECT_EQ(f.batch.items[0].status, Miss());
@@ -286,7 +310,7 @@ TEST(FrameTest, WhatCameDamagedIsRightOrMissingTheSecondTime) {
     frames[0]->Encode(ViewVersion(1, 1), &request);
     const wire::ItemResult ten{.value_bytes = 10, .checksum = 5};
     const Results results(request.header, {ten, ten, ten});
-    frames[0]->OnHeader({});
+    frames[0]->OnHeader(LongAnswer());
     ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
     for (const uint64_t sum : {uint64_t{6}, uint64_t{5}, uint64_t{7}}) {
       ASSERT_TRUE(frames[0]->NextValue(&value));
@@ -300,7 +324,7 @@ TEST(FrameTest, WhatCameDamagedIsRightOrMissingTheSecondTime) {
   ASSERT_EQ(frames[0]->items().size(), 2U);
   fabric::RpcRequest request;
   frames[0]->Encode(ViewVersion(1, 1), &request);
-  frames[0]->OnHeader({});
+  frames[0]->OnHeader(LongAnswer());
   const Results results(request.header,
                         {{.value_bytes = 10, .checksum = 5}, {.status = WireStatus::kMiss}});
   ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
@@ -317,7 +341,7 @@ TEST(FrameTest, ARangeThatTheServerFoundDamagedIsAskedForOnceMore) {
       {{.status = WireStatus::kChecksumMismatch}, {.status = WireStatus::kChecksumMismatch}});
   for (const bool again : {false, true}) {
     const auto frames = PlanFrames(&f.batch, *MakeView(1));
-    frames[0]->OnHeader({});
+    frames[0]->OnHeader(LongAnswer());
     ASSERT_TRUE(frames[0]->OnTable(results.bytes).ok());
     for (const BatchItem& item : f.batch.items) {
       EXPECT_EQ(item.open, !again);
@@ -379,7 +403,7 @@ TEST(FrameTest, ManyRangesGoInOneFrameAndComeBackEachForItself) {
   EXPECT_EQ(wire::RangeOf(request.header, request.head, 2).offset, 2000U);
   EXPECT_EQ(wire::RangeOf(request.header, request.head, 3).length, 10U);
 
-  EXPECT_EQ(frame.OnHeader({}), 4 * sizeof(wire::ItemResult));
+  EXPECT_EQ(frame.OnHeader(LongAnswer()), 4 * sizeof(wire::ItemResult));
   const Results results(request.header, {{.whole_bytes = 5000, .value_bytes = 10, .checksum = 5},
                                          {.status = WireStatus::kMiss},
                                          {.whole_bytes = 4999, .value_bytes = 10, .checksum = 6},
@@ -407,7 +431,7 @@ TEST(FrameTest, WhoAsksForTheTierGetsItAlsoOfASingleItem) {
   frames[0]->Encode(ViewVersion(1, 1), &request);
   EXPECT_EQ(request.header.op, Op::kMultiExists);
   EXPECT_EQ(request.header.item_count, 1);
-  EXPECT_EQ(frames[0]->OnHeader({}), sizeof(wire::ItemResult));
+  EXPECT_EQ(frames[0]->OnHeader(LongAnswer()), sizeof(wire::ItemResult));
   for (const auto& [said, tier] :
        {std::pair{wire::ItemTier::kDram, Tier::kDram}, std::pair{wire::ItemTier::kSsd, Tier::kSsd},
         std::pair{wire::ItemTier(7), Tier::kUnknown}}) {

@@ -70,6 +70,50 @@ TEST(RouterOutcomeTest, WhatChangesSomethingIsNotAskedAgainWhenItsAnswerIsLost) 
   }
 }
 
+// Others have seen it, and may have changed the key again.
+TEST(RouterOutcomeTest, WhatIsDoneInMemoryAloneIsNotAskedAgain) {
+  struct Case {
+    Op op;
+    bool immutable;
+    StatusCode code;
+  };
+  for (const Case& c :
+       {Case{Op::kRemove, false, StatusCode::kAborted}, Case{Op::kPut, false, StatusCode::kAborted},
+        Case{Op::kRemove, true, StatusCode::kAborted}, Case{Op::kPut, true, StatusCode::kOk}}) {
+    for (const bool multi : {false, true}) {
+      std::atomic<int> requests{0};
+      Scripted s([&](WirePeer* peer, int) {
+        if (!ServeHello(peer)) return;
+        while (const std::optional<WireRequest> request = ReadRequest(peer)) {
+          const WireStatus status = ++requests == 1 ? WireStatus::kNotDurable : WireStatus::kOk;
+          std::string results;
+          if (wire::IsMulti(request->header.op)) {
+            const wire::ItemResult items[2] = {{.status = WireStatus::kOk}, {.status = status}};
+            for (size_t i = 2 - request->header.item_count; i < 2; ++i)
+              testing::AppendRaw(&results, wire::RawBytes(items[i]));
+          }
+          if (!peer->Send(AnswerTo(request->header, results, multi ? WireStatus::kOk : status)))
+            return;
+        }
+      });
+      Call call(c.op, multi ? std::vector<std::string>{"k", "l"} : std::vector<std::string>{"l"});
+      call.batch.immutable = c.immutable;
+      if (c.op == Op::kPut) {
+        for (size_t i = 0; i < call.batch.items.size(); ++i) call.Value(i, "value");
+      }
+      call.Run(&s.router);
+      EXPECT_EQ(call.code(multi ? 1 : 0), c.code) << call.text(multi ? 1 : 0);
+      if (multi) {
+        EXPECT_EQ(call.code(0), StatusCode::kOk) << call.text(0);
+      }
+      EXPECT_EQ(requests, c.code == StatusCode::kOk ? 2 : 1) << wire::OpName(c.op);
+      if (c.code == StatusCode::kAborted) {
+        EXPECT_THAT(call.text(multi ? 1 : 0), ::testing::HasSubstr("memory"));
+      }
+    }
+  }
+}
+
 // The deadline passes when all has been sent: whether it was done is not known either, whatever was
 // said of an earlier try.
 TEST(RouterOutcomeTest, WhatIsNotAnsweredByTheDeadlineHasAnUnknownOutcome) {

@@ -15,7 +15,7 @@
 #include "common/object_key.h"
 #include "common/thread_pool.h"
 #include "tests/support/eventually.h"
-#include "tests/support/held_reads.h"
+#include "tests/support/held_io.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/small_tier.h"
 
@@ -24,7 +24,7 @@ namespace {
 
 using std::chrono::seconds;
 using testing::Eventually;
-using testing::HeldReads;
+using testing::HeldIo;
 using testing::MakeValue;
 
 constexpr SlotId kSlot(11);
@@ -89,7 +89,7 @@ class TieredStoreTest : public SmallTierTest {
   }
 
   std::bitset<kSlotCount> owned_;
-  HeldReads reads_;
+  HeldIo reads_;
 };
 
 TEST_F(TieredStoreTest, WhatDramHasNoRoomForComesBackFromTheSsd) {

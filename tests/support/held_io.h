@@ -1,7 +1,9 @@
 #pragma once
-// Reads of an SSD tier that wait until a test lets them go.
+// Reads or writes of an SSD tier that wait until a test lets them go.
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,16 +12,18 @@
 
 namespace ems::testing {
 
-// Reads wait here until they are released; writes pass. Threading: thread-safe.
-class HeldReads final {
+// Operations of one kind wait here until they are released; the others pass. Threading:
+// thread-safe.
+class HeldIo final {
  public:
+  enum Kind : uint8_t { kReads, kWrites };
   // An engine that does what `inner` does, when these say so. They must outlive it.
   std::unique_ptr<ssd::IoEngine> Wrap(std::unique_ptr<ssd::IoEngine> inner) {
     return std::make_unique<Engine>(this, std::move(inner));
   }
-  void Hold() {
+  void Hold(Kind kind = kReads) {
     auto state = state_.Lock();
-    state->holding = true;
+    state->holding = kind;
   }
   bool WaitForOne() {
     auto state = state_.Lock();
@@ -30,7 +34,7 @@ class HeldReads final {
     std::vector<Held> held;
     {
       auto state = state_.Lock();
-      state->holding = false;
+      state->holding.reset();
       held.swap(state->held);
     }
     for (const auto& [engine, op] : held) engine->Submit(op);
@@ -40,24 +44,24 @@ class HeldReads final {
   using Held = std::pair<ssd::IoEngine*, ssd::IoOp*>;
   class Engine final : public ssd::IoEngine {
    public:
-    Engine(HeldReads* reads, std::unique_ptr<ssd::IoEngine> inner)
-        : reads_(reads), inner_(std::move(inner)) {}
+    Engine(HeldIo* held, std::unique_ptr<ssd::IoEngine> inner)
+        : held_(held), inner_(std::move(inner)) {}
     void Submit(ssd::IoOp* op) override {
-      if (op->write || !reads_->Keep(inner_.get(), op)) inner_->Submit(op);
+      if (!held_->Keep(inner_.get(), op)) inner_->Submit(op);
     }
     std::string_view name() const override { return inner_->name(); }
 
    private:
-    HeldReads* const reads_;
+    HeldIo* const held_;
     const std::unique_ptr<ssd::IoEngine> inner_;
   };
   struct State {
-    bool holding = false;
+    std::optional<Kind> holding;
     std::vector<Held> held;
   };
   bool Keep(ssd::IoEngine* engine, ssd::IoOp* op) {
     auto state = state_.Lock();
-    if (!state->holding) return false;
+    if (state->holding != (op->write ? kWrites : kReads)) return false;
     state->held.emplace_back(engine, op);
     changed_.notify_all();
     return true;
