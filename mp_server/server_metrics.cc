@@ -31,6 +31,8 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
       counter("connections_refused", "Data connections refused: connections_max or descriptors");
+  rpc_.made_room =
+      counter("connections_made_room", "Idle data connections closed near connections_max");
   rpc_.bad_frames = counter("bad_frames", "Frames refused: not EMS, damaged or against the rules");
   rpc_.timeouts =
       counter("connection_timeouts", "Connections closed because the peer was too slow");
@@ -137,7 +139,7 @@ void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {
        "Objects dropped since the start because their bytes had changed in DRAM");
   show("shm_touches", one.touches,
        "Uses of objects that attached clients have reported since the start");
-  show("parked_bytes", one.retired_bytes,
+  show("retired_bytes", one.retired_bytes,
        "Bytes evicted or removed that attached clients still look at");
   show("shared_index_bytes", one.shared_index_bytes, "Memory of the index clients read");
   show("shared_index_left_out", one.shared_index_left_out,

@@ -1,13 +1,18 @@
 #include "fabric/net/io_threads.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "common/check.h"
+#include "common/checksum.h"
 
 namespace ems::fabric {
 namespace {
@@ -21,10 +26,27 @@ int AcceptOne(int listener) {
   return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
+// Of the peer of a socket: its address without the port, or its process where that is of this host.
+uint64_t PeerOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (address.ss_family == AF_INET)
+    return Checksum(
+        std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, 1)));
+  if (address.ss_family == AF_INET6)
+    return Checksum(
+        std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr, 1)));
+  ucred process{};
+  size = sizeof(process);
+  (void)::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size);
+  return static_cast<uint64_t>(process.pid);
+}
+
 }  // namespace
 
 IoThread::At IoThread::Keep(std::shared_ptr<IoConnection> connection) {
-  return connections_.insert(connections_.end(), std::move(connection));
+  return connections_.insert(connections_.end(), {std::move(connection), adopting_});
 }
 
 void IoThread::LetGo(At at) {
@@ -45,9 +67,31 @@ void IoThread::Uncount() {
 
 void IoThread::ForEach(const std::function<void(IoConnection&)>& deed) {
   for (auto at = connections_.begin(); at != connections_.end();) {
-    const std::shared_ptr<IoConnection> connection = *at++;
+    const std::shared_ptr<IoConnection> connection = (at++)->connection;
     deed(*connection);
   }
+}
+
+void IoThread::MakeRoom(TimePoint now) {
+  struct Idle {
+    size_t count = 0;
+    TimePoint longest = TimePoint::max();
+    std::shared_ptr<IoConnection> connection;
+  };
+  std::unordered_map<uint64_t, Idle> peers;
+  const Idle* most = nullptr;
+  for (const Kept& kept : connections_) {
+    const TimePoint since = kept.connection->idle_since();
+    if (since == TimePoint::max() || now - since < IoThreads::kIdleLeast) continue;
+    Idle& idle = peers[kept.peer];
+    ++idle.count;
+    if (since < idle.longest) {
+      idle.longest = since;
+      idle.connection = kept.connection;
+    }
+    if (most == nullptr || idle.count > most->count) most = &idle;
+  }
+  if (most != nullptr) most->connection->MakeRoom();
 }
 
 void IoThread::Tick() {
@@ -159,14 +203,22 @@ IoThread* IoThreads::Choose(Listener* listener) {
 }
 
 void IoThreads::Take(Fd socket, Listener* listener) {
-  if (connections_.load(std::memory_order_relaxed) >= options_.connections_max) {
-    return options_.refuse(socket.get());
-  }
+  const uint32_t open = connections_.load(std::memory_order_relaxed);
+  if (open + options_.connections_max / 16 >= options_.connections_max) MakeRoom();
+  if (open >= options_.connections_max) return options_.refuse(socket.get());
   IoThread* const thread = Choose(listener);
   thread->Count();
   asio::post(thread->context(), [this, thread, taken = std::move(socket)]() mutable {
     Adopt(std::move(taken), thread);
   });
+}
+
+void IoThreads::MakeRoom() {
+  const auto fullest = std::ranges::max_element(threads_, {}, [](const auto& thread) {
+    return thread->count_.load(std::memory_order_relaxed);
+  });
+  asio::post((*fullest)->context(),
+             [thread = fullest->get()] { thread->MakeRoom(Clock::System().Now()); });
 }
 
 void IoThreads::Adopt(Fd socket, IoThread* thread) {
@@ -177,7 +229,7 @@ void IoThreads::Adopt(Fd socket, IoThread* thread) {
     thread->Uncount();
     return;
   }
-  (void)socket.Release();
+  thread->adopting_ = PeerOf(socket.Release());
   options_.adopt(std::move(stream), thread);
 }
 

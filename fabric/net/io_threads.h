@@ -3,8 +3,10 @@
 // first of them accepts for all.
 //
 // For the servers of fabric/ alone, so Asio may show here. Bounds: connections_max connections;
-// one beyond it, or beyond the process's descriptors, is refused with a word. Deadlines are looked
-// at each kTick.
+// one beyond it, or beyond the process's descriptors, is refused with a word. The last sixteenth of
+// them is kept free by connections that are idle: who has most of them loses the one that has been
+// idle longest, so that no peer shuts others out by connections that it does not use. Deadlines are
+// looked at each kTick.
 #include <asio.hpp>
 #include <atomic>
 #include <functional>
@@ -32,6 +34,10 @@ class IoConnection {
   virtual void CheckDeadline(TimePoint now) = 0;
   // The server stops: closes itself when no request is in hand.
   virtual void CloseIdle() {}
+  // Since when it has had no request in hand; max: it has one, or is never closed for others.
+  virtual TimePoint idle_since() const { return TimePoint::max(); }
+  // Closes itself, which is idle, for others.
+  virtual void MakeRoom() {}
   // Its thread has ended, and the io_context is about to go. The last call, from another thread.
   virtual void Abandon() = 0;
 };
@@ -39,7 +45,11 @@ class IoConnection {
 // Threading: one thread (its own), but for context().
 class IoThread final {
  public:
-  using At = std::list<std::shared_ptr<IoConnection>>::iterator;
+  struct Kept {
+    std::shared_ptr<IoConnection> connection;
+    uint64_t peer;  // equal for those of one address, or of one process of this host
+  };
+  using At = std::list<Kept>::iterator;
 
   explicit IoThread(std::atomic<uint32_t>* connections) : all_(*connections) {}
   IoThread(const IoThread&) = delete;
@@ -61,12 +71,16 @@ class IoThread final {
   // A connection is on its way here; LetGo, or Uncount where it did not come to Keep, ends that.
   void Count();
   void Uncount();
+  // Closes the connection that has been idle longest, for kIdleLeast at least, of the peer that has
+  // most of those that could be closed. Cost: O(connections of the thread).
+  void MakeRoom(TimePoint now);
 
   BusyPoll busy_poll_;  // before the context, whose connections use it
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   asio::steady_timer tick_{context_};
-  std::list<std::shared_ptr<IoConnection>> connections_;
+  std::list<Kept> connections_;
+  uint64_t adopting_ = 0;           // peer of the connection that Keep is about to be called for
   std::atomic<uint32_t> count_{0};  // of connections here; any thread
   std::atomic<uint32_t>& all_;      // over all threads
   Thread thread_;
@@ -76,6 +90,8 @@ class IoThread final {
 class IoThreads final {
  public:
   static constexpr Duration kTick = std::chrono::milliseconds(100);
+  // A client between two requests is not idle.
+  static constexpr Duration kIdleLeast = std::chrono::milliseconds(200);
 
   struct Options {
     std::string name;  // threads are called "<name>-0", …
@@ -117,6 +133,8 @@ class IoThreads final {
   void Accept(Listener* listener);
   void OnExhausted(Listener* listener);
   void Take(Fd socket, Listener* listener);
+  // Has an idle connection of the thread with the most make room.
+  void MakeRoom();
   // The thread with the fewest connections. Those of one listener go to different threads also
   // where another listener's came in between.
   IoThread* Choose(Listener* listener);

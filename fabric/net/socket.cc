@@ -1,5 +1,6 @@
 #include "fabric/net/socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -103,6 +105,13 @@ void Fd::Close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
+bool Address::is_literal() const {
+  if (is_unix()) return true;
+  std::array<std::byte, sizeof(in6_addr)> any;
+  return ::inet_pton(AF_INET, host.c_str(), any.data()) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), any.data()) == 1;
+}
+
 Result<Address> ParseAddress(std::string_view text) {
   Address address;
   if (text.starts_with(kUnixPrefix)) {
@@ -128,9 +137,13 @@ Result<Fd> Connect(const Address& address, Duration timeout) {
   if (address.is_unix()) return ConnectUnix(address.unix_path, timeout);
   EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, 0));
   const std::string name = FormatHostPort(address.host, address.port);
+  const Deadline deadline = Deadline::After(timeout);
+  int left = 0;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) ++left;
   Status last = Error(StatusCode::kUnavailable, "no address for {}", name);
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-    Result<Fd> fd = ConnectTo(at->ai_addr, at->ai_addrlen, timeout, name);
+    // What is left of the time is for all that are left.
+    Result<Fd> fd = ConnectTo(at->ai_addr, at->ai_addrlen, deadline.Remaining() / left--, name);
     if (fd.ok()) return fd;
     last = fd.status();
   }

@@ -42,14 +42,17 @@ struct Address {
   uint16_t port = 0;
   std::string unix_path;  // empty for TCP
   bool is_unix() const { return !unix_path.empty(); }
+  // Nobody has to be asked where it is, and it is one place.
+  bool is_literal() const;
 };
 // Errors: kInvalidArgument  naming what is wrong with `text`
 Result<Address> ParseAddress(std::string_view text);
 std::string FormatHostPort(std::string_view host, uint16_t port);
 
-// Connects a non-blocking stream socket (TCP: no delay, keep-alive). May block on name resolution
-// when the host is a name; otherwise no longer than `timeout`. Errors: kUnavailable  refused or
-// unreachable    kDeadlineExceeded    kInvalidArgument  bad address
+// Connects a non-blocking stream socket (TCP: no delay, keep-alive). Of a name with several
+// addresses each is tried. May block on name resolution when the host is a name; otherwise no
+// longer than `timeout`, for all addresses together. Errors: kUnavailable  refused or unreachable
+// kDeadlineExceeded    kInvalidArgument  bad address
 Result<Fd> Connect(const Address& address, Duration timeout);
 // Begins to connect such a socket: it can be written to once it is connected; when it cannot be,
 // the next use of it says so. Of a name that has several addresses it takes the `attempt`-th,

@@ -133,6 +133,7 @@ void RpcChannel::Start(AnswerSink* sink) {
 
   sink_ = sink;
   state_ = State::kSend;
+  until_ = TimePoint::max();
   answer_begun_ = false;
   text_.clear();
   trailers_.assign(request_.values.size(), 0);
@@ -407,21 +408,25 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
   if (meanwhile) meanwhile();
   while (true) {
     size_t waiting = 0;
+    Deadline soonest = deadline;
     for (size_t i = 0; i < channels.size(); ++i) {
       const bool open = results[i].ok() && !channels[i]->done();
       entries[i] = {
           .fd = open ? channels[i]->fd() : -1, .events = channels[i]->wants(), .revents = 0};
-      waiting += open ? 1 : 0;
+      if (!open) continue;
+      ++waiting;
+      soonest = Deadline(std::min(soonest.at(), channels[i]->until()));
     }
     if (waiting == 0) return;
-    const int ready = ::poll(entries.data(), entries.size(), deadline.RemainingMs());
+    const int ready = ::poll(entries.data(), entries.size(), soonest.RemainingMs());
     if (ready < 0 && errno == EINTR) continue;
-    // One channel that keeps moving must not keep the others waiting beyond the deadline.
-    const bool late = ready == 0 || deadline.Passed();
+    // One channel that keeps moving must not keep the others waiting beyond their time.
+    const bool late = ready == 0 || soonest.Passed();
     for (size_t i = 0; i < channels.size(); ++i) {
       if (entries[i].fd < 0) continue;
+      const bool over = late && std::min(deadline.at(), channels[i]->until()) <= soonest.at();
       if (entries[i].revents != 0) advance(i);
-      if (late && results[i].ok() && !channels[i]->done()) {
+      if (over && results[i].ok() && !channels[i]->done()) {
         results[i] = Error(StatusCode::kDeadlineExceeded, "no answer within the deadline");
       }
     }

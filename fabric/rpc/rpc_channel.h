@@ -80,6 +80,10 @@ class RpcChannel final {
   // `cluster` and errors: those of Open
   Status Greeted(ClusterId cluster = kNoCluster) const;
 
+  // RunAll drives what is under way no longer than until then, and its own deadline. Start ends it.
+  void set_until(TimePoint until) { until_ = until; }
+  TimePoint until() const { return until_; }
+
   // The request to fill in before Start; cleared.
   RpcRequest& NewRequest();
   // Begins it. `sink` must live until done() or the channel is destroyed.
@@ -131,6 +135,7 @@ class RpcChannel final {
   Fd fd_;
   const pid_t owner_;  // the process that may end it
   State state_ = State::kIdle;
+  TimePoint until_ = TimePoint::max();
   uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
   RpcRequest request_;
   wire::HelloBody hello_;
@@ -170,10 +175,11 @@ class RpcChannel final {
   size_t ahead_end_ = 0;
 };
 
-// Drives the channels until each is done or has failed; `results[i]` says which. At the deadline
-// the rest fail with kDeadlineExceeded. `meanwhile`, if any, is called once, when the requests have
-// been sent as far as their sockets took them. `on_done(i)`, if any, is called whenever the i-th is
-// done, and may start its next request. Cost: no allocation up to 64 channels.
+// Drives the channels until each is done or has failed; `results[i]` says which. At the deadline,
+// or at its until() if that is sooner, one fails with kDeadlineExceeded. `meanwhile`, if any, is
+// called once, when the requests have been sent as far as their sockets took them. `on_done(i)`, if
+// any, is called whenever the i-th is done, and may start its next request. Cost: no allocation up
+// to 64 channels.
 void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
             const std::function<void()>& meanwhile = {},
             const std::function<void(size_t)>& on_done = {});

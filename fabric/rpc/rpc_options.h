@@ -13,6 +13,7 @@ struct RpcMetrics {
   Gauge connections;
   Counter accepted;
   Counter refused;         // over connections_max, or out of descriptors
+  Counter made_room;       // closed while idle, near connections_max, for others
   Counter bad_frames;      // not EMS, damaged, or against the rules
   Counter timeouts;        // slow headers, slow readers, slow writers
   Counter bytes_received;  // bodies

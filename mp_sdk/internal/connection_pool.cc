@@ -14,6 +14,19 @@ namespace ems::internal {
 
 using fabric::RpcChannel;
 
+namespace {
+
+// A server that does not greet in time, or says what makes no sense, is as good as none.
+Status NotOpened(const Status& status) {
+  const StatusCode code = status.code();
+  return Error(code == StatusCode::kDeadlineExceeded || code == StatusCode::kDataLoss
+                   ? StatusCode::kUnavailable
+                   : code,
+               Message(status));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline, bool* connect_failed,
                                                bool seen_open) {
   auto channel = TakeAny(fresh, deadline, connect_failed);
@@ -22,38 +35,71 @@ Result<std::unique_ptr<RpcChannel>> Peer::Take(bool fresh, Deadline deadline, bo
   return TakeAny(true, deadline, connect_failed);
 }
 
-Result<std::unique_ptr<RpcChannel>> Peer::TakeAny(bool fresh, Deadline deadline,
-                                                  bool* connect_failed) {
-  if (connect_failed != nullptr) *connect_failed = false;
+Result<std::unique_ptr<RpcChannel>> Peer::TakeIdle(bool fresh, Duration patience, bool* may_open) {
+  *may_open = false;
   if (!breaker_.Allow(Clock::System().Now())) {
     return Error(StatusCode::kUnavailable, "server does not answer; next try within a second");
   }
   std::vector<std::unique_ptr<RpcChannel>> dropped;  // closed outside the lock
-  {
-    auto state = state_.Lock();
-    if (fresh) {
-      EMS_CHECK(state->idle.size() <= state->open, "{} of {} connections are idle",
-                state->idle.size(), state->open);
-      state->open -= static_cast<uint32_t>(state->idle.size());
-      dropped.swap(state->idle);
-    }
-    const bool got = state.WaitFor(freed_, deadline.Remaining(), [&](const State& s) {
-      return !s.idle.empty() || s.open < connections_max_;
-    });
-    if (!got) {
-      return Error(StatusCode::kDeadlineExceeded, "all {} connections to the server are in use",
-                   connections_max_);
-    }
-    if (!state->idle.empty()) {
-      auto channel = std::move(state->idle.back());
-      state->idle.pop_back();
-      return channel;
-    }
+  auto state = state_.Lock();
+  if (fresh) {
+    EMS_CHECK(state->idle.size() <= state->open, "{} of {} connections are idle",
+              state->idle.size(), state->open);
+    state->open -= static_cast<uint32_t>(state->idle.size());
+    dropped.swap(state->idle);
+  }
+  const auto any = [&](const State& s) { return !s.idle.empty() || s.open < connections_max_; };
+  std::unique_ptr<RpcChannel> channel;
+  if (!any(*state) && !state.WaitFor(freed_, patience, any)) return channel;
+  if (state->idle.empty()) {
     ++state->open;
+    *may_open = true;
+  } else {
+    channel = std::move(state->idle.back());
+    state->idle.pop_back();
+  }
+  state.Unlock();
+  return channel;
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::TakeAny(bool fresh, Deadline deadline,
+                                                  bool* connect_failed) {
+  if (connect_failed != nullptr) *connect_failed = false;
+  bool may_open = false;
+  EMS_ASSIGN_OR_RETURN(auto idle, TakeIdle(fresh, deadline.Remaining(), &may_open));
+  if (idle != nullptr) return idle;
+  if (!may_open) {
+    return Error(StatusCode::kDeadlineExceeded, "all {} connections to the server are in use",
+                 connections_max_);
   }
   auto opened = OpenOne(deadline);
   if (connect_failed != nullptr) *connect_failed = !opened.ok();
   return opened;
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::TryTake(bool fresh, Deadline deadline,
+                                                  bool* connect_failed, bool seen_open) {
+  *connect_failed = false;
+  bool may_open = false;
+  EMS_ASSIGN_OR_RETURN(auto idle, TakeIdle(fresh, Duration::zero(), &may_open));
+  if (idle != nullptr && seen_open && idle->HungUp()) {
+    Return(nullptr);
+    EMS_ASSIGN_OR_RETURN(idle, TakeIdle(true, Duration::zero(), &may_open));
+  }
+  if (idle != nullptr || !may_open) return idle;
+  auto opened = address_.is_literal() ? StartOne(deadline) : OpenOne(deadline);
+  *connect_failed = !opened.ok();
+  return opened;
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::StartOne(Deadline deadline) {
+  auto channel = RpcChannel::StartOpen(address_, 0);
+  if (channel.ok()) {
+    (*channel)->set_until(Deadline::After(std::min(connect_timeout_, deadline.Remaining())).at());
+    return channel;
+  }
+  Return(nullptr);
+  return channel;
 }
 
 Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
@@ -64,11 +110,18 @@ Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
     return channel;
   }
   Return(nullptr);
-  const StatusCode code = channel.status().code();
-  return Error(code == StatusCode::kDeadlineExceeded || code == StatusCode::kDataLoss
-                   ? StatusCode::kUnavailable
-                   : code,
-               Message(channel.status()));
+  return NotOpened(channel.status());
+}
+
+Status Peer::CheckOpened(const RpcChannel& channel, const Status& driven) {
+  const Status opened =
+      driven.ok() ? channel.Greeted(cluster_)
+                  : Prefixed(driven, address_.is_unix()
+                                         ? address_.unix_path
+                                         : fabric::FormatHostPort(address_.host, address_.port));
+  if (!opened.ok()) return NotOpened(opened);
+  value_bytes_max_.store(channel.hello().value_bytes_max, std::memory_order_relaxed);
+  return opened;
 }
 
 void Peer::Return(std::unique_ptr<RpcChannel> channel) {

@@ -41,6 +41,14 @@ class Peer final {
   Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline,
                                                    bool* connect_failed = nullptr,
                                                    bool seen_open = false);
+  // The same without waiting: null when all are in use. A channel that is not done() is greeting:
+  // it is to be driven, until connect_timeout at most, and CheckOpened says whether it may be used.
+  // Of a server that has a name for an address it is opened here, which blocks as Take does.
+  Result<std::unique_ptr<fabric::RpcChannel>> TryTake(bool fresh, Deadline deadline,
+                                                      bool* connect_failed, bool seen_open);
+  // How the greeting of `channel` has ended, `driven` being what its driver says. Errors: as Take's
+  // of a server that was tried; the channel has to be returned as one that broke.
+  Status CheckOpened(const fabric::RpcChannel& channel, const Status& driven);
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 
@@ -53,9 +61,13 @@ class Peer final {
     std::vector<std::unique_ptr<fabric::RpcChannel>> idle;
     uint32_t open = 0;
   };
+  // An idle channel; or null, and room for a new one if `*may_open`.
+  Result<std::unique_ptr<fabric::RpcChannel>> TakeIdle(bool fresh, Duration patience,
+                                                       bool* may_open);
   Result<std::unique_ptr<fabric::RpcChannel>> TakeAny(bool fresh, Deadline deadline,
                                                       bool* connect_failed);
   Result<std::unique_ptr<fabric::RpcChannel>> OpenOne(Deadline deadline);
+  Result<std::unique_ptr<fabric::RpcChannel>> StartOne(Deadline deadline);
 
   const fabric::Address address_;
   const uint32_t connections_max_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "common/check.h"
 #include "common/thread_pool.h"
@@ -96,55 +97,93 @@ void Router::Run(Batch* batch) {
 
 Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fresh) {
   RoundResult round;
-  std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
-  std::vector<Flight> flights = Send(batch, view, fresh, &frames);
+  const std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
+  std::vector<Flight> flights = TakeChannels(batch, view, fresh, frames);
   std::vector<fabric::RpcChannel*> channels;
   channels.reserve(flights.size());
   for (Flight& flight : flights) channels.push_back(flight.channel.get());
   std::vector<Status> results(flights.size());
   const auto meanwhile =
       flights.empty() ? nullptr : std::exchange(batch->meanwhile, std::function<void()>());
-  fabric::RunAll(channels, batch->deadline, results, meanwhile);
+  std::function<void(size_t)> on_done;  // empty where all are connected: it allocates
+  if (std::ranges::any_of(flights, IsGreeting)) {
+    on_done = [&](size_t i) {
+      if (IsGreeting(flights[i])) OnGreeting(&flights[i], OkStatus(), view.version());
+    };
+  }
+  fabric::RunAll(channels, batch->deadline, results, meanwhile, on_done);
   for (size_t i = 0; i < flights.size(); ++i) Receive(&flights[i], results[i], &round);
   return round;
 }
 
-std::vector<Router::Flight> Router::Send(Batch* batch, const DhtView& view, bool fresh,
-                                         std::vector<std::unique_ptr<Frame>>* frames) {
+std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& view, bool fresh,
+                                                 std::span<const std::unique_ptr<Frame>> frames) {
   std::vector<Flight> flights;
-  flights.reserve(frames->size());
-  for (const auto& frame : *frames) {
-    const NodeInfo* const found = view.Find(frame->node());
-    EMS_CHECK(found != nullptr, "a frame for node {}, which the view does not know",
+  flights.reserve(frames.size());
+  std::optional<Flight> busy;
+  bool connect_failed = false;
+  for (const auto& frame : frames) {
+    const NodeInfo* const node = view.Find(frame->node());
+    EMS_CHECK(node != nullptr, "a frame for node {}, which the view does not know",
               frame->node().value());
-    const NodeInfo& node = *found;
-    auto peer = pool_.PeerOf(node, view.cluster());
+    Flight flight{.frame = frame.get(), .node = node, .peer = nullptr, .channel = nullptr};
+    auto peer = pool_.PeerOf(*node, view.cluster());
     if (!peer.ok()) {
       frame->Fail(peer.status());
       continue;
     }
-    bool connect_failed = false;
-    auto channel = (*peer)->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
+    flight.peer = *std::move(peer);
+    auto channel =
+        flight.peer->TryTake(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
     if (!channel.ok()) {
-      if (connect_failed && (*peer)->breaker().OnFailure(Clock::System().Now())) {
-        stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
-      }
-      frame->Fail(Prefixed(channel.status(), node.name));
-      continue;
+      FailToTake(&flight, channel.status(), connect_failed);
+    } else if (*channel == nullptr) {
+      busy = std::move(flight);
+    } else {
+      flight.channel = *std::move(channel);
+      if (flight.channel->done()) Start(&flight, view.version());
+      flights.push_back(std::move(flight));
     }
-    if (!frame->DropLarger((*peer)->value_bytes_max())) {
-      (*peer)->Return(*std::move(channel));
-      continue;
-    }
-    frame->Encode(view.version(), &(*channel)->NewRequest());
-    (*channel)->Start(frame.get());
-    flights.push_back({frame.get(), *std::move(peer), *std::move(channel)});
   }
+  if (!flights.empty() || !busy) return flights;
+  auto channel = busy->peer->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
+  if (!channel.ok()) {
+    FailToTake(&*busy, channel.status(), connect_failed);
+    return flights;
+  }
+  busy->channel = *std::move(channel);
+  Start(&*busy, view.version());
+  flights.push_back(*std::move(busy));
   return flights;
 }
 
+void Router::FailToTake(Flight* flight, const Status& status, bool connect_failed) {
+  if (connect_failed && flight->peer->breaker().OnFailure(Clock::System().Now()))
+    stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
+  flight->frame->Fail(Prefixed(status, flight->node->name));
+}
+
+void Router::OnGreeting(Flight* flight, const Status& result, ViewVersion view) {
+  const Status opened = flight->peer->CheckOpened(*flight->channel, result);
+  if (opened.ok()) return Start(flight, view);
+  flight->stage = Flight::Stage::kNoServer;
+  FailToTake(flight, opened, true);
+}
+
+void Router::Start(Flight* flight, ViewVersion view) {
+  flight->stage = Flight::Stage::kIdle;
+  if (!flight->frame->DropLarger(flight->peer->value_bytes_max())) return;
+  flight->stage = Flight::Stage::kSent;
+  flight->frame->Encode(view, &flight->channel->NewRequest());
+  flight->channel->Start(flight->frame);
+}
+
 void Router::Receive(Flight* flight, const Status& result, RoundResult* round) {
+  using Stage = Flight::Stage;
   EMS_CHECK(flight->channel != nullptr && flight->peer != nullptr);
+  if (IsGreeting(*flight)) OnGreeting(flight, result, ViewVersion());
+  if (flight->stage == Stage::kNoServer) return flight->peer->Return(nullptr);
+  if (flight->stage == Stage::kIdle) return flight->peer->Return(std::move(flight->channel));
   fabric::RpcChannel& channel = *flight->channel;
   if (!result.ok()) {
     HandleBroken(flight, result, round);

@@ -1,14 +1,15 @@
 #pragma once
 // Sends a batch to the owners of its keys and decides every retry: the only place that does.
 //
-// A round plans one frame for each server, drives all frames at once on the caller's thread, and
-// leaves open what must be asked again: another owner (after the view has moved on, 3 hops), no
-// room just now (after the server's pause), a connection that broke before its answer (once, within
-// the retry budget). What changes something and may have been carried out is not asked again: its
-// outcome is unknown (Batch::MayRepeat). Bound: the batch's deadline.
+// A round plans one frame for each server, connects to servers and drives all frames at once on the
+// caller's thread, and leaves open what must be asked again: another owner (after the view has
+// moved on, 3 hops), no room just now (after the server's pause), a connection that broke before
+// its answer (once, within the retry budget). What changes something and may have been carried out
+// is not asked again: its outcome is unknown (Batch::MayRepeat). Bound: the batch's deadline.
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cluster/view_cache.h"
@@ -42,9 +43,17 @@ class Router final {
 
  private:
   struct Flight {
+    enum class Stage : uint8_t {
+      kGreeting,  // connecting; the request begins when that is done
+      kNoServer,  // that has failed, and the frame with it
+      kIdle,      // nothing of the frame may be sent
+      kSent,      // the request is under way, or over
+    };
     Frame* frame;
+    const NodeInfo* node;  // of the round's view
     std::shared_ptr<Peer> peer;
     std::unique_ptr<fabric::RpcChannel> channel;
+    Stage stage = Stage::kGreeting;
   };
   struct RoundResult {
     wire::WireStatus unsettled = wire::WireStatus::kOk;
@@ -54,8 +63,17 @@ class Router final {
   };
 
   RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);
-  std::vector<Flight> Send(Batch* batch, const DhtView& view, bool fresh,
-                           std::vector<std::unique_ptr<Frame>>* frames);
+  static bool IsGreeting(const Flight& flight) { return flight.stage == Flight::Stage::kGreeting; }
+  // A channel for each frame whose server has one free, or is being connected to; if there is none
+  // at all, waits for one. Holding some while waiting for others could make two calls wait for each
+  // other, and a server that stands still hold those up that do not.
+  std::vector<Flight> TakeChannels(Batch* batch, const DhtView& view, bool fresh,
+                                   std::span<const std::unique_ptr<Frame>> frames);
+  void FailToTake(Flight* flight, const Status& status, bool connect_failed);
+  // The channel has greeted, or ended with `result` before.
+  void OnGreeting(Flight* flight, const Status& result, ViewVersion view);
+  // Begins the request, unless none of it may be sent.
+  void Start(Flight* flight, ViewVersion view);
   void Receive(Flight* flight, const Status& result, RoundResult* round);
   void HandleBroken(Flight* flight, const Status& result, RoundResult* round);
   bool KnowsNamespace(NamespaceRef ns);

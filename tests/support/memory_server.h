@@ -24,6 +24,7 @@ struct MemoryServer {
     metrics.connections = registry.AddGauge("connections", "open");
     metrics.accepted = registry.AddCounter("accepted", "accepted");
     metrics.refused = registry.AddCounter("refused", "refused");
+    metrics.made_room = registry.AddCounter("made_room", "made room");
     metrics.bad_frames = registry.AddCounter("bad_frames", "bad");
     metrics.timeouts = registry.AddCounter("timeouts", "timeouts");
     metrics.bytes_received = registry.AddCounter("bytes_received", "in");

@@ -70,8 +70,12 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
-  if (n >= 0) co_return static_cast<size_t>(n);
+  if (n >= 0) {
+    if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
+    co_return static_cast<size_t>(n);
+  }
   if (errno != EAGAIN && errno != EINTR) co_return 0;
+  moved_ = 0;
   SetLowWater(wake_bytes);
   asio::error_code error;
   const std::array buffers = {asio::buffer(first.data(), first.size()),
@@ -125,10 +129,12 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     }
     if (parts.empty()) co_return true;
     std::array<iovec, kIovecsMax> iov;
-    const size_t count = std::min(parts.size(), iov.size());
-    for (size_t i = 0; i < count; ++i) {
-      const ConstBytes part = i == 0 ? parts[0].subspan(sent_of_first) : parts[i];
-      iov[i] = {const_cast<std::byte*>(part.data()), part.size()};
+    size_t count = 0;
+    for (size_t bytes = 0; count < std::min(parts.size(), iov.size()) && bytes < kTurnBytes;) {
+      ConstBytes part = count == 0 ? parts[0].subspan(sent_of_first) : parts[count];
+      part = part.first(std::min(part.size(), kTurnBytes - bytes));
+      iov[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+      bytes += part.size();
     }
     msghdr message{};
     message.msg_iov = iov.data();
@@ -136,14 +142,26 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0) {
       Advance(static_cast<size_t>(n), &parts, &sent_of_first);
+      if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) co_return false;
+    moved_ = 0;
     asio::error_code error;
     co_await socket_.async_wait(StreamSocket::wait_write,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return false;
   }
+}
+
+bool FrameStream::TurnIsOver(size_t bytes) {
+  moved_ += bytes;
+  return moved_ >= kTurnBytes;
+}
+
+asio::awaitable<void> FrameStream::Yield() {
+  moved_ = 0;
+  co_await asio::post(socket_.get_executor(), asio::use_awaitable);
 }
 
 bool FrameStream::PeerHungUp() {

@@ -22,7 +22,7 @@ constexpr uint64_t kWakeBytes = 256 * kKiB;
 // At its start sooner, so that receiving and sending overlap from there on.
 constexpr uint64_t kFirstWakeBytes = 64 * kKiB;
 // A staged value is copied so far before the other connections of the thread have their turn.
-constexpr size_t kStagedStepBytes = 4 * kMiB;
+constexpr size_t kStagedStepBytes = kMiB;
 constexpr size_t kStagedCopyBytes = kMiB;
 // While the sender still copies its value in: as much as it does in some 20 us.
 constexpr size_t kStagedFollowBytes = 256 * kKiB;

@@ -62,6 +62,11 @@ void RpcConnection::CheckDeadline(TimePoint now) {
   Close();
 }
 
+void RpcConnection::MakeRoom() {
+  metrics_.made_room.Add();
+  Close();
+}
+
 void RpcConnection::SetDeadline(Duration timeout) {
   deadline_ = timeout > Duration::zero() ? Clock::System().Now() + timeout : TimePoint::max();
 }
@@ -108,7 +113,9 @@ asio::awaitable<bool> RpcConnection::ReadHeaderAndKey(FrameHeader* request) {
   while (true) {
     // Who has not spoken yet has as long as for a header; who has may be idle.
     SetDeadline(spoken_ ? options_.idle_timeout : options_.header_timeout);
+    idle_since_ = Clock::System().Now();
     if (stream_.ahead().empty() && !co_await stream_.ReadMore()) co_return false;
+    idle_since_ = TimePoint::max();
     SetDeadline(options_.header_timeout);
     while (stream_.ahead().size() < wire::kHeaderBytes && !LooksLikeHttp(stream_.ahead())) {
       if (!co_await stream_.ReadMore()) co_return false;

@@ -31,6 +31,8 @@ class RpcConnection final : public IoConnection,
   // Serves until the peer goes, breaks the rules or is too slow.
   asio::awaitable<void> Run();
   void CheckDeadline(TimePoint now) override;
+  TimePoint idle_since() const override { return idle_since_; }
+  void MakeRoom() override;
   // From now on the session's waker does nothing.
   void Abandon() override { wait_.IgnoreWakes(); }
 
@@ -69,6 +71,7 @@ class RpcConnection final : public IoConnection,
   SessionWait wait_;
   PutReceiver receiver_;
   TimePoint deadline_ = TimePoint::max();
+  TimePoint idle_since_ = TimePoint::max();
   Answer answer_;
   std::vector<std::byte> table_;   // of a request's body, all that is no value
   std::vector<ConstBytes> parts_;  // the answer being written

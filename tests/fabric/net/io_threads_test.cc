@@ -3,6 +3,7 @@
 // hand and leaves nothing.
 #include "fabric/net/io_threads.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,6 +32,7 @@ struct Counts {
   std::atomic<int> checked{0};
   std::atomic<int> asked_to_close{0};
   std::atomic<int> abandoned{0};
+  std::atomic<int> made_room{0};
   std::atomic<int> refused{0};
 };
 
@@ -49,10 +51,16 @@ class Reader final : public IoConnection, public std::enable_shared_from_this<Re
   void CheckDeadline(TimePoint) override { ++counts_->checked; }
   void CloseIdle() override { ++counts_->asked_to_close; }
   void Abandon() override { ++counts_->abandoned; }
+  TimePoint idle_since() const override { return since_; }
+  void MakeRoom() override {
+    ++counts_->made_room;
+    socket_.close();
+  }
 
  private:
   StreamSocket socket_;
   Counts* const counts_;
+  const TimePoint since_ = Clock::System().Now() - IoThreads::kIdleLeast;
   std::function<void()> ended_;
 };
 
@@ -149,6 +157,40 @@ TEST(IoThreadsTest, OneTooManyIsRefusedAndThePlaceOfOneThatEndsIsFree) {
   ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 0; }));
   const WirePeer second = WirePeer::Connect(address);
   EXPECT_TRUE(Eventually([&] { return rig.counts.alive == 1; }));
+}
+
+// A connection from this address of this host.
+Fd ConnectFrom(const char* from, const std::string& address) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in end{};
+  end.sin_family = AF_INET;
+  EXPECT_EQ(::inet_pton(AF_INET, from, &end.sin_addr), 1);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&end), sizeof(end)), 0);
+  end.sin_port = htons(ParseAddress(address)->port);
+  end.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&end), sizeof(end)), 0);
+  return fd;
+}
+
+TEST(IoThreadsTest, IdleConnectionsOfThePeerThatHasMostMakeRoom) {
+  Rig rig(16);
+  const std::string address = rig.Listen();
+  std::vector<Fd> few, many;
+  for (int i = 0; i < 4; ++i) few.push_back(ConnectFrom("127.0.0.2", address));
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 4; }));  // idle longer than all others
+  for (size_t i = 1; i <= 60; ++i) {
+    many.push_back(ConnectFrom("127.0.0.1", address));
+    ASSERT_TRUE(Eventually([&] { return rig.AdoptedBy().size() == 4 + i; })) << i;
+    ASSERT_TRUE(Eventually([&] { return rig.counts.alive <= 15; })) << i;
+  }
+  EXPECT_EQ(rig.counts.refused, 0);
+  EXPECT_GE(rig.counts.made_room, 60 + 4 - 15);
+  few.push_back(ConnectFrom("127.0.0.2", address));
+  ASSERT_TRUE(Eventually([&] { return rig.AdoptedBy().size() == 65; }));
+  for (const Fd& fd : few) {
+    char byte = 0;
+    EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1) << "closed";
+  }
 }
 
 TEST(IoThreadsTest, WithoutDescriptorsPeersAreRefusedAndThenServedAgain) {

@@ -427,6 +427,31 @@ TEST(RpcServerTest, BadAddressesAreRefusedByName) {
   EXPECT_THAT(std::string(Message(server.status)), ::testing::HasSubstr(taken.address()));
 }
 
+TEST(RpcServerTest, IdleConnectionsMakeRoomForNewOnesAndOneWithARequestDoesNot) {
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.connections_max = 16;
+  MemoryServer server(options);
+  WirePeer busy = WirePeer::Connect(server.address());
+  ASSERT_TRUE(Ask(&busy, KeyFrame(Op::kPing, 1, "")));
+  const std::string frame = KeyFrame(Op::kPing, 2, "");
+  ASSERT_TRUE(busy.Send(frame.substr(0, 10)));  // a request has begun
+  std::vector<WirePeer> idle;
+  for (int i = 0; i < 14; ++i) {
+    idle.push_back(WirePeer::Connect(server.address()));
+    ASSERT_TRUE(Ask(&idle.back(), KeyFrame(Op::kPing, 1, "")));
+  }
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(Eventually([&] {
+      idle.push_back(WirePeer::Connect(server.address()));
+      const auto reply = Ask(&idle.back(), KeyFrame(Op::kPing, 1, ""));
+      return reply && reply->header.status == WireStatus::kOk;
+    })) << i;
+  }
+  EXPECT_GE(server.metrics.made_room.value(), 30);
+  ASSERT_TRUE(busy.Send(frame.substr(10)));
+  EXPECT_TRUE(ReadReply(&busy));
+}
+
 TEST(RpcServerTest, ConnectionsBeyondTheLimitAreToldSo) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
   options.connections_max = 2;

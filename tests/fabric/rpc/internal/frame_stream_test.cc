@@ -3,8 +3,10 @@
 #include "fabric/rpc/internal/frame_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/thread_pool.h"
@@ -25,6 +27,15 @@ struct Rig {
   SocketPair pair;
   FrameStream stream;
 };
+
+// Nobody reads meanwhile.
+void SendAtOnce(SocketPair* pair, const std::string& bytes) {
+  const int peer = pair->peer().fd();
+  const int room = 208 * 1024;
+  ASSERT_EQ(::setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+  ASSERT_EQ(::send(peer, bytes.data(), bytes.size(), MSG_DONTWAIT),
+            static_cast<ssize_t>(bytes.size()));
+}
 
 TEST(FrameStreamTest, WhatWasReadAheadComesFirstAndThenTheRest) {
   Rig rig;
@@ -106,6 +117,32 @@ TEST(FrameStreamTest, TheEndOfTheStreamEndsEveryRead) {
   EXPECT_EQ(rig.pair.Await(rig.stream.Write(std::span(&answer, 1))), false);
   rig.stream.Close();
   EXPECT_TRUE(rig.stream.PeerHungUp());
+}
+
+// The socket takes and has all of it, so that nothing but the end of a turn lets others run.
+TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
+  SocketPair pair;
+  StreamSocket socket = pair.TakeSocket();
+  const int room = 208 * 1024;  // doubled, and as much as anybody may ask for
+  ASSERT_EQ(::setsockopt(socket.native_handle(), SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+  FrameStream stream(std::move(socket));
+  std::string bytes(FrameStream::kTurnBytes + 1000, 'v');
+  for (const bool write : {true, false}) {
+    bool others_had_it = false;
+    const auto transfer = [&]() -> asio::awaitable<bool> {
+      bool turn = false;
+      asio::post(pair.context(), [&turn] { turn = true; });
+      const ConstBytes part = AsBytes(bytes);
+      const bool done = write ? co_await stream.Write(std::span(&part, 1))
+                              : co_await stream.ReadExact(std::as_writable_bytes(std::span(bytes)));
+      others_had_it = turn;
+      if (!turn) co_await asio::post(pair.context(), asio::use_awaitable);
+      co_return done;
+    };
+    if (!write) SendAtOnce(&pair, bytes);
+    EXPECT_EQ(pair.Await(transfer()), true);
+    EXPECT_TRUE(others_had_it) << (write ? "write" : "read");
+  }
 }
 
 }  // namespace
