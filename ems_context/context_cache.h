@@ -79,7 +79,7 @@ struct ContextStats {
   uint64_t loaded_blocks = 0, loaded_bytes = 0;
   uint64_t saved_blocks = 0, saved_bytes = 0;
   uint64_t deduped_blocks = 0, deduped_bytes = 0;  // saved without moving a byte
-  uint64_t conflicts = 0;  // another writer stored other bytes under the key meanwhile; his stay
+  uint64_t conflicts = 0;  // another writer stored other bytes under the key meanwhile; they stay
   uint64_t size_mismatches =
       0;                       // stored blocks whose length is not the buffer's: counted as misses
   uint64_t failed_blocks = 0;  // results that are neither ok nor a miss

@@ -49,7 +49,7 @@ nlohmann::json NamespaceJson(const NamespaceUsage& one) {
           {"evicted_bytes", one.evicted_bytes},
           {"damaged_objects", one.damaged_objects},
           {"pinned_objects", one.pinned_objects},
-          {"parked_bytes", one.retired_bytes},
+          {"retired_bytes", one.retired_bytes},
           {"linked_bytes", one.linked_bytes},
           {"shared_index_bytes", one.shared_index_bytes}};
 }

@@ -24,7 +24,7 @@ struct Progress {
   size_t arrived = 0;  // watchers that have it
   size_t wanted = 0;   // how many Collect waits for
   size_t ended = 0;    // streams
-  size_t strayed = 0;  // real watchers that could not follow
+  size_t lost = 0;     // real watchers that could not follow
   uint64_t bytes_max = 0;
 };
 
@@ -74,8 +74,8 @@ class Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
         progress->bytes_max = std::max(progress->bytes_max, bytes);
         ++progress->arrived;
       }
-      progress->strayed += std::exchange(strayed_, false) ? 1U : 0U;
-      wake = progress->arrived == progress->wanted || progress->strayed > 0;
+      progress->lost += std::exchange(lost_, false) ? 1U : 0U;
+      wake = progress->arrived == progress->wanted || progress->lost > 0;
     }
     if (wake) board_.changed.notify_all();
     StartRead(&buffer_);
@@ -96,7 +96,7 @@ class Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     const auto next = update.has_view() || view_ == nullptr
                           ? DhtView::FromProto(update.view())
                           : DhtView::Apply(*view_, update.delta());
-    strayed_ = !next.ok();
+    lost_ = !next.ok();
     if (next.ok()) view_ = *next;
   }
 
@@ -107,7 +107,7 @@ class Watcher final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
   grpc::ByteBuffer buffer_;
   std::shared_ptr<const DhtView> view_;  // of a real one
   uint64_t epoch_ = 0;                   // of the view it has; 1: some view
-  bool strayed_ = false;
+  bool lost_ = false;
   uint64_t seen_ = 0;       // under the board's lock: what it has arrived at
   TimePoint arrived_at_{};  // likewise
 };
@@ -163,12 +163,12 @@ Result<Arrivals> WatchLoad::Collect(TimePoint since, Deadline deadline) {
   auto progress = impl_->board.progress.Lock();
   progress->wanted = all;
   progress.WaitFor(impl_->board.changed, deadline.Remaining(), [&](const Progress& p) {
-    return p.arrived == all || p.ended > 0 || p.strayed > 0;
+    return p.arrived == all || p.ended > 0 || p.lost > 0;
   });
   if (progress->ended > 0)
     return Error(StatusCode::kUnavailable, "{} of {} streams ended", progress->ended, all);
-  if (progress->strayed > 0)
-    return Error(StatusCode::kDataLoss, "{} watchers could not follow", progress->strayed);
+  if (progress->lost > 0)
+    return Error(StatusCode::kDataLoss, "{} watchers could not follow", progress->lost);
   if (progress->arrived < all) {
     return Error(StatusCode::kDeadlineExceeded, "{} of {} watchers have a view of epoch {}",
                  progress->arrived, all, progress->epoch);

@@ -137,7 +137,7 @@ class BatchQueue final {
   const BatchQueueOptions options_;
   const DoneSignal ready_;
   // Waits a moment until nobody is in Submit: what a batch wakes, threads and servers of this host,
-  // would take the core from the caller before he is out.
+  // would take the core from that caller before the call has returned.
   void LetCallersGo() const;
 
   std::atomic<uint32_t> submitting_{0};  // callers in Submit (relaxed: a hint)

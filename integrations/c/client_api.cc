@@ -52,7 +52,7 @@ Status GetRange(const ClientCore& core, std::string_view key, uint64_t offset,
   return core.client->GetRange(key, offset, AsBuffers<MutableBuffers>(*into, &parts), choice->get);
 }
 
-// A handle for the caller; its memory is his from here.
+// Allocates a handle, which the caller owns from here on.
 template <typename Handle, typename... Parts>
 void Give(Handle** out, Parts&&... parts) {
   *out = std::make_unique<Handle>(Handle{std::forward<Parts>(parts)...}).release();

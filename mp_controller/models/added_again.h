@@ -6,12 +6,11 @@
 
 namespace ems::controller {
 
-// True: from now on it is first read as `asked` says. That may be changed as long as it is
-// `untouched`, so that nobody can have read anything, by who asks for the same in all else (what
-// protects one source need not protect the other, and who is refused for its rate has changed
-// nothing); and it is lowered only if it `may_lower`, asked for by name: a default takes away no
-// protection. Errors: kAlreadyExists  other files, sums or blocks, or all of it is to be read twice
-// and some may have been read once
+// A version is added that is there already. True: from now on it is first read as `asked` says,
+// which is allowed while it is `untouched` (nobody can have read anything) and all else is equal.
+// Protection is lowered only if it `may_lower`, asked for by name: a default takes none away.
+// Errors: kAlreadyExists  other files, sums or blocks, or all of it is to be read twice and some
+// may have been read once
 Result<bool> TakesFirstRead(const model::Manifest& there, bool untouched,
                             const model::Manifest& asked, bool may_lower);
 

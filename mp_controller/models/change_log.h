@@ -1,5 +1,5 @@
 #pragma once
-// What has changed of a list, by number: so that those who follow it are told that alone.
+// The numbered changes of a list: followers are sent these instead of the whole list.
 //
 // Invariant: a server that had list N and applies After(N) has the list of now. Bound: kKept
 // changes; who is further behind gets all of it.

@@ -1,5 +1,5 @@
 #pragma once
-// What is published now, and who wants to hear of changes.
+// The current view and namespaces, and the subscribers to their changes.
 //
 // Nothing is queued for a subscriber: each asks for the difference between what it sent last and
 // what holds now when it can take it. So a slow one holds up nobody and costs no memory; it skips

@@ -5,12 +5,12 @@
 // so that a subscriber of an earlier process sees a gap, and what it then asks for is older than
 // anything here. When events were lost a number is left out.
 //
-// Who asks for a batch that is here gets it and all later ones; who asks for one that is not here
-// (too old, left out, of another process, kStateNow) gets the present state: batches that all bear
-// the number of the last one the state includes, the first of which begins with AllBlocksCleared,
-// then the later ones. Both end with kEndOfAnswer and an empty payload. Applying a batch again, or
-// one that the state includes already, changes nothing in the end: the last event of each block is
-// what holds.
+// A request for a batch that is here is answered with it and all later ones; one for a batch that
+// is not here (too old, left out, of another process, kStateNow) gets the present state: batches
+// that all bear the number of the last one the state includes, the first of which begins with
+// AllBlocksCleared, then the later ones. Both end with kEndOfAnswer and an empty payload. Applying
+// a batch again, or one that the state includes already, changes nothing in the end: the last event
+// of each block is what holds.
 //
 // Bound: kAskersMax answers under way, kTellsMax messages and kListSteps steps of listing each time
 // round; one listing for all who wait; an answer that is not taken for kPatience is abandoned.

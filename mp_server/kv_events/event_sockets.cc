@@ -13,9 +13,9 @@
 namespace ems::kv_events {
 namespace {
 
-constexpr int kAnswersMax = 64;       // that wait for one who asks
+constexpr int kAnswersMax = 64;       // that wait for a subscriber
 constexpr int64_t kFrameMax = 256;    // of what comes from outside
-constexpr int kRequestsWaiting = 64;  // of one who asks; ZeroMQ makes him wait then
+constexpr int kRequestsWaiting = 64;  // of a subscriber; ZeroMQ makes it wait then
 
 std::array<char, 8> BigEndian(uint64_t number) {
   std::array<char, 8> bytes;

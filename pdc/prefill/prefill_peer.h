@@ -34,8 +34,8 @@ class PrefillPeer {
   virtual ~PrefillPeer() = default;
   virtual const std::string& name() const = 0;
   virtual PrefillHealth health() = 0;
-  // What its KV arrives by; null while there is no link. A new one after the link broke: who
-  // awaits something holds on to the one he has posted it to.
+  // What its KV arrives by; null while there is no link. A new one after the link broke: a
+  // caller that awaits something keeps the one that it has posted it to.
   virtual std::shared_ptr<fabric::RingReceiver> ring() = 0;
   // Computes a prompt, then sends its KV as hand-off `task.id`, which the caller has posted to
   // ring() (KvArrival). Does not block. Errors: those of PrefillWorker::Submit    kUnavailable  no

@@ -34,7 +34,7 @@ void PrefillPort::Computed(uint64_t id, Result<PrefillOutcome> outcome) {
     } else {
       locked->entries.erase(id);
     }
-    // Under the lock: who waits for quiet may take all of this with it once he has it.
+    // Under the lock: a thread that waits for quiet may destroy all of this once it has it.
     work_.notify_one();
     quiet_.notify_all();
   }

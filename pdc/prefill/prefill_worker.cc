@@ -439,7 +439,7 @@ Status PrefillWorker::HandOver(uint64_t id, fabric::RingSender* ring, HandoffId 
     auto locked = impl_->state.Lock();
     impl_->Forget(&*locked, task);
     ++locked->freed;
-    // Under the lock: who waits for quiet may take all of this with it once he has it.
+    // Under the lock: a thread that waits for quiet may destroy all of this once it has it.
     task.reset();
     impl_->room.notify_all();
     impl_->quiet.notify_all();

@@ -96,7 +96,6 @@ TEST(ModelLoaderTest, AMissBeginsAJobAndTheBlockIsAskedForAgain) {
   EXPECT_EQ(model.opened, 0);
 }
 
-// The job has brought everything in, and then a server dies with block 3.
 TEST(ModelLoaderTest, ASourceThatHasChangedFailsTheLoad) {
   FakeModel model(SmallModel());
   model.catalog.on_start = [](FakeCatalog* catalog) {

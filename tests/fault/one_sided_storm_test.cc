@@ -121,7 +121,7 @@ class OneSidedStormTest : public ::testing::Test {
     do {
       Pause(std::chrono::milliseconds(100));
       stats = Stats();
-    } while ((stats["shm_sessions"] != 0 || stats["namespaces"][0]["parked_bytes"] != 0) &&
+    } while ((stats["shm_sessions"] != 0 || stats["namespaces"][0]["retired_bytes"] != 0) &&
              !deadline.Passed());
     return stats;
   }
@@ -129,7 +129,7 @@ class OneSidedStormTest : public ::testing::Test {
     const nlohmann::json stats = QuietStats();
     const nlohmann::json& ns = stats["namespaces"][0];
     EXPECT_EQ(stats["shm_sessions"], 0);
-    EXPECT_EQ(ns["parked_bytes"], 0);
+    EXPECT_EQ(ns["retired_bytes"], 0);
     EXPECT_EQ(ns["pinned_objects"], 0);
     EXPECT_EQ(ns["value_bytes"], ns["linked_bytes"]) << "bytes are charged that no key leads to";
     EXPECT_EQ(ns["value_bytes"], BytesOfAllKeys());

@@ -29,7 +29,7 @@ struct PyLayout {
 };
 
 // Threading: thread-safe. The client outlives the cache. In a child of fork() its connections are
-// the parent's, who would read our answers and we his.
+// the parent's: each process would read the answers of the other.
 struct PyCache {
   PyCache(std::shared_ptr<Client> used, const context::ContextCacheOptions& options,
           const context::PagedOptions& paging)
