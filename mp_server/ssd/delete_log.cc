@@ -4,13 +4,13 @@
 
 namespace ems::ssd {
 
-void DeleteLog::Delete(const OwedDelete& owed, TicketPtr ticket, bool sync) {
+void DeleteLog::Delete(const OwedDelete& owed, TicketPtr ticket) {
   if (rows_->broken()) return Finish(ticket, false);  // it stays owed
-  commit_->Delete(owed, std::move(ticket), sync);
+  commit_->Delete(owed, std::move(ticket), true);
 }
 
 void DeleteLog::DeleteOwed(const ObjectName& name) {
-  if (const OwedDelete owed = index_->OwedTo(name); owed) Delete(owed, nullptr, true);
+  if (const OwedDelete owed = index_->OwedTo(name); owed) Delete(owed, nullptr);
 }
 
 void DeleteLog::Forget(std::vector<OwedDelete> owed, Metas metas) {

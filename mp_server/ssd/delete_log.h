@@ -31,9 +31,10 @@ class DeleteLog final {
   DeleteLog(const RegionIndex* rows, SsdIndex* index, RowCommit* commit)
       : rows_(rows), index_(index), commit_(commit) {}
 
-  // Goes with the next commit, a synced one if `sync`. While the index refuses the ticket fails.
-  void Delete(const OwedDelete& owed, TicketPtr ticket, bool sync);
-  // What the name is owed by now, if anything, goes with the next commit, which is a synced one.
+  // Goes with the next commit, which is a synced one whatever the namespace: one that relaxes its
+  // syncs may lose new values, and keeps no old ones. While the index refuses the ticket fails.
+  void Delete(const OwedDelete& owed, TicketPtr ticket);
+  // The same for what the name is owed by now, if anything.
   void DeleteOwed(const ObjectName& name);
   // Deletes without hurry, and then writes meta rows, all at once.
   void Forget(std::vector<OwedDelete> owed, Metas metas);

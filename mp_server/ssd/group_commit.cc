@@ -117,6 +117,8 @@ void GroupCommit::Commit() {
   for (WriteGroup* group : landed_) {
     for (WriteJob& job : group->jobs()) {
       if (options_.index->Counts(job.name, job.sequence) && job.object->current()) {
+        // With this row the name is owed nothing any more, though an unsynced one may be lost.
+        if (options_.index->OwedTo(job.name)) options_.commit->RequireSync();
         options_.commit->Put(job.name, job.row);
       } else {
         EndSuperseded(&job);

@@ -290,8 +290,7 @@ void LogWriter::Work() {
 void LogWriter::Handle(Op op) {
   switch (op.kind) {
     case OpKind::kRemove:
-      return deletes_.Delete(op.owed, std::move(op.job.ticket),
-                             !space_.relaxed_sync(op.owed.name.ns));
+      return deletes_.Delete(op.owed, std::move(op.job.ticket));
     case OpKind::kDurable:
       return group_commit_.WaitDurable(op.job.name, std::move(op.job.ticket));
     case OpKind::kForget:

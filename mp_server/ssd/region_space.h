@@ -22,7 +22,8 @@ struct NamespaceLimits {
   NamespaceRef ref;
   uint64_t quota_bytes = 0;  // 0: as much as the tier has
   uint64_t reserved_bytes = 0;
-  bool relaxed_sync = false;  // kSsd survives the death of the process, not a power failure
+  // What is new survives the death of the process, not a power failure; what is deleted stays away.
+  bool relaxed_sync = false;
 };
 
 // Threading: one thread (the tier's log thread).

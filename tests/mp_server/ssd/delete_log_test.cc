@@ -31,7 +31,8 @@ class DeleteLogTest : public ::ems::testing::RowFixture {
 TEST_F(DeleteLogTest, ADeleteIsDoneWithTheCommit) {
   Store(a_, 1);
   const TicketPtr ticket = MakeTicket();
-  log_.Delete(index_.Drop(a_), ticket, true);
+  log_.Delete(index_.Drop(a_), ticket);
+  EXPECT_TRUE(commit_->synced());
   EXPECT_EQ(ticket->state(), State::kWaiting);
   ASSERT_TRUE(commit_->Write().ok());
   EXPECT_EQ(ticket->state(), State::kDone);
@@ -42,7 +43,7 @@ TEST_F(DeleteLogTest, WhileTheIndexRefusesADeleteFailsAndStaysOwed) {
   Store(a_, 1);
   BreakRows();
   const TicketPtr ticket = MakeTicket();
-  log_.Delete(index_.Drop(a_), ticket, true);
+  log_.Delete(index_.Drop(a_), ticket);
   EXPECT_EQ(ticket->state(), State::kFailed);
   log_.DeleteOwed(a_);
   EXPECT_TRUE(commit_->empty());

@@ -19,6 +19,7 @@ using ::ems::testing::CountingClock;
 using ::ems::testing::DiskFault;
 using ::ems::testing::Eventually;
 using ::ems::testing::FaultyFiles;
+using ::ems::testing::kNs;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
 using ::ems::testing::NameOf;
@@ -307,6 +308,21 @@ TEST(LogWriterTest, APutThatIsNoMoreCurrentSaysWhenTheOldRowIsGoneToo) {
   EXPECT_NE(put, nullptr) << "the first one's row is there";
   rig.files.OpenGate();
   EXPECT_EQ(removed.Wait(), State::kDone);
+}
+
+// Its new values may be lost in a power cut; what has been replaced or removed must not come back.
+TEST(LogWriterTest, WhereSyncsAreRelaxedTheEndOfAnOldValueIsSyncedAllTheSame) {
+  Rig rig;
+  rig.writer->SetLimits({{.ref = kNs, .relaxed_sync = true}});
+  const auto synced = [&] { return rig.writer->stats().synced_commits; };
+  ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
+  EXPECT_EQ(synced(), 0u) << "there was nothing before";
+  ASSERT_EQ(rig.Put("a", 2, 100).Wait(), State::kDone);
+  EXPECT_EQ(synced(), 1u) << "a durable Put's own row takes the place of the old one";
+  ASSERT_EQ(rig.Put("a", 3, 100, false).Wait(), State::kDone);
+  EXPECT_EQ(synced(), 2u);
+  ASSERT_EQ(rig.Remove("a").Wait(), State::kDone);
+  EXPECT_EQ(synced(), 3u);
 }
 
 TEST(LogWriterTest, MakeForgottenWaitsForTheOldRowAlone) {
