@@ -42,6 +42,9 @@ class ObjectEntry final : public EvictionHook {
   bool evictable() const { return holds.load(std::memory_order_acquire) == kLinked; }
 
   std::atomic<uint32_t> holds{0};
+  // Its Put has still to tell another tier of it, where an older value may be: until then it is not
+  // evicted. Set before it is linked; cleared by who has a pin on it (release).
+  std::atomic<bool> settling{false};
   uint16_t key_bytes = 0;
   uint16_t slot = 0;
   uint8_t size_class = 0;

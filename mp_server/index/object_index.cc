@@ -182,6 +182,7 @@ ObjectEntry* ObjectIndex::Unlink(const Victim& victim) {
   ObjectEntry* entry = table->buckets[table->BucketOf(victim.hash)];
   while (entry != nullptr && entry != victim.entry) entry = entry->next;
   if (entry == nullptr || entry->generation != victim.generation) return nullptr;
+  if (entry->settling.load(std::memory_order_acquire)) return nullptr;
   return Detach(shard, *table, entry);
 }
 

@@ -72,7 +72,7 @@ class ObjectIndex final {
   Linked Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit, const void* context);
   // The object, unlinked; nullptr when there is none. The caller drops kLinked.
   ObjectEntry* Unlink(Hash128 hash, std::string_view key);
-  // The same for one object, if it is still the one that was meant.
+  // The same for one object, if it is still the one that was meant, and not settling.
   ObjectEntry* Unlink(const Victim& victim);
 
   // Unlinks the coldest object of all shards if it is of `size_class`. Held ones move to the warm

@@ -50,7 +50,8 @@ class SsdIndex final {
 
   // A write begins to count: what was pending or stored before does not any more. Not begun when
   // `object` is not what the key leads to by then: another one's write has begun, or will, and
-  // must not be overtaken by this one.
+  // must not be overtaken by this one, or a Remove has dropped it. It must not be for another
+  // reason, an eviction, say: what was stored before would count on.
   struct Begun {
     bool begun = false;
     OwedDelete owed;

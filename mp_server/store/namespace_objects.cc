@@ -58,11 +58,15 @@ void NamespaceObjects::EvictVictim(const Victim& victim) {
   if (ObjectEntry* entry = index_.Unlink(victim); entry != nullptr) Evict(entry);
 }
 
+void NamespaceObjects::Withdraw(ObjectEntry* entry) {
+  if (index_.Unlink(MakeVictim(entry)) != nullptr) Drop(entry, kLinked);
+}
+
 // The key is taken from nothing that lies in the chunk: it may be what was damaged.
 void NamespaceObjects::DropDamaged(ObjectEntry* entry) {
   const Hash128 hash = entry->hash;
   const uint64_t value_bytes = entry->value_bytes;
-  if (index_.Unlink(MakeVictim(entry)) == nullptr) return;  // another thread was faster
+  if (index_.Unlink(MakeVictim(entry)) == nullptr) return;  // another thread, or it is settling
   damaged_.fetch_add(1, std::memory_order_relaxed);
   Drop(entry, kLinked);
   EMS_LOG(kWarn, "mp_server",

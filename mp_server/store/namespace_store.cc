@@ -158,6 +158,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
                                     const PublishOptions& options, bool* stored) {
   *stored = false;
   entry->checksum = checksum;
+  entry->settling.store(options.settling, std::memory_order_relaxed);  // linking publishes it
   ObjectHeader* header = entry->header();
   header->checksum = checksum;
   header->header_checksum = HeaderChecksum(*header);
@@ -168,6 +169,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
       entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
   const Admission admission{this, options.cancelled};
   const bool pin = options.pin != nullptr;
+  EMS_CHECK(pin || !options.settling, "nobody could settle what is published");
   const ObjectIndex::Linked linked =
       objects_.index().Link(entry, options.overwrite, pin, &MayPublish, &admission);
   switch (linked.outcome) {

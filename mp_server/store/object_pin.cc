@@ -29,6 +29,15 @@ bool ObjectPin::Intact() const {
 
 void ObjectPin::DropDamaged() const { entry_.get_deleter().objects->DropDamaged(entry_.get()); }
 
+bool ObjectPin::settling() const { return entry_->settling.load(std::memory_order_acquire); }
+
+void ObjectPin::Settle() const { entry_->settling.store(false, std::memory_order_release); }
+
+void ObjectPin::Withdraw() const {
+  Settle();
+  entry_.get_deleter().objects->Withdraw(entry_.get());
+}
+
 ObjectPin ObjectPin::Share() const {
   const uint32_t before = entry_->holds.fetch_add(1, std::memory_order_relaxed);
   EMS_CHECK((before & ~kLinked) > 0, "sharing a pin of an object with holds {:#x}", before);

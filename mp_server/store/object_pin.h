@@ -30,8 +30,14 @@ class ObjectPin final {
   // Whether value and piece sums are still what was published. Cost: one pass over the value.
   bool Intact() const;
   // Takes it out of DRAM as damaged, if the key still leads to it: once for all that find it so.
-  // Other pins keep its bytes until they are released.
+  // Other pins keep its bytes until they are released. While it is settling it stays.
   void DropDamaged() const;
+  // Whether it was published as settling (PublishOptions), and is so still.
+  bool settling() const;
+  // From now on it may be evicted.
+  void Settle() const;
+  // Settles it and takes it out of DRAM again, if the key still leads to it.
+  void Withdraw() const;
   // Another pin on the same object.
   ObjectPin Share() const;
   explicit operator bool() const { return entry_ != nullptr; }

@@ -43,6 +43,9 @@ struct PublishOptions {
   // Refuses when this is true by the time the object would become visible.
   const std::atomic<bool>* cancelled = nullptr;
   ObjectPin* pin = nullptr;  // receives a pin on it when it is stored
+  // No eviction takes it, and nobody who finds it damaged, until pin->Settle(). A Remove, another
+  // Put and the loss of its slot do.
+  bool settling = false;
 };
 
 }  // namespace ems::server

@@ -175,25 +175,37 @@ Status TieredStore::Publish(Reservation reservation, uint64_t checksum, bool ove
   const std::string key(reservation.key());
   ObjectPin pin;
   EMS_RETURN_IF_ERROR(ObjectStore::Publish(std::move(reservation), checksum,
-                                           {.overwrite = overwrite, .pin = &pin}, stored));
+                                           {.overwrite = overwrite, .pin = &pin, .settling = true},
+                                           stored));
   if (!*stored) {
     if (Open(name.ns).Confirm(key, durable, wake, ticket)) return OkStatus();
     return Error(StatusCode::kFailedPrecondition, "the key was removed meanwhile");
   }
   EMS_FAIL_POINT("put.after_publish");
+  const Status told = TellSsd(name, pin, overwrite, durable, wake, ticket);
+  pin.Settle();
+  // What has replaced it may not have told the SSD yet, where an even older value is in force.
+  const bool replaced = told.ok() && !durable && *ticket == nullptr && !pin.linked();
+  if (replaced) (void)Open(name.ns).Confirm(key, false, wake, ticket);
+  return told;
+}
+
+// It stays settling all the while: if it went before the SSD has begun with it, the older value
+// there would count again, and one that is on its way to DRAM would find nothing in its place.
+Status TieredStore::TellSsd(const ssd::ObjectName& name, const ObjectPin& pin, bool overwrite,
+                            bool durable, const Wake& wake, ssd::TicketPtr* ticket) {
   const auto there = ssd_->Find(name, false);
   const bool same =
-      there && there->checksum() == checksum && there->value_bytes() == pin.value().size();
+      there && there->checksum() == pin.checksum() && there->value_bytes() == pin.value().size();
   if (same) {  // it had gone from DRAM alone
     if (durable) *ticket = ssd_->MakeDurable(name, wake);
     return OkStatus();
   }
   if (there && !overwrite) {  // it came to the SSD, and went from DRAM, while this one arrived
-    if (pin.linked()) (void)dram_->Remove(name.ns, key);
+    pin.Withdraw();
     return Error(StatusCode::kAlreadyExists, "the key holds another value");
   }
-  const ObjectPin until_cancelled = pin.Share();  // an old value that is on its way finds this one
-  *ticket = ssd_->Put(name, std::make_unique<PinnedObject>(std::move(pin)), durable, wake);
+  *ticket = ssd_->Put(name, std::make_unique<PinnedObject>(pin.Share()), durable, wake);
   Cancel(name);
   return OkStatus();
 }
@@ -204,18 +216,22 @@ bool TieredNamespace::Confirm(std::string_view key, bool durable, const Wake& wa
   ssd::SsdTier* const ssd = store_->ssd_;
   if (ssd == nullptr) return true;
   const ssd::ObjectName name = NameOf(key);
-  if (!durable) {
+  ObjectPin pin = dram_->Get(key, false);
+  // Its Put is between DRAM and SSD: what the SSD has may be older, and this caller may be answered
+  // first.
+  const bool settling = pin && pin.settling();
+  if (!settling && !durable) {
     // An earlier Put of it may have replaced a value whose row is still there.
     *ticket = ssd->MakeForgotten(name, wake);
     return true;
   }
-  if (ssd->Find(name, false) || ssd->Pending(name)) {
+  if (!settling && (ssd->Find(name, false) || ssd->Pending(name))) {
     *ticket = ssd->MakeDurable(name, wake);
     return true;
   }
-  ObjectPin pin = dram_->Get(key, false);  // it was put when the SSD had no room for it
   if (!pin) return false;
-  *ticket = ssd->Put(name, std::make_unique<PinnedObject>(std::move(pin)), true, wake);
+  // Or it was put when the SSD had no room for it.
+  *ticket = ssd->Put(name, std::make_unique<PinnedObject>(std::move(pin)), durable, wake);
   return true;
 }
 

@@ -10,7 +10,8 @@
 //   Remove  from both; answered when a restart cannot bring it back. So is a Put that replaces.
 //
 // An object in DRAM that is being written is pinned: what is evicted is on the SSD, or was never
-// going to be. A value that comes from the SSD becomes visible only if nobody has removed or
+// going to be. One that was put is not evicted before the SSD knows that an older value does not
+// count any more. A value that comes from the SSD becomes visible only if nobody has removed or
 // replaced it meanwhile. Bound: SsdTier::reads_max fetches at once.
 #include <atomic>
 #include <functional>
@@ -160,6 +161,9 @@ class TieredStore final {
             ssd::ReadOutcome outcome);
   // Those who wait, but the first `skip` of them, are woken.
   void End(const FetchPtr& fetch, const ssd::ObjectName& name, Fetch::State state, size_t skip);
+  // Of a pinned object that was published as settling: the SSD is told of it.
+  Status TellSsd(const ssd::ObjectName& name, const ObjectPin& pin, bool overwrite, bool durable,
+                 const Wake& wake, ssd::TicketPtr* ticket);
   void Cancel(const ssd::ObjectName& name);
   void CancelAll();
 

@@ -45,6 +45,7 @@ class SmallTierTest : public ::testing::Test {
     tier.dirty_bytes_max = 8 * kMiB;
     tier.lineage = 40;
     tier.wrap_io = wrap_io_;
+    tier.observer = observer_;
     tier_ = ssd::SsdTier::Open(tier);
     ASSERT_EQ(tier_->state(), ssd::TierState::kOk) << tier_->stats().reason;
     store_ = std::make_unique<TieredStore>(dram_.get(), tier_.get());
@@ -65,7 +66,8 @@ class SmallTierTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open
+  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next
+  ssd::StoredObserver* observer_ = nullptr;
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ObjectStore> dram_;
   std::unique_ptr<ssd::SsdTier> tier_;

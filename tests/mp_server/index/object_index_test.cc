@@ -135,6 +135,20 @@ TEST_F(ObjectIndexTest, AVictimThatHasChangedMeanwhileIsLeftAlone) {
   EXPECT_EQ(index_.Unlink(MakeVictim(entry)), nullptr) << "it is no longer linked";
 }
 
+TEST_F(ObjectIndexTest, WhatIsSettlingIsNoVictimButCanBeReplacedAndRemoved) {
+  ObjectEntry* entry = Make("a", 1);
+  entry->settling = true;
+  Link(entry);
+  EXPECT_EQ(index_.Unlink(MakeVictim(entry)), nullptr);
+  ObjectEntry* next = Make("a", 2);
+  next->settling = true;
+  EXPECT_EQ(Link(next, true), ObjectIndex::LinkOutcome::kReplaced);
+  EXPECT_EQ(index_.Unlink(next->hash, "a"), next);
+  ObjectEntry* last = Make("a", 3);
+  Link(last);
+  EXPECT_EQ(index_.Unlink(MakeVictim(last)), last);
+}
+
 TEST_F(ObjectIndexTest, SweepDropsWhatIsNotAdmittedAndNothingElse) {
   for (uint16_t i = 0; i < 5000; ++i) Link(Make(std::to_string(i), 0, i));
   ObjectIndex::SweepCursor cursor;

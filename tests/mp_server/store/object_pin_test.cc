@@ -27,6 +27,20 @@ TEST_F(ObjectPinTest, ADamagedValueGoesOnceAndItsSuccessorStays) {
   EXPECT_EQ(store_->Usage().value_bytes, 2 * value.size()) << "the damaged one is still held";
 }
 
+TEST_F(ObjectPinTest, WithdrawingTakesThisObjectOutAndNotItsSuccessor) {
+  Make(8 * kMiB);
+  ASSERT_TRUE(PutTick("k", "first").ok());
+  const ObjectPin first = store_->Get("k", false);
+  ASSERT_TRUE(Put(*store_, "k", "second", true).ok());
+  first.Withdraw();
+  EXPECT_EQ(Read("k"), "second");
+  const ObjectPin second = store_->Get("k", false);
+  second.Withdraw();
+  EXPECT_EQ(Read("k"), "(miss)");
+  second.Withdraw();
+  EXPECT_EQ(store_->Usage().damaged_objects + store_->Usage().evicted_objects, 0u);
+}
+
 TEST_F(ObjectPinTest, DamagedPieceSumsAreDamageToo) {
   Make(8 * kMiB);
   ASSERT_TRUE(PutTick("k", std::string(200'000, 'v')).ok());

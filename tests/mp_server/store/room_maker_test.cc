@@ -139,6 +139,24 @@ TEST_F(RoomMakerTest, AnObjectThatWasBeingFilledInALeavingSegmentGoesAfterIt) {
   EXPECT_EQ(Memory().segment_bytes, 0u);
 }
 
+TEST_F(RoomMakerTest, WhatIsSettlingInALeavingSegmentGoesInARoundAfterIt) {
+  Make(2 * kMiB);
+  auto room = store_->Reserve(SlotId(1), "late", 1000);
+  ASSERT_TRUE(room.ok());
+  bool stored = false;
+  ObjectPin pin;
+  ASSERT_TRUE(
+      NamespaceStore::Publish(std::move(*room), 1, {.pin = &pin, .settling = true}, &stored).ok());
+  pin = ObjectPin();
+  ASSERT_TRUE(store_->room().SurrenderSegment(true));
+  store_->room().FinishDraining();
+  EXPECT_EQ(Read("late").size(), 1000u);
+  store_->Get("late", false).Settle();
+  store_->room().FinishDraining();
+  EXPECT_EQ(Read("late"), "(miss)");
+  EXPECT_EQ(Memory().segment_bytes, 0u);
+}
+
 TEST_F(RoomMakerTest, EmptyValuesAreBoundedInNumberByTheQuota) {
   Make(16 * kMiB, 4 * kMiB);
   const uint64_t most = store_->room().objects_max();

@@ -14,6 +14,7 @@
 #include "common/checksum.h"
 #include "common/object_key.h"
 #include "common/thread_pool.h"
+#include "mp_server/store/namespace_store.h"
 #include "tests/support/eventually.h"
 #include "tests/support/held_io.h"
 #include "tests/support/self_verifying.h"
@@ -29,6 +30,26 @@ using testing::MakeValue;
 
 constexpr SlotId kSlot(11);
 
+// Holds a lock of the SSD's index from the moment that an object is stored until it is let go.
+// Threading: thread-safe.
+class HeldShard final : public ssd::StoredObserver {
+ public:
+  void OnStored(const ssd::ObjectName& name) override {
+    if (name != held_) return;
+    here_.Set();
+    (void)go_.WaitFor(seconds(20));
+  }
+  void OnDropped(const ssd::ObjectName&) override {}
+  // Before this one is put.
+  void Hold(const ssd::ObjectName& name) { held_ = name; }
+  bool Wait() { return here_.WaitFor(seconds(10)); }
+  void LetGo() { go_.Set(); }
+
+ private:
+  ssd::ObjectName held_;
+  StopFlag here_, go_;
+};
+
 class TieredStoreTest : public SmallTierTest {
  protected:
   TieredStoreTest() : SmallTierTest("tiered") {
@@ -36,6 +57,7 @@ class TieredStoreTest : public SmallTierTest {
     store_->SetOwnedSlots({{1, 1}, owned_});
   }
   ~TieredStoreTest() override {
+    shard_.LetGo();
     reads_.LetGo();
     Close();
   }
@@ -49,21 +71,65 @@ class TieredStoreTest : public SmallTierTest {
     (void)Eventually([&] { return ticket->state() != ssd::Ticket::State::kWaiting; });
     return ticket->state() == ssd::Ticket::State::kDone;
   }
+  Result<Reservation> Filled(const std::string& key, uint64_t put_id, size_t bytes,
+                             uint64_t* checksum) {
+    const std::string value = MakeValue("kv", key, put_id, bytes);
+    EMS_ASSIGN_OR_RETURN(Reservation room, dram_->Reserve(kNs, kSlot, key, bytes));
+    std::memcpy(room.value().data(), value.data(), bytes);
+    PieceHasher hasher;
+    hasher.Start(room.piece_sums());
+    hasher.Update(AsBytes(value));
+    *checksum = hasher.Finish();
+    return room;
+  }
   Status Put(const std::string& key, uint64_t put_id, size_t bytes, bool durable,
              bool overwrite = false) {
-    const std::string value = MakeValue("kv", key, put_id, bytes);
-    auto room = dram_->Reserve(kNs, kSlot, key, bytes);
-    if (!room.ok()) return room.status();
-    std::memcpy(room->value().data(), value.data(), bytes);
-    PieceHasher hasher;
-    hasher.Start(room->piece_sums());
-    hasher.Update(AsBytes(value));
-    const uint64_t checksum = hasher.Finish();
+    uint64_t checksum = 0;
+    EMS_ASSIGN_OR_RETURN(Reservation room, Filled(key, put_id, bytes, &checksum));
     bool stored = false;
     ssd::TicketPtr ticket;
     EMS_RETURN_IF_ERROR(store_->Publish(
-        *std::move(room), checksum, overwrite, durable, [] {}, &stored, &ticket));
+        std::move(room), checksum, overwrite, durable, [] {}, &stored, &ticket));
     return Await(ticket) ? OkStatus() : Error(StatusCode::kUnavailable, "not durable");
+  }
+  // As far as an overwrite has come when it is in DRAM and has not told the SSD yet.
+  ObjectPin PutInDram(const std::string& key, uint64_t put_id, size_t bytes) {
+    uint64_t checksum = 0;
+    Result<Reservation> room = Filled(key, put_id, bytes, &checksum);
+    ObjectPin pin;
+    bool stored = false;
+    EXPECT_TRUE(room.ok() &&
+                ObjectStore::Publish(*std::move(room), checksum,
+                                     {.overwrite = true, .pin = &pin, .settling = true}, &stored)
+                    .ok());
+    EXPECT_TRUE(stored);
+    return pin;
+  }
+  uint64_t IdInDram(const std::string& key) {
+    const ObjectPin pin = dram_->Get(kNs, key, false);
+    return pin ? testing::VerifyValue("kv", key, AsText(pin.value())).value_or(1) : 0;
+  }
+  // Whether the SSD has nothing of the key but this, if anything.
+  bool SsdHasNothingElse(const std::string& key, const ObjectPin& than) {
+    const auto stored = tier_->Find({kNs, KeyHash(key)}, false);
+    return !stored || stored->checksum() == than.checksum();
+  }
+  // From its return on the SSD answers nothing about the key, nor is it told anything, until
+  // shard_.LetGo(). After a Restart with `observer_`.
+  void HoldSsdOf(const std::string& key) {
+    const auto shard_of = [](const std::string& name) { return KeyHash(name).hi >> 60; };
+    std::string neighbour = "n";
+    while (shard_of(neighbour) != shard_of(key)) neighbour += 'n';
+    shard_.Hold({kNs, KeyHash(neighbour)});
+    ASSERT_TRUE(Put(neighbour, 9, 100, false).ok());
+    ASSERT_TRUE(shard_.Wait());
+  }
+  // As when memory is short.
+  void Evict(const std::string& key) {
+    const std::shared_ptr<NamespaceStore> store = dram_->Open(kNs);
+    const auto found = store->objects().index().Find(KeyHash(key), key, false, false);
+    ASSERT_NE(found.entry, nullptr);
+    store->objects().EvictVictim(MakeVictim(found.entry));
   }
   // The put id of what is there; 0: a miss; 1: not the key's bytes.
   uint64_t Get(const std::string& key) {
@@ -90,6 +156,7 @@ class TieredStoreTest : public SmallTierTest {
 
   std::bitset<kSlotCount> owned_;
   HeldIo reads_;
+  HeldShard shard_;
 };
 
 TEST_F(TieredStoreTest, WhatDramHasNoRoomForComesBackFromTheSsd) {
@@ -194,6 +261,79 @@ TEST_F(TieredStoreTest, AFetchThatIsOvertakenByAnOverwriteBringsNothingOldBack) 
   ASSERT_TRUE(done.WaitFor(seconds(10)));
   EXPECT_NE(fetch->state(), Fetch::State::kHere);
   EXPECT_EQ(Get("a"), 4u);
+}
+
+// Between DRAM and SSD. If it went then, the older value would be in force for good.
+TEST_F(TieredStoreTest, AnOverwriteIsNotEvictedBeforeTheSsdHasBeenTold) {
+  observer_ = &shard_;
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
+  HoldSsdOf("a");
+  Status put;
+  Thread thread("put", [&] { put = Put("a", 4, 90 * kKiB, false, true); });
+  EXPECT_TRUE(Eventually([&] { return IdInDram("a") == 4; }));
+  Evict("a");
+  shard_.LetGo();
+  thread.Join();
+  EXPECT_TRUE(put.ok()) << put;
+  EXPECT_EQ(Get("a"), 4u);
+  Quiesce();
+  Evict("a");
+  EXPECT_EQ(IdInDram("a"), 0u) << "it goes afterwards";
+  EXPECT_EQ(Get("a"), 4u);
+}
+
+// Nor by who finds it damaged: then a fetch under way would land in its place.
+TEST_F(TieredStoreTest, AFetchFindsAnOverwriteInItsPlaceThatTheSsdHasNotBeenToldOf) {
+  observer_ = &shard_;
+  wrap_io_ = [this](auto inner) { return reads_.Wrap(std::move(inner)); };
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 200 * kKiB, true).ok());
+  ASSERT_TRUE(dram_->Remove(kNs, "a"));  // from DRAM alone
+  reads_.Hold();
+  StopFlag done;
+  const FetchPtr fetch = Objects().StartFetch("a", [&done] { done.Set(); }).fetch;
+  ASSERT_NE(fetch, nullptr);
+  ASSERT_TRUE(reads_.WaitForOne());
+  HoldSsdOf("a");
+  Status put;
+  Thread thread("put", [&] { put = Put("a", 4, 90 * kKiB, false, true); });
+  EXPECT_TRUE(Eventually([&] { return IdInDram("a") == 4; }));
+  if (const ObjectPin pin = dram_->Get(kNs, "a", false)) pin.DropDamaged();
+  reads_.LetGo();
+  EXPECT_TRUE(done.WaitFor(seconds(10)));
+  EXPECT_NE(fetch->state(), Fetch::State::kHere);
+  shard_.LetGo();
+  thread.Join();
+  EXPECT_TRUE(put.ok()) << put;
+  EXPECT_EQ(Get("a"), 4u);
+}
+
+// The one that has replaced it may stand there for a while, and the process may die meanwhile.
+TEST_F(TieredStoreTest, AnOverwriteThatIsReplacedAtOnceIsAnsweredWhenTheSsdHasNothingOlder) {
+  observer_ = &shard_;
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
+  HoldSsdOf("a");
+  Status put;
+  Thread thread("put", [&] { put = Put("a", 4, 90 * kKiB, false, true); });
+  EXPECT_TRUE(Eventually([&] { return IdInDram("a") == 4; }));
+  const ObjectPin newest = PutInDram("a", 5, 80 * kKiB);
+  shard_.LetGo();
+  thread.Join();
+  EXPECT_TRUE(put.ok()) << put;
+  EXPECT_TRUE(SsdHasNothingElse("a", newest));
+}
+
+TEST_F(TieredStoreTest, ASecondPutOfAValueIsAnsweredWhenTheSsdHasNothingOlder) {
+  for (const bool durable : {false, true}) {
+    const std::string key = durable ? "durable" : "dram";
+    ASSERT_TRUE(Put(key, 3, 100 * kKiB, true).ok());
+    const ObjectPin first = PutInDram(key, 4, 90 * kKiB);
+    EXPECT_TRUE(Put(key, 4, 90 * kKiB, durable).ok());
+    EXPECT_TRUE(SsdHasNothingElse(key, first));
+    EXPECT_TRUE(!durable || tier_->Find({kNs, KeyHash(key)}, false));
+  }
 }
 
 TEST_F(TieredStoreTest, SlotsThatAreLostAreForgottenForGood) {
