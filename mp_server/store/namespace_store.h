@@ -46,6 +46,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   NamespaceRef ref() const { return options_.ref; }
   const std::string& name() const { return options_.name; }
   bool immutable() const { return options_.immutable; }
+  // What the key is found by here; other keys may have the same.
+  Hash128 HashOf(std::string_view key) const { return options_.hash(key); }
 
   // As in ObjectStore. What is touched was used at `now`, by default when this is called.
   ObjectPin Get(std::string_view key, bool touch, TimePoint now = {});

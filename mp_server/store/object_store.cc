@@ -224,6 +224,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
         options.clock = impl_->options.clock;
         options.another_tier = impl_->options.another_tier;
         options.immutable = info.immutable;
+        options.hash = impl_->options.hash;
         if (info.name == impl_->options.events_of) options.events = impl_->options.events;
         store = std::make_shared<NamespaceStore>(std::move(options));
       }

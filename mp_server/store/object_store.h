@@ -18,6 +18,7 @@
 #include "cluster/view_cache.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/object_key.h"
 #include "common/status.h"
 #include "mp_server/kv_events/block_events.h"
 #include "mp_server/memory/segment_pool.h"
@@ -46,6 +47,7 @@ class ObjectStore final {
     // the store.
     kv_events::BlockEvents* events = nullptr;
     std::string events_of = {};
+    Hash128 (*hash)(std::string_view key) = &KeyHash;
   };
   explicit ObjectStore(const Options& options);
   ~ObjectStore();

@@ -55,6 +55,10 @@ bool TieredNamespace::open() const { return dram_ != nullptr && !dram_->closed()
 
 bool TieredNamespace::immutable() const { return dram_->immutable(); }
 
+ssd::ObjectName TieredNamespace::NameOf(std::string_view key) const {
+  return {ns_, dram_->HashOf(key)};
+}
+
 std::optional<TieredNamespace::Found> TieredNamespace::Find(std::string_view key,
                                                             bool touch) const {
   if (dram_ == nullptr) return std::nullopt;
@@ -91,11 +95,12 @@ TieredNamespace::Started TieredNamespace::StartFetch(std::string_view key, const
     auto flights = store_->flights_.Lock();
     const auto it = flights->find(name);
     if (it != flights->end()) {
+      if (it->second.fetch->key_ != key) return {nullptr, false};
       it->second.waiting.push_back(wake);
       return {it->second.fetch, false};
     }
     if (flights->size() >= store_->ssd_->reads_max()) return {nullptr, true};
-    fetch = std::make_shared<Fetch>();
+    fetch = std::make_shared<Fetch>(key);
     flights->emplace(name, TieredStore::Flight{fetch, {wake}});
   }
   const Begun begun = Begin(fetch, name, key);

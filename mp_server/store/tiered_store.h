@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "common/object_key.h"
 #include "mp_server/ssd/ssd_tier.h"
 #include "mp_server/store/object_store.h"
 
@@ -31,10 +30,11 @@ namespace ems::server {
 
 using Wake = std::function<void()>;
 
-// A value on its way from the SSD into DRAM, for all who want it. Threading: thread-safe; the pin
-// may be used once the state is kHere.
+// A value on its way from the SSD into DRAM, for all who want this key. Threading: thread-safe; the
+// pin may be used once the state is kHere.
 class Fetch final {
  public:
+  explicit Fetch(std::string_view key) : key_(key) {}
   enum class State : uint8_t {
     kComing,
     kHere,
@@ -47,6 +47,7 @@ class Fetch final {
  private:
   friend class TieredNamespace;
   friend class TieredStore;
+  const std::string key_;  // others may have the same name on the SSD
   std::atomic<State> state_{State::kComing};
   std::atomic<bool> cancelled_{false};
   Reservation reservation_;
@@ -91,6 +92,7 @@ class TieredNamespace final {
   // Brings what the SSD has into DRAM, for all who ask for it at once. A fetch: it is coming, and
   // `wake` is called, on another thread, when it is not any more. Without one, `wake` is not
   // called: a miss, or, with `busy`, too many are coming or DRAM has no room just now: ask again.
+  // A miss, too, while another key with the same hash is coming.
   struct Started {
     FetchPtr fetch;
     bool busy = false;
@@ -114,7 +116,7 @@ class TieredNamespace final {
   enum class Begun : uint8_t { kComing, kMiss, kBusy };
   Begun Begin(const FetchPtr& fetch, const ssd::ObjectName& name, std::string_view key) const;
   bool open() const;
-  ssd::ObjectName NameOf(std::string_view key) const { return {ns_, KeyHash(key)}; }
+  ssd::ObjectName NameOf(std::string_view key) const;
 
   TieredStore* store_ = nullptr;
   NamespaceRef ns_;

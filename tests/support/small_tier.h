@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/object_key.h"
 #include "mp_server/store/tiered_store.h"
 
 namespace ems::server {
@@ -37,7 +38,7 @@ class SmallTierTest : public ::testing::Test {
     pool_ = std::make_unique<SegmentPool>(pool);
     ASSERT_TRUE(pool_->WaitReady(pool.bytes, Deadline::After(std::chrono::seconds(20))).ok());
     dram_ = std::make_unique<ObjectStore>(
-        ObjectStore::Options{.pool = pool_.get(), .another_tier = true});
+        ObjectStore::Options{.pool = pool_.get(), .another_tier = true, .hash = hash_});
     ssd::TierOptions tier;
     tier.folder = folder_;
     tier.capacity_bytes = 64 * kMiB;
@@ -66,8 +67,9 @@ class SmallTierTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next
+  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next two
   ssd::StoredObserver* observer_ = nullptr;
+  Hash128 (*hash_)(std::string_view key) = &KeyHash;
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ObjectStore> dram_;
   std::unique_ptr<ssd::SsdTier> tier_;

@@ -336,6 +336,26 @@ TEST_F(TieredStoreTest, ASecondPutOfAValueIsAnsweredWhenTheSsdHasNothingOlder) {
   }
 }
 
+TEST_F(TieredStoreTest, WhoWantsAnotherKeyOfTheSameHashDoesNotGetWhatIsFetched) {
+  hash_ = [](std::string_view) { return Hash128{1, 1}; };
+  wrap_io_ = [this](auto inner) { return reads_.Wrap(std::move(inner)); };
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 200 * kKiB, true).ok());
+  ASSERT_TRUE(dram_->Remove(kNs, "a"));  // from DRAM alone
+  reads_.Hold();
+  StopFlag done, joined;
+  const FetchPtr fetch = Objects().StartFetch("a", [&done] { done.Set(); }).fetch;
+  ASSERT_NE(fetch, nullptr);
+  const TieredNamespace::Started other = Objects().StartFetch("b", [] {});
+  EXPECT_EQ(other.fetch, nullptr);
+  EXPECT_FALSE(other.busy);
+  EXPECT_EQ(Objects().StartFetch("a", [&joined] { joined.Set(); }).fetch, fetch);
+  reads_.LetGo();
+  EXPECT_TRUE(done.WaitFor(seconds(10)) && joined.WaitFor(seconds(10)));
+  EXPECT_EQ(Get("a"), 3u);
+  EXPECT_EQ(Get("b"), 0u) << "the SSD has another key's";
+}
+
 TEST_F(TieredStoreTest, SlotsThatAreLostAreForgottenForGood) {
   ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
   store_->SetOwnedSlots({{1, 2}, {}});
