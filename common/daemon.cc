@@ -4,13 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+
+#include "common/daemon_arguments.h"
+#include "common/logging.h"
 
 namespace ems {
 
-void SkipLockOrderChecks() {
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-}
+void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 StopSignals::StopSignals() {
   sigemptyset(&signals_);
@@ -25,6 +27,22 @@ int StopSignals::Wait(Duration timeout) const {
   const timespec wait{.tv_sec = seconds.count(), .tv_nsec = (timeout - seconds).count()};
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
   return signal > 0 ? signal : 0;
+}
+
+void StopLimit::Begin() {
+  thread_ = Thread("ems-stop-limit", [this] {
+    if (stopped_.WaitFor(most_)) return;
+    const auto took = std::chrono::duration<double>(most_);
+    EMS_LOG(kError, folder_,
+            "stopping took more than {:g} s, as if a disk answered no more: exits at once",
+            took.count());
+    ::_exit(kDaemonFailed);
+  });
+}
+
+StopLimit::~StopLimit() {
+  stopped_.Set();
+  thread_.Join();
 }
 
 Status WriteReadyFile(const std::string& path, const std::string& line) {

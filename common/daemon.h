@@ -1,11 +1,13 @@
 #pragma once
-// Helpers for a daemon's main: the signals that stop it, and the ready file, which says that it
-// serves.
+// Helpers for a daemon's main: the signals that stop it, the limit to how long that takes, and the
+// ready file, which says that it serves.
 #include <csignal>
 #include <string>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "common/thread_pool.h"
 
 namespace ems {
 
@@ -24,6 +26,26 @@ class StopSignals final {
 
  private:
   sigset_t signals_;
+};
+
+// Ends the process when stopping takes longer than it may: at once, as kill -9 would, with an error
+// in the log and exit code 1. A disk that answers no more holds the threads that wait for it, and
+// the memory that it may still write to, for as long as it likes. Made before what it watches, so
+// that it goes last. Threading: one thread (main's).
+class StopLimit final {
+ public:
+  // `folder`: as for EMS_LOG.
+  StopLimit(std::string folder, Duration most) : folder_(std::move(folder)), most_(most) {}
+  // Stopped in time.
+  ~StopLimit();
+  // Stopping begins. Once.
+  void Begin();
+
+ private:
+  const std::string folder_;
+  const Duration most_;
+  StopFlag stopped_;
+  Thread thread_;
 };
 
 // Writes `line` beside `path` and renames: a reader sees all of it or nothing.

@@ -2,6 +2,7 @@
 // failed / 2 usage.
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
 
 #include "common/config_text.h"
@@ -14,6 +15,8 @@
 
 namespace ems::controller {
 namespace {
+
+constexpr std::chrono::seconds kStopMost{10};
 
 constexpr const char* kAbout =
     "NAME\n"
@@ -33,10 +36,11 @@ constexpr const char* kFooter =
     "  One controller uses a data_dir at a time. Back the folder up while the controller is "
     "stopped.\n\n"
     "SIGNALS\n"
-    "  SIGTERM, SIGINT  stop in order within 10 s. kill -9 loses nothing that was acknowledged.\n\n"
+    "  SIGTERM, SIGINT  stop in order, or after 10 s at once. kill -9 loses nothing that was "
+    "acknowledged.\n\n"
     "EXIT STATUS\n"
     "  0  stopped by a signal\n"
-    "  1  failed: store damaged or in use, address in use, disk refused\n"
+    "  1  failed: store damaged or in use, address in use, disk refused; stopping took 10 s\n"
     "  2  usage or configuration: the message names file, line and key\n\n"
     "EXAMPLES\n"
     "  mp-controller --config /etc/ems/controller.yaml\n"
@@ -49,6 +53,7 @@ constexpr const char* kFooter =
 int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
   // Before any thread is made, so that all of them leave these signals to it.
   const StopSignals signals;
+  StopLimit limit("mp_controller", kStopMost);
   Controller controller(options);
   Status status = controller.Start();
   if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
@@ -64,6 +69,7 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
   int signal = 0;
   while (signal == 0) signal = signals.Wait(std::chrono::hours(1));
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
+  limit.Begin();
   controller.Stop();
   if (!ready_file.empty()) ::unlink(ready_file.c_str());
   return kDaemonOk;

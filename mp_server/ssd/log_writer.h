@@ -51,7 +51,8 @@ class LogWriter final {
   };
   // Starts "ems-ssd-log".
   explicit LogWriter(Options options);
-  // Writes what is queued, for 5 s at most, then stops.
+  // Writes what is queued, for 5 s at most, then stops; writes under way are waited for, however
+  // long.
   ~LogWriter();
 
   // Takes an object over. Whatever was stored or pending under its name does not count any more

@@ -91,7 +91,8 @@ class SsdTier final {
  public:
   // Opens what is there. A tier that cannot be opened is offline, with the reason in its state.
   static std::unique_ptr<SsdTier> Open(const TierOptions& options);
-  // Writes what is queued, 5 s at most.
+  // Writes what is queued, 5 s at most, and waits for what the disk is doing with this memory, for
+  // ever if need be: who stops a process has a limit of its own (common/daemon.h).
   ~SsdTier();
 
   std::optional<StoredInfo> Find(const ObjectName& name, bool hit);

@@ -16,6 +16,7 @@
 namespace {
 
 constexpr std::chrono::seconds kStopPatience{10};
+constexpr std::chrono::seconds kStopMost{20};
 
 constexpr const char* kAbout =
     "ems-pdc: serves a small language model with prefill, decode and the EMS pool apart from each "
@@ -28,10 +29,11 @@ constexpr const char* kAbout =
 
 constexpr const char* kFooter = R"(
 SIGNALS
-  SIGTERM, SIGINT  takes no more requests, lets those in hand end (10 s at most), exits 0
+  SIGTERM, SIGINT  takes no more requests, lets those in hand end (10 s at most), exits 0;
+                   where stopping takes 20 s, exits 1 at once
 
 EXIT STATUS
-  0 stopped in order    1 failed to start or to go on    2 usage or configuration
+  0 stopped in order    1 failed to start, to go on or to stop    2 usage or configuration
 
 EXAMPLES
   ems-pdc
@@ -45,6 +47,7 @@ EXAMPLES
 
 int Serve(const ems::config::PdcConfig& config, const ems::DaemonArguments& arguments) {
   const ems::StopSignals signals;
+  ems::StopLimit limit("pdc", kStopMost);
   EMS_LOG(kInfo, "pdc", "starting version={} {}", EMS_VERSION, ems::config::OneLine(config));
   auto loop = ems::pdc::ServingLoop::Start(config);
   if (!loop.ok()) {
@@ -68,6 +71,7 @@ int Serve(const ems::config::PdcConfig& config, const ems::DaemonArguments& argu
     announced = true;
   }
   EMS_LOG(kInfo, "pdc", "stopping signal={}", signal);
+  limit.Begin();
   (*loop)->Stop(kStopPatience);
   loop->reset();
   EMS_LOG(kInfo, "pdc", "stopped");

@@ -22,6 +22,27 @@ TEST(DaemonTest, SignalsThatStopAreWaitedForAndDoNotEndTheProcess) {
   EXPECT_EQ(signals.Wait(std::chrono::milliseconds(1)), 0);
 }
 
+TEST(DaemonTest, AStopThatTakesTooLongEndsTheProcess) {
+  const auto stop = [](Duration most, Duration takes) {
+    StopLimit limit("test", most);
+    limit.Begin();
+    StopFlag never;
+    (void)never.WaitFor(takes);
+  };
+  EXPECT_EXIT(
+      {
+        stop(std::chrono::milliseconds(20), std::chrono::seconds(60));
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(1), "test: stopping took more than 0.02 s");
+  EXPECT_EXIT(
+      {
+        stop(std::chrono::seconds(60), std::chrono::milliseconds(1));
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 // Where the checks are on, as in Debian's build, they abort at the second order.
 TEST(DaemonTest, MutexesMayBeLockedInAnyOrder) {
   EXPECT_EXIT(

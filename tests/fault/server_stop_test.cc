@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
+
 #include "common/thread_pool.h"
 #include "tests/support/cluster.h"
+#include "tests/support/paths.h"
 #include "tests/support/verified_load.h"
 
 namespace ems::testing {
@@ -43,6 +46,34 @@ TEST(ServerStopTest, SigtermUnderLoadExitsCleanlyWithinTenSeconds) {
   EXPECT_TRUE(counts.errors.empty()) << counts.ToText();
   EXPECT_GT(counts.hit_share(), 0.2) << counts.ToText();
 }
+
+// Nothing may be preloaded before AddressSanitizer's own library.
+#if !defined(__SANITIZE_ADDRESS__)
+
+// A thread of its SSD tier waits for the disk, which may still read memory of the process.
+TEST(ServerStopTest, OneWhoseDiskAnswersNoMoreEndsInTimeAllTheSame) {
+  Result<std::unique_ptr<Cluster>> started = Cluster::Start(
+      {.servers = 1,
+       .controller_flags = {},
+       .server_flags = {"--set", "ssd.capacity_bytes=512MiB", "--set", "dram.bytes=64MiB"},
+       .server_environment = {"LD_PRELOAD=" + BinDir() + "/../tests/bin/libhang_sync.so"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  Result<std::unique_ptr<Client>> client = cluster.Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  const PutOptions durable{.durability = Durability::kSsd};
+  ASSERT_EQ((*client)->Put("before", std::string_view("value"), durable), OkStatus());
+  std::ofstream{cluster.folder() + "/" + Cluster::ServerName(0) + "/ssd/regions/hang"};
+  EXPECT_FALSE((*client)->Put("stuck", std::string_view("value"), durable).ok());
+
+  cluster.server(0).Signal(SIGTERM);
+  const Result<int> code = cluster.server(0).WaitExit(std::chrono::seconds(15));
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(*code, 1);
+  EXPECT_NE(cluster.server(0).ReadLog().find("stopping took more than 10 s"), std::string::npos);
+}
+
+#endif
 
 TEST(ServerStopTest, ControllerStopsOnSigtermToo) {
   Result<std::unique_ptr<Cluster>> cluster =
