@@ -48,13 +48,13 @@ struct ControllerClient::Impl {
     std::shared_ptr<grpc::ClientContext> context;
   };
 
-  Impl(std::string address_in, std::string watcher_in)
+  Impl(std::string address_in, std::string watcher_in, ViewCache* joined)
       : address(std::move(address_in)),
         watcher(std::move(watcher_in)),
         address_fault(CheckControllerAddress(address)),
         channel(MakeControlChannel(address, kMessageBytesMax)),
         stub(v1::Controller::NewStub(channel)),
-        calls(channel) {}
+        calls(channel, joined) {}
 
   // One unary call, its error prefixed with the address.
   template <typename Request, typename Reply, typename Method>
@@ -168,8 +168,8 @@ struct ControllerClient::Impl {
   Thread thread;
 };
 
-ControllerClient::ControllerClient(std::string address, std::string watcher)
-    : impl_(std::make_unique<Impl>(std::move(address), std::move(watcher))) {}
+ControllerClient::ControllerClient(std::string address, std::string watcher, ViewCache* joined)
+    : impl_(std::make_unique<Impl>(std::move(address), std::move(watcher), joined)) {}
 
 ControllerClient::~ControllerClient() { impl_->StopWatch(); }
 

@@ -22,13 +22,14 @@ class ClusterUpdate;
 namespace ems {
 
 // Every call has a deadline and returns kUnavailable or kDeadlineExceeded when the controller does
-// not answer. Threading: thread-safe.
+// not answer, kFailedPrecondition when it is another cluster's than `joined`. Threading:
+// thread-safe.
 class ControllerClient final {
  public:
   // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
-  // connected yet. `watcher` names this process in the
-  // controller's log.
-  ControllerClient(std::string address, std::string watcher);
+  // connected yet. `watcher` names this process in the controller's log. `joined`: as UnaryCalls,
+  // for all but the watch, whose cache says it.
+  ControllerClient(std::string address, std::string watcher, ViewCache* joined = nullptr);
   ~ControllerClient();  // ends the watch
   ControllerClient(const ControllerClient&) = delete;
   ControllerClient& operator=(const ControllerClient&) = delete;

@@ -17,12 +17,12 @@ constexpr int kMessageBytesMax = 24 << 20;
 }  // namespace
 
 struct ModelsClient::Impl {
-  explicit Impl(std::string address_in)
+  Impl(std::string address_in, ViewCache* joined)
       : address(std::move(address_in)),
         address_fault(CheckControllerAddress(address)),
         channel(MakeControlChannel(address, kMessageBytesMax)),
         stub(v1::Models::NewStub(channel)),
-        calls(channel) {}
+        calls(channel, joined) {}
 
   template <typename Request, typename Reply, typename Method>
   Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
@@ -40,8 +40,8 @@ struct ModelsClient::Impl {
   UnaryCalls calls;
 };
 
-ModelsClient::ModelsClient(std::string address)
-    : impl_(std::make_unique<Impl>(std::move(address))) {}
+ModelsClient::ModelsClient(std::string address, ViewCache* joined)
+    : impl_(std::make_unique<Impl>(std::move(address), joined)) {}
 
 ModelsClient::~ModelsClient() = default;
 

@@ -22,14 +22,16 @@ class ReportSumRequest;
 
 namespace ems {
 
+class ViewCache;
+
 // Every call has a deadline and returns kUnavailable or kDeadlineExceeded when the controller does
-// not answer; other errors are those of proto/model.proto and of ModelState. Threading:
-// thread-safe.
+// not answer, kFailedPrecondition when it is another cluster's; other errors are those of
+// proto/model.proto and of ModelState. Threading: thread-safe.
 class ModelsClient final {
  public:
   // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
-  // connected yet.
-  explicit ModelsClient(std::string address);
+  // connected yet. `joined`: as UnaryCalls.
+  explicit ModelsClient(std::string address, ViewCache* joined = nullptr);
   ~ModelsClient();
   ModelsClient(const ModelsClient&) = delete;
   ModelsClient& operator=(const ModelsClient&) = delete;

@@ -3,7 +3,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include "cluster/control_channel.h"
+#include "cluster/view_cache.h"
 #include "common/check.h"
+#include "proto/cluster_metadata.h"
 #include "proto/status_codec.h"
 
 namespace ems {
@@ -14,15 +16,19 @@ Status UnaryCalls::Call(Deadline deadline,
   DriveChannel(channel_.get(), deadline);
   grpc::ClientContext context;
   SetDeadline(deadline, &context);
+  if (joined_ != nullptr) AskCluster(joined_->cluster(), &context);
   {
     auto state = state_.Lock();
     if (state->closed) return Error(StatusCode::kCancelled, "stopping");
     EMS_CHECK(state->contexts.insert(&context).second, "a context is in use twice");
   }
   const Status status = FromGrpc(call(&context));
-  auto state = state_.Lock();
-  EMS_CHECK(state->contexts.erase(&context) == 1, "a call has left that was not under way");
-  return status;
+  {
+    auto state = state_.Lock();
+    EMS_CHECK(state->contexts.erase(&context) == 1, "a call has left that was not under way");
+  }
+  if (!status.ok() || joined_ == nullptr) return status;
+  return joined_->Join(AnsweredBy(context));
 }
 
 void UnaryCalls::Close() {

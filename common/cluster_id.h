@@ -3,8 +3,11 @@
 // Servers keep it in their folders, views and greetings carry it.
 #include <fmt/core.h>
 
+#include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/ids.h"
 
@@ -22,6 +25,14 @@ constexpr bool AreStrangers(ClusterId a, ClusterId b) {
 // 16 hexadecimal digits, as people compare it.
 inline std::string ClusterText(ClusterId cluster) {
   return cluster == kNoCluster ? "(unknown)" : fmt::format("{:016x}", cluster.value());
+}
+// What ClusterText has written; nothing: it is no cluster's id.
+inline std::optional<ClusterId> ParseCluster(std::string_view text) {
+  uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
+  if (text.size() != 16 || error != std::errc() || stop != end || value == 0) return std::nullopt;
+  return ClusterId(value);
 }
 
 }  // namespace ems

@@ -8,6 +8,7 @@
 
 #include "cluster/controller_client.h"
 #include "cluster/models_client.h"
+#include "cluster/view_cache.h"
 #include "common/guarded.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
@@ -44,8 +45,10 @@ Result<v1::ModelRef> RefOf(const ModelName& name) {
 struct ModelCache::Impl {
   explicit Impl(ModelCacheOptions wanted)
       : options(std::move(wanted)),
-        models(options.controller),
-        controller(options.controller, "model cache") {}
+        models(options.controller, &joined),
+        controller(options.controller, "model cache", &joined) {
+    (void)joined.Join(options.cluster);  // it is the first one
+  }
 
   using Call = Status (ModelsClient::*)(const v1::ModelRef&, v1::ModelStatus*, Deadline);
   Result<ModelInfo> Ask(Call call, const ModelName& name, Deadline deadline) {
@@ -103,6 +106,7 @@ struct ModelCache::Impl {
                                                              Deadline deadline);
 
   const ModelCacheOptions options;
+  ViewCache joined;  // the cluster alone
   ModelsClient models;
   ControllerClient controller;
   Guarded<std::map<std::string, std::shared_ptr<Client>>> pools;  // by namespace
@@ -140,6 +144,7 @@ Result<std::shared_ptr<Client>> ModelCache::Impl::PoolOf(const std::string& name
   client.start_timeout = std::min(options.start_timeout, deadline.Remaining());
   client.shm_token = options.shm_token;
   EMS_ASSIGN_OR_RETURN(std::shared_ptr<Client> connected, Client::Connect(client));
+  EMS_RETURN_IF_ERROR(joined.Join(connected->views().cluster()));
   auto locked = pools.Lock();
   return locked->emplace(name_space, std::move(connected)).first->second;
 }
@@ -175,6 +180,8 @@ ModelCache::ModelCache(ModelCacheOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 ModelCache::~ModelCache() = default;
+
+ClusterId ModelCache::cluster() const { return impl_->joined.cluster(); }
 
 Result<ModelInfo> ModelCache::Add(const ModelName& name, const std::string& url,
                                   const AddOptions& options, Deadline deadline) {

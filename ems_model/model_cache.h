@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/cluster_id.h"
 #include "common/status.h"
 #include "ems_model/load_target.h"
 #include "ems_model/manifest_maker.h"
@@ -31,6 +32,9 @@ namespace ems::model {
 
 struct ModelCacheOptions {
   std::string controller = "127.0.0.1:7400";
+  // The one that is meant; kNoCluster: the first one that answers. Others are refused from then on,
+  // for as long as the cache lives: kFailedPrecondition.
+  ClusterId cluster = kNoCluster;
   std::string name_space = "models";  // of versions that are added; made when it is missing
   TransportChoice transport = TransportChoice::kAuto;
   uint32_t connections_per_server_max = 8;
@@ -94,6 +98,9 @@ class ModelCache final {
   ~ModelCache();
   ModelCache(const ModelCache&) = delete;
   ModelCache& operator=(const ModelCache&) = delete;
+
+  // kNoCluster: none was meant, and none has answered yet.
+  ClusterId cluster() const;
 
   // Makes a version of the files that `url` lists now (see source/source_url.h). The same files
   // again: what is there, unchanged; AddOptions::verify counts while nobody has used, prefetched or

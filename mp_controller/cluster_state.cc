@@ -14,6 +14,7 @@
 #include "mp_controller/node_status.h"
 #include "mp_controller/request_check.h"
 #include "mp_controller/view_builder.h"
+#include "proto/cluster_metadata.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
@@ -225,10 +226,8 @@ Status ClusterState::CheckCluster(ClusterId theirs, std::string_view who) {
   if (!parts_.rules.clusters_are_told_apart || !AreStrangers(theirs, cluster_)) return OkStatus();
   parts_.metrics->strangers_refused.Add();
   const Status refused =
-      Error(StatusCode::kFailedPrecondition,
-            "server {} belongs to cluster {}, and this is the controller of cluster {}: give it "
-            "its own controller's address, or another data_dir to join here",
-            Printable(who), ClusterText(theirs), ClusterText(cluster_));
+      CheckSameCluster(fmt::format("server {} belongs to", Printable(who)), theirs, cluster_,
+                       "give it its own controller's address, or another data_dir to join here");
   if (strangers_.size() < kStrangersReportedMax && strangers_.insert(theirs).second)
     EMS_LOG(kWarn, "mp_controller", "refused: {}", Message(refused));
   return refused;

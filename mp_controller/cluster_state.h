@@ -80,6 +80,8 @@ class ClusterState final {
     membership_.Listen(parts_.clock->Now());
     store_age_.Listen(parts_.clock->Now());
   }
+  // Of the store. Does not change after Start, so any thread may ask.
+  ClusterId cluster() const { return cluster_; }
   // Ends leases and publishes what follows from it. Call it each kTick. Cost: O(nodes).
   static constexpr Duration kTick = std::chrono::milliseconds(50);
   void Tick();

@@ -118,7 +118,8 @@ Status Controller::Start() {
           .clock = &Clock::System(), .rows = impl.model_rows.get(), .publisher = &impl.publisher},
       impl.options.model_unused_max);
   EMS_RETURN_IF_ERROR(impl.model_state->Start());
-  impl.models = std::make_unique<ModelService>(impl.model_state.get(), &Clock::System());
+  impl.models = std::make_unique<ModelService>(impl.model_state.get(), &Clock::System(),
+                                               impl.state->cluster());
   EMS_ASSIGN_OR_RETURN(
       impl.service, ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
                                                                    .state = impl.state.get(),

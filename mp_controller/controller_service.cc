@@ -13,6 +13,7 @@
 #include "mp_controller/model_service.h"
 #include "mp_controller/publish/view_fanout.h"
 #include "mp_controller/request_check.h"
+#include "proto/cluster_metadata.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/status_codec.h"
 
@@ -177,9 +178,10 @@ class Handlers final : public RawService {
   // What is published needs no turn on the loop.
   grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
                                        const grpc::ByteBuffer*, grpc::ByteBuffer* reply) override {
+    auto* reactor = context->DefaultReactor();
+    if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
     WatchCursor from_nothing;
     *reply = ToBuffer(parts_.publisher->Next(&from_nothing));
-    auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
@@ -200,6 +202,7 @@ class Handlers final : public RawService {
                                 Reply* reply,
                                 Status (ClusterState::*method)(const Request&, Reply*)) {
     auto* reactor = context->DefaultReactor();
+    if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
     const auto answer = [this, reactor](const Status& status) {
       if (status.code() == StatusCode::kInvalidArgument ||
           status.code() == StatusCode::kResourceExhausted) {

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/model_state.h"
+#include "proto/cluster_metadata.h"
 #include "proto/model.grpc.pb.h"
 #include "proto/status_codec.h"
 
@@ -30,8 +31,8 @@ struct Waiting {
 }  // namespace
 
 struct ModelService::Impl final : public v1::Models::CallbackService {
-  Impl(ModelState* state_in, const Clock* clock_in)
-      : state(state_in), clock(clock_in), loop("ems-models", kTick, [this] {
+  Impl(ModelState* state_in, const Clock* clock_in, ClusterId cluster_in)
+      : state(state_in), clock(clock_in), cluster(cluster_in), loop("ems-models", kTick, [this] {
           state->Tick();
           LookAgain();  // also when there was no room for AskForLook
         }) {}
@@ -82,6 +83,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
                                 Reply* reply,
                                 Status (ModelState::*method)(const Request&, Reply*)) {
     auto* reactor = context->DefaultReactor();
+    if (!IsAdmitted(context, cluster, reactor)) return reactor;
     Post(reactor, [this, request, reply, method, reactor] {
       reactor->Finish(ToGrpc((state->*method)(*request, reply)));
       AskForLook();
@@ -94,6 +96,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
                                       Reply* reply,
                                       Status (ModelState::*method)(const Request&, Reply*, bool*)) {
     auto* reactor = context->DefaultReactor();
+    if (!IsAdmitted(context, cluster, reactor)) return reactor;
     Post(reactor, [this, request, reply, method, reactor, context] {
       const auto look = [this, request, reply, method, reactor, context](bool last) {
         bool news = last;
@@ -130,14 +133,15 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
 
   ModelState* const state;
   const Clock* const clock;
+  const ClusterId cluster;
   std::atomic<bool> closed{false};
   std::vector<Waiting> waiting;
   bool look_asked = false;  // touched on the loop's thread only
   EventLoop loop;           // last: its thread uses the others
 };
 
-ModelService::ModelService(ModelState* state, const Clock* clock)
-    : impl_(std::make_unique<Impl>(state, clock)) {}
+ModelService::ModelService(ModelState* state, const Clock* clock, ClusterId cluster)
+    : impl_(std::make_unique<Impl>(state, clock, cluster)) {}
 
 ModelService::~ModelService() = default;
 

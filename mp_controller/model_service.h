@@ -7,6 +7,8 @@
 // beyond it are answered at once.
 #include <memory>
 
+#include "common/cluster_id.h"
+
 namespace grpc {
 class Service;
 }
@@ -24,8 +26,9 @@ class ModelService final {
  public:
   static constexpr size_t kWaitingMax = 4096;
 
-  // From now on `state`, started, belongs to the loop. Both must outlive the service.
-  ModelService(ModelState* state, const Clock* clock);
+  // From now on `state`, started, belongs to the loop. Both must outlive the service. Calls for
+  // another cluster than `cluster` are refused (proto/cluster_metadata.h).
+  ModelService(ModelState* state, const Clock* clock, ClusterId cluster);
   ~ModelService();
   ModelService(const ModelService&) = delete;
   ModelService& operator=(const ModelService&) = delete;

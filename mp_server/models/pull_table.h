@@ -47,7 +47,7 @@ struct PullTable {
   explicit PullTable(const Options& options_in)
       : options(options_in),
         counters(options.metrics),
-        models(options.controller),
+        models(options.controller, options.views),
         sources(options.sources),
         state(std::in_place, options.pulls_max) {}
 

@@ -17,5 +17,13 @@ TEST(ClusterIdTest, TextHasAFixedWidth) {
   EXPECT_EQ(ClusterText(kNoCluster), "(unknown)");
 }
 
+TEST(ClusterIdTest, OnlyWhatItsTextIsIsParsed) {
+  EXPECT_EQ(ParseCluster(ClusterText(ClusterId(0xab))), ClusterId(0xab));
+  EXPECT_EQ(ParseCluster("ffffffffffffffff"), ClusterId(UINT64_MAX));
+  for (const char* text : {"", "ab", "0000000000000000", "00000000000000abc", "000000000000000g",
+                           "0x000000000000ab", "(unknown)"})
+    EXPECT_EQ(ParseCluster(text), std::nullopt) << text;
+}
+
 }  // namespace
 }  // namespace ems

@@ -422,5 +422,22 @@ TEST_F(ModelCacheTest, BlocksOnTheSsdAreSeenAndLoaded) {
   EXPECT_GT(stats->ssd_bytes, 0U);
 }
 
+TEST_F(ModelCacheTest, AnotherClusterThanTheOneThatIsMeantIsRefused) {
+  Start(1);
+  EXPECT_EQ(cache_->cluster(), kNoCluster);
+  const ModelInfo added = Add(v1_, {{"config.json", "{}"}});
+  const ClusterId own = cache_->cluster();
+  ASSERT_NE(own, kNoCluster);
+  ModelCache other(
+      {.controller = cluster_->controller_address(), .cluster = ClusterId(own.value() ^ 2)});
+  for (const Status& refused :
+       {other.List(Soon()).status(), other.Remove(added.name, Soon()),
+        other.Add({.model = "m", .version = "v2"}, Folder("v1"), {}, Soon()).status()}) {
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(Message(refused)), HasSubstr(ClusterText(own)));
+  }
+  EXPECT_EQ(cache_->List(Soon())->size(), 1U);
+}
+
 }  // namespace
 }  // namespace ems::model

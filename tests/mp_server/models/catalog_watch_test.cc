@@ -137,5 +137,19 @@ TEST_F(CatalogWatchTest, WithoutAnAnswerItIsAskedAgain) {
   EXPECT_FALSE(watch_.Look(Duration(0)));
 }
 
+// Its versions would be gone, whose blocks are evicted first, and others would be pulled.
+TEST_F(CatalogWatchTest, TheListOfAnotherClusterIsNotTaken) {
+  const uint32_t id = Add("v1");
+  Begin(id);
+  LeadElsewhere();
+  const uint32_t theirs = Add("v1"), wanted = Add("v2");
+  ASSERT_EQ(theirs, id);
+  Prefetch(wanted);
+  EXPECT_FALSE(watch_.Look(Duration(0)));
+  EXPECT_FALSE(watch_.Look(Duration(0)));
+  EXPECT_TRUE(table_.With(id, [](ModelPull& pull) { EXPECT_TRUE(pull.running()); }));
+  EXPECT_FALSE(table_.With(wanted, [](ModelPull&) {}));
+}
+
 }  // namespace
 }  // namespace ems::server

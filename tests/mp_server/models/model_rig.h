@@ -11,6 +11,7 @@
 #include "proto/model.pb.h"
 #include "tests/mp_controller/controller_harness.h"
 #include "tests/mp_controller/temp_dir.h"
+#include "tests/support/eventually.h"
 
 namespace ems::server {
 
@@ -24,10 +25,22 @@ class ModelRigTest : public ::testing::Test {
     ownership_.SetActive(1000);  // nobody else has the slots
     Own(1);
   }
-  static std::unique_ptr<controller::Controller> Started(const std::string& folder) {
-    auto controller = std::make_unique<controller::Controller>(controller::FastOptions(folder));
+  static std::unique_ptr<controller::Controller> Started(const std::string& folder, int port = 0) {
+    auto controller =
+        std::make_unique<controller::Controller>(controller::FastOptions(folder, port));
     EXPECT_EQ(controller->Start(), OkStatus());
     return controller;
+  }
+  // The address of the controller leads to another cluster's from now on, as when a name changes.
+  void LeadElsewhere() {
+    const int port = controller_->port();
+    controller_.reset();
+    controller_ = Started(other_dir_.path(), port);
+    v1::ListModelsReply list;
+    EXPECT_TRUE(testing::Eventually([&] {
+      return table_.models.List(0, Duration(0), &list, controller::Soon()).code() !=
+             StatusCode::kUnavailable;
+    }));
   }
   // From the next view on all slots are `owner`'s.
   void Own(uint32_t owner) {
@@ -123,7 +136,8 @@ class ModelRigTest : public ::testing::Test {
   }
 
   const controller::TempDir dir_;
-  const std::unique_ptr<controller::Controller> controller_ = Started(dir_.path());
+  const controller::TempDir other_dir_;
+  std::unique_ptr<controller::Controller> controller_ = Started(dir_.path());
   uint64_t epoch_ = 0;
   Ownership ownership_{&Clock::System()};
   ViewCache views_;

@@ -66,5 +66,20 @@ TEST_F(PullReporterTest, TheLastWordsOfAPullAreSaid) {
   EXPECT_EQ(Get(id).blocks_known(), 1U);
 }
 
+TEST_F(PullReporterTest, WhatWasReadForThisClusterIsNotBoundToAVersionOfAnother) {
+  const uint32_t id = Add("v1");
+  Begin(id);
+  Done(Next(id));
+  LeadElsewhere();
+  ASSERT_EQ(Add("v1"), id);
+  std::unique_ptr<ModelPull> gone;
+  {
+    auto locked = table_.state.Lock();
+    gone = std::move(locked->pulls.extract(id).mapped());
+  }
+  reporter_.ReportLast(gone.get());
+  EXPECT_EQ(Get(id).blocks_known(), 0U);
+}
+
 }  // namespace
 }  // namespace ems::server
