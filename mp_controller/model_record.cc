@@ -25,6 +25,7 @@ TimePoint FromUnix(uint64_t stored_ms, TimePoint now, uint64_t unix_ms) {
 ModelRecord::ModelRecord(uint32_t id_in, model::Manifest manifest_in, uint64_t log, TimePoint now)
     : id(id_in),
       manifest(std::move(manifest_in)),
+      manifest_checksum(model::ManifestChecksum(manifest)),
       known(id, manifest),
       checks(manifest, log),
       added(now),
@@ -33,6 +34,15 @@ ModelRecord::ModelRecord(uint32_t id_in, model::Manifest manifest_in, uint64_t l
 void ModelRecord::Use(TimePoint now) {
   used = now;
   use_stored = false;
+}
+
+Status ModelRecord::CheckManifest(uint64_t told) const {
+  if (told == 0 || told == manifest_checksum) return OkStatus();
+  return Error(
+      StatusCode::kNotFound,
+      "version {} is {} {} here, with manifest {:016x}: a report of manifest {:016x} is of "
+      "another one",
+      id, manifest.model, manifest.version, manifest_checksum, told);
 }
 
 void ModelRecord::FillJob(const DhtView* view, TimePoint now, v1::PullJob* out) const {

@@ -9,6 +9,7 @@
 
 #include "cluster/dht_view.h"
 #include "common/clock.h"
+#include "common/status.h"
 #include "model_files/format/manifest.h"
 #include "mp_controller/known_digests.h"
 #include "mp_controller/models/file_checks.h"
@@ -31,6 +32,9 @@ struct ModelRecord {
   ModelRecord& operator=(const ModelRecord&) = delete;
 
   void Use(TimePoint now);
+  // Whether a report is of this version. `told`: what it says of its manifest, 0: nothing.
+  // Errors: kNotFound  it is of another one that had this id, in another store
+  Status CheckManifest(uint64_t told) const;
   // What is told of it.   Cost: O(servers of its job).
   void Fill(const DhtView* view, TimePoint now, v1::ModelStatus* out) const;
   void FillJob(const DhtView* view, TimePoint now, v1::PullJob* out) const;
@@ -40,6 +44,7 @@ struct ModelRecord {
 
   const uint32_t id;
   model::Manifest manifest;
+  const uint64_t manifest_checksum;  // ManifestChecksum: a change of how it is read first leaves it
   bool pinned = false;
   bool untouched = false;  // since it was added, by this controller: nobody has read its source
   bool use_stored = true;  // when it was used last

@@ -370,6 +370,7 @@ Status ModelState::ReportSum(const v1::ReportSumRequest& request, v1::ReportSumR
   const auto it = models_.find(request.model_id());
   if (it == models_.end()) return Error(StatusCode::kNotFound, "the version has been removed");
   Model* const model = it->second.get();
+  EMS_RETURN_IF_ERROR(model->CheckManifest(request.manifest()));
   EMS_ASSIGN_OR_RETURN(const bool right, model->checks.Take(request, parts_.clock->Now()));
   if (right) {
     // Its digests, for everybody from now on; all at once.
@@ -412,6 +413,7 @@ Status ModelState::ReportPull(const v1::ReportPullRequest& request, v1::ReportPu
   const auto it = models_.find(request.model_id());
   if (it == models_.end()) return OkStatus();
   Model* const model = it->second.get();
+  EMS_RETURN_IF_ERROR(model->CheckManifest(request.manifest()));
   // Also of a job that is over, or another one: the bytes were read.
   const Status learned = TakeDigests(model, request);
   if (learned.code() == StatusCode::kUnavailable) return learned;

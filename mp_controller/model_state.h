@@ -88,6 +88,7 @@ class ModelState final {
   // Errors: kFailedPrecondition  it is pinned
   Status RemoveModel(const v1::ModelRef& request, v1::RemoveModelReply* reply);
   // Errors: kFailedPrecondition  a digest that is not the one known: the source has changed
+  //   kNotFound  it is of another version that had this id
   Status ReportPull(const v1::ReportPullRequest& request, v1::ReportPullReply* reply);
   // What a server has found that a file adds up to. Ends the job if the file is damaged for good.
   // Errors: kNotFound  no such version, or the file has no sum

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 
+#include "common/hash.h"
 #include "model_files/format/file_sum.h"
 #include "model_files/format/tensor_table.h"
 #include "proto/model.pb.h"
@@ -184,6 +186,30 @@ static_assert(static_cast<int>(FirstRead::kOnce) == v1::FIRST_READ_ONCE &&
               static_cast<int>(FirstRead::kTwiceUnlessChecked) ==
                   v1::FIRST_READ_TWICE_UNLESS_CHECKED &&
               static_cast<int>(FirstRead::kTwice) == v1::FIRST_READ_TWICE);
+
+uint64_t ManifestChecksum(const Manifest& manifest) {
+  Hash64Stream hash;
+  const auto number = [&](uint64_t value) { hash.Update(std::as_bytes(std::span(&value, 1))); };
+  const auto text = [&](std::string_view value) {
+    number(value.size());
+    hash.Update(AsBytes(value));
+  };
+  text(manifest.model);
+  text(manifest.version);
+  text(manifest.source.url);
+  number(manifest.files.size());
+  for (const ManifestFile& file : manifest.files) {
+    text(file.path);
+    number(file.bytes);
+    text(file.tag);
+    text(file.sum);
+  }
+  for (const ManifestBlock& block : manifest.blocks) {
+    number(block.bytes);
+    hash.Update(block.route);
+  }
+  return std::max<uint64_t>(hash.Digest(), 1);
+}
 
 void ToProto(const Manifest& manifest, v1::ModelManifest* out) {
   out->Clear();

@@ -89,6 +89,11 @@ Status CheckVersionName(std::string_view version);
 // All of the invariants and bounds above. Errors: kInvalidArgument  names what and where
 Status CheckManifest(const Manifest& manifest);
 
+// What its blocks are: equal for two manifests of one name, version and source with the same files
+// and blocks. How they are read, and where they are kept, is not among it. Never 0.
+// Cost: O(files + blocks).
+uint64_t ManifestChecksum(const Manifest& manifest);
+
 void ToProto(const Manifest& manifest, v1::ModelManifest* out);
 // Errors: as CheckManifest
 Result<Manifest> FromProto(const v1::ModelManifest& in);

@@ -68,6 +68,7 @@ Result<bool> CheckWorker::Add(const ModelPull::CheckTask& task, uint32_t index,
 Status CheckWorker::Tell(const ModelPull::CheckTask& task) {
   v1::ReportSumRequest report;
   report.set_model_id(task.model_id);
+  report.set_manifest(task.manifest_checksum);
   report.set_file(task.file);
   report.set_sum(task.sum);
   for (const model::BlockDigest& digest : task.digests)

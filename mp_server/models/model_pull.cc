@@ -32,6 +32,7 @@ std::string OriginOf(const model::ManifestSource& source) {
 ModelPull::ModelPull(uint32_t id, std::shared_ptr<const model::Manifest> manifest)
     : id_(id),
       manifest_(std::move(manifest)),
+      manifest_checksum_(model::ManifestChecksum(*manifest_)),
       origin_(OriginOf(manifest_->source)),
       states_(manifest_->blocks.size(), State::kTodo),
       digests_(manifest_->blocks.size()),
@@ -264,6 +265,7 @@ std::optional<ModelPull::CheckTask> ModelPull::NextCheck() {
                    .digests = {},
                    .hasher = std::exchange(check.hasher, nullptr),
                    .sum = check.sum,
+                   .manifest_checksum = manifest_checksum_,
                    .ns = ns_,
                    .manifest = manifest_};
     uint64_t bytes = 0;
@@ -417,6 +419,7 @@ void ModelPull::Retry(TimePoint now) {
 
 void ModelPull::FillReport(v1::ReportPullRequest* report) {
   report->set_model_id(id_);
+  report->set_manifest(manifest_checksum_);
   report->set_job(job_);
   report->set_term(view_.term());
   report->set_epoch(view_.epoch());

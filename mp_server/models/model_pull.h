@@ -72,6 +72,7 @@ class ModelPull final {
     std::vector<model::BlockDigest> digests;    // of it and those that follow
     std::shared_ptr<model::FileHasher> hasher;  // of all before it; this task's alone
     std::string sum;                            // not empty: of all of `digests`, to be told
+    uint64_t manifest_checksum = 0;
     NamespaceRef ns;
     std::shared_ptr<const model::Manifest> manifest;
   };
@@ -192,6 +193,7 @@ class ModelPull final {
 
   const uint32_t id_;
   const std::shared_ptr<const model::Manifest> manifest_;
+  const uint64_t manifest_checksum_;
   const std::string origin_;
   uint64_t job_ = 0;
   bool running_ = false;

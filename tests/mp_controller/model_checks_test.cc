@@ -176,5 +176,24 @@ TEST_F(ModelChecksTest, WhatWasReadForACancelledJobIsKnownToTheNext) {
   EXPECT_EQ(life.Follow(1).digests().substr(32), std::string(32, '\0')) << "it is read again";
 }
 
+TEST_F(ModelChecksTest, ASumOfAnotherVersionThatHadTheIdIsRefused) {
+  const std::string content(400, 'x');
+  Life life(dir.path(), &clock);
+  life.View(1, 1);
+  ASSERT_TRUE(life.Add(Summed("v1", content)).ok());
+  v1::ReportSumRequest report;
+  report.set_model_id(1);
+  report.set_sum(ToHex(*Md5(AsBytes(content))));
+  for (uint8_t block = 0; block < 4; ++block)
+    report.mutable_digests()->append(AsText(Digest(block)));
+  v1::ReportSumReply reply;
+  report.set_manifest(model::ManifestChecksum(Summed("v2", content)));
+  EXPECT_EQ(life.state->ReportSum(report, &reply).code(), StatusCode::kNotFound);
+  EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 0U);
+  report.set_manifest(model::ManifestChecksum(Summed("v1", content)));
+  EXPECT_EQ(life.state->ReportSum(report, &reply), OkStatus());
+  EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 4U);
+}
+
 }  // namespace
 }  // namespace ems::controller

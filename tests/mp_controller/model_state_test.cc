@@ -374,5 +374,21 @@ TEST_F(ModelStateTest, ReportsAgainstTheRulesAreRefused) {
   EXPECT_EQ(life.state->GetModel(Ref("base", "none"), &status).code(), StatusCode::kNotFound);
 }
 
+// Ids are used again in another store, and in one that was made again.
+TEST_F(ModelStateTest, AReportOfAnotherVersionThatHadTheIdIsRefused) {
+  Life life(dir.path(), &clock);
+  life.View(1, 1);
+  ASSERT_TRUE(life.Add(Sample("v1")).ok());
+  life.Prefetch(1);
+  v1::ReportPullRequest report = life.With(life.Report(1, 1, 4, true), 1, Digest(1));
+  report.set_manifest(model::ManifestChecksum(Sample("v2")));
+  EXPECT_EQ(life.Take(report).code(), StatusCode::kNotFound);
+  EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 0U);
+  EXPECT_EQ(life.Get(Ref(1)).job().state(), v1::PULL_RUNNING);
+  report.set_manifest(model::ManifestChecksum(Sample("v1", FirstRead::kTwice)));
+  EXPECT_EQ(life.Take(report), OkStatus()) << "how it is read does not matter";
+  EXPECT_EQ(life.Get(Ref(1)).blocks_known(), 1U);
+}
+
 }  // namespace
 }  // namespace ems::controller

@@ -126,5 +126,31 @@ TEST(ManifestTest, KeysAreTheDigestAndFitAnObject) {
   EXPECT_EQ(RouteKey(Sample().blocks[0].route).size(), 16U);
 }
 
+TEST(ManifestTest, TheChecksumIsOfWhatItsBlocksAre) {
+  const uint64_t checksum = ManifestChecksum(Sample());
+  v1::ModelManifest proto;
+  ToProto(Sample(), &proto);
+  EXPECT_EQ(ManifestChecksum(*FromProto(proto)), checksum);
+  for (const auto& change : std::vector<std::function<void(Manifest*)>>{
+           [](Manifest* m) { m->source.first_read = FirstRead::kTwice; },
+           [](Manifest* m) { m->name_space = "elsewhere"; },
+           [](Manifest* m) { m->source.bytes_per_s_max = 1; }}) {
+    Manifest same = Sample();
+    change(&same);
+    EXPECT_EQ(ManifestChecksum(same), checksum);
+  }
+  for (const auto& change : std::vector<std::function<void(Manifest*)>>{
+           [](Manifest* m) { m->model = "other"; }, [](Manifest* m) { m->version = "v2"; },
+           [](Manifest* m) { m->source.url += "x"; }, [](Manifest* m) { m->files[0].path += "x"; },
+           [](Manifest* m) { m->files[0].tag += "x"; }, [](Manifest* m) { ++m->files[0].bytes; },
+           [](Manifest* m) { m->files[0].sum = "md5:0123456789abcdef0123456789abcdef"; },
+           [](Manifest* m) { --m->blocks[1].bytes; }, [](Manifest* m) { m->blocks[1].route = {}; },
+           [](Manifest* m) { m->blocks.pop_back(); }}) {
+    Manifest other = Sample();
+    change(&other);
+    EXPECT_NE(ManifestChecksum(other), checksum);
+  }
+}
+
 }  // namespace
 }  // namespace ems::model

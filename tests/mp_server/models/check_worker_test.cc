@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 
+#include <utility>
+
 #include "common/checksum.h"
 #include "common/copy.h"
 #include "common/sha256.h"
 #include "model_files/format/file_sum.h"
+#include "tests/mp_server/models/model_rig.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/small_tier.h"
 
@@ -158,6 +161,29 @@ TEST_F(CheckWorkerTest, WithoutMd5TheReasonIsSaid) {
   const Status refused = Run();
   ASSERT_EQ(EVP_set_default_properties(nullptr, ""), 1);
   EXPECT_EQ(refused.code(), StatusCode::kUnimplemented);
+}
+
+using ToldSumTest = ModelRigTest;
+
+TEST_F(ToldSumTest, ASumIsOfTheVersionWhoseBlocksWereAddedUp) {
+  const uint32_t id = Add("v1", /*with_sum=*/true);
+  Begin(id, true);
+  ModelPull::CheckTask task;
+  for (uint32_t block = 0; block < kBlocks; ++block) {
+    Done(Next(id));
+    ASSERT_EQ(Tell(id, block), OkStatus());
+  }
+  table_.With(id, [&](ModelPull& pull) { task = pull.NextCheck().value_or(task); });
+  ASSERT_NE(task.manifest_checksum, 0U);
+  task.sum = ToHex(*Md5(AsBytes(Content())));
+  const uint64_t right = std::exchange(task.manifest_checksum, 7);
+  CheckWorker checks(&table_, nullptr);
+  ModelPull::CheckOutcome outcome;
+  EXPECT_EQ(checks.Run(&task, nullptr, &outcome), OkStatus());
+  EXPECT_EQ(Get(id).blocks_known(), 0U);
+  task.manifest_checksum = right;
+  EXPECT_EQ(checks.Run(&task, nullptr, &outcome), OkStatus());
+  EXPECT_EQ(Get(id).blocks_known(), kBlocks);
 }
 
 }  // namespace

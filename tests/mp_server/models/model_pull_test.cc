@@ -38,6 +38,7 @@ TEST_F(ModelPullTest, GivesOutItsOwnBlocksOnceAndSaysWhenItHasFinished) {
   EXPECT_TRUE(pull.has_news());
   const auto report = Report(&pull);
   EXPECT_EQ(report.model_id(), 7U);
+  EXPECT_EQ(report.manifest(), model::ManifestChecksum(*Sample()));
   EXPECT_EQ(report.job(), 1U);
   EXPECT_EQ(report.epoch(), 5U);
   EXPECT_TRUE(report.finished());
