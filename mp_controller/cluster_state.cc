@@ -38,15 +38,6 @@ constexpr size_t kMadeViewsMax = 4096;
 // Clusters whose servers are reported, each once.
 constexpr size_t kStrangersReportedMax = 64;
 
-uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
-  uint32_t moved = 0;
-  for (uint32_t i = 0; i < kSlotCount; ++i) {
-    const SlotId slot(static_cast<uint16_t>(i));
-    if (before.owner(slot) != after.owner(slot)) ++moved;
-  }
-  return moved;
-}
-
 }  // namespace
 
 ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
@@ -401,29 +392,39 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
 
 Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* reply) {
   const TimePoint now = parts_.clock->Now();
+  const Duration waiting = BehindFor(activation_.Active(now), now);
   const std::vector<NodeId> waited_for = activation_.WaitsFor(now);
   std::unordered_map<NodeId, uint32_t> slots;
   for (const NodeId owner : view_->slots().owners()) ++slots[owner];
   for (const MemberStatus& member : membership_.List(now)) {
     v1::NodeStatus* status = reply->add_nodes();
     ToProto(member, status);
-    const bool waited =
-        std::find(waited_for.begin(), waited_for.end(), member.info.id) != waited_for.end();
+    const bool waited = std::ranges::count(waited_for, member.info.id) > 0;
     status->set_waited_for(waited);
+    if (waited) status->set_waiting_ms(Ms(waiting));
     status->set_slots(slots[member.info.id]);
     status->set_behind_ms(Ms(BehindFor(member.installed, now)));
   }
   reply->set_cluster(cluster_.value());
   reply->set_store_is_old(store_age_.IsOld());
   reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
+  reply->set_lease_ms(static_cast<uint32_t>(Ms(options_.lease)));
   reply->set_now_unix_ms(UnixMs());
   return OkStatus();
 }
 
 Status ClusterState::RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply*) {
   EMS_RETURN_IF_ERROR(membership_.CanRemove(request.name()));
+  const auto id = membership_.IdOf(request.name());
+  // ListNodes would name nobody then.
+  if (id && std::ranges::count(activation_.WaitsFor(parts_.clock->Now()), *id) > 0) {
+    return Error(StatusCode::kFailedPrecondition,
+                 "Puts of slots of server {} wait for it: accept the loss first (emsctl view "
+                 "accept-loss), or try again when `emsctl nodes` says that nobody waits",
+                 Printable(request.name()));
+  }
   EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(request.name())));
-  if (const auto id = membership_.IdOf(request.name())) store_age_.Forget(*id);
+  if (id) store_age_.Forget(*id);
   membership_.Remove(request.name());
   EMS_LOG(kInfo, "mp_controller", "node removed name={}", request.name());
   return OkStatus();

@@ -222,4 +222,13 @@ SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, Bu
   return next;
 }
 
+uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
+  uint32_t moved = 0;
+  for (uint32_t i = 0; i < kSlotCount; ++i) {
+    const SlotId slot(static_cast<uint16_t>(i));
+    if (before.owner(slot) != after.owner(slot)) ++moved;
+  }
+  return moved;
+}
+
 }  // namespace ems::controller

@@ -31,5 +31,7 @@ struct BuildCost {
 // kSlotCount log kSlotCount): at 1,000 nodes 0.5 ms for one change, 50 ms for a first table.
 SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live,
                      BuildCost* cost = nullptr);
+// Slots whose owner is another one in `after`. Cost: O(kSlotCount).
+uint32_t CountMoved(const SlotTable& before, const SlotTable& after);
 
 }  // namespace ems::controller

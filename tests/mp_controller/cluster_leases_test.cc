@@ -99,5 +99,44 @@ TEST_F(ClusterLeasesTest, LongerLeasesThatHaveEndedAreForgotten) {
   EXPECT_EQ(life.store->Load()->lease_ms, 5000U);
 }
 
+// It hangs, says a word now and then, and may go on by a view in which it was alone.
+TEST_F(ClusterLeasesTest, WhoPutsWaitForIsNamedWithTheTimeAndNotForgottenBeforeTheLossIsAccepted) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion first = life.publisher.view()->version();
+  (void)life.Beat(a, 1, first);
+  const std::vector<uint32_t> others = {life.Register("b", 1), life.Register("c", 1)};
+  const auto listed = [&] {
+    v1::ListNodesReply list;
+    EXPECT_TRUE(life.state->ListNodes({}, &list).ok());
+    return list;
+  };
+  for (int second = 0; second < 12; ++second) {
+    RunWith(&life, others, seconds(1));
+    (void)life.Beat(a, 1, first);
+  }
+  v1::ListNodesReply list = listed();
+  ASSERT_EQ(list.nodes_size(), 3);
+  EXPECT_EQ(list.lease_ms(), 5000U);
+  EXPECT_TRUE(list.nodes(0).waited_for());
+  EXPECT_GE(list.nodes(0).waiting_ms(), 10'000U);
+  EXPECT_LE(list.nodes(0).waiting_ms(), 12'000U);
+  EXPECT_FALSE(list.nodes(1).waited_for());
+  EXPECT_EQ(list.nodes(1).waiting_ms(), 0U);
+
+  v1::RemoveNodeRequest remove;
+  remove.set_name("a");
+  v1::RemoveNodeReply removed;
+  const Status refused = life.state->RemoveNode(remove, &removed);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(refused).find("accept the loss first"), std::string::npos) << refused;
+  EXPECT_EQ(listed().nodes_size(), 3);
+  ASSERT_EQ(AcceptLoss(&life), OkStatus());
+  EXPECT_FALSE(listed().nodes(0).waited_for());
+  EXPECT_EQ(life.state->RemoveNode(remove, &removed), OkStatus());
+  EXPECT_EQ(listed().nodes_size(), 2);
+}
+
 }  // namespace
 }  // namespace ems::controller

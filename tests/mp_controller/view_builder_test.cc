@@ -224,5 +224,14 @@ TEST(ViewBuilderEdgeTest, TooManyNodesForTheBoundStillGivesEachSlotOneOwner) {
   EXPECT_EQ(BuildSlots(SlotTable(), nodes).CountOf(kNoNode), 0u);
 }
 
+TEST(ViewBuilderEdgeTest, SlotsThatMovedAreCounted) {
+  SlotTable before, after;
+  before.set_owner(SlotId(1), NodeId(1));
+  after.set_owner(SlotId(1), NodeId(2));
+  after.set_owner(SlotId(2), NodeId(2));
+  EXPECT_EQ(CountMoved(before, after), 2u);
+  EXPECT_EQ(CountMoved(after, after), 0u);
+}
+
 }  // namespace
 }  // namespace ems::controller

@@ -142,11 +142,12 @@ void AddClusterCommands(Command* program, const Context* context) {
   Command* status = program->AddCommand("status", "Health at a glance, and what to do about it");
   status->AddFlag(
       "--check", flag.get(),
-      "Exit 1 unless the health is OK; without it, when an operator has to decide: the view "
-      "is FROZEN, a server is ahead of the controller, or the controller's data_dir is an older "
-      "copy");
+      "Exit 1 unless the health is OK; without it, when an operator has to act: there are NO "
+      "SERVERS, the view is FROZEN, Puts wait for a server without end, a server is ahead of the "
+      "controller, or the controller's data_dir is an older copy");
   status->SetFooter(
-      "Health: OK · DEGRADED a server is down, has not installed the view for two heartbeats, or "
+      "Health: OK · DEGRADED a server is down, has not installed the view for two heartbeats, is "
+      "waited for longer than a lease and 2 s, or "
       "is ahead of the controller, whose data_dir may be an older copy · FROZEN more than half "
       "vanished · NO SERVERS");
   status->SetRun([=] { return RunStatus(*context, *flag); });
@@ -162,6 +163,9 @@ void AddClusterCommands(Command* program, const Context* context) {
   Command* view = program->AddCommand("view", "Who owns which part of the keys");
   view->AddFlag("--slots", flag.get(), "Also list the slots of each server");
   Command* accept = view->AddCommand(
+  rm->SetFooter(
+      "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "
+      "would say whom they wait for.");
       "accept-loss", "Thaw a view that froze because more than half of the servers vanished");
   accept->SetFooter(
       "What the vanished servers held is lost (misses); the others take over their slots.");

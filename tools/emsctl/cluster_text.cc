@@ -6,7 +6,6 @@
 
 #include "common/cluster_id.h"
 #include "proto/controller.pb.h"
-#include "tools/emsctl/policy_words.h"
 #include "tools/terminal.h"
 
 namespace ems::emsctl {
@@ -87,6 +86,16 @@ bool IsBehind(const v1::NodeStatus& n, const ClusterSnapshot& snapshot) {
          (heartbeat_ms == 0 || n.behind_ms() > kBehindHeartbeats * heartbeat_ms);
 }
 
+// How much longer than a lease a wait for a server is in order: until its peers cannot prolong its
+// lease, and until all have heard of it.
+constexpr uint64_t kWaitBeyondLeaseMs = 2000;
+
+// Puts wait for it, and without an operator they may do so for ever.
+bool IsWaitedForLong(const v1::NodeStatus& n, const ClusterSnapshot& snapshot) {
+  const uint64_t lease_ms = snapshot.nodes->lease_ms();  // 0: an older controller
+  return n.waited_for() && lease_ms > 0 && n.waiting_ms() > lease_ms + kWaitBeyondLeaseMs;
+}
+
 // "3.2 s", "12 min", "5 h", "9 days"
 std::string Age(uint64_t ms) {
   const double seconds = static_cast<double>(ms) / 1e3;
@@ -100,6 +109,16 @@ std::string Age(uint64_t ms) {
 std::string AgeOf(int64_t unix_ms, const v1::ListNodesReply& nodes) {
   if (unix_ms == 0 || nodes.now_unix_ms() < unix_ms) return "at some time";
   return Age(static_cast<uint64_t>(nodes.now_unix_ms() - unix_ms)) + " ago";
+}
+
+// "ahead, behind 3.2 s, waited for 3.2 s", or what of it holds.
+std::string NoteOf(const v1::NodeStatus& n) {
+  std::string note;
+  const auto add = [&](const std::string& words) { note += (note.empty() ? "" : ", ") + words; };
+  if (IsAhead(n)) add("ahead");
+  if (n.node().state() == v1::NODE_LIVE && n.behind_ms() > 0) add("behind " + Age(n.behind_ms()));
+  if (n.waited_for()) add("waited for " + Age(n.waiting_ms()));
+  return note;
 }
 
 // What was heard of it last.
@@ -144,8 +163,6 @@ Totals LiveTotals(const v1::ListNodesReply& nodes) {
   return totals;
 }
 
-std::string Limit(uint64_t bytes) { return bytes == 0 ? "-" : FormatBytes(bytes); }
-
 }  // namespace
 
 std::optional<HitCounts> HitsOf(std::string_view server_stats) {
@@ -164,7 +181,9 @@ Health HealthOf(const ClusterSnapshot& snapshot) {
     return Health::kNoServers;
   }
   const auto& nodes = snapshot.nodes->nodes();
-  const auto behind = [&](const v1::NodeStatus& n) { return IsBehind(n, snapshot); };
+  const auto behind = [&](const v1::NodeStatus& n) {
+    return IsBehind(n, snapshot) || IsWaitedForLong(n, snapshot);
+  };
   const bool sick = snapshot.nodes->store_is_old() ||
                     std::any_of(nodes.begin(), nodes.end(), HasSickSsd) ||
                     std::any_of(nodes.begin(), nodes.end(), IsAhead) ||
@@ -174,8 +193,11 @@ Health HealthOf(const ClusterSnapshot& snapshot) {
 
 bool NeedsAnOperator(const ClusterSnapshot& snapshot) {
   const auto& nodes = snapshot.nodes->nodes();
-  return HealthOf(snapshot) == Health::kFrozen || snapshot.nodes->store_is_old() ||
-         std::any_of(nodes.begin(), nodes.end(), IsAhead);
+  const Health health = HealthOf(snapshot);
+  const auto waited_for = [&](const v1::NodeStatus& n) { return IsWaitedForLong(n, snapshot); };
+  return health == Health::kFrozen || health == Health::kNoServers ||
+         snapshot.nodes->store_is_old() || std::any_of(nodes.begin(), nodes.end(), IsAhead) ||
+         std::any_of(nodes.begin(), nodes.end(), waited_for);
 }
 
 std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
@@ -228,7 +250,7 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
                           VersionText(snapshot.view->version())));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
-    if (!n.waited_for() || IsBehind(n, snapshot)) continue;
+    if (!n.waited_for() || (IsBehind(n, snapshot) && !IsWaitedForLong(n, snapshot))) continue;
     advice.push_back(fmt::format(
         "Some Puts wait until it is certain that a process of server {} takes none any more. If it "
         "has stopped for good, or its machine has: `emsctl view accept-loss`.",
@@ -329,7 +351,8 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                {"SSD", Align::kLeft},
                {"heartbeat"},
                {"joined"},
-               {"view", Align::kLeft}});
+               {"view", Align::kLeft},
+               {"note", Align::kLeft}});
   for (const v1::NodeStatus& n : nodes.nodes()) {
     const v1::NodeUsage& usage = n.usage();
     table.AddRow({n.node().name(), fmt::format("{}", n.node().id()),
@@ -339,7 +362,7 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                   Share(usage.dram_used_bytes(), usage.dram_total_bytes()),
                   fmt::format("{}", usage.objects()), SsdText(usage), LastWord(n, nodes),
                   AgeOf(n.node().joined_unix_ms(), nodes),
-                  VersionText(ViewVersion(n.term(), n.epoch()))});
+                  VersionText(ViewVersion(n.term(), n.epoch())), NoteOf(n)});
   }
   return table.Render();
 }
@@ -369,6 +392,8 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["left_unix_ms"] = n.node().left_unix_ms();
     node["behind_ms"] = n.behind_ms();
     node["ahead"] = n.ahead();
+    node["waited_for"] = n.waited_for();
+    node["waiting_ms"] = n.waiting_ms();
     node["term"] = n.term();
     node["epoch"] = n.epoch();
     list.push_back(std::move(node));
@@ -439,43 +464,6 @@ Json ViewJson(const DhtView& view, bool with_slots) {
     owners.push_back(view.slots().owner(SlotId(static_cast<uint16_t>(slot))).value());
   }
   json["owners"] = owners;
-  return json;
-}
-
-std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
-  if (namespaces.empty()) return "no namespace; make one with `emsctl namespace create NAME`\n";
-  Table table({{"name", Align::kLeft},
-               {"id"},
-               {"generation"},
-               {"DRAM quota"},
-               {"DRAM reserved"},
-               {"SSD quota"},
-               {"SSD reserved"},
-               {"durability", Align::kLeft},
-               {"checksum", Align::kLeft},
-               {"immutable", Align::kLeft}});
-  for (const NamespaceInfo& info : namespaces) {
-    table.AddRow({info.name, fmt::format("{}", info.ref.id.value()),
-                  fmt::format("{}", info.ref.generation), Limit(info.dram_quota_bytes),
-                  Limit(info.dram_reserved_bytes), Limit(info.ssd_quota_bytes),
-                  Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info)),
-                  std::string(ChecksumWord(info.checksum)), info.immutable ? "yes" : "no"});
-  }
-  return table.Render();
-}
-
-Json NamespaceJson(const NamespaceInfo& info) {
-  Json json;
-  json["name"] = info.name;
-  json["id"] = info.ref.id.value();
-  json["generation"] = info.ref.generation;
-  json["dram_quota_bytes"] = info.dram_quota_bytes;
-  json["dram_reserved_bytes"] = info.dram_reserved_bytes;
-  json["ssd_quota_bytes"] = info.ssd_quota_bytes;
-  json["ssd_reserved_bytes"] = info.ssd_reserved_bytes;
-  json["durability"] = DurabilityWord(info);
-  json["checksum"] = ChecksumWord(info.checksum);
-  json["immutable"] = info.immutable;
   return json;
 }
 

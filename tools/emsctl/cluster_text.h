@@ -38,8 +38,9 @@ struct ClusterSnapshot {
 };
 
 Health HealthOf(const ClusterSnapshot& snapshot);
-// Whether nothing gets better before somebody decides: the view is frozen, a server is ahead of the
-// controller, or its store is an older copy.
+// Whether nothing gets better before somebody acts: there is no server, the view is frozen, Puts
+// wait for a server longer than they should, one is ahead of the controller, or its store is an
+// older copy.
 bool NeedsAnOperator(const ClusterSnapshot& snapshot);
 // What is wrong and what to do about it, one sentence each; empty when all is well.
 std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot);
@@ -55,8 +56,5 @@ std::string ViewText(const DhtView& view, bool with_slots);
 nlohmann::ordered_json ViewJson(const DhtView& view, bool with_slots);
 // "0-12,15,20-4095": the slots that `node` owns; empty when there are none.
 std::string SlotRanges(const SlotTable& slots, NodeId node);
-
-std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces);
-nlohmann::ordered_json NamespaceJson(const NamespaceInfo& info);
 
 }  // namespace ems::emsctl

@@ -6,9 +6,9 @@
 
 #include "cluster/controller_client.h"
 #include "common/command_line.h"
-#include "tools/emsctl/cluster_text.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/output.h"
+#include "tools/emsctl/namespace_text.h"
 #include "tools/emsctl/policy_words.h"
 
 namespace ems::emsctl {

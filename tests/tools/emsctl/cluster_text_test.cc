@@ -188,6 +188,7 @@ TEST_F(ClusterTextTest, NoServersAndNoNamespacesAreSaid) {
   ClusterSnapshot snapshot = Snapshot();
   snapshot.view = nullptr;
   EXPECT_EQ(HealthOf(snapshot), Health::kNoServers);
+  EXPECT_TRUE(NeedsAnOperator(snapshot));
   EXPECT_EQ(AdviceFor(snapshot).size(), 2U);
   EXPECT_THAT(StatusText(snapshot), HasSubstr("none yet"));
   EXPECT_TRUE(StatusJson(snapshot)["view"].is_null());
@@ -240,17 +241,38 @@ TEST_F(ClusterTextTest, ViewShowsSharesAndSlotsOnRequest) {
   EXPECT_EQ(owners[8192], 2);
 }
 
-TEST_F(ClusterTextTest, NamespacesShowQuotasAndWords) {
-  NamespaceInfo info;
-  info.name = "chat";
-  info.ref = {NamespaceId(4), 2};
-  info.dram_quota_bytes = 64 * kGiB;
-  info.checksum = ChecksumPolicy::kSampled;
-  EXPECT_THAT(NamespacesText({info}), HasSubstr("64 GiB"));
-  EXPECT_THAT(NamespacesText({info}), HasSubstr("sampled"));
-  EXPECT_THAT(NamespacesText({}), HasSubstr("emsctl namespace create"));
-  EXPECT_EQ(NamespaceJson(info)["generation"], 2);
-  EXPECT_EQ(NamespaceJson(info)["durability"], "dram");
+// Some Puts are held then, and nothing but an operator ends it.
+TEST_F(ClusterTextTest, AServerThatIsWaitedForBeyondItsLeaseNeedsAnOperator) {
+  nodes_.set_lease_ms(5000);
+  v1::NodeStatus* beta = nodes_.mutable_nodes(1);
+  beta->set_waited_for(true);
+  beta->set_waiting_ms(7000);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk) << "it may be over by itself";
+  EXPECT_FALSE(NeedsAnOperator(Snapshot()));
+  beta->set_waiting_ms(7001);
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
+  EXPECT_TRUE(NeedsAnOperator(Snapshot()));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("a process of server beta takes none any more"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl view accept-loss"));
+  beta->set_epoch(6);  // behind, too
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl view accept-loss"));
+  nodes_.set_lease_ms(0);
+  beta->set_epoch(7);
+  EXPECT_FALSE(NeedsAnOperator(Snapshot())) << "an older controller does not say for how long";
+}
+
+TEST_F(ClusterTextTest, NodesSayWhoIsAheadBehindAndWaitedFor) {
+  EXPECT_THAT(NodesText(nodes_), Not(HasSubstr("behind")));
+  nodes_.mutable_nodes(0)->set_ahead(true);
+  nodes_.mutable_nodes(1)->set_behind_ms(3200);
+  nodes_.mutable_nodes(1)->set_waited_for(true);
+  nodes_.mutable_nodes(1)->set_waiting_ms(4100);
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("ahead\n"));
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("behind 3.2 s, waited for 4.1 s\n"));
+  const auto json = NodesJson(nodes_);
+  EXPECT_FALSE(json[0]["waited_for"]);
+  EXPECT_TRUE(json[1]["waited_for"]);
+  EXPECT_EQ(json[1]["waiting_ms"], 4100);
 }
 
 }  // namespace
