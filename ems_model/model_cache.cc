@@ -9,6 +9,7 @@
 #include "cluster/controller_client.h"
 #include "cluster/models_client.h"
 #include "cluster/view_cache.h"
+#include "cluster/while_starting.h"
 #include "common/guarded.h"
 #include "common/retry.h"
 #include "common/thread_pool.h"
@@ -119,7 +120,8 @@ Status ModelCache::Impl::MakeNamespace(Deadline deadline) {
   if (there.status().code() != StatusCode::kNotFound) return there.status();
   NamespaceInfo wanted;
   wanted.name = options.name_space;
-  const Status made = controller.CreateNamespace(wanted, deadline).status();
+  const Status made = WhileStarting(
+      deadline, [&](Deadline until) { return controller.CreateNamespace(wanted, until).status(); });
   return made.code() == StatusCode::kAlreadyExists ? OkStatus() : made;
 }
 

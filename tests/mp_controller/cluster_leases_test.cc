@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "cluster/while_starting.h"
 #include "tests/mp_controller/cluster_life.h"
 #include "tests/mp_controller/temp_dir.h"
 
@@ -136,6 +137,19 @@ TEST_F(ClusterLeasesTest, WhoPutsWaitForIsNamedWithTheTimeAndNotForgottenBeforeT
   EXPECT_FALSE(listed().nodes(0).waited_for());
   EXPECT_EQ(life.state->RemoveNode(remove, &removed), OkStatus());
   EXPECT_EQ(listed().nodes_size(), 2);
+}
+
+TEST_F(ClusterLeasesTest, AControllerThatListensSaysSoInTheWordsThatClientsKnow) {
+  uint32_t a = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    a = life.Register("a", 1);
+    life.Run(milliseconds(500));
+  }
+  ClusterLife life(dir.path(), &clock);
+  v1::HeartbeatReply reply;
+  life.Announce("a", 1, 0);
+  EXPECT_TRUE(IsStarting(life.TryBeat(a, 1, life.publisher.view()->version(), {}, false, &reply)));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster/controller_client.h"
+#include "cluster/while_starting.h"
 #include "common/command_line.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
@@ -81,7 +82,8 @@ int RunNodes(const Context& context) {
 
 int RunNodeRm(const Context& context, const std::string& name) {
   ControllerClient controller = Controller(context);
-  const Status s = controller.RemoveNode(name, context.deadline());
+  const Status s = WhileStarting(
+      context.deadline(), [&](Deadline until) { return controller.RemoveNode(name, until); });
   if (s.ok()) return ShowDone(context, "removed", name);
   return Complain(fmt::format("server {}", name), s);
 }
@@ -99,14 +101,16 @@ int RunView(const Context& context, bool with_slots) {
 
 int RunAcceptLoss(const Context& context) {
   ControllerClient controller = Controller(context);
-  const Status s = controller.AcceptLoss(context.deadline());
+  const Status s = WhileStarting(context.deadline(),
+                                 [&](Deadline until) { return controller.AcceptLoss(until); });
   if (!s.ok()) return Complain("accept-loss", s);
   return ShowDone(context, "accepted", "loss");
 }
 
 int RunAcceptAhead(const Context& context) {
   ControllerClient controller = Controller(context);
-  const Status s = controller.AcceptAhead(context.deadline());
+  const Status s = WhileStarting(context.deadline(),
+                                 [&](Deadline until) { return controller.AcceptAhead(until); });
   if (!s.ok()) return Complain("accept-ahead", s);
   return ShowDone(context, "accepted", "servers that are ahead");
 }

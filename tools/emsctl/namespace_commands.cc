@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "cluster/controller_client.h"
+#include "cluster/while_starting.h"
 #include "common/command_line.h"
 #include "tools/emsctl/context.h"
-#include "tools/emsctl/output.h"
 #include "tools/emsctl/namespace_text.h"
+#include "tools/emsctl/output.h"
 #include "tools/emsctl/policy_words.h"
 
 namespace ems::emsctl {
@@ -39,7 +40,9 @@ int RunCreate(const Context& context, const Flags& flags) {
     return kExitUsage;
   }
   ControllerClient controller(context.controller, "emsctl");
-  const Result<NamespaceInfo> made = controller.CreateNamespace(wanted, context.deadline());
+  const Result<NamespaceInfo> made = WhileStarting(context.deadline(), [&](Deadline until) {
+    return controller.CreateNamespace(wanted, until);
+  });
   return made.ok() ? ShowOne(context, *made) : Failed(flags.name, made.status());
 }
 
@@ -55,7 +58,8 @@ int RunUpdate(const Context& context, const Flags& flags) {
     Complain(Message(s));
     return kExitUsage;
   }
-  const Result<NamespaceInfo> updated = controller.UpdateNamespace(*info, context.deadline());
+  const Result<NamespaceInfo> updated = WhileStarting(
+      context.deadline(), [&](Deadline until) { return controller.UpdateNamespace(*info, until); });
   return updated.ok() ? ShowOne(context, *updated) : Failed(flags.name, updated.status());
 }
 
@@ -70,7 +74,9 @@ int RunList(const Context& context) {
 
 int RunDelete(const Context& context, const Flags& flags) {
   ControllerClient controller(context.controller, "emsctl");
-  const Status s = controller.DeleteNamespace(flags.name, context.deadline());
+  const Status s = WhileStarting(context.deadline(), [&](Deadline until) {
+    return controller.DeleteNamespace(flags.name, until);
+  });
   return s.ok() ? ShowDone(context, "deleted", flags.name) : Failed(flags.name, s);
 }
 

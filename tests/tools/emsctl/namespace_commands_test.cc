@@ -1,5 +1,10 @@
 // What must hold: namespaces come, change and go as told, and what cannot be is refused before or
-// by the controller.
+// by the controller; a controller that has just started is waited for.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+
+#include "proto/controller.grpc.pb.h"
 #include "tests/tools/emsctl/emsctl_test.h"
 
 namespace ems::emsctl {
@@ -37,6 +42,50 @@ TEST_F(NamespaceCommandsTest, BadFlagsAreUsageErrors) {
 
 TEST_F(NamespaceCommandsTest, ControllerRefusesABadName) {
   EXPECT_EQ(Run({"namespace", "create", "no spaces"}).exit_code, 1);
+}
+
+// Answers the first calls as a controller that has just started, or that has lost its disk.
+class PutsOff final : public v1::Controller::Service {
+ public:
+  PutsOff(int times, std::string why) : times_(times), why_(std::move(why)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  grpc::Status CreateNamespace(grpc::ServerContext*, const v1::CreateNamespaceRequest* request,
+                               v1::Namespace* reply) override {
+    if (++asked <= times_) return {grpc::StatusCode::UNAVAILABLE, why_};
+    reply->set_id(7);
+    reply->set_generation(1);
+    reply->set_name(request->name());
+    return grpc::Status::OK;
+  }
+  std::atomic<int> asked{0};
+
+ private:
+  const int times_;
+  const std::string why_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(NamespaceCommandsTest, AControllerThatHasJustStartedIsAskedAgain) {
+  PutsOff controller(2, "starting: servers are heard first");
+  const auto ran =
+      RunBare({"--controller", controller.address(), "--timeout", "20", "ns", "create", "chat"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("chat"));
+  EXPECT_EQ(controller.asked, 3);
+}
+
+TEST_F(NamespaceCommandsTest, AChangeThatMayHaveBeenMadeIsNotMadeAgain) {
+  PutsOff controller(2, "the disk refuses");
+  const auto ran = RunBare({"--controller", controller.address(), "ns", "create", "chat"});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("the disk refuses"));
+  EXPECT_EQ(controller.asked, 1);
 }
 
 }  // namespace
