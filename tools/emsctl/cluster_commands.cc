@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 ControllerClient Controller(const Context& context) {
-  return ControllerClient(context.controller, "emsctl");
+  return ControllerClient(context.controller, "emsctl", context.joined.get());
 }
 
 // Asks each live server; nothing when none answers (no namespace to connect with, servers of
@@ -122,6 +122,8 @@ int RunServerStats(const Context& context, const std::string& node) {
   options.start_timeout = context.timeout();
   const auto client = Client::Connect(options);
   if (!client.ok()) return Unreachable(client.status());
+  if (const Status s = context.joined->Join((*client)->views().cluster()); !s.ok())
+    return Unreachable(s);
   const Result<std::string> stats = (*client)->ServerStats(node, context.timeout());
   if (!stats.ok()) {
     return Complain(
@@ -161,15 +163,15 @@ void AddClusterCommands(Command* program, const Context* context) {
 
   Command* node = program->AddCommand("node", "Change one server");
   Command* rm = node->AddCommand("rm", "Forget a server that is down for good");
+  rm->SetFooter(
+      "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "
+      "would say whom they wait for.");
   rm->AddOption("name", name.get(), "Name of the server", {.required = true});
   rm->SetRun([=] { return RunNodeRm(*context, *name); });
 
   Command* view = program->AddCommand("view", "Who owns which part of the keys");
   view->AddFlag("--slots", flag.get(), "Also list the slots of each server");
   Command* accept = view->AddCommand(
-  rm->SetFooter(
-      "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "
-      "would say whom they wait for.");
       "accept-loss", "Thaw a view that froze because more than half of the servers vanished");
   accept->SetFooter(
       "What the vanished servers held is lost (misses); the others take over their slots.");

@@ -1,8 +1,10 @@
 #pragma once
 // The global options, which every emsctl command gets. Exit codes: 0 done · 1 failed, or something
 // asked for is not there · 2 usage.
+#include <memory>
 #include <string>
 
+#include "cluster/view_cache.h"
 #include "common/clock.h"
 
 namespace ems {
@@ -18,9 +20,12 @@ inline constexpr int kExitUsage = 2;
 // Filled by the command line before a command runs. Threading: one thread.
 struct Context {
   std::string controller = "127.0.0.1:7400";
+  std::string cluster;  // as it was given; empty: whichever answers
   std::string name_space = "default";
   double timeout_seconds = 5;
   bool json = false;
+  // The cluster that is meant: --cluster, or the first one that answers.
+  const std::unique_ptr<ViewCache> joined = std::make_unique<ViewCache>();
 
   Duration timeout() const {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_seconds));

@@ -1,8 +1,11 @@
 // emsctl: watches and changes an EMS cluster, and moves single objects. Commands are in
 // *_commands.cc; this file has the global options and the exit codes.
+#include "common/bytes.h"
+#include "common/cluster_id.h"
 #include "common/command_line.h"
 #include "common/logging.h"
 #include "tools/emsctl/context.h"
+#include "tools/emsctl/output.h"
 
 namespace {
 
@@ -20,6 +23,7 @@ constexpr const char* kFooter =
     "  emsctl status                                   is all well, and if not, what to do\n"
     "  emsctl --controller 10.0.0.1:7400 nodes         the servers and their memory\n"
     "  emsctl namespace create chat --dram-quota 64GiB\n"
+    "  emsctl --cluster 3f9a12c407be5d61 node rm gamma a change of this cluster, and of no other\n"
     "  emsctl --namespace chat put greeting hello.txt  store a file\n"
     "  echo hello | emsctl put greeting -              store standard input\n"
     "  emsctl get greeting copy.txt                    written whole or not at all\n"
@@ -29,6 +33,17 @@ constexpr const char* kFooter =
     "  emsctl view accept-loss                         drop servers that will not come back\n"
     "\n"
     "`emsctl COMMAND --help` tells more.";
+
+// Whether --cluster, if it is given, is the id of one, which commands belong to from now on.
+bool MeansACluster(const ems::emsctl::Context& context) {
+  if (context.cluster.empty()) return true;
+  const auto cluster = ems::ParseCluster(context.cluster);
+  if (cluster.has_value() && context.joined->Join(*cluster).ok()) return true;
+  ems::emsctl::Complain(
+      fmt::format("--cluster {}: 16 hexadecimal digits, as `emsctl status` shows them",
+                  ems::Printable(context.cluster)));
+  return false;
+}
 
 }  // namespace
 
@@ -41,6 +56,10 @@ int main(int argc, char** argv) {
                         .options_after_command = true});
   program.AddOption("--controller", &context.controller, "host:port of the controller",
                     {.environment = "EMS_CONTROLLER"});
+  program.AddOption("--cluster", &context.cluster,
+                    "Id of the cluster that is meant, as `emsctl status` shows it: the controller "
+                    "of another one refuses everything. Without it, whichever answers is meant",
+                    {.environment = "EMS_CLUSTER"});
   program.AddOption("--namespace", &context.name_space,
                     "Namespace of put, get, exists, rm and stat", {.environment = "EMS_NAMESPACE"});
   program.AddOption("--timeout", &context.timeout_seconds, "Seconds that each call may take",
@@ -51,6 +70,7 @@ int main(int argc, char** argv) {
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
   if (const auto exit_code = program.Parse({argv + 1, argv + argc})) return *exit_code;
+  if (!MeansACluster(context)) return ems::emsctl::kExitUsage;
   if (!ems::log::Init("error").ok()) return ems::emsctl::kExitFailed;
   return program.Run();
 }

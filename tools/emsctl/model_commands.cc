@@ -126,6 +126,7 @@ Result<std::unique_ptr<ModelCache>> Open(const Context& context, const Flags& fl
                                          const std::string& url) {
   model::ModelCacheOptions options;
   options.controller = context.controller;
+  options.cluster = context.joined->cluster();
   options.name_space = flags.name_space;
   options.start_timeout = context.timeout();
   options.source_ca_file = flags.ca_file;
@@ -137,6 +138,7 @@ Result<std::unique_ptr<ModelCache>> Open(const Context& context, const Flags& fl
 
 std::unique_ptr<ModelCache> Open(const Context& context) {
   return std::make_unique<ModelCache>(model::ModelCacheOptions{.controller = context.controller,
+                                                               .cluster = context.joined->cluster(),
                                                                .start_timeout = context.timeout()});
 }
 
@@ -177,8 +179,11 @@ std::optional<ModelName> NameOf(const Flags& flags, bool needs_version) {
   return *name;
 }
 
-int ShowModel(const Context& context, const ModelInfo& info, const std::string& text) {
-  return Show(context, ModelJson(info), text + "\n");
+// What a command has done in the cluster that `cache` belongs to.
+int ShowModel(const Context& context, const ModelCache& cache, const ModelInfo& info,
+              const std::string& text) {
+  (void)context.joined->Join(cache.cluster());  // the same, if one was meant
+  return ShowChange(context, ModelJson(info), text + "\n");
 }
 
 int RunAdd(const Context& context, const Flags& flags) {
@@ -225,7 +230,7 @@ int RunAdd(const Context& context, const Flags& flags) {
               there.url, there.credentials, there.bytes_per_s_max, added->name_space));
   }
   if (!note.empty()) (void)fmt::print(stderr, "note: {}\n", note);
-  return ShowModel(context, *added,
+  return ShowModel(context, **cache, *added,
                    fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
                                FormatBytes(added->bytes), added->files, added->blocks));
 }
@@ -270,7 +275,7 @@ int RunPrefetch(const Context& context, const Flags& flags) {
   const std::string text = begun->name.Text();
   if (!flags.wait) {
     return ShowModel(
-        context, *begun,
+        context, *cache, *begun,
         fmt::format("job {} of {} is running; `emsctl model show {}` tells how far it is",
                     begun->job.number, text, text));
   }
@@ -281,7 +286,7 @@ int RunPrefetch(const Context& context, const Flags& flags) {
     });
   }();
   if (!done.ok()) return Failed("prefetch", flags, done.status());
-  return ShowModel(context, done->info, fmt::format("{}: {}", text, JobText(done->info)));
+  return ShowModel(context, *cache, done->info, fmt::format("{}: {}", text, JobText(done->info)));
 }
 
 bool Wanted(const Flags& flags, std::string_view path) {
@@ -335,9 +340,10 @@ int RunChange(const Context& context, const Flags& flags, std::string_view what,
               std::string_view done) {
   const std::optional<ModelName> name = NameOf(flags, false);
   if (!name) return kExitUsage;
-  const Result<ModelInfo> info = (Open(context).get()->*change)(*name, context.deadline());
+  const auto cache = Open(context);
+  const Result<ModelInfo> info = (cache.get()->*change)(*name, context.deadline());
   if (!info.ok()) return Failed(what, flags, info.status());
-  return ShowModel(context, *info, fmt::format("{} {}", done, info->name.Text()));
+  return ShowModel(context, *cache, *info, fmt::format("{} {}", done, info->name.Text()));
 }
 
 int RunPin(const Context& context, const Flags& flags) {
@@ -355,8 +361,11 @@ int RunCancel(const Context& context, const Flags& flags) {
 int RunRemove(const Context& context, const Flags& flags) {
   const std::optional<ModelName> name = NameOf(flags, true);
   if (!name) return kExitUsage;
-  const Status removed = Open(context)->Remove(*name, context.deadline());
-  return removed.ok() ? ShowDone(context, "removed", flags.name) : Failed("rm", flags, removed);
+  const auto cache = Open(context);
+  const Status removed = cache->Remove(*name, context.deadline());
+  if (!removed.ok()) return Failed("rm", flags, removed);
+  (void)context.joined->Join(cache->cluster());
+  return ShowDone(context, "removed", flags.name);
 }
 
 void AddSourceFlags(Command* command, Flags* flags) {

@@ -23,8 +23,8 @@ struct Flags {
   bool immutable = false;
 };
 
-int ShowOne(const Context& context, const NamespaceInfo& info) {
-  return Show(context, NamespaceJson(info), NamespacesText({info}));
+int ShowChanged(const Context& context, const NamespaceInfo& info) {
+  return ShowChange(context, NamespaceJson(info), NamespacesText({info}));
 }
 
 int Failed(const std::string& name, const Status& status) {
@@ -39,11 +39,11 @@ int RunCreate(const Context& context, const Flags& flags) {
     Complain(Message(s));
     return kExitUsage;
   }
-  ControllerClient controller(context.controller, "emsctl");
+  ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Result<NamespaceInfo> made = WhileStarting(context.deadline(), [&](Deadline until) {
     return controller.CreateNamespace(wanted, until);
   });
-  return made.ok() ? ShowOne(context, *made) : Failed(flags.name, made.status());
+  return made.ok() ? ShowChanged(context, *made) : Failed(flags.name, made.status());
 }
 
 int RunUpdate(const Context& context, const Flags& flags) {
@@ -51,7 +51,7 @@ int RunUpdate(const Context& context, const Flags& flags) {
     Complain("namespace update: give at least one of the policy's flags, see --help");
     return kExitUsage;
   }
-  ControllerClient controller(context.controller, "emsctl");
+  ControllerClient controller(context.controller, "emsctl", context.joined.get());
   Result<NamespaceInfo> info = controller.GetNamespace(flags.name, context.deadline());
   if (!info.ok()) return Failed(flags.name, info.status());
   if (const Status s = ApplyPolicy(flags.policy, &*info); !s.ok()) {
@@ -60,11 +60,11 @@ int RunUpdate(const Context& context, const Flags& flags) {
   }
   const Result<NamespaceInfo> updated = WhileStarting(
       context.deadline(), [&](Deadline until) { return controller.UpdateNamespace(*info, until); });
-  return updated.ok() ? ShowOne(context, *updated) : Failed(flags.name, updated.status());
+  return updated.ok() ? ShowChanged(context, *updated) : Failed(flags.name, updated.status());
 }
 
 int RunList(const Context& context) {
-  ControllerClient controller(context.controller, "emsctl");
+  ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Result<std::vector<NamespaceInfo>> list = controller.ListNamespaces(context.deadline());
   if (!list.ok()) return Unreachable(list.status());
   Json json = Json::array();
@@ -73,7 +73,7 @@ int RunList(const Context& context) {
 }
 
 int RunDelete(const Context& context, const Flags& flags) {
-  ControllerClient controller(context.controller, "emsctl");
+  ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Status s = WhileStarting(context.deadline(), [&](Deadline until) {
     return controller.DeleteNamespace(flags.name, until);
   });

@@ -38,7 +38,13 @@ std::unique_ptr<Client> Connect(const Context& context) {
   options.name_space = context.name_space;
   options.start_timeout = context.timeout();
   Result<std::unique_ptr<Client>> client = Client::Connect(options);
-  if (client.ok()) return std::move(*client);
+  if (client.ok()) {
+    // Nothing has been asked of a server yet, and a client stays with its cluster.
+    const Status ours = context.joined->Join((*client)->views().cluster());
+    if (ours.ok()) return std::move(*client);
+    Unreachable(ours);
+    return nullptr;
+  }
   if (client.status().code() == StatusCode::kNotFound) {
     Complain(fmt::format("there is no namespace {}; `emsctl namespace list` shows them",
                          context.name_space));

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/cluster_id.h"
 #include "tools/emsctl/context.h"
 
 namespace ems::emsctl {
@@ -22,9 +23,18 @@ int Show(const Context& context, const nlohmann::ordered_json& json, std::string
   return (context.json ? PrintJson(json) : Print(text)) ? kExitOk : kExitFailed;
 }
 
+int ShowChange(const Context& context, nlohmann::ordered_json json, std::string text) {
+  const ClusterId cluster = context.joined->cluster();
+  if (cluster != kNoCluster) {
+    json["cluster"] = ClusterText(cluster);
+    text += fmt::format("cluster {}\n", ClusterText(cluster));
+  }
+  return Show(context, json, text);
+}
+
 int ShowDone(const Context& context, const std::string& verb, const std::string& name) {
-  return Show(context, nlohmann::ordered_json::object({{verb, name}}),
-              fmt::format("{} {}\n", verb, name));
+  return ShowChange(context, nlohmann::ordered_json::object({{verb, name}}),
+                    fmt::format("{} {}\n", verb, name));
 }
 
 int Unreachable(const Status& status) { return Complain("cannot ask the controller", status); }

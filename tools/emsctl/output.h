@@ -18,7 +18,9 @@ bool PrintJson(const nlohmann::ordered_json& json);
 // What a command has to say, as a document with --json and as text without. 0; 1 when standard
 // output is gone.
 int Show(const Context& context, const nlohmann::ordered_json& json, std::string_view text);
-// {"removed": "x"}, or "removed x".
+// The same of a command that has changed something: with the cluster that it was done in.
+int ShowChange(const Context& context, nlohmann::ordered_json json, std::string text);
+// {"removed": "x", "cluster": …}, or "removed x" and the cluster.
 int ShowDone(const Context& context, const std::string& verb, const std::string& name);
 std::string JsonText(const nlohmann::ordered_json& json);
 

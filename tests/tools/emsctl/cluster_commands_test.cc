@@ -1,5 +1,7 @@
 // What must hold: emsctl shows the cluster as it is, refuses what would do harm, and says plainly
 // when nobody answers.
+#include <cstdlib>
+
 #include "tests/tools/emsctl/emsctl_test.h"
 
 namespace ems::emsctl {
@@ -72,6 +74,33 @@ TEST_F(ClusterCommandsTest, ServerStatsAreJsonAndUnknownServersAreNamed) {
   const auto ran = Run({"server-stats", "nobody"});
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_THAT(ran.out, HasSubstr("emsctl nodes"));
+}
+
+TEST_F(ClusterCommandsTest, AnotherClusterThanTheOneThatIsMeantIsRefusedByName) {
+  ExpectRefused({"status"});
+  ExpectRefused({"nodes"});
+  ExpectRefused({"view"});
+  ExpectRefused({"view", "accept-loss"});
+  ExpectRefused({"view", "accept-ahead"});
+  ExpectRefused({"node", "rm", testing::Cluster::ServerName(0)});
+  ExpectRefused({"server-stats", testing::Cluster::ServerName(0)});
+  EXPECT_EQ(Run({"status", "--cluster", OwnId()}).exit_code, 0);
+}
+
+TEST_F(ClusterCommandsTest, TheClusterThatIsMeantMayComeFromTheEnvironment) {
+  ASSERT_EQ(setenv("EMS_CLUSTER", OtherId().c_str(), 1), 0);
+  const auto refused = Run({"status"});
+  unsetenv("EMS_CLUSTER");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.out, HasSubstr(OwnId()));
+}
+
+TEST_F(ClusterCommandsTest, AnIdThatIsNoneIsAUsageError) {
+  for (const char* id : {"mine", "12", "0000000000000000"}) {
+    const auto ran = Run({"--cluster", id, "status"});
+    EXPECT_EQ(ran.exit_code, 2) << id;
+    EXPECT_THAT(ran.out, HasSubstr("16 hexadecimal digits")) << id;
+  }
 }
 
 }  // namespace

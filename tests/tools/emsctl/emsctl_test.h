@@ -43,6 +43,23 @@ class EmsctlTest : public ::testing::Test {
     return json;
   }
 
+  // Of the cluster, and of none that there is.
+  static std::string OwnId() { return RunJson({"status"})["cluster"]; }
+  static std::string OtherId() {
+    std::string id = OwnId();
+    id[15] = id[15] == '1' ? '2' : '1';
+    return id;
+  }
+  // Runs it for a cluster that is not the one that answers, which is to be refused by name.
+  static void ExpectRefused(std::vector<std::string> flags) {
+    const std::string other = OtherId();
+    flags.insert(flags.begin(), {"--cluster", other});
+    const testing::ProgramOutput ran = Run(flags);
+    EXPECT_EQ(ran.exit_code, 1) << ran.out;
+    EXPECT_THAT(ran.out, ::testing::HasSubstr(other));
+    EXPECT_THAT(ran.out, ::testing::HasSubstr(OwnId()));
+  }
+
   static inline std::unique_ptr<testing::Cluster> cluster_;
 };
 

@@ -136,5 +136,23 @@ TEST_F(ModelCommandsTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(keys.out, HasSubstr("no-such-file"));
 }
 
+TEST_F(ModelCommandsTest, ChangesAreMadeInTheClusterThatIsMeantAndNameIt) {
+  const std::string own = RunJson({"add", "c@v1", root_ + "/m"})["cluster"];
+  ASSERT_EQ(own.size(), 16U);
+  const std::string other = (own[0] == '1' ? "2" : "1") + own.substr(1);
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"add", "c@v2", root_ + "/m"}, {"pin", "c@v1"}, {"prefetch", "c@v1"}, {"rm", "c@v1"}}) {
+    std::vector<std::string> flags = command;
+    flags.insert(flags.end(), {"--cluster", other});
+    const testing::ProgramOutput refused = Run(flags);
+    EXPECT_EQ(refused.exit_code, 1) << command[0];
+    EXPECT_THAT(refused.out, HasSubstr(own)) << command[0];
+    EXPECT_THAT(refused.out, HasSubstr(other)) << command[0];
+  }
+  EXPECT_EQ(RunJson({"pin", "c@v1", "--cluster", own})["cluster"], own);
+  EXPECT_EQ(RunJson({"unpin", "c@v1"})["cluster"], own);
+  EXPECT_THAT(Run({"rm", "c@v1"}).out, HasSubstr("cluster " + own));
+}
+
 }  // namespace
 }  // namespace ems::emsctl

@@ -44,6 +44,16 @@ TEST_F(NamespaceCommandsTest, ControllerRefusesABadName) {
   EXPECT_EQ(Run({"namespace", "create", "no spaces"}).exit_code, 1);
 }
 
+TEST_F(NamespaceCommandsTest, ChangesAreMadeInTheClusterThatIsMeantAndNameIt) {
+  ExpectRefused({"namespace", "create", "mine"});
+  EXPECT_THAT(Run({"namespace", "list"}).out, ::testing::Not(HasSubstr("mine")));
+  EXPECT_EQ(RunJson({"namespace", "create", "mine", "--cluster", OwnId()})["cluster"], OwnId());
+  ExpectRefused({"namespace", "update", "mine", "--dram-quota", "1GiB"});
+  EXPECT_EQ(RunJson({"namespace", "update", "mine", "--dram-quota", "1GiB"})["cluster"], OwnId());
+  ExpectRefused({"namespace", "delete", "mine"});
+  EXPECT_THAT(Run({"namespace", "delete", "mine"}).out, HasSubstr("cluster " + OwnId()));
+}
+
 // Answers the first calls as a controller that has just started, or that has lost its disk.
 class PutsOff final : public v1::Controller::Service {
  public:

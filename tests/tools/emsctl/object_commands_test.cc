@@ -85,5 +85,14 @@ TEST_F(ObjectCommandsTest, UnknownNamespaceMissingFileAndLongKeyAreSaid) {
   EXPECT_THAT(long_key.out, HasSubstr("1 to 512"));
 }
 
+TEST_F(ObjectCommandsTest, NothingIsDoneInAnotherClusterThanTheOneThatIsMeant) {
+  ASSERT_EQ(Run({"put", "kept", WriteFile("kept", "x")}).exit_code, 0);
+  ExpectRefused({"put", "theirs", Path("kept")});
+  ExpectRefused({"rm", "kept"});
+  ExpectRefused({"get", "kept"});
+  EXPECT_EQ(Run({"exists", "kept"}).exit_code, 0);
+  EXPECT_EQ(Run({"exists", "theirs"}).exit_code, 1);
+}
+
 }  // namespace
 }  // namespace ems::emsctl

@@ -41,6 +41,19 @@ TEST(OutputTest, AResultIsTextOrADocument) {
   EXPECT_EQ(shown(true), "{\n  \"bytes\": 3\n}\n{\n  \"removed\": \"x\"\n}\n");
 }
 
+TEST(OutputTest, AChangeNamesTheClusterThatItWasMadeIn) {
+  const auto shown = [](bool json) {
+    Context context;
+    context.json = json;
+    EXPECT_TRUE(context.joined->Join(ClusterId(0xabc)).ok());
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(ShowDone(context, "removed", "x"), kExitOk);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(shown(false), "removed x\ncluster 0000000000000abc\n");
+  EXPECT_EQ(shown(true), "{\n  \"removed\": \"x\",\n  \"cluster\": \"0000000000000abc\"\n}\n");
+}
+
 TEST(OutputTest, AdviceIsGivenOnlyWhereThereIsSome) {
   EXPECT_FALSE(Advice(Error(StatusCode::kResourceExhausted, "full")).empty());
   EXPECT_FALSE(Advice(Error(StatusCode::kOutOfRange, "large")).empty());
