@@ -38,6 +38,8 @@ struct ControlRules {
   bool clusters_are_told_apart = true;
   // Who stopped in order has stopped in order after a restart of the controller as well.
   bool leaving_is_durable = true;
+  // No view is made while so many count still that the store could not keep them all.
+  bool open_views_are_kept = true;
 };
 
 // A server that is cut off from the controller goes on for so long after a majority of the servers

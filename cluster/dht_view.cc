@@ -107,6 +107,7 @@ void ToProto(const NodeInfo& info, v1::Node* node) {
   node->set_capacity_bytes(info.capacity_bytes);
   node->set_lineage(info.lineage);
   node->set_folder(info.folder_id);
+  node->set_listener(info.listener_id);
 }
 
 NodeInfo FromProto(const v1::Node& node) {
@@ -119,7 +120,8 @@ NodeInfo FromProto(const v1::Node& node) {
           .http_address = node.http_address(),
           .capacity_bytes = node.capacity_bytes(),
           .lineage = node.lineage(),
-          .folder_id = node.folder()};
+          .folder_id = node.folder(),
+          .listener_id = node.listener()};
 }
 
 Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,

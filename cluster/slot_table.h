@@ -34,6 +34,8 @@ class SlotTable final {
   std::span<const NodeId> owners() const { return owners_; }
   // How many slots `node` owns. Cost: O(kSlotCount), some microseconds.
   uint32_t CountOf(NodeId node) const;
+  // How many slots have another owner, or none, in `later`. Cost: as CountOf.
+  uint32_t CountMoved(const SlotTable& later) const;
   friend bool operator==(const SlotTable&, const SlotTable&) = default;
 
  private:

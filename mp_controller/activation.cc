@@ -7,13 +7,12 @@
 namespace ems::controller {
 namespace {
 
-// Of one name.
+// Of one name. Either number is one process's at a time.
 bool ShowsDeathOf(const NodeInfo& before, const NodeInfo& after) {
   if (before.boot_id == after.boot_id) return false;
   const bool same_folder = before.folder_id != 0 && before.folder_id == after.folder_id;
-  const bool same_socket = !before.host_id.empty() && before.host_id == after.host_id &&
-                           before.data_address == after.data_address;
-  return same_folder || same_socket;
+  const bool same_listener = before.listener_id != 0 && before.listener_id == after.listener_id;
+  return same_folder || same_listener;
 }
 
 }  // namespace
@@ -79,11 +78,14 @@ void Activation::OnThere(const NodeInfo& info) {
   }
 }
 
-void Activation::OnInstalled(Process process, ViewVersion installed, TimePoint now) {
-  const bool counts = std::any_of(views_.begin(), views_.end(), [&](const OpenView& view) {
+bool Activation::Counts(Process process) const {
+  return std::any_of(views_.begin(), views_.end(), [&](const OpenView& view) {
     return view.servers.contains(process) || view.losers.contains(process);
   });
-  if (!counts) return;
+}
+
+void Activation::OnInstalled(Process process, ViewVersion installed, TimePoint now) {
+  if (!Counts(process)) return;
   ViewVersion& known = installed_[process];
   if (installed <= known) return;
   known = installed;
@@ -98,12 +100,13 @@ void Activation::OnRenewed(Process process, TimePoint until) {
 }
 
 void Activation::OnRefused(Process process, TimePoint now) {
-  if (!refused_.insert(process).second) return;
+  if (!Counts(process) || !refused_.insert(process).second) return;
   Recount(process);
   Close(now);
 }
 
 void Activation::OnGone(Process process, TimePoint now) {
+  if (!Counts(process)) return;
   if (gone_.insert(process).second) Recount(process);
   Close(now);
 }

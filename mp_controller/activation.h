@@ -13,8 +13,9 @@
 // does not prolong leases.
 //
 // Invariant: views become active in their order; an installed view counts for the process (boot id)
-// that reported it. Bound: kOpenViewsMax views that are not closed; views that are not active yet
-// are among them.
+// that reported it. Bound: kOpenViewsMax views that are not closed, and those beyond them that an
+// operator accepts; views that are not active yet are among them. Of processes, those that these
+// views name, and until one of the views is forgotten those that earlier ones named.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -46,7 +47,9 @@ class Activation final {
   void OnPublished(const DhtView& view, TimePoint now);
   // False while the next view has to wait, so that not too many are open.
   bool HasRoom() const { return views_.size() < kOpenViewsMax; }
+  size_t open_views() const { return views_.size(); }
 
+  // What is said of a process that no view names is not remembered, here and below.
   void OnInstalled(Process process, ViewVersion installed, TimePoint now);
   // Whether a lease may be given to it: not before it has installed the newest view by which it
   // lost slots, the first one that shows it, and the first one of a new history; nor, to one that
@@ -54,8 +57,8 @@ class Activation final {
   // Cost: O(open views × log servers).
   bool MayRenew(Process process, ViewVersion installed) const;
   void OnRenewed(Process process, TimePoint until);
-  // A process of this id and name is there: earlier ones that had its folder locked, or listened
-  // where it listens, are dead.
+  // A process of this id and name is there: earlier ones that had its folder locked, or its socket,
+  // are dead. An address alone shows nothing: two containers of one machine may each have it.
   void OnThere(const NodeInfo& info);
   // It knows that it gets no lease: until one is renewed it prolongs nobody's.
   void OnRefused(Process process, TimePoint now);
@@ -82,6 +85,8 @@ class Activation final {
     std::set<Process> losers;   // that stop the view from becoming active
     std::optional<TimePoint> closed_at;
   };
+  // An open view names it.
+  bool Counts(Process process) const;
   // Whether `loser` takes no Puts any more for what it lost by the view of `version`.
   bool IsDone(Process loser, ViewVersion version, TimePoint now) const;
   bool AreClosedBefore(ViewVersion version, TimePoint now) const;

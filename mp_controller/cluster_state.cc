@@ -23,14 +23,12 @@ namespace {
 using std::chrono::milliseconds;
 
 uint64_t Ms(Duration duration) {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(duration).count());
 }
 
 int64_t UnixMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<milliseconds>(now).count();
 }
 
 // Whose fingerprints are remembered: weeks of changes.
@@ -116,7 +114,7 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
   EMS_ASSIGN_OR_RETURN(ViewCache::View next, DhtView::Make(version, std::move(nodes), slots, frozen,
                                                            std::move(history), cluster_));
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, activation_.Window())));
-  const uint32_t moved = view_ == nullptr ? 0 : CountMoved(view_->slots(), next->slots());
+  const uint32_t moved = view_ == nullptr ? 0 : view_->slots().CountMoved(next->slots());
   view_ = next;
   published_at_ = parts_.clock->Now();
   activation_.OnPublished(*next, published_at_);
@@ -147,12 +145,8 @@ void ClusterState::LogFreeze(const Proposal& proposal) const {
 
 Status ClusterState::PublishProposal(const Proposal& proposal) {
   EMS_CHECK(view_ != nullptr, "a proposal before Start");
-  SlotTable slots = view_->slots();
-  if (!proposal.frozen) {
-    std::vector<NodeWeight> weights;
-    for (const NodeInfo& node : proposal.nodes) weights.push_back({node.id, node.capacity_bytes});
-    slots = BuildSlots(slots, std::move(weights));
-  }
+  const SlotTable slots =
+      proposal.frozen ? view_->slots() : BuildSlotsOf(view_->slots(), proposal.nodes);
   EMS_RETURN_IF_ERROR(PublishView(proposal.nodes, slots, proposal.frozen));
   LogFreeze(proposal);
   membership_.Commit(proposal, parts_.clock->Now());
@@ -161,7 +155,8 @@ Status ClusterState::PublishProposal(const Proposal& proposal) {
 
 // One view after the other, as long as servers install them in time.
 bool ClusterState::MayPublish(TimePoint now) {
-  if (!activation_.HasRoom()) {
+  const bool is_active = activation_.Active(now) == view_->version();  // it forgets views first
+  if (parts_.rules.open_views_are_kept && !activation_.HasRoom()) {
     if (!std::exchange(crowded_reported_, true)) {
       EMS_LOG(kError, "mp_controller",
               "no further view can be published: {} wait until it is certain that no old owner of "
@@ -172,7 +167,7 @@ bool ClusterState::MayPublish(TimePoint now) {
     return false;
   }
   crowded_reported_ = false;
-  return activation_.Active(now) == view_->version() || now - published_at_ >= options_.heartbeat;
+  return is_active || now - published_at_ >= options_.heartbeat;
 }
 
 void ClusterState::Tick() {
@@ -196,9 +191,10 @@ void ClusterState::Tick() {
 Status ClusterState::PublishDue(TimePoint now) {
   const auto proposal = membership_.Propose(now);  // leases end, whether or not a view may say so
   if (!store_age_.MayGoOn()) return OkStatus();
-  if (view_->version().term() != term_)
-    return PublishView(view_->nodes(), view_->slots(), view_->frozen());
-  if (!proposal.has_value() || !MayPublish(now)) return OkStatus();
+  // Until there is room for the first view of this term, the stored one holds.
+  const bool begins_term = view_->version().term() != term_;
+  if ((!begins_term && !proposal.has_value()) || !MayPublish(now)) return OkStatus();
+  if (begins_term) return PublishView(view_->nodes(), view_->slots(), view_->frozen());
   return PublishProposal(*proposal);
 }
 
@@ -274,10 +270,11 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   EMS_ASSIGN_OR_RETURN(const HeartbeatEvent event, CheckHeartbeat(request));
   EMS_RETURN_IF_ERROR(
       CheckCluster(ClusterId(request.cluster()), fmt::format("with boot id {:x}", event.boot_id)));
-  EMS_RETURN_IF_ERROR(membership_.Check(event.id, event.boot_id));
+  EMS_RETURN_IF_ERROR(membership_.Check(event.id, event.boot_id, event.sequence));
   const TimePoint now = parts_.clock->Now();
   const Process process{event.id, event.boot_id};
-  bool ahead = !Knows(event.highest, 0) || !Knows(event.installed, event.fingerprint);
+  bool ahead = !Knows(event.highest, event.highest_fingerprint) ||
+               !Knows(event.installed, event.fingerprint);
   if (ahead && !parts_.rules.servers_ahead_are_parked) ahead = !BeginAnewBeyond(event.highest).ok();
   if (ahead) {
     ReportAhead(process, std::max(event.highest, event.installed), now);
@@ -290,7 +287,8 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   // By an old store nobody gets a lease, so being refused makes nobody go down.
   EMS_ASSIGN_OR_RETURN(const bool admitted,
                        membership_.Heartbeat(event.id, event.boot_id,
-                                             {.installed = event.installed,
+                                             {.sequence = event.sequence,
+                                              .installed = event.installed,
                                               .usage = event.usage,
                                               .ahead = ahead,
                                               .alive = may_renew || store_age_.IsOld()},
@@ -311,7 +309,7 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   return OkStatus();
 }
 
-// What an earlier term published is in the store that this one began with.
+// The store keeps few views of earlier terms: of the others only the highest epoch is known.
 bool ClusterState::Knows(ViewVersion version, uint64_t fingerprint) const {
   const auto made = made_.find(version);
   if (made != made_.end()) return fingerprint == 0 || fingerprint == made->second.fingerprint;
@@ -349,6 +347,11 @@ Status ClusterState::AcceptAhead(const v1::AcceptAheadRequest&, v1::AcceptAheadR
 }
 
 Status ClusterState::BeginAnewBeyond(ViewVersion highest) {
+  if (activation_.open_views() >= kViewsKept) {
+    return Error(StatusCode::kUnavailable,
+                 "servers may still act by {} older views: ask again when they have the newest",
+                 activation_.open_views());
+  }
   // One more between: the next view is what a server without a history would go on with.
   const uint64_t term = std::max(term_, highest.term()) + 1;
   const uint64_t epoch = std::max(epoch_, highest.epoch()) + 1;
@@ -368,8 +371,8 @@ Status ClusterState::BeginAnewBeyond(ViewVersion highest) {
 Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   const NodeId id(request.node_id());
   const TimePoint now = parts_.clock->Now();
-  // It has been told, and will not act any more; the name is another's.
-  if (membership_.IsSuperseded(id, request.boot_id())) {
+  // It has been told, and will not act any more, or has not begun.
+  if (membership_.IsAnothers(id, request.boot_id())) {
     activation_.OnGone({id, request.boot_id()}, now);
     return OkStatus();
   }
@@ -447,7 +450,7 @@ Status ClusterState::AcceptLoss(const v1::AcceptLossRequest&, v1::AcceptLossRepl
 }
 
 Status ClusterState::Commit(const NamespaceChange& change) {
-  EMS_RETURN_IF_ERROR(store_age_.CheckNotOld());  // its id may be in use
+  EMS_RETURN_IF_ERROR(store_age_.CheckMayGoOn());  // its id may be in use
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNamespace(change)));
   namespaces_.Apply(change);
   parts_.publisher->Publish(namespaces_.Snapshot());

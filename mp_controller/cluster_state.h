@@ -87,14 +87,15 @@ class ClusterState final {
   void Tick();
 
   Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply);
-  // Errors: also kUnavailable  listening still: its word is taken, and its lease stays as it is
+  // Errors: also kUnavailable  listening still: its word is taken, and its lease stays as it is; or
+  // a later one of this process was there before: nothing has changed
   Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   Status Leave(const v1::LeaveRequest& request, v1::LeaveReply* reply);
   Status ListNodes(const v1::ListNodesRequest& request, v1::ListNodesReply* reply);
   Status RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply* reply);
   Status AcceptLoss(const v1::AcceptLossRequest& request, v1::AcceptLossReply* reply);
-  // Errors: also kUnavailable  servers may not have been heard, or leases of before may not have
-  // ended: ask again
+  // Errors: also kUnavailable  servers may not have been heard, leases of before may not have
+  // ended, or as many views are open as the store keeps: ask again
   Status AcceptAhead(const v1::AcceptAheadRequest& request, v1::AcceptAheadReply* reply);
   Status CreateNamespace(const v1::CreateNamespaceRequest& request, v1::Namespace* reply);
   Status GetNamespace(const v1::GetNamespaceRequest& request, v1::Namespace* reply);
@@ -108,11 +109,12 @@ class ClusterState final {
   Status CheckCluster(ClusterId theirs, std::string_view who);
   Status AddNode(const std::string& name);
   // Makes `change` durable, takes it over and publishes the table.
+  // Errors: of the store, and of StoreAge::CheckMayGoOn
   Status Commit(const NamespaceChange& change);
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
   Status PublishProposal(const Proposal& proposal);
-  // What is due: the first view of this term, or what membership proposes.
+  // What is due and has room: the first view of this term, or what membership proposes.
   Status PublishDue(TimePoint now);
   // Whether this store can have made that view. `fingerprint` 0: it is not told.
   bool Knows(ViewVersion version, uint64_t fingerprint) const;

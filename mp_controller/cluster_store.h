@@ -60,8 +60,8 @@ class ClusterStore {
   virtual Status PutTerm(uint64_t term) = 0;
   // Before the first lease of this length is given, and when none that is longer can be in force.
   virtual Status PutLease(uint64_t lease_ms) = 0;
-  // The view and its epoch. Views that are not in the window go, and those before the last
-  // kViewsKept.
+  // The view and its epoch. Views that are not in the window go; fewer than kViewsKept
+  // may be in it.
   virtual Status PutView(const std::shared_ptr<const DhtView>& view, const ViewWindow& window) = 0;
   virtual Status PutNode(const StoredNode& node, uint32_t next_node_id) = 0;
   virtual Status DeleteNode(const std::string& name) = 0;

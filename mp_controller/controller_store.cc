@@ -149,10 +149,10 @@ Status ControllerStore::PutView(const std::shared_ptr<const DhtView>& view,
   std::set<std::string> open;
   for (const ViewVersion version : window.open) open.insert(ViewKey(version));
   std::deque<std::string> kept;
-  for (size_t i = 0; i < view_keys_.size(); ++i) {
-    const bool stays = open.contains(view_keys_[i]) && view_keys_.size() - i < kViewsKept;
-    stays ? kept.push_back(view_keys_[i]) : change.drop.push_back(view_keys_[i]);
-  }
+  for (const std::string& known : view_keys_)
+    open.contains(known) ? kept.push_back(known) : change.drop.push_back(known);
+  // Without an open view the next start would take slots for free whose old owner still has them.
+  EMS_CHECK(kept.size() < kViewsKept, "{} open views", kept.size());
   EMS_RETURN_IF_ERROR(rows_->Write(change));
   view_keys_ = std::move(kept);
   view_keys_.push_back(key);

@@ -2,9 +2,9 @@
 // The ClusterStore of a running controller: cluster id, term, views, nodes and namespaces survive
 // kill -9. Every write is synced before it returns.
 //
-// Invariant: a term handed out by a store is never handed out again; the last kViewsKept views are
-// there. Bound: at most kNodesMax + kGoneNodesMax nodes, kNamespacesMax namespaces and kViewsKept
-// views.
+// Invariant: a term handed out by a store is never handed out again; the newest view is there, and
+// each that was open when it was written. Bound: at most kNodesMax + kGoneNodesMax nodes,
+// kNamespacesMax namespaces and kViewsKept views.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -42,7 +42,7 @@ class ControllerStore final : public ClusterStore {
   explicit ControllerStore(std::unique_ptr<DurableRows> rows);
 
   const std::unique_ptr<DurableRows> rows_;
-  std::deque<std::string> view_keys_;  // oldest first, at most kViewsKept + 1
+  std::deque<std::string> view_keys_;  // of the views that are kept, oldest first
 };
 
 }  // namespace ems::controller

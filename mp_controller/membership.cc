@@ -35,7 +35,8 @@ void Membership::RestoreView(const DhtView& view, TimePoint now, TimePoint lease
   for (const NodeInfo& node : view.nodes()) {
     if (!members_.contains(node.id)) RestoreNode(node.id, node.name);
     Member& member = members_.at(node.id);
-    const bool left = member.state == NodeState::kLeft && member.info.boot_id == node.boot_id;
+    // Also one that the view did not come to show: no process of the name has come since.
+    const bool left = member.state == NodeState::kLeft;
     EMS_CHECK(member.info.name == node.name, "node {} is \"{}\" and \"{}\"", node.id.value(),
               member.info.name, node.name);
     member.info = node;
@@ -107,22 +108,34 @@ Result<NodeId> Membership::Register(NodeInfo info, TimePoint now) {
   const std::optional<NodeId> id = IdOf(info.name);
   if (!id.has_value()) return Error(StatusCode::kNotFound, "no node \"{}\"", info.name);
   Member& member = members_.at(*id);
-  auto& superseded = member.superseded;
+  const auto& superseded = member.superseded;
   if (std::find(superseded.begin(), superseded.end(), info.boot_id) != superseded.end()) {
     return Error(StatusCode::kAborted, "a newer process has registered as \"{}\"", info.name);
   }
-  if (member.info.boot_id != 0 && member.info.boot_id != info.boot_id) {
-    if (superseded.size() == kSupersededMax) superseded.erase(superseded.begin());
-    superseded.push_back(member.info.boot_id);
-    member.usage = {};
-    member.installed = {};
-    member.ahead = false;
-    member.leased_until = {};
-  }
   info.id = *id;
-  member.info = std::move(info);
+  const bool is_another = member.info.boot_id != 0 && member.info.boot_id != info.boot_id;
+  if (is_another && member.alive()) {
+    member.coming = std::move(info);
+    return *id;
+  }
+  TakeOver(&member, std::move(info));
   HearOf(&member, now);
   return *id;
+}
+
+void Membership::TakeOver(Member* member, NodeInfo info) {
+  auto& superseded = member->superseded;
+  if (member->info.boot_id != 0 && member->info.boot_id != info.boot_id) {
+    if (superseded.size() == kSupersededMax) superseded.erase(superseded.begin());
+    superseded.push_back(member->info.boot_id);
+    member->usage = {};
+    member->sequence = 0;
+    member->installed = {};
+    member->ahead = false;
+    member->leased_until = {};
+  }
+  member->info = std::move(info);
+  member->coming.reset();
 }
 
 void Membership::HearOf(Member* member, TimePoint now) {
@@ -152,6 +165,7 @@ Result<const Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) 
     return Error(StatusCode::kAborted, "another process has registered as \"{}\"",
                  member.info.name);
   }
+  if (member.IsComing(boot_id)) return &member;
   if (boot_id == 0 || member.info.boot_id != boot_id || member.state == NodeState::kLeft ||
       member.state == NodeState::kUnknown) {
     return Error(StatusCode::kNotFound, "node \"{}\" is not registered with this boot id",
@@ -160,24 +174,31 @@ Result<const Membership::Member*> Membership::Find(NodeId id, uint64_t boot_id) 
   return &member;
 }
 
-bool Membership::IsSuperseded(NodeId id, uint64_t boot_id) const {
+bool Membership::IsAnothers(NodeId id, uint64_t boot_id) const {
   const auto it = members_.find(id);
   if (it == members_.end()) return false;
   const auto& old = it->second.superseded;
-  return std::find(old.begin(), old.end(), boot_id) != old.end();
+  return it->second.IsComing(boot_id) || std::find(old.begin(), old.end(), boot_id) != old.end();
 }
 
-Status Membership::Check(NodeId id, uint64_t boot_id) const { return Find(id, boot_id).status(); }
+Status Membership::Check(NodeId id, uint64_t boot_id, uint64_t sequence) const {
+  EMS_ASSIGN_OR_RETURN(const Member* const member, Find(id, boot_id));
+  if (sequence == 0 || sequence > member->sequence || member->IsComing(boot_id)) return OkStatus();
+  return Error(StatusCode::kUnavailable, "heartbeat {} of \"{}\" came after {}", sequence,
+               member->info.name, member->sequence);
+}
 
 Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, const Word& word, TimePoint now) {
   EMS_RETURN_IF_ERROR(Check(id, boot_id));
   Member& member = members_.at(id);
+  if (member.IsComing(boot_id)) TakeOver(&member, *member.coming);
   // The view shows the process before it: this one gets no lease until the view shows it, so its
   // word counts all the same, or the view would never come to show it.
   const bool waits = member.shown.has_value() && member.shown->boot_id != boot_id && !word.ahead;
   if (word.alive || waits) HearOf(&member, now);
   member.last_word = now;
   member.keeps_up = word.alive;
+  member.sequence = std::max(member.sequence, word.sequence);
   member.installed = word.installed;
   member.usage = word.usage;
   member.ahead = word.ahead;
@@ -187,6 +208,8 @@ Result<bool> Membership::Heartbeat(NodeId id, uint64_t boot_id, const Word& word
 Status Membership::Leave(NodeId id, uint64_t boot_id, TimePoint now) {
   EMS_RETURN_IF_ERROR(Check(id, boot_id));
   Member& member = members_.at(id);
+  EMS_CHECK(!member.IsComing(boot_id), "node {} leaves before it has come", id.value());
+  member.coming.reset();  // it registers again, as one that comes when there is none
   member.state = NodeState::kLeft;
   member.last_heard = member.last_word = now;
   return OkStatus();

@@ -4,10 +4,11 @@
 //
 // Events change what is known about nodes; Propose says which nodes the next view should show;
 // Commit tells that this view has been published. Invariant: a node is removed from the view only
-// after its lease ended or it left in order, and never while more than half of the members are gone
-// (the view is frozen then, until they are back, or until most are and no further one has come for
-// a lease). Bound: kNodesMax nodes that live or are shown, kGoneNodesMax others, 8
-// superseded boot ids each.
+// when it left in order, or when no word of it that counts has come for a lease; and never while
+// more than half of the members are gone (the view is frozen then, until they are back, or until
+// most are and no further one has come for a lease). A process that is removed, or replaced by
+// another one of its name, may have a lease still: activation.h waits for its end. Bound: kNodesMax
+// nodes that live or are shown, kGoneNodesMax others, 8 superseded boot ids each.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -106,13 +107,15 @@ class Membership final {
   void SetTimes(NodeId id, NodeTimes times) { members_.at(id).times = times; }
 
   // A process announces itself under a known name; `info.id` is ignored. Idempotent. A new boot id
-  // takes over from the old one. Errors: kNotFound  AddNode first    kAborted  a newer process has
-  // taken over from this boot id before
+  // takes over from the old one: at once when that one is down or has left, else with its first
+  // heartbeat, so that one that dies before it serves ends nobody. Errors: kNotFound  AddNode first
+  // kAborted  a newer process has taken over from this boot id before
   Result<NodeId> Register(NodeInfo info, TimePoint now);
   // What a heartbeat says. `alive`: it counts; else the node is down when no other one has come for
   // a lease, and it is not admitted. Whom the view shows with the process before it is kept alive
   // all the same, unless it is ahead.
   struct Word {
+    uint64_t sequence = 0;  // of the process's heartbeats; 0: not told
     ViewVersion installed;
     NodeUsage usage;
     bool ahead = false;  // it has a view that nobody here has made
@@ -121,10 +124,10 @@ class Membership final {
   // True when the published view shows this very process.
   // Errors: kNotFound  register again    kAborted  another process has registered under this name
   Result<bool> Heartbeat(NodeId id, uint64_t boot_id, const Word& word, TimePoint now);
-  // A later process has taken its name.
-  bool IsSuperseded(NodeId id, uint64_t boot_id) const;
-  // Errors: as Heartbeat
-  Status Check(NodeId id, uint64_t boot_id) const;
+  // A later process has taken its name; or it has registered, and has not taken the name over yet.
+  bool IsAnothers(NodeId id, uint64_t boot_id) const;
+  // Errors: as Heartbeat    kUnavailable  a heartbeat of this `sequence`, or a later one, was there
+  Status Check(NodeId id, uint64_t boot_id, uint64_t sequence = 0) const;
   // Errors: as Heartbeat
   Status Leave(NodeId id, uint64_t boot_id, TimePoint now);
   // Forgets a node that is down. Errors: kNotFound  no such name    kFailedPrecondition  alive, or
@@ -154,7 +157,8 @@ class Membership final {
 
  private:
   struct Member {
-    NodeInfo info;  // as registered last; boot id 0: not since the start
+    NodeInfo info;  // of the process that has the name; boot id 0: of none since the start
+    std::optional<NodeInfo> coming;  // has registered and is to take over
     NodeState state = NodeState::kUnknown;
     bool heard = false;  // since the start of the controller
     TimePoint last_word{};
@@ -167,12 +171,16 @@ class Membership final {
     TimePoint not_before{};  // damping: no re-admission before this
     std::vector<uint64_t> superseded;
     NodeUsage usage;
+    uint64_t sequence = 0;  // of its last heartbeat
     ViewVersion installed;
     bool ahead = false;
     bool keeps_up = false;  // its last word counted
     NodeTimes times;
     bool alive() const { return state == NodeState::kLive; }
     bool is_gone() const { return !alive() && !shown.has_value(); }
+    bool IsComing(uint64_t boot_id) const {
+      return coming.has_value() && coming->boot_id == boot_id;
+    }
   };
 
   // It is there and waits for an operator.
@@ -182,6 +190,7 @@ class Membership final {
   }
   Result<const Member*> Find(NodeId id, uint64_t boot_id) const;
   void HearOf(Member* member, TimePoint now);
+  static void TakeOver(Member* member, NodeInfo info);
   bool OthersMayFollow(TimePoint now) const;
   void EndLeases(TimePoint now);
   void ForgetOldLosses(TimePoint now);

@@ -74,7 +74,10 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
                         .installed = installed,
                         .fingerprint = request.fingerprint(),
                         .highest = std::max(installed, highest),
+                        .highest_fingerprint = installed > highest ? request.fingerprint()
+                                                                   : request.highest_fingerprint(),
                         .refused = request.refused(),
+                        .sequence = request.sequence(),
                         .usage = FromProto(request.usage())};
 }
 

@@ -20,9 +20,11 @@ struct HeartbeatEvent {
   NodeId id;
   uint64_t boot_id = 0;
   ViewVersion installed;
-  uint64_t fingerprint = 0;  // of that view
-  ViewVersion highest;       // that was ever installed there
-  bool refused = false;      // it knows that it has no lease
+  uint64_t fingerprint = 0;          // of that view
+  ViewVersion highest;               // that was ever installed there
+  uint64_t highest_fingerprint = 0;  // of that one
+  bool refused = false;              // it knows that it has no lease
+  uint64_t sequence = 0;             // of this process's heartbeats; 0: not told
   NodeUsage usage;
 };
 

@@ -58,6 +58,14 @@ Status StoreAge::CheckNotOld() const {
                "without what servers store (`emsctl view accept-ahead`)");
 }
 
+Status StoreAge::CheckMayGoOn() const {
+  EMS_RETURN_IF_ERROR(CheckNotOld());
+  if (!IsListening()) return OkStatus();
+  return Error(StatusCode::kUnavailable,
+               "starting: servers are heard first, for {} s. Ask again in a second",
+               std::chrono::ceil<std::chrono::seconds>(ListenFirst(options_.heartbeat)).count());
+}
+
 void StoreAge::OnRegistered(Process process, bool names_us) {
   const auto known = members_.find(process.id);
   const bool is_known = known != members_.end() && known->second == process.boot_id;

@@ -3,10 +3,10 @@
 //
 // Servers tell: one that belongs to this cluster and has a view which the store knows nothing of
 // proves that the store is old. Views were made since, by which others may own slots and hold
-// leases. So a start with a stored view listens first, until every server that lives can have
-// spoken; and once the store is known to be old no lease is renewed and no view is made, until an
-// operator accepts it, when all leases have ended, or this process ends and the right store is put
-// back.
+// leases. So a start with a stored view listens first, until every server that runs and can reach
+// this controller has had the time to speak; one that comes later shows it later. Once the store is
+// known to be old no lease is renewed and no view is made, until an operator accepts it, when all
+// leases have ended, or this process ends and the right store is put back.
 //
 // Who has named no cluster, or numbers that no controller makes, proves nothing: it is parked
 // alone. Bound: a few words for each node that Membership knows.
@@ -49,6 +49,9 @@ class StoreAge final {
   // For what an operator or client must not change in an older copy.
   // Errors: kFailedPrecondition  it is one
   Status CheckNotOld() const;
+  // For what an older copy would do wrong: nothing of it before this is known to be none.
+  // Errors: also kUnavailable  listening still: ask again
+  Status CheckMayGoOn() const;
 
   // `names_us`: it said by itself that it belongs to this cluster.
   void OnRegistered(Process process, bool names_us);

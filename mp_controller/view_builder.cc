@@ -222,13 +222,10 @@ SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, Bu
   return next;
 }
 
-uint32_t CountMoved(const SlotTable& before, const SlotTable& after) {
-  uint32_t moved = 0;
-  for (uint32_t i = 0; i < kSlotCount; ++i) {
-    const SlotId slot(static_cast<uint16_t>(i));
-    if (before.owner(slot) != after.owner(slot)) ++moved;
-  }
-  return moved;
+SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live) {
+  std::vector<NodeWeight> weights;
+  for (const NodeInfo& node : live) weights.push_back({node.id, node.capacity_bytes});
+  return BuildSlots(previous, std::move(weights));
 }
 
 }  // namespace ems::controller

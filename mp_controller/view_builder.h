@@ -6,8 +6,10 @@
 // by weight rounded to a neighbour, and never above 1.05 × the share while that is possible. Bound:
 // 2 × kSlotCount × nodes score computations of about 2 ns each.
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "cluster/dht_view.h"
 #include "cluster/slot_table.h"
 #include "common/ids.h"
 
@@ -31,7 +33,7 @@ struct BuildCost {
 // kSlotCount log kSlotCount): at 1,000 nodes 0.5 ms for one change, 50 ms for a first table.
 SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live,
                      BuildCost* cost = nullptr);
-// Slots whose owner is another one in `after`. Cost: O(kSlotCount).
-uint32_t CountMoved(const SlotTable& before, const SlotTable& after);
+// The same for these nodes, by their capacity.
+SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live);
 
 }  // namespace ems::controller

@@ -73,7 +73,7 @@ struct Server::Impl final : Holdings {
             }),
         lease({.boot_id = boot_id, .kept = &data_dir, .ownership = &ownership, .holdings = this},
               [this] { Poke(); }),
-        highest_view(data_dir.highest_view().packed()),
+        highest_view(std::in_place, data_dir.highest_view()),
         controller(wanted.controller(), "server " + wanted.name()) {}
   ~Impl() override;
 
@@ -87,7 +87,7 @@ struct Server::Impl final : Holdings {
   void SetOwnedSlots(const ssd::SlotGrant& grant) override;
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
-  Status Keep(ViewVersion number);
+  Status Keep(const ViewIdentity& view);
   Duration AskPeers();
   Status Ready();
   void Poke();
@@ -115,7 +115,7 @@ struct Server::Impl final : Holdings {
   ServerControl lease;
   std::unique_ptr<Heartbeat> heartbeat;
   std::atomic<bool> stopping{false};
-  std::atomic<uint64_t> highest_view;  // data_dir's, packed, for ems-beat
+  Guarded<ViewIdentity> highest_view;  // data_dir's, for ems-beat
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
   PeerQuorum peers;  // ems-ctl's own
@@ -234,16 +234,20 @@ void Server::Impl::MakeHeartbeat() {
   self.capacity_bytes = config.dram().bytes();
   self.lineage = data_dir.lineage();
   self.folder_id = data_dir.folder_id();
-  heartbeat = std::make_unique<Heartbeat>(Heartbeat::Options{
-      .self = self,
-      .controller = &controller,
-      .ownership = &ownership,
-      .views = &lease.views(),
-      .usage = [this] { return stats.Usage(); },
-      .highest_view =
-          [this] { return ViewVersion::FromPacked(highest_view.load(std::memory_order_acquire)); },
-      .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
-      .events = lease.Events()});
+  self.listener_id = fabric::ListenerId(rpc->address());
+  heartbeat = std::make_unique<Heartbeat>(
+      Heartbeat::Options{.self = self,
+                         .controller = &controller,
+                         .ownership = &ownership,
+                         .views = &lease.views(),
+                         .usage = [this] { return stats.Usage(); },
+                         .highest_view =
+                             [this] {
+                               auto highest = highest_view.Lock();
+                               return *highest;
+                             },
+                         .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
+                         .events = lease.Events()});
 }
 
 void Server::Impl::Poke() {
@@ -266,9 +270,12 @@ void Server::Impl::ControlLoop() {
       (void)controller.Refresh(&lease.views(),
                                Deadline::After(kRefreshPatience));  // the next heartbeat asks again
     }
-    if (const auto number = lease.Begin()) {
-      lease.Finish(Keep(*number));
-      highest_view.store(data_dir.highest_view().packed(), std::memory_order_release);
+    if (const auto view = lease.Begin()) {
+      lease.Finish(Keep(*view));
+      {
+        auto highest = highest_view.Lock();
+        *highest = data_dir.highest_view();
+      }
       heartbeat->Poke();
     }
     pause = AskPeers();
@@ -280,11 +287,11 @@ void Server::Impl::ControlLoop() {
 }
 
 // The folder belongs to a cluster from its first view on.
-Status Server::Impl::Keep(ViewVersion number) {
+Status Server::Impl::Keep(const ViewIdentity& view) {
   const ClusterId cluster = lease.views().cluster();
   if (data_dir.cluster() != cluster && cluster != kNoCluster)
     EMS_RETURN_IF_ERROR(data_dir.SetCluster(cluster));
-  return data_dir.SetHighestView(number);
+  return data_dir.SetHighestView(view);
 }
 
 void Server::Impl::SetNamespaces(const NamespaceTable& table, double share) {

@@ -143,14 +143,9 @@ class PureCluster final {
   void Drop(size_t at) { nodes_.erase(nodes_.begin() + static_cast<ptrdiff_t>(at)); }
 
   // With slots as the controller gives them out. Returns how many moved.
-  uint32_t Next() {
-    std::vector<controller::NodeWeight> weights;
-    for (const NodeInfo& node : nodes_) weights.push_back({node.id, node.capacity_bytes});
-    return NextWith(controller::BuildSlots(slots_, std::move(weights)));
-  }
+  uint32_t Next() { return NextWith(controller::BuildSlotsOf(slots_, nodes_)); }
   uint32_t NextWith(const SlotTable& slots) {
-    uint32_t moved = 0;
-    for (size_t i = 0; i < kSlotCount; ++i) moved += slots.owners()[i] != slots_.owners()[i];
+    const uint32_t moved = slots_.CountMoved(slots);
     slots_ = slots;
     ++epoch_;
     auto history = controller::NextHistory(view_.get(), nodes_, slots_, epoch_, 1);

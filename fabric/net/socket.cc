@@ -17,7 +17,9 @@
 #include <memory>
 #include <system_error>
 
+#include "common/bytes.h"
 #include "common/check.h"
+#include "common/hash.h"
 #include "common/host_port.h"
 
 namespace ems::fabric {
@@ -193,6 +195,17 @@ std::string HostId() {
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
   return fmt::format("{}/{}", name, boot_id);
+}
+
+uint64_t ListenerId(const std::string& bound) {
+  const Result<HostPort> at = ParseHostPort(bound);
+  in6_addr number{};
+  const bool is_number = at.ok() && (::inet_pton(AF_INET, at->host.c_str(), &number) == 1 ||
+                                     ::inet_pton(AF_INET6, at->host.c_str(), &number) == 1);
+  char network[64] = {};
+  const bool is_known = ::readlink("/proc/self/ns/net", network, sizeof(network) - 1) > 0;
+  if (!is_number || !is_known) return 0;
+  return Hash64(AsBytes(fmt::format("{}/{}/{}", HostId(), network, bound)), 0x6c697374656e0a) | 1;
 }
 
 }  // namespace ems::fabric

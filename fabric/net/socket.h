@@ -71,4 +71,10 @@ std::string ErrnoText(int error);
 // A string equal for all processes of this machine until it boots again, and different elsewhere.
 std::string HostId();
 
+// Of a TCP address "host:port" at which this process listens: a number that no other process of
+// this or another machine has while this one lives, and that the next one that listens there has,
+// until the machine boots again. Two containers may have one name and one address, and have
+// namespaces of the network of their own. 0: not known, as of a host that is a name.
+uint64_t ListenerId(const std::string& bound);
+
 }  // namespace ems::fabric

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/check.h"
@@ -25,7 +27,7 @@ constexpr std::string_view kFolderFile = "folder";
 constexpr std::string_view kClusterFile = "cluster";
 constexpr std::string_view kPlaceFile = "place";
 
-// {number, its checksum}: 16 bytes.
+// {number, its checksum}: 16 bytes of a file.
 using NumberRecord = std::array<uint64_t, 2>;
 
 uint64_t RecordSum(uint64_t number) {
@@ -64,7 +66,9 @@ Result<DataDir> DataDir::Open(const std::string& path, const MachineIds& machine
         path);
   }
   DataDir dir(path, std::move(lock));
-  dir.highest_view_ = ViewVersion::FromPacked(dir.ReadRecord(kViewFile).value_or(0));
+  if (const auto number = dir.ReadRecord(kViewFile))
+    dir.highest_view_ = {ViewVersion::FromPacked(*number),
+                         dir.ReadRecord(kViewFile, 1).value_or(0)};
   dir.cluster_ = ClusterId(dir.ReadRecord(kClusterFile).value_or(0));
   dir.lineage_ = dir.ReadRecord(kLineageFile).value_or(0);
   EMS_ASSIGN_OR_RETURN(const uint64_t place, dir.PlaceOn(machine.id));
@@ -93,7 +97,7 @@ Status DataDir::SettlePlace(uint64_t place) {
   }
   // First: a place that is noted vouches for the lineage.
   EMS_RETURN_IF_ERROR(EndLineage());
-  const Status written = WriteRecord(kPlaceFile, place);
+  const Status written = WriteRecord(kPlaceFile, {place});
   if (!written.ok())
     EMS_LOG(kWarn, "mp_server", "the next start drops the SSD tier: {}", ToString(written));
   return OkStatus();
@@ -103,7 +107,7 @@ uint64_t DataDir::MakeFolderId(uint64_t place) const {
   uint64_t kept = ReadRecord(kFolderFile).value_or(0);
   if (kept == 0) {
     kept = RandomId();
-    if (const Status written = WriteRecord(kFolderFile, kept); !written.ok()) {
+    if (const Status written = WriteRecord(kFolderFile, {kept}); !written.ok()) {
       EMS_LOG(kWarn, "mp_server", "the folder gets no id: {}", ToString(written));
       return 0;
     }
@@ -111,27 +115,29 @@ uint64_t DataDir::MakeFolderId(uint64_t place) const {
   return Hash64(std::as_bytes(std::span(&kept, 1)), place) | 1;
 }
 
-std::optional<uint64_t> DataDir::ReadRecord(std::string_view name) const {
+std::optional<uint64_t> DataDir::ReadRecord(std::string_view name, size_t at) const {
   const std::string path = fmt::format("{}/{}", path_, name);
   const fabric::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;
   NumberRecord record{};
-  if (::read(file.get(), &record, sizeof(record)) == sizeof(record) &&
-      record[1] == RecordSum(record[0])) {
-    return record[0];
-  }
+  const ssize_t bytes =
+      ::pread(file.get(), &record, sizeof(record), static_cast<off_t>(at * sizeof(record)));
+  if (bytes == sizeof(record) && record[1] == RecordSum(record[0])) return record[0];
+  if (bytes == 0 && at > 0) return std::nullopt;  // older software wrote one
   EMS_LOG(kWarn, "mp_server", "{} file damaged, starting without it path={}", name, path);
   return std::nullopt;
 }
 
-Status DataDir::WriteRecord(std::string_view name, uint64_t number) const {
-  const NumberRecord record = {number, RecordSum(number)};
+Status DataDir::WriteRecord(std::string_view name, std::initializer_list<uint64_t> numbers) const {
+  std::vector<NumberRecord> records;
+  for (const uint64_t number : numbers) records.push_back({number, RecordSum(number)});
+  const auto bytes = std::as_bytes(std::span(records));
   const std::string path = fmt::format("{}/{}", path_, name);
   const std::string next = path + ".next";
   {
     const fabric::Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!file.valid()) return Errno("cannot write", next);
-    if (::write(file.get(), &record, sizeof(record)) != sizeof(record))
+    if (::write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
       return Errno("cannot write", next);
     if (::fdatasync(file.get()) != 0) return Errno("cannot sync", next);
   }
@@ -145,24 +151,25 @@ Status DataDir::SyncFolder() const {
   return OkStatus();
 }
 
-Status DataDir::SetHighestView(ViewVersion version) {
-  EMS_CHECK(version >= highest_view_, "view {} after {}", version.packed(), highest_view_.packed());
-  EMS_RETURN_IF_ERROR(WriteRecord(kViewFile, version.packed()));
-  highest_view_ = version;
+Status DataDir::SetHighestView(const ViewIdentity& view) {
+  EMS_CHECK(view.version >= highest_view_.version, "view {} after {}", view.version.packed(),
+            highest_view_.version.packed());
+  EMS_RETURN_IF_ERROR(WriteRecord(kViewFile, {view.version.packed(), view.fingerprint}));
+  highest_view_ = view;
   return OkStatus();
 }
 
 Status DataDir::SetCluster(ClusterId cluster) {
   EMS_CHECK(!AreStrangers(cluster_, cluster), "the folder belongs to cluster {}, not to {}",
             ClusterText(cluster_), ClusterText(cluster));
-  EMS_RETURN_IF_ERROR(WriteRecord(kClusterFile, cluster.value()));
+  EMS_RETURN_IF_ERROR(WriteRecord(kClusterFile, {cluster.value()}));
   cluster_ = cluster;
   return OkStatus();
 }
 
 Status DataDir::BeginLineage() {
   const uint64_t lineage = RandomId();
-  const Status written = WriteRecord(kLineageFile, lineage);
+  const Status written = WriteRecord(kLineageFile, {lineage});
   // A disk without room may still forget: then nothing that is stored outlives the next restart.
   if (!written.ok()) return EndLineage();
   lineage_ = lineage;

@@ -5,6 +5,7 @@
 // Invariant: what says that an earlier process is dead, or that what is stored has missed nothing,
 // holds for one folder in one place. A copy has the same files, but not the place: its lineage is
 // over when Open returns, and its folder id is another one.
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,9 +36,9 @@ class DataDir final : public KeptNumbers {
 
   // (0, 0) for a new folder. A damaged file counts as none, with a WARN: the view comes from the
   // controller anyway.
-  ViewVersion highest_view() const override { return highest_view_; }
+  ViewIdentity highest_view() const override { return highest_view_; }
   // Durable when it returns. Errors: kUnavailable
-  Status SetHighestView(ViewVersion version);
+  Status SetHighestView(const ViewIdentity& view);
 
   ClusterId cluster() const override { return cluster_; }
   // Before the first view of that cluster is installed; the folder belongs to it from then on.
@@ -55,10 +56,10 @@ class DataDir final : public KeptNumbers {
 
  private:
   DataDir(std::string path, fabric::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
-  // {number, its checksum} in the file `name`. Errors: kUnavailable
-  Status WriteRecord(std::string_view name, uint64_t number) const;
-  // nullopt: there is none, or it is damaged, with a WARN.
-  std::optional<uint64_t> ReadRecord(std::string_view name) const;
+  // The file `name`: `numbers`, each with its checksum behind it. Errors: kUnavailable
+  Status WriteRecord(std::string_view name, std::initializer_list<uint64_t> numbers) const;
+  // The number `at` of them. nullopt: there is none, or it is damaged, with a WARN.
+  std::optional<uint64_t> ReadRecord(std::string_view name, size_t at = 0) const;
   Status SyncFolder() const;
   // Of the lock file, which is never made again, on that machine.
   Result<uint64_t> PlaceOn(const std::string& machine) const;
@@ -69,7 +70,7 @@ class DataDir final : public KeptNumbers {
 
   std::string path_;
   fabric::Fd lock_;
-  ViewVersion highest_view_;
+  ViewIdentity highest_view_;
   ClusterId cluster_;
   uint64_t lineage_ = 0;
   uint64_t folder_id_ = 0;

@@ -25,8 +25,8 @@ class Heartbeat final {
     Ownership* ownership = nullptr;
     ViewCache* views = nullptr;  // says which cluster this server belongs to
     std::function<NodeUsage()> usage;
-    std::function<ViewVersion()> highest_view;  // that was ever installed here
-    std::function<void(bool ok)> on_beat;       // for metrics
+    std::function<ViewIdentity()> highest_view;  // that was ever installed here
+    std::function<void(bool ok)> on_beat;        // for metrics
     LeaseEvents events;
   };
   explicit Heartbeat(Options options);

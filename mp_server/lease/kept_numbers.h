@@ -7,11 +7,19 @@
 
 namespace ems::server {
 
+// Which view. The number alone does not say it: two controllers of one store, of which one is an
+// older copy, give it to two views.
+struct ViewIdentity {
+  ViewVersion version;
+  uint64_t fingerprint = 0;  // DhtView::Fingerprint; 0: not known
+  friend bool operator==(const ViewIdentity&, const ViewIdentity&) = default;
+};
+
 class KeptNumbers {
  public:
   virtual ~KeptNumbers() = default;
   // The highest view that was ever installed here; (0, 0) if none was.
-  virtual ViewVersion highest_view() const = 0;
+  virtual ViewIdentity highest_view() const = 0;
   // A random number that has been the same for as long as each life of this server has had the same
   // SSD tier: what is stored there under it has missed nothing of what this server did. 0: none
   virtual uint64_t lineage() const = 0;

@@ -31,8 +31,8 @@ void LeaseKeeper::MakeRegister(v1::RegisterRequest* request) const {
   request->set_cluster(views_.cluster().value());
 }
 
-void LeaseKeeper::MakeHeartbeat(const NodeUsage& usage, ViewVersion highest,
-                                v1::HeartbeatRequest* request) const {
+void LeaseKeeper::MakeHeartbeat(const NodeUsage& usage, const ViewIdentity& highest,
+                                v1::HeartbeatRequest* request) {
   EMS_CHECK(registered_, "a heartbeat before the id is known");
   const auto [installed, fingerprint] = ownership_.installed();
   request->set_node_id(ownership_.self().value());
@@ -40,9 +40,11 @@ void LeaseKeeper::MakeHeartbeat(const NodeUsage& usage, ViewVersion highest,
   request->set_term(installed.term());
   request->set_epoch(installed.epoch());
   request->set_fingerprint(fingerprint);
+  request->set_sequence(++heartbeats_);
   request->set_refused(ownership_.controller_refuses());
-  request->set_highest_term(highest.term());
-  request->set_highest_epoch(highest.epoch());
+  request->set_highest_term(highest.version.term());
+  request->set_highest_epoch(highest.version.epoch());
+  request->set_highest_fingerprint(highest.fingerprint);
   request->set_cluster(views_.cluster().value());
   ToProto(usage, request->mutable_usage());
 }

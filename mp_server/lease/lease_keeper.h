@@ -58,9 +58,9 @@ class LeaseKeeper final {
   Duration heartbeat() const { return heartbeat_; }
 
   void MakeRegister(v1::RegisterRequest* request) const;
-  // `highest`: the highest view that was ever installed here.
-  void MakeHeartbeat(const NodeUsage& usage, ViewVersion highest,
-                     v1::HeartbeatRequest* request) const;
+  // The next one. `highest`: the highest view that was ever installed here.
+  void MakeHeartbeat(const NodeUsage& usage, const ViewIdentity& highest,
+                     v1::HeartbeatRequest* request);
 
   // How long to wait before the next call; nullopt: there is none, another process has the name.
   std::optional<Duration> OnRegister(const Status& status, const v1::RegisterReply& reply);
@@ -83,6 +83,7 @@ class LeaseKeeper final {
   const ControlRules rules_;
   Duration heartbeat_{std::chrono::seconds(1)};
   Duration lease_{std::chrono::seconds(5)};
+  uint64_t heartbeats_ = 0;  // that were made
   bool registered_ = false;
   bool admitted_ = false;
   bool replaced_ = false;

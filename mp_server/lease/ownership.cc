@@ -39,7 +39,7 @@ void Ownership::Settle() {
   settled_version_.store(version().packed(), std::memory_order_release);
 }
 
-Ownership::Installed Ownership::installed() const {
+ViewIdentity Ownership::installed() const {
   auto settled = settled_.Lock();
   return *settled;
 }

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/ids.h"
+#include "mp_server/lease/kept_numbers.h"
 #include "mp_server/store/owned_slots.h"
 
 namespace ems::server {
@@ -44,11 +45,7 @@ class Ownership final {
   void Settle();
   // The view that is reported: the last one that is settled. The controller takes it as word that
   // the new owners of slots may take Puts.
-  struct Installed {
-    ViewVersion version;
-    uint64_t fingerprint = 0;
-  };
-  Installed installed() const;
+  ViewIdentity installed() const;
   // The view that requests are checked against.
   ViewVersion version() const {
     return ViewVersion::FromPacked(version_.load(std::memory_order_acquire));
@@ -100,7 +97,7 @@ class Ownership final {
   std::atomic<bool> revoked_{false};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> settled_version_{0};
-  mutable Guarded<Installed> settled_;
+  mutable Guarded<ViewIdentity> settled_;
   std::atomic<uint32_t> owned_count_{0};
   std::atomic<bool> holds_{false};
   OwnedSlots owned_;

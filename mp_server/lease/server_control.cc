@@ -52,7 +52,7 @@ bool ServerControl::IsBehind() const {
   return behind_.load(std::memory_order_acquire) > ownership_.version().packed();
 }
 
-std::optional<ViewVersion> ServerControl::Begin() {
+std::optional<ViewIdentity> ServerControl::Begin() {
   behind_.store(0, std::memory_order_relaxed);  // the next heartbeat says so again
   ownership_.SetActive(active_.load(std::memory_order_acquire));
   return installer_.Begin();

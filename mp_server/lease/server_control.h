@@ -39,9 +39,9 @@ class ServerControl final {
 
   // One step: whether the controller has a view that is not here, and is to be asked for it.
   bool IsBehind() const;
-  // The next: takes over what is there. The number of the view to install is to be made durable;
-  // then Finish says how that went.
-  std::optional<ViewVersion> Begin();
+  // The next: takes over what is there. Which view is to be installed is to be made durable; then
+  // Finish says how that went.
+  std::optional<ViewIdentity> Begin();
   void Finish(const Status& kept) { installer_.Finish(kept); }
   // The last: the servers that are to be asked now, if any. With a view, OnPeers is to follow.
   PeerRound PeersToAsk(TimePoint now);

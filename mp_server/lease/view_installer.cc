@@ -8,17 +8,25 @@
 #include "mp_server/lease/view_grant.h"
 
 namespace ems::server {
+namespace {
 
-std::optional<ViewVersion> ViewInstaller::Begin() {
+// Each view has an epoch of its own, whatever the term: else its controller's store is an older
+// copy, which does not know of the one that was installed here.
+bool MayFollow(const DhtView& view, const ViewIdentity& highest) {
+  if (view.version() == highest.version)
+    return highest.fingerprint == 0 || highest.fingerprint == view.Fingerprint();
+  return view.version() > highest.version && view.version().epoch() > highest.version.epoch();
+}
+
+}  // namespace
+
+std::optional<ViewIdentity> ViewInstaller::Begin() {
   EMS_CHECK(beginning_ == nullptr, "one view at a time");
   ViewCache::View view = views_.view();
   if (view != nullptr && rules_.numbers_are_durable) {
-    const ViewVersion highest = kept_.highest_view();
-    // Each view has an epoch of its own, whatever the term: else its controller's store is an older
-    // copy, which does not know of the one that was installed here.
-    if (view->version() < highest ||
-        (view->version() != highest && view->version().epoch() <= highest.epoch())) {
-      ReportOlder(view->version(), highest);
+    const ViewIdentity highest = kept_.highest_view();
+    if (!MayFollow(*view, highest)) {
+      ReportOlder(view->version(), highest.version);
       return std::nullopt;
     }
   }
@@ -32,7 +40,7 @@ std::optional<ViewVersion> ViewInstaller::Begin() {
     return std::nullopt;
   }
   beginning_ = std::move(view);
-  return beginning_->version();
+  return ViewIdentity{beginning_->version(), beginning_->Fingerprint()};
 }
 
 void ViewInstaller::Finish(const Status& kept) {

@@ -4,7 +4,7 @@
 // nobody will find:
 //
 //   1  a view that is older than the highest one that was ever installed here, or whose epoch is
-//      lower, is refused and reported to the operator
+//      lower, or another one with its number, is refused and reported to the operator
 //   2  a server that was expelled starts empty where no history says what others did meanwhile
 //   3  the number of the view becomes durable (Begin says which); if it cannot, the view is not
 //      installed
@@ -60,9 +60,9 @@ class ViewInstaller final {
         holdings_(*holdings),
         rules_(rules) {}
 
-  // Takes over what the cache has by now, but a view: the number of the one to install, which the
+  // Takes over what the cache has by now, but a view: says which one is to be installed, which the
   // caller makes durable and then says how that went.
-  std::optional<ViewVersion> Begin();
+  std::optional<ViewIdentity> Begin();
   void Finish(const Status& kept);
   // Why the newest view is not installed, or OK.
   Status Refusal();

@@ -86,6 +86,7 @@ Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
                                             uint64_t value_bytes) {
   EMS_RETURN_IF_ERROR(ValidateKey(key));
   NoteUse();
+  const uint32_t slot_losses = options_.owned->losses(slot.value());
   const Footprint footprint = SizeClasses::Get().For(value_bytes, key.size());
   const uint64_t limit = objects_.quota().limit();
   if ((limit != 0 && value_bytes > limit) ||
@@ -103,7 +104,7 @@ Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
   wanted.footprint = footprint;
   EMS_ASSIGN_OR_RETURN(ObjectEntry * entry, room_.Take(wanted));
   LayOut(footprint, key, entry);
-  return Reservation(shared_from_this(), &objects_, entry);
+  return Reservation(shared_from_this(), &objects_, entry, slot_losses);
 }
 
 void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
@@ -144,18 +145,23 @@ bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
   const NamespaceStore& store = *admission.store;
   if (admission.cancelled != nullptr && admission.cancelled->load(std::memory_order_acquire))
     return false;
-  return !store.closed() && store.options_.owned->Has(slot);
+  if (store.closed()) return false;
+  const OwnedSlots& owned = *store.options_.owned;
+  return admission.slot_losses.has_value() ? owned.HasSince(slot, *admission.slot_losses)
+                                           : owned.Has(slot);
 }
 
 Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
                                const PublishOptions& options, bool* stored) {
   EMS_CHECK(reservation, "publishing an empty reservation");
   NamespaceStore& store = *reservation.entry_.get_deleter().store;  // the reservation keeps it
-  return store.PublishEntry(reservation.entry_.release(), checksum, options, stored);
+  const Admission admission{&store, options.cancelled, reservation.slot_losses_};
+  return store.PublishEntry(reservation.entry_.release(), checksum, options, admission, stored);
 }
 
 Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
-                                    const PublishOptions& options, bool* stored) {
+                                    const PublishOptions& options, const Admission& admission,
+                                    bool* stored) {
   *stored = false;
   entry->checksum = checksum;
   entry->settling.store(options.settling, std::memory_order_relaxed);  // linking publishes it
@@ -167,7 +173,6 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
   const Footprint footprint{
       entry->size_class,
       entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
-  const Admission admission{this, options.cancelled};
   const bool pin = options.pin != nullptr;
   EMS_CHECK(pin || !options.settling, "nobody could settle what is published");
   const ObjectIndex::Linked linked =
@@ -232,7 +237,7 @@ uint64_t NamespaceStore::pin_bytes_max() const {
 }
 
 void NamespaceStore::DropLostSlots() {
-  const Admission admission{this, nullptr};
+  const Admission admission{this, nullptr, std::nullopt};
   objects_.Sweep(&MayPublish, &admission);
 }
 

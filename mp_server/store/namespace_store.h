@@ -92,10 +92,11 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   struct Admission {
     const NamespaceStore* store = nullptr;
     const std::atomic<bool>* cancelled = nullptr;
+    std::optional<uint32_t> slot_losses;  // when the reservation was made
   };
   static bool MayPublish(const void* admission, uint16_t slot);
   Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,
-                      bool* stored);
+                      const Admission& admission, bool* stored);
   // Writes seldom: all threads that look keys up share this line.
   void NoteUse() {
     if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);

@@ -81,7 +81,7 @@ class ObjectStore final {
   // Makes the object visible, with `checksum` as CombinePieces(piece_sums()). An existing object of
   // the same length and checksum stays and this one is given back (ok, `*stored` false); one with
   // other content is replaced if `overwrite`. Errors: kAlreadyExists    kFailedPrecondition  slot
-  // or namespace lost meanwhile
+  // or namespace lost since Reserve, even if the slot has come back
   static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
                         bool* stored);
 

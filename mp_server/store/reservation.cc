@@ -9,8 +9,8 @@ namespace ems::server {
 void Reservation::Abort::operator()(ObjectEntry* entry) const { objects->Drop(entry, 1); }
 
 Reservation::Reservation(std::shared_ptr<NamespaceStore> store, NamespaceObjects* objects,
-                         ObjectEntry* entry)
-    : entry_(entry, Abort{std::move(store), objects}) {}
+                         ObjectEntry* entry, uint32_t slot_losses)
+    : entry_(entry, Abort{std::move(store), objects}), slot_losses_(slot_losses) {}
 
 MutableBytes Reservation::value() const { return {entry_->payload, entry_->value_bytes}; }
 std::span<uint64_t> Reservation::piece_sums() const { return entry_->piece_sums; }

@@ -34,8 +34,11 @@ class Reservation final {
     std::shared_ptr<NamespaceStore> store;
     NamespaceObjects* objects;  // the store's; null with it
   };
-  Reservation(std::shared_ptr<NamespaceStore> store, NamespaceObjects* objects, ObjectEntry* entry);
+  // `slot_losses`: of the entry's slot, when it was made.
+  Reservation(std::shared_ptr<NamespaceStore> store, NamespaceObjects* objects, ObjectEntry* entry,
+              uint32_t slot_losses);
   std::unique_ptr<ObjectEntry, Abort> entry_;
+  uint32_t slot_losses_ = 0;
 };
 
 struct PublishOptions {

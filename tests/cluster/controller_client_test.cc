@@ -99,8 +99,10 @@ TEST(ControllerClientTest, ViewsAndNamespacesOfAnotherClusterAreRefusedByName) {
   for (int starts = 0; starts < 3; ++starts) {  // its term is higher then
     controller = std::make_unique<Controller>(FastOptions(other_dir.path(), port));
     ASSERT_TRUE(controller->Start().ok());
-    ASSERT_TRUE(
-        client.CreateNamespace({.ref = {}, .name = fmt::format("n{}", starts)}, Soon()).ok());
+    for (int i = 0; starts == 0 && i < 3; ++i) {  // it makes none in the seconds after a restart
+      const auto made = client.CreateNamespace({.ref = {}, .name = fmt::format("n{}", i)}, Soon());
+      ASSERT_TRUE(made.ok()) << made.status();
+    }
     const Status refused = client.Refresh(&cache, Soon());
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(Message(refused).find(ClusterText(own)), std::string_view::npos) << refused;

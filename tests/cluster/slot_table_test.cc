@@ -31,6 +31,16 @@ TEST(SlotTableTest, KeysSpreadEvenlyAndByNamespace) {
   EXPECT_LT(same, 50);                                // another namespace, another slot
 }
 
+TEST(SlotTableTest, CountsSlotsThatHaveAnotherOwner) {
+  SlotTable before, later;
+  before.set_owner(SlotId(1), NodeId(7));
+  before.set_owner(SlotId(2), NodeId(7));
+  later.set_owner(SlotId(2), NodeId(7));
+  later.set_owner(SlotId(3), NodeId(8));
+  EXPECT_EQ(before.CountMoved(later), 2U);
+  EXPECT_EQ(before.CountMoved(before), 0U);
+}
+
 // Where a key lives is part of the format: servers and clients of different builds must agree.
 TEST(SlotTableTest, SlotOfNeverChanges) {
   // Frozen: a change would make every stored object unreachable.

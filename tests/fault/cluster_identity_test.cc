@@ -124,7 +124,7 @@ TEST(ClusterIdentityTest, AMachineWithAHigherViewInItsFolderStopsAllLeasesUntilA
     auto folder = server::DataDir::Open(cluster.folder() + "/" + Cluster::ServerName(1));
     ASSERT_TRUE(folder.ok()) << folder.status();
     EXPECT_EQ(folder->cluster(), before->cluster());
-    ASSERT_EQ(folder->SetHighestView(ViewVersion(40, 100'000)), OkStatus());
+    ASSERT_EQ(folder->SetHighestView({{40, 100'000}}), OkStatus());
   }
   ASSERT_EQ(cluster.RespawnServer(1), OkStatus());
   ProgramOutput status;

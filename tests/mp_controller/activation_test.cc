@@ -163,6 +163,19 @@ TEST_F(ActivationTest, WhoKnowsThatItIsRefusedProlongsNothing) {
   EXPECT_EQ(Active(), 2U);
 }
 
+// One that is parked may register and end without end, each time as another process.
+TEST_F(ActivationTest, ProcessesThatNoViewNamesAreNotRemembered) {
+  activation_.OnRefused(a_, now_);
+  activation_.OnGone(b_, now_);
+  Publish(1, {a_, b_});
+  Publish(2, {c_});
+  now_ += kLease + kQuorumOver;
+  EXPECT_EQ(Active(), 1U) << "a and b may tell each other to go on";
+  activation_.OnRefused(a_, now_);
+  now_ += kQuorumOver;
+  EXPECT_EQ(Active(), 2U);
+}
+
 TEST_F(ActivationTest, WhoIsGivenALeaseAgainProlongsAgain) {
   Publish(1, {a_});
   Renew(a_);
@@ -260,26 +273,38 @@ TEST_F(ActivationTest, WhoIsBehindAllViewsThatCountGetsNoLease) {
   EXPECT_TRUE(Renews(a_));
 }
 
-// It holds the lock of the folder, or listens at the address, that the one before had.
+// It holds the lock of the folder, or the socket, that the one before had. Two containers may each
+// have a machine's name and an address.
 TEST_F(ActivationTest, WhatOnlyOneProcessCanHaveShowsThatTheOneBeforeIsDead) {
-  for (const bool by_folder : {true, false}) {
+  struct Case {
+    uint64_t folder_before, folder, listener_before, listener;
+    bool is_dead;
+  };
+  for (const Case& one : {Case{5, 5, 7, 8, true}, Case{5, 6, 7, 7, true}, Case{5, 6, 7, 8, false},
+                          Case{0, 0, 0, 0, false}}) {
+    SCOPED_TRACE(::testing::Message() << one.folder << " " << one.listener);
     Activation activation(rules_);
-    NodeInfo one, two;
-    one.id = two.id = a_.id;
-    one.boot_id = a_.boot_id, two.boot_id = a2_.boot_id;
-    one.folder_id = 5, two.folder_id = by_folder ? 5 : 6;
-    one.host_id = "m", two.host_id = by_folder ? "n" : "m";
-    one.data_address = two.data_address = "h:1";
+    NodeInfo before;
+    before.id = a_.id;
+    before.boot_id = a_.boot_id;
+    before.host_id = "m";
+    before.data_address = "h:1";
+    before.folder_id = one.folder_before;
+    before.listener_id = one.listener_before;
+    NodeInfo after = before;
+    after.boot_id = a2_.boot_id;
+    after.folder_id = one.folder;
+    after.listener_id = one.listener;
+    NodeInfo other = after;
+    other.folder_id = other.listener_id = 9;
     SlotTable slots;
     for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), a_.id);
-    activation.OnPublished(**DhtView::Make({1, 1}, {one}, slots, false), now_);
+    activation.OnPublished(**DhtView::Make({1, 1}, {before}, slots, false), now_);
     activation.OnRenewed(a_, now_ + kLease);
-    NodeInfo other = two;
-    other.folder_id = 7, other.host_id = "x";
     activation.OnPublished(**DhtView::Make({1, 2}, {other}, slots, false), now_);
     EXPECT_EQ(activation.Active(now_).epoch(), 1U);
-    activation.OnThere(two);
-    EXPECT_EQ(activation.Active(now_).epoch(), 2U);
+    activation.OnThere(after);
+    EXPECT_EQ(activation.Active(now_).epoch(), one.is_dead ? 2U : 1U);
   }
 }
 

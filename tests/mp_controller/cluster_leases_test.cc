@@ -152,5 +152,33 @@ TEST_F(ClusterLeasesTest, AControllerThatListensSaysSoInTheWordsThatClientsKnow)
   EXPECT_TRUE(IsStarting(life.TryBeat(a, 1, life.publisher.view()->version(), {}, false, &reply)));
 }
 
+// Most of those that had the slots do not hear of the view by which they lost some: they go on by
+// each other.
+TEST_F(ClusterLeasesTest, AnOpenViewIsNotForgottenHoweverOftenTheControllerStarts) {
+  std::vector<uint32_t> all;
+  ViewVersion active;
+  {
+    ClusterLife life(dir.path(), &clock);
+    for (const char* name : {"a", "b", "c"}) all.push_back(life.Register(name, 1));
+    RunWith(&life, all, seconds(3));
+    active = life.publisher.view()->version();
+    all.push_back(life.Register("d", 1));
+    RunWith(&life, {all[2], all[3]}, seconds(2));
+    ASSERT_EQ(life.publisher.view()->nodes().size(), 4U);
+  }
+  for (size_t start = 0; start < 2 * kViewsKept; ++start) {
+    ClusterLife life(dir.path(), &clock);
+    RunWith(&life, {all[2], all[3]}, seconds(4));
+    const v1::HeartbeatReply reply = life.Beat(all[3], 1, life.publisher.view()->version());
+    ASSERT_EQ(reply.active_epoch(), active.epoch()) << "start " << start;
+    ASSERT_TRUE(reply.renewed());
+  }
+  ClusterLife life(dir.path(), &clock);
+  RunWith(&life, all, seconds(6));
+  const ViewVersion newest = life.publisher.view()->version();
+  EXPECT_EQ(newest.term(), 2 * kViewsKept + 2) << "there is room for a view of this term again";
+  EXPECT_EQ(life.Beat(all[3], 1, newest).active_epoch(), newest.epoch());
+}
+
 }  // namespace
 }  // namespace ems::controller

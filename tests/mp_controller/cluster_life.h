@@ -57,6 +57,8 @@ struct ClusterLife {
     request.set_refused(refused);
     request.set_highest_term(highest.term());
     request.set_highest_epoch(highest.epoch());
+    request.set_highest_fingerprint(highest_fingerprint);
+    request.set_sequence(sequence);
     request.set_node_id(id);
     request.set_boot_id(boot);
     request.set_term(installed.term());
@@ -95,6 +97,7 @@ struct ClusterLife {
     }
   }
 
+  uint64_t highest_fingerprint = 0, sequence = 0;  // that heartbeats name
   ManualClock* clock;
   MetricsRegistry registry;
   ControllerMetrics metrics{&registry};

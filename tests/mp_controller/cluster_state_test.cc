@@ -196,6 +196,31 @@ TEST_F(ClusterStateTest, AnOwnerThatDoesNotInstallItsLossGetsNoLeaseAndTheOthers
   EXPECT_EQ(life.Beat(b, 1, second).active_epoch(), second.epoch());
 }
 
+// A server that talks to others would count as silent, and as one with an older view.
+TEST_F(ClusterStateTest, AHeartbeatThatALaterOneHasOvertakenSaysNothing) {
+  ClusterLife life(dir.path(), &clock);
+  const uint32_t a = life.Register("a", 1);
+  life.Run(milliseconds(500));
+  const ViewVersion view = life.publisher.view()->version();
+  const auto beat = [&](uint64_t sequence, ViewVersion installed) {
+    v1::HeartbeatReply reply;
+    life.sequence = sequence;
+    return life.TryBeat(a, 1, installed, {}, /*refused=*/false, &reply).code();
+  };
+  EXPECT_EQ(beat(2, view), StatusCode::kOk);
+  EXPECT_EQ(beat(2, view), StatusCode::kUnavailable) << "the same one again";
+  EXPECT_EQ(beat(1, ViewVersion(1, 1)), StatusCode::kUnavailable);
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).epoch(), view.epoch());
+  EXPECT_EQ(beat(3, view), StatusCode::kOk);
+  EXPECT_EQ(beat(0, view), StatusCode::kOk) << "older software does not number them";
+  life.sequence = 1;
+  (void)life.Register("a", 2);
+  life.sequence = 2;
+  EXPECT_FALSE(life.Beat(a, 2, view).renewed()) << "another process begins again, and is heard";
+}
+
 // The same without end: then its lease ends, and it is out.
 TEST_F(ClusterStateTest, AnOwnerThatNeverInstallsItsLossIsTakenOut) {
   ClusterLife life(dir.path(), &clock);
@@ -246,6 +271,20 @@ TEST_F(ClusterStateTest, WhoHasLeftHasLeftAfterARestartAsWell) {
   list.Clear();
   ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
   EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LIVE);
+}
+
+TEST_F(ClusterStateTest, SoHasWhoLeftBeforeTheViewShowedIt) {
+  {
+    ClusterLife life(dir.path(), &clock);
+    const uint32_t a = life.Register("a", 1);
+    life.Run(milliseconds(500));
+    ASSERT_EQ(life.Register("a", 2), a);
+    life.Leave(a, 2);
+  }
+  ClusterLife life(dir.path(), &clock);
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().state(), v1::NODE_LEFT);
 }
 
 TEST_F(ClusterStateTest, ViewsOfEarlierTermsAreKnownAfterARestart) {

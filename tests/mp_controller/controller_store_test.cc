@@ -38,10 +38,11 @@ NamespaceChange Change(uint32_t id, const std::string& name, bool deleted, uint6
   return {.info = info, .deleted = deleted, .version = version, .next_id = id + 1};
 }
 
-// All views before this one.
-ViewWindow All(uint64_t epoch) {
+// The `count` views before this one.
+ViewWindow Before(uint64_t epoch, uint64_t count = kViewsKept - 1) {
   ViewWindow window;
-  for (uint64_t i = 1; i < epoch; ++i) window.open.emplace_back(1, i);
+  for (uint64_t i = epoch > count ? epoch - count : 1; i < epoch; ++i)
+    window.open.emplace_back(1, i);
   return window;
 }
 
@@ -74,7 +75,7 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
     ASSERT_TRUE(store->PutNamespace(Change(2, "y", false, 2)).ok());
     ASSERT_TRUE(store->PutNamespace(Change(1, "x", true, 3)).ok());
     for (uint64_t epoch = 1; epoch <= 40; ++epoch)
-      ASSERT_TRUE(store->PutView(View(epoch), All(epoch)).ok());
+      ASSERT_TRUE(store->PutView(View(epoch), Before(epoch)).ok());
   }
   const auto state = Open(dir.path())->Load();
   ASSERT_TRUE(state.ok()) << state.status();
@@ -102,7 +103,7 @@ TEST(ControllerStoreTest, ViewsThatDoNotCountAnyMoreGo) {
     ASSERT_TRUE(store->Load().ok());
     ASSERT_TRUE(store->PutTerm(1).ok());
     for (uint64_t epoch = 1; epoch <= 4; ++epoch)
-      ASSERT_TRUE(store->PutView(View(epoch), All(epoch)).ok());
+      ASSERT_TRUE(store->PutView(View(epoch), Before(epoch)).ok());
     const ViewWindow window{.open = {{1, 2}, {1, 4}}, .active = {1, 4}};
     ASSERT_TRUE(store->PutView(View(5), window).ok());
   }
@@ -112,6 +113,17 @@ TEST(ControllerStoreTest, ViewsThatDoNotCountAnyMoreGo) {
   EXPECT_EQ(state->views[0]->version(), ViewVersion(1, 2));
   EXPECT_EQ(state->views[1]->version(), ViewVersion(1, 4));
   EXPECT_EQ(state->active, ViewVersion(1, 4));
+}
+
+// Without it the next start does not know who has slots still.
+TEST(ControllerStoreTest, AnOpenViewIsNeverDropped) {
+  TempDir dir;
+  auto store = Open(dir.path());
+  ASSERT_TRUE(store->Load().ok());
+  for (uint64_t epoch = 1; epoch <= kViewsKept; ++epoch)
+    ASSERT_TRUE(store->PutView(View(epoch), Before(epoch, kViewsKept)).ok());
+  EXPECT_DEATH((void)store->PutView(View(kViewsKept + 1), Before(kViewsKept + 1, kViewsKept)),
+               "16 open views");
 }
 
 TEST(ControllerStoreTest, SecondOneOnTheSameFolderIsToldSo) {

@@ -168,6 +168,30 @@ TEST(MembershipTest, NewBootIdKeepsThePlaceAndTheOldProcessIsTold) {
             StatusCode::kNotFound);
 }
 
+// It may be a mistake, and die at once of what the other one has.
+TEST(MembershipTest, AProcessTakesALivingNameOverWithItsFirstHeartbeat) {
+  Cluster cluster = Running(2);
+  Membership& membership = cluster.membership;
+  const NodeId id = cluster.ids["n1"];
+  ASSERT_TRUE(membership.Register(Info("n1", 2), cluster.now).ok());
+  EXPECT_TRUE(membership.IsAnothers(id, 2));
+  cluster.Run(seconds(20));
+  EXPECT_EQ(cluster.BootOf("n1"), 1U) << "it died";
+  EXPECT_TRUE(membership.Heartbeat(id, 1, kInstalled, cluster.now).ok());
+  ASSERT_TRUE(membership.Heartbeat(id, 2, kInstalled, cluster.now).ok()) << "it did not";
+  EXPECT_FALSE(membership.IsAnothers(id, 2));
+  EXPECT_EQ(membership.Check(id, 1).code(), StatusCode::kAborted);
+}
+
+TEST(MembershipTest, OfADeadNameAProcessIsTheHolderAtOnce) {
+  Cluster cluster = Running(3);
+  cluster.Kill("n1");
+  cluster.Run(seconds(7));
+  ASSERT_TRUE(cluster.membership.Register(Info("n1", 2), cluster.now).ok());
+  EXPECT_FALSE(cluster.membership.IsAnothers(cluster.ids["n1"], 2));
+  EXPECT_EQ(cluster.membership.Check(cluster.ids["n1"], 1).code(), StatusCode::kAborted);
+}
+
 // All have two new processes one after the other, the second one while the change to the first is
 // damped: the view comes to show the second ones.
 TEST(MembershipTest, TwoQuickRestartsOfAllDoNotFreezeTheView) {

@@ -122,6 +122,23 @@ TEST_F(RestartedTest, OneMemberWithALaterViewMeansThatNobodyGetsALeaseAndNoViewI
   }
 }
 
+// Two lives of one store gave one number to two views. The server was restarted, and has installed
+// none since: what its folder says is all that shows it.
+TEST_F(RestartedTest, AnotherViewOfAKnownNumberShowsThatTheStoreIsOld) {
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
+  const auto own = life.publisher.view();
+  life.Announce("a", 2, 70, own->cluster());
+  for (const uint64_t known : {uint64_t{0}, own->Fingerprint()}) {
+    life.highest_fingerprint = known;
+    (void)life.Beat(a_, 2, {}, own->version());
+    EXPECT_FALSE(life.IsOld()) << known;
+  }
+  life.highest_fingerprint = own->Fingerprint() + 1;
+  (void)life.Beat(a_, 2, {}, own->version());
+  EXPECT_TRUE(life.IsOld());
+}
+
 TEST_F(RestartedTest, AnOperatorAcceptsAndAllGoOnWithANewHistory) {
   ClusterLife life(dir.path(), &clock);
   (void)life.Beat(a_, 1, Later());
@@ -176,6 +193,30 @@ TEST_F(RestartedTest, ByAnOldStoreNothingElseIsDecided) {
   EXPECT_EQ(life.state->CreateNamespace(create, &ns), OkStatus());
 }
 
+// The id that the store would give may be in use.
+TEST_F(RestartedTest, NoNamespaceChangesBeforeServersWereHeard) {
+  ClusterLife life(dir.path(), &clock);
+  v1::Namespace ns;
+  v1::CreateNamespaceRequest create;
+  create.set_name("new");
+  const Status refused = life.state->CreateNamespace(create, &ns);
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(refused).find("starting: "), std::string_view::npos) << refused;
+  (void)life.Beat(a_, 1, Later());
+  EXPECT_EQ(life.state->CreateNamespace(create, &ns).code(), StatusCode::kFailedPrecondition);
+  life.Run(std::chrono::seconds(10));
+  EXPECT_EQ(life.state->CreateNamespace(create, &ns).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RestartedTest, NamespacesChangeWhenServersWereHeard) {
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
+  v1::Namespace ns;
+  v1::CreateNamespaceRequest create;
+  create.set_name("new");
+  EXPECT_EQ(life.state->CreateNamespace(create, &ns), OkStatus());
+}
+
 // Those who were there have the table of the life whose store is lost, and what was stored by it.
 TEST_F(RestartedTest, NamespacesOfTheLifeThatIsLostAreNotTakenForNewOnes) {
   v1::Namespace lost;
@@ -202,6 +243,7 @@ TEST_F(RestartedTest, NamespacesOfTheLifeThatIsLostAreNotTakenForNewOnes) {
     EXPECT_GT(update.namespaces().version(), last) << "who watches takes it";
   }
   ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
   v1::Namespace made;
   v1::CreateNamespaceRequest create;
   create.set_name("new");

@@ -52,9 +52,11 @@ TEST_F(StoreAgeTest, ListensUntilEverybodyWhoLivesCanHaveSpoken) {
   age_.Tick(end - milliseconds(1));
   EXPECT_TRUE(age_.IsListening());
   EXPECT_FALSE(age_.MayGoOn());
+  EXPECT_EQ(age_.CheckMayGoOn().code(), StatusCode::kUnavailable);
   age_.Tick(end);
   EXPECT_FALSE(age_.IsListening());
   EXPECT_TRUE(age_.MayGoOn());
+  EXPECT_EQ(age_.CheckMayGoOn(), OkStatus());
 }
 
 TEST_F(StoreAgeTest, WhileItStoodStillItHeardNobody) {

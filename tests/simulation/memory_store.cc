@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace ems::simulation {
 
 Status MemoryStore::PutCluster(ClusterId cluster) {
@@ -26,7 +28,10 @@ Status MemoryStore::PutView(const std::shared_ptr<const DhtView>& view,
     return std::find(window.open.begin(), window.open.end(), kept->version()) == window.open.end();
   });
   state_.active = window.active;
-  if (views.size() == controller::kViewsKept) views.erase(views.begin());
+  if (views.size() >= controller::kViewsKept) {
+    EMS_CHECK(!keeps_open_views_, "{} open views", views.size());
+    views.erase(views.begin());
+  }
   views.push_back(view);
   state_.epoch = view->version().epoch();
   return OkStatus();

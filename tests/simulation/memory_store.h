@@ -12,6 +12,8 @@ namespace ems::simulation {
 // Threading: one thread.
 class MemoryStore final : public controller::ClusterStore {
  public:
+  // `keeps_open_views`: the views in the window fit; else the oldest of them go.
+  explicit MemoryStore(bool keeps_open_views) : keeps_open_views_(keeps_open_views) {}
   Result<controller::StoredState> Load() override { return state_; }
   Status PutCluster(ClusterId cluster) override;
   Status PutTerm(uint64_t term) override;
@@ -26,6 +28,7 @@ class MemoryStore final : public controller::ClusterStore {
   void Restore() { state_ = backup_; }
 
  private:
+  const bool keeps_open_views_;
   controller::StoredState state_, backup_;
 };
 

@@ -44,7 +44,11 @@ struct SimController::Life {
 };
 
 SimController::SimController(World* world, double drift, const ControlRules& rules, Hooks hooks)
-    : world_(*world), clock_(world, drift), rules_(rules), hooks_(std::move(hooks)) {}
+    : world_(*world),
+      clock_(world, drift),
+      rules_(rules),
+      hooks_(std::move(hooks)),
+      store_(rules.open_views_are_kept) {}
 
 SimController::~SimController() = default;
 

@@ -59,7 +59,7 @@ SimServer::SimServer(World* world, Network* network, SimController* controller,
   if (options.cluster == kNoCluster) return;
   disk_.cluster = options.cluster;
   // Such a number may well be one of this cluster's.
-  disk_.highest = ViewVersion(1, 1 + world->Below(4));
+  disk_.highest = {ViewVersion(1, 1 + world->Below(4)), 1};
   for (int key = 0; key < kKeys; ++key) disk_.values[key] = world->Number() | 1;
 }
 
@@ -102,6 +102,7 @@ void SimServer::Start() {
   self.capacity_bytes = 1 << 30;
   self.lineage = disk_.lineage;
   self.folder_id = disk_.folder;
+  self.listener_id = static_cast<uint64_t>(options_.machine);
   life_ = std::make_unique<Life>(this, self.boot_id, self);
   life_->values = disk_.values;
   life_->granted = disk_.granted;
@@ -110,7 +111,7 @@ void SimServer::Start() {
 }
 
 void SimServer::Crash(bool lose_disk) {
-  if (life_ != nullptr && !lose_disk && life_->ownership.version() > disk_.highest)
+  if (life_ != nullptr && !lose_disk && life_->ownership.version() > disk_.highest.version)
     forgot_a_view_ = true;
   life_.reset();
   ++lives_;
@@ -226,24 +227,24 @@ void SimServer::Step() {
       });
     });
   }
-  if (const auto number = life_->control.Begin()) return Write(*number);
+  if (const auto view = life_->control.Begin()) return Write(*view);
   AskPeers();
 }
 
-void SimServer::Write(ViewVersion number) {
+void SimServer::Write(const server::ViewIdentity& view) {
   life_->stepping = true;
   Duration takes = world_.Between(milliseconds(1), milliseconds(20));
   if (world_.now() < disk_hangs_until_) takes += disk_hangs_until_ - world_.now();
   const bool fails = world_.now() < disk_fails_until_;
   if (!options_.rules.numbers_are_durable) {  // it does not wait for its disk
-    world_.After(takes, [this, life = lives_, number, fails] {
-      if (life == lives_ && !fails) Keep(number);
+    world_.After(takes, [this, life = lives_, view, fails] {
+      if (life == lives_ && !fails) Keep(view);
     });
     takes = Duration::zero();
   }
-  world_.After(takes, [this, life = lives_, number, fails] {
+  world_.After(takes, [this, life = lives_, view, fails] {
     if (life != lives_) return;
-    if (options_.rules.numbers_are_durable && !fails) Keep(number);
+    if (options_.rules.numbers_are_durable && !fails) Keep(view);
     Run([this, fails] {
       life_->control.Finish(fails ? Error(StatusCode::kUnavailable, "disk full") : OkStatus());
       disk_.granted = life_->granted;
@@ -254,8 +255,9 @@ void SimServer::Write(ViewVersion number) {
   });
 }
 
-void SimServer::Keep(ViewVersion number) {
-  disk_.highest = std::max(disk_.highest, number);
+void SimServer::Keep(const server::ViewIdentity& view) {
+  if (view.version == disk_.highest.version && view != disk_.highest) mistook_a_view_ = true;
+  if (view.version >= disk_.highest.version) disk_.highest = view;
   if (disk_.cluster == kNoCluster) disk_.cluster = life_->control.views().cluster();
 }
 

@@ -59,6 +59,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   bool replaced() const;
   // A life of it ended that had acted upon a view whose number its disk does not have.
   bool forgot_a_view() const { return forgot_a_view_; }
+  // It has installed two views of one number.
+  bool mistook_a_view() const { return mistook_a_view_; }
   // Keys that its disk has a value for.
   size_t kept_keys() const { return disk_.values.size(); }
   const server::Ownership* ownership() const;
@@ -78,14 +80,14 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   void KeepBlocks(const std::bitset<kSlotCount>&) override {}
   void StopReaders() override {}  // it has none
   // KeptNumbers
-  ViewVersion highest_view() const override { return disk_.highest; }
+  server::ViewIdentity highest_view() const override { return disk_.highest; }
   uint64_t lineage() const override { return disk_.lineage; }
   ClusterId cluster() const override { return disk_.cluster; }
 
  private:
   struct Disk {
     ClusterId cluster;
-    ViewVersion highest;
+    server::ViewIdentity highest;
     uint64_t folder = 0, lineage = 0;
     ssd::GrantRecord granted;
     std::map<int, uint64_t> values;
@@ -98,8 +100,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   void Beat();
   void NextBeat(std::optional<Duration> pause);
   void Step();
-  void Write(ViewVersion number);
-  void Keep(ViewVersion number);
+  void Write(const server::ViewIdentity& view);
+  void Keep(const server::ViewIdentity& view);
   void AskPeers();
   void AskPeer(const NodeInfo& node, ViewVersion view,
                const std::shared_ptr<server::PeerAnswers>& answers);
@@ -118,7 +120,7 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   std::unique_ptr<Life> life_;
   uint64_t lives_ = 0;
   TimePoint paused_until_{}, disk_hangs_until_{}, disk_fails_until_{};
-  bool forgot_a_view_ = false;
+  bool forgot_a_view_ = false, mistook_a_view_ = false;
   std::vector<std::function<void()>> waiting_;
 };
 

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 
 constexpr Duration kWarmUp = seconds(4);
 constexpr Duration kFaultsUntil = seconds(40);
-constexpr Duration kHealed = seconds(75);
+constexpr Duration kHeals = seconds(19);  // from when nothing is broken any more
 constexpr int kClients = 3;
 constexpr double kRestoredShare = 0.25;  // of the runs
 
@@ -47,7 +47,7 @@ struct RuleName {
   const char* name;
   bool ControlRules::*rule;
 };
-constexpr std::array<RuleName, 12> kRules = {{
+constexpr std::array<RuleName, 13> kRules = {{
     {"renewals_need_the_view", &ControlRules::renewals_need_the_view},
     {"puts_wait_for_activation", &ControlRules::puts_wait_for_activation},
     {"activation_waits_for_peers", &ControlRules::activation_waits_for_peers},
@@ -60,6 +60,7 @@ constexpr std::array<RuleName, 12> kRules = {{
     {"clusters_are_told_apart", &ControlRules::clusters_are_told_apart},
     {"numbers_are_durable", &ControlRules::numbers_are_durable},
     {"leaving_is_durable", &ControlRules::leaving_is_durable},
+    {"open_views_are_kept", &ControlRules::open_views_are_kept},
 }};
 
 std::string StateOf(const SimServer& server) {
@@ -69,6 +70,13 @@ std::string StateOf(const SimServer& server) {
                      server.address(), ownership->version().term(), ownership->version().epoch(),
                      ownership->LeaseValid(), server.replaced(), ownership->HoldsSlots(),
                      ownership->owned_slots());
+}
+
+Duration MendedBy(const std::vector<Fault>& faults) {
+  Duration latest = kFaultsUntil + seconds(16);
+  for (const Fault& fault : faults)
+    latest = std::max<Duration>(latest, fault.at + fault.lasts + seconds(1));
+  return latest;
 }
 
 class Cluster final {
@@ -97,6 +105,7 @@ class Cluster final {
   bool moved_ = false;            // a machine was replaced by another one
   std::set<uint64_t> strangers_;  // boot ids of processes of other clusters
   const TimePoint start_;
+  const TimePoint mended_;
   SimController controller_;
   std::vector<std::unique_ptr<SimServer>> servers_;
   std::vector<std::unique_ptr<SimClient>> clients_;
@@ -112,6 +121,7 @@ Cluster::Cluster(const Options& options, const std::vector<Fault>& faults)
     : world_(options.seed),
       names_(options.servers),
       start_(world_.now()),
+      mended_(start_ + MendedBy(faults)),
       controller_(
           &world_, Drift(&world_), options.rules,
           {.on_view =
@@ -305,6 +315,8 @@ void Cluster::CheckAlways() {
     if (Server(i).replaced() && !moved_) Violate(Server(i).name() + " lost its name to a stranger");
     if (Server(i).forgot_a_view() || Spare(i).forgot_a_view())
       Violate(Server(i).name() + " acted upon a view whose number its disk does not have");
+    if (Server(i).mistook_a_view() || Spare(i).mistook_a_view())
+      Violate(Server(i).name() + " installed two views of one number");
   }
   const SimServer& foreign = Foreign();
   if (foreign.kept_keys() != static_cast<size_t>(kKeys))
@@ -318,14 +330,14 @@ Outcome Cluster::Run() {
     CheckAlways();
     return !outcome_.violation.empty();
   };
-  world_.RunUntil(start_ + kFaultsUntil + seconds(16), broken);
+  world_.RunUntil(mended_, broken);
   if (!broken()) {
     Foreign().Crash(false);
     for (int i = 0; i < names_; ++i)
       if (!Spare(i).running()) Server(i).Start();
     controller_.Start();
     world_.After(seconds(8), [this] { OperatorLooks(); });
-    world_.RunUntil(start_ + kHealed, broken);
+    world_.RunUntil(mended_ + kHeals, broken);
   }
   if (!broken()) CheckHealed();
   for (const auto& client : clients_) outcome_.served += client->served();
@@ -365,6 +377,23 @@ void AddPowerCuts(World* dice, int servers, std::vector<Fault>* faults) {
   }
 }
 
+// A server joins while most of the others do not hear of it, and then the controller starts again
+// and again: none of the views that it makes becomes active.
+void AddRestarts(World* dice, int servers, std::vector<Fault>* faults) {
+  const int joins = static_cast<int>(dice->Below(static_cast<uint64_t>(servers)));
+  const Duration leaves = dice->Between(kWarmUp, kFaultsUntil / 2);
+  const Duration away = seconds(12);  // until the view does not show it
+  faults->push_back({leaves, FaultKind::kServerCrash, joins, 0, away});
+  const Duration cut = leaves + away - milliseconds(200);
+  Duration at = cut + seconds(3);
+  for (int start = 0; start < 20; ++start) {
+    faults->push_back({at, FaultKind::kControllerCrash, 0, 0, milliseconds(100)});
+    at += dice->Between(milliseconds(3300), milliseconds(4500));  // it listens first
+  }
+  for (int i = 1; i <= (servers - 1) / 2 + 1; ++i)
+    faults->push_back({cut, FaultKind::kServerCutOff, joins + i, 0, at - cut});
+}
+
 }  // namespace
 
 std::vector<Fault> MakeFaults(const Options& options) {
@@ -397,7 +426,12 @@ std::vector<Fault> MakeFaults(const Options& options) {
            fault.kind == FaultKind::kServerPauses || fault.kind == FaultKind::kBadWeather ||
            fault.kind == FaultKind::kControllerPauses;
   };
-  if (std::any_of(faults.begin(), faults.end(), restores)) std::erase_if(faults, silences);
+  World more_dice(options.seed ^ 0x4e57ULL);
+  if (std::any_of(faults.begin(), faults.end(), restores)) {
+    std::erase_if(faults, silences);
+  } else if (options.faults > 0 && options.servers > 2 && more_dice.Chance(0.05)) {
+    AddRestarts(&more_dice, options.servers, &faults);
+  }
   return faults;
 }
 

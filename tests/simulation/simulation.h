@@ -4,9 +4,10 @@
 //
 // What must hold after every event: one server at a time takes Puts for a slot; nobody reads a
 // value that an acknowledged Put or Remove has replaced; view numbers grow; the history ends only
-// when an operator says so; no server forgets a view that it acted upon; who stopped in order
-// counts as stopped; servers of other clusters get nothing, take nobody's name and lose nothing.
-// And at the end, when nothing is broken any more: every server serves.
+// when an operator says so; no server forgets a view that it acted upon, or installs another one of
+// its number; who stopped in order counts as stopped; servers of other clusters get nothing, take
+// nobody's name and lose nothing. And at the end, when nothing is broken any more: every server
+// serves.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ Outcome Simulate(const Options& options, const std::vector<Fault>& faults);
 // As few of the faults as still break a rule. Cost: one run for each fault, at least.
 std::vector<Fault> Minimise(const Options& options, std::vector<Fault> faults);
 
-// Switches off the rule of this name; false: there is none. BrokenRules lists them.
+// Switches off the rule of this name; false: there is none. BreakableRules lists them.
 bool Break(const std::string& rule, ControlRules* rules);
 std::vector<std::string> BreakableRules();
 

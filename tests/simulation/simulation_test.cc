@@ -60,7 +60,7 @@ uint64_t FirstSeedOf(const std::string& rule) {
   static const std::map<std::string, uint64_t> first = {
       {"leases_end_early", 890},       {"words_keep_their_age", 240},
       {"renewals_need_the_view", 210}, {"numbers_are_durable", 180},
-      {"leaving_is_durable", 175},     {"older_stores_are_noticed", 50}};
+      {"leaving_is_durable", 175},     {"older_stores_are_noticed", 370}};
   const auto found = first.find(rule);
   return found == first.end() ? 1 : found->second;
 }

@@ -156,5 +156,13 @@ TEST(HostIdTest, IsStable) {
   EXPECT_EQ(HostId(), HostId());
 }
 
+TEST(ListenerIdTest, NamesOneAddressAndNoHostThatIsAName) {
+  EXPECT_NE(ListenerId("127.0.0.1:7500"), 0U);
+  EXPECT_EQ(ListenerId("127.0.0.1:7500"), ListenerId("127.0.0.1:7500"));
+  EXPECT_NE(ListenerId("127.0.0.1:7500"), ListenerId("127.0.0.1:7501"));
+  EXPECT_NE(ListenerId("[::1]:7500"), 0U);
+  EXPECT_EQ(ListenerId("localhost:7500"), 0U) << "it may have several addresses";
+}
+
 }  // namespace
 }  // namespace ems::fabric

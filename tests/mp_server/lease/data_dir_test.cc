@@ -22,7 +22,7 @@ class DataDirTest : public ::testing::Test {
   // A life in `path` that ends: what it was told of the folder.
   struct Life {
     uint64_t folder_id = 0, lineage = 0;
-    ViewVersion highest;
+    ViewIdentity highest;
   };
   static Life Live(const std::string& path, bool begins_lineage = false,
                    const MachineIds& machine = {.id = "m", .boot = "m/1"}) {
@@ -31,7 +31,7 @@ class DataDirTest : public ::testing::Test {
     if (!dir.ok()) return {};
     if (begins_lineage) {
       EXPECT_TRUE(dir->BeginLineage().ok());
-      EXPECT_TRUE(dir->SetHighestView({3, 14}).ok());
+      EXPECT_TRUE(dir->SetHighestView({{3, 14}, 77}).ok());
     }
     return {dir->folder_id(), dir->lineage(), dir->highest_view()};
   }
@@ -45,20 +45,20 @@ class DataDirTest : public ::testing::Test {
 TEST_F(DataDirTest, ANewFolderHasNoView) {
   Result<DataDir> dir = DataDir::Open(path_ + "/deep/below");
   ASSERT_TRUE(dir.ok()) << dir.status();
-  EXPECT_EQ(dir->highest_view(), ViewVersion());
+  EXPECT_EQ(dir->highest_view(), ViewIdentity());
 }
 
 TEST_F(DataDirTest, TheHighestViewSurvives) {
   {
     Result<DataDir> dir = DataDir::Open(path_);
     ASSERT_TRUE(dir.ok()) << dir.status();
-    ASSERT_TRUE(dir->SetHighestView({3, 14}).ok());
-    ASSERT_TRUE(dir->SetHighestView({3, 15}).ok());
-    EXPECT_EQ(dir->highest_view(), ViewVersion(3, 15));
+    ASSERT_TRUE(dir->SetHighestView({{3, 14}, 77}).ok());
+    ASSERT_TRUE(dir->SetHighestView({{3, 15}, 78}).ok());
+    EXPECT_EQ(dir->highest_view(), (ViewIdentity{{3, 15}, 78}));
   }
   Result<DataDir> again = DataDir::Open(path_);
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->highest_view(), ViewVersion(3, 15));
+  EXPECT_EQ(again->highest_view(), (ViewIdentity{{3, 15}, 78}));
 }
 
 TEST_F(DataDirTest, TheClusterSurvives) {
@@ -79,7 +79,7 @@ TEST_F(DataDirTest, ASecondProcessIsToldWhichFolder) {
   const Status second = DataDir::Open(path_).status();
   EXPECT_EQ(second.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(second)), ::testing::HasSubstr(path_));
-  EXPECT_TRUE(first->SetHighestView({1, 1}).ok()) << "the first is undisturbed";
+  EXPECT_TRUE(first->SetHighestView({{1, 1}}).ok()) << "the first is undisturbed";
 }
 
 TEST_F(DataDirTest, TheLockMovesWithItsOwnerAndEndsWithIt) {
@@ -95,26 +95,30 @@ TEST_F(DataDirTest, TheLockMovesWithItsOwnerAndEndsWithIt) {
 TEST_F(DataDirTest, ADamagedFileCountsAsNone) {
   {
     Result<DataDir> dir = DataDir::Open(path_);
-    ASSERT_TRUE(dir.ok() && dir->SetHighestView({3, 14}).ok());
+    ASSERT_TRUE(dir.ok() && dir->SetHighestView({{3, 14}, 77}).ok());
   }
   std::string bytes;
   {
     std::ifstream file(path_ + "/view", std::ios::binary);
     bytes.assign(std::istreambuf_iterator<char>(file), {});
   }
-  ASSERT_FALSE(bytes.empty());
-  for (size_t at = 0; at <= bytes.size(); ++at) {
-    std::string damaged = bytes;
-    if (at < bytes.size()) {
-      damaged[at] ^= 0x10;
-    } else {
-      damaged.resize(bytes.size() / 2);
-    }
+  ASSERT_EQ(bytes.size(), 32U);
+  const auto opened = [this](const std::string& damaged) {
     std::ofstream(path_ + "/view", std::ios::binary) << damaged;
     Result<DataDir> dir = DataDir::Open(path_);
-    ASSERT_TRUE(dir.ok()) << dir.status();
-    EXPECT_EQ(dir->highest_view(), ViewVersion()) << at;
+    EXPECT_TRUE(dir.ok()) << dir.status();
+    return dir->highest_view();
+  };
+  const ViewIdentity number_alone{{3, 14}, 0};
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string damaged = bytes;
+    damaged[at] ^= 0x10;
+    EXPECT_EQ(opened(damaged), at < 16 ? ViewIdentity() : number_alone) << at;
   }
+  EXPECT_EQ(opened(bytes.substr(0, 8)), ViewIdentity());
+  EXPECT_EQ(opened(bytes.substr(0, 24)), number_alone);
+  EXPECT_EQ(opened(bytes.substr(0, 16)), number_alone) << "as older software wrote it";
+  EXPECT_EQ(opened(bytes), (ViewIdentity{{3, 14}, 77}));
   std::ofstream(path_ + "/view", std::ios::binary) << "";
   EXPECT_TRUE(DataDir::Open(path_).ok());
 }
@@ -129,7 +133,7 @@ TEST_F(DataDirTest, ALineageSurvivesUntilItIsEndedOrAnotherBegins) {
     ASSERT_TRUE(dir->BeginLineage().ok());
     first = dir->lineage();
     EXPECT_NE(first, 0u);
-    ASSERT_TRUE(dir->SetHighestView({3, 14}).ok());
+    ASSERT_TRUE(dir->SetHighestView({{3, 14}, 77}).ok());
   }
   {
     Result<DataDir> dir = DataDir::Open(path_);
@@ -143,7 +147,7 @@ TEST_F(DataDirTest, ALineageSurvivesUntilItIsEndedOrAnotherBegins) {
   Result<DataDir> dir = DataDir::Open(path_);
   ASSERT_TRUE(dir.ok());
   EXPECT_EQ(dir->lineage(), 0u);
-  EXPECT_EQ(dir->highest_view(), ViewVersion(3, 14));
+  EXPECT_EQ(dir->highest_view(), (ViewIdentity{{3, 14}, 77}));
 }
 
 TEST_F(DataDirTest, ALineageThatCannotBeWrittenIsOverAllTheSame) {
@@ -178,7 +182,7 @@ TEST_F(DataDirTest, ACopiedFolderIsAnotherOneAndWhatIsStoredMayBeOld) {
   EXPECT_NE(copy.folder_id, 0u);
   EXPECT_NE(copy.folder_id, original.folder_id);
   EXPECT_EQ(copy.lineage, 0u);
-  EXPECT_EQ(copy.highest, ViewVersion(3, 14)) << "no older view is installed";
+  EXPECT_EQ(copy.highest.version, ViewVersion(3, 14)) << "no older view is installed";
   const Life begun = Live(path_ + "_copy", true);
   EXPECT_EQ(begun.folder_id, copy.folder_id);
   EXPECT_EQ(Live(path_ + "_copy").lineage, begun.lineage) << "it is a folder as any other now";

@@ -108,7 +108,7 @@ class HeartbeatTest : public ::testing::Test {
       return NodeUsage{.dram_used_bytes = 11, .dram_total_bytes = 22, .objects = 33};
     };
     options.on_beat = [this](bool ok) { ok ? ++beats_ok_ : ++beats_failed_; };
-    options.highest_view = [] { return ViewVersion(3, 4); };
+    options.highest_view = [] { return ViewIdentity{{3, 4}, 5}; };
     options.events = {.on_registered = [this] { ++registered_; },
                       .on_behind = [this](ViewVersion version) { behind_ = version.packed(); },
                       .on_older = [this](ViewVersion version) { older_ = version.packed(); },

@@ -206,12 +206,16 @@ TEST_F(LeaseKeeperTest, AControllerThatRefusesAStrangerIsAskedAgainAndNothingIsG
 TEST_F(LeaseKeeperTest, AHeartbeatSaysWhatIsInstalledAndWhatEverWas) {
   Install({1, 3});
   v1::HeartbeatRequest request;
-  keeper_.MakeHeartbeat({.objects = 5}, {1, 9}, &request);
+  keeper_.MakeHeartbeat({.objects = 5}, {{1, 9}, 77}, &request);
   EXPECT_EQ(request.node_id(), 6U);
   EXPECT_EQ(request.boot_id(), 99U);
   EXPECT_EQ(request.epoch(), 3U);
   EXPECT_EQ(request.highest_epoch(), 9U);
+  EXPECT_EQ(request.highest_fingerprint(), 77U);
+  EXPECT_EQ(request.sequence(), 1U);
   EXPECT_EQ(request.usage().objects(), 5U);
+  keeper_.MakeHeartbeat({}, {}, &request);
+  EXPECT_EQ(request.sequence(), 2U);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 struct NoNumbers final : KeptNumbers {
-  ViewVersion highest_view() const override { return {}; }
+  ViewIdentity highest_view() const override { return {}; }
   uint64_t lineage() const override { return 0; }
   ClusterId cluster() const override { return ClusterId(0xa); }
 };

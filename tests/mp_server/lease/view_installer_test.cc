@@ -90,8 +90,7 @@ class ViewInstallerTest : public ::testing::Test {
     ASSERT_TRUE(views_.Install(std::move(table)));
   }
   std::vector<std::string> Install() {
-    if (const auto number = installer_.Begin())
-      installer_.Finish(data_dir_.SetHighestView(*number));
+    if (const auto view = installer_.Begin()) installer_.Finish(data_dir_.SetHighestView(*view));
     return holdings_.Take();
   }
 
@@ -108,7 +107,7 @@ TEST_F(ViewInstallerTest, AGrowingShareHasItsRoomBeforeTheFirstPut) {
   OfferNamespaces(3);
   Offer({1, 2}, {.slots = 4096});
   EXPECT_THAT(Install(), ElementsAre("[0] namespaces 3 share 0.25", "[2] slots 4096 of view 2"));
-  EXPECT_EQ(data_dir_.highest_view(), ViewVersion(1, 2));
+  EXPECT_EQ(data_dir_.highest_view().version, ViewVersion(1, 2));
   EXPECT_EQ(ownership_.owned_slots(), 4096u);
   EXPECT_THAT(Install(), IsEmpty()) << "nothing is new";
 }
@@ -150,7 +149,7 @@ TEST_F(ViewInstallerTest, WithoutAViewNamespacesHaveNoShareYet) {
 }
 
 TEST_F(ViewInstallerTest, AnOlderViewThanTheHighestEverIsRefused) {
-  ASSERT_TRUE(data_dir_.SetHighestView({1, 5}).ok());
+  ASSERT_TRUE(data_dir_.SetHighestView({{1, 5}}).ok());
   OfferNamespaces(2);
   Offer({1, 4}, {});
   EXPECT_THAT(Install(), IsEmpty());
@@ -161,14 +160,28 @@ TEST_F(ViewInstallerTest, AnOlderViewThanTheHighestEverIsRefused) {
 
 // A controller with an older copy of its store begins a newer term with epochs that were used.
 TEST_F(ViewInstallerTest, AUsedEpochOfANewerTermIsRefused) {
-  ASSERT_TRUE(data_dir_.SetHighestView({1, 9}).ok());
+  ASSERT_TRUE(data_dir_.SetHighestView({{1, 9}}).ok());
   Offer({2, 3}, {});
   EXPECT_THAT(Install(), IsEmpty());
   Offer({2, 9}, {});
   EXPECT_THAT(Install(), IsEmpty()) << "another view than 1.9";
-  EXPECT_EQ(data_dir_.highest_view(), ViewVersion(1, 9));
+  EXPECT_EQ(data_dir_.highest_view().version, ViewVersion(1, 9));
   Offer({2, 10}, {});
   EXPECT_THAT(Install(), ::testing::Contains("[10] slots 16384 of view 10"));
+}
+
+// Such a controller gave the number to another view; the record of older software has only that.
+TEST_F(ViewInstallerTest, AnotherViewOfTheHighestNumberIsRefused) {
+  Offer({1, 9}, {});
+  const uint64_t offered = views_.view()->Fingerprint();
+  ASSERT_TRUE(data_dir_.SetHighestView({{1, 9}, offered + 1}).ok());
+  EXPECT_THAT(Install(), IsEmpty());
+  EXPECT_EQ(data_dir_.highest_view(), (ViewIdentity{{1, 9}, offered + 1}));
+  for (const uint64_t kept : {offered, uint64_t{0}}) {
+    ASSERT_TRUE(data_dir_.SetHighestView({{1, 9}, kept}).ok());
+    EXPECT_EQ(installer_.Begin(), (ViewIdentity{{1, 9}, offered}));
+    installer_.Finish(Error(StatusCode::kUnavailable, "not now"));
+  }
 }
 
 TEST_F(ViewInstallerTest, NothingIsInstalledBeforeTheServerKnowsWhoItIs) {
@@ -182,7 +195,7 @@ TEST_F(ViewInstallerTest, NothingIsInstalledBeforeTheServerKnowsWhoItIs) {
 TEST_F(ViewInstallerTest, AViewThatShowsAnotherProcessOfThisNameIsNotInstalled) {
   Offer({1, 2}, {.boot = kBoot + 1});
   EXPECT_THAT(Install(), IsEmpty());
-  EXPECT_EQ(data_dir_.highest_view(), ViewVersion());
+  EXPECT_EQ(data_dir_.highest_view().version, ViewVersion());
   Offer({1, 3}, {});
   EXPECT_THAT(Install(), ::testing::Contains("[3] slots 16384 of view 3"));
 }
@@ -207,7 +220,7 @@ TEST_F(ViewInstallerTest, AViewCountsWhenItsNumberIsDurable) {
   Offer({1, 2}, {.slots = 10});
   (void)Install();
   Offer({1, 3}, {.slots = 20});
-  EXPECT_EQ(installer_.Begin(), ViewVersion(1, 3));
+  EXPECT_EQ(installer_.Begin()->version, ViewVersion(1, 3));
   Offer({1, 4}, {.slots = 30});
   EXPECT_EQ(ownership_.version(), ViewVersion(1, 2));
   EXPECT_EQ(ownership_.owned_slots(), 10U);

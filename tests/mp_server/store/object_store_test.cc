@@ -118,6 +118,24 @@ TEST_F(ObjectStoreTest, LostSlotsLoseTheirObjectsAndRefusePublication) {
   EXPECT_EQ(UsageOf(kA).value_bytes, 50u);
 }
 
+// Who had the slot between may take Puts for it still.
+TEST_F(ObjectStoreTest, ASlotThatWasLostAndCameBackRefusesWhatBeganBefore) {
+  Make(8 * kMiB);
+  Namespaces({Info(kA)});
+  auto late = store_->Reserve(kA, SlotId(5), "late", 1);
+  auto kept = store_->Reserve(kA, SlotId(6), "kept", 1);
+  auto owned = AllSlots();
+  owned.reset(5);
+  store_->SetOwnedSlots(owned);
+  store_->SetOwnedSlots(AllSlots());
+  bool stored = false;
+  EXPECT_EQ(store_->Publish(std::move(*late), 0, {}, &stored).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->Publish(std::move(*kept), 0, {}, &stored), OkStatus());
+  EXPECT_EQ(Put(kA, "new", "v", 5), OkStatus());
+  EXPECT_FALSE(Has(kA, "late"));
+}
+
 // Until when readers without the server's help may believe what they see of a namespace.
 int64_t ReadableUntil(ObjectStore* store, NamespaceRef ns) {
   const auto shared = store->Share(ns);

@@ -18,5 +18,21 @@ TEST(OwnedSlotsTest, HasExactlyWhatWasSetLast) {
   EXPECT_FALSE(owned.Has(63));
 }
 
+TEST(OwnedSlotsTest, CountsHowOftenASlotWasLost) {
+  OwnedSlots owned;
+  std::bitset<kSlotCount> both, one;
+  both.set(63), both.set(64);
+  one.set(63);
+  owned.Set(both);
+  EXPECT_TRUE(owned.HasSince(64, 0));
+  owned.Set(one);
+  EXPECT_EQ(owned.losses(64), 1U);
+  EXPECT_FALSE(owned.HasSince(64, 1)) << "it is not owned";
+  owned.Set(both);
+  EXPECT_FALSE(owned.HasSince(64, 0));
+  EXPECT_TRUE(owned.HasSince(64, 1));
+  EXPECT_TRUE(owned.HasSince(63, 0)) << "another one";
+}
+
 }  // namespace
 }  // namespace ems::server
