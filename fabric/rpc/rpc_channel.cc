@@ -424,8 +424,9 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
     const bool late = ready == 0 || soonest.Passed();
     for (size_t i = 0; i < channels.size(); ++i) {
       if (entries[i].fd < 0) continue;
-      const bool over = late && std::min(deadline.at(), channels[i]->until()) <= soonest.at();
       if (entries[i].revents != 0) advance(i);
+      // What `on_done` has started now has its own time.
+      const bool over = late && std::min(deadline.at(), channels[i]->until()) <= soonest.at();
       if (over && results[i].ok() && !channels[i]->done()) {
         results[i] = Error(StatusCode::kDeadlineExceeded, "no answer within the deadline");
       }

@@ -4,6 +4,7 @@
 
 #include "common/thread_pool.h"
 #include "fabric/rpc/rpc_channel.h"
+#include "tests/support/eventually.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/scripted_server.h"
 #include "tests/support/wire_peer.h"
@@ -95,6 +96,51 @@ TEST(RpcChannelOpenTest, AGreetingThatIsRefusedSaysWhy) {
   RunAll(std::span(&one, 1), Deadline::After(seconds(10)), std::span(&result, 1));
   EXPECT_TRUE(result.ok()) << result;
   EXPECT_EQ(one->Greeted().code(), StatusCode::kResourceExhausted);
+}
+
+class NoValues final : public AnswerSink {
+ public:
+  uint64_t OnHeader(const wire::FrameHeader& header) override { return header.body_bytes; }
+  Status OnTable(ConstBytes) override { return OkStatus(); }
+  bool NextValue(Value*) override { return false; }
+  void OnValue(uint64_t) override {}
+};
+
+// What is done meanwhile may take longer than a greeting may; the request that follows the greeting
+// has the time that is left.
+TEST(RpcChannelOpenTest, AGreetingThatCameInTimeCountsHoweverLateItIsLookedAt) {
+  MemoryServer server;
+  auto channel = RpcChannel::StartOpen(*ParseAddress(server.address()), 0);
+  ASSERT_TRUE(channel.ok());
+  RpcChannel* const one = channel->get();
+  one->set_until(Clock::System().Now());
+  NoValues sink;
+  int requests = 0;
+  Status result;
+  RunAll(
+      std::span(&one, 1), Deadline::After(seconds(10)), std::span(&result, 1),
+      [&] { EXPECT_TRUE(testing::Eventually([&] { return server.store.counts().handled == 1; })); },
+      [&](size_t) {
+        if (++requests > 1) return;
+        one->NewRequest().header.op = wire::Op::kPing;
+        one->Start(&sink);
+      });
+  EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(requests, 2);
+}
+
+TEST(RpcChannelOpenTest, AGreetingHasItsOwnTime) {
+  ScriptedServer silent([](WirePeer* peer, int) { (void)peer->WaitClosed(); });
+  auto channel = RpcChannel::StartOpen(silent.socket_address(), 0);
+  ASSERT_TRUE(channel.ok());
+  RpcChannel* const one = channel->get();
+  one->set_until(Clock::System().Now() + milliseconds(50));
+  Status result;
+  const TimePoint start = Clock::System().Now();
+  RunAll(std::span(&one, 1), Deadline::After(seconds(20)), std::span(&result, 1));
+  EXPECT_EQ(result.code(), StatusCode::kDeadlineExceeded) << result;
+  EXPECT_LE(Clock::System().Now() - start, seconds(5));
+  channel->reset();
 }
 
 }  // namespace
