@@ -204,7 +204,8 @@ IoThread* IoThreads::Choose(Listener* listener) {
 
 void IoThreads::Take(Fd socket, Listener* listener) {
   const uint32_t open = connections_.load(std::memory_order_relaxed);
-  if (open + options_.connections_max / 16 >= options_.connections_max) MakeRoom();
+  const uint32_t kept_free = options_.connections_max / 16;
+  if (kept_free > 0 && open + kept_free >= options_.connections_max) MakeRoom();
   if (open >= options_.connections_max) return options_.refuse(socket.get());
   IoThread* const thread = Choose(listener);
   thread->Count();
