@@ -7,39 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/harness/commands.h"
-#include "cluster/controller_client.h"
-#include "tests/support/cluster.h"
-#include "tests/support/daemon.h"
+#include "tests/bench/harness/cluster_command.h"
 
 namespace ems::bench {
 namespace {
 
-using testing::Cluster;
 using ::testing::HasSubstr;
-using testing::ProgramOutput;
-constexpr Duration kBenchTimeout = std::chrono::seconds(100);
 
-class ContextCommandTest : public ::testing::Test {
+class ContextCommandTest : public ClusterCommandTest {
  protected:
-  static void SetUpTestSuite() {
-    auto started = Cluster::Start({.servers = 2, .controller_flags = {}, .server_flags = {}});
-    ASSERT_TRUE(started.ok()) << ToString(started.status());
-    cluster_ = std::move(*started);
-  }
-  static void TearDownTestSuite() { cluster_.reset(); }
-  static ProgramOutput Run(std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"context", "--controller", cluster_->controller_address()});
-    const auto ran = testing::RunProgram("ems-bench", flags, kBenchTimeout);
-    EXPECT_TRUE(ran.ok()) << ToString(ran.status());
-    return ran.value_or(ProgramOutput{.exit_code = -1, .out = {}});
-  }
-  static size_t NamespaceCount() {
-    ControllerClient controller(cluster_->controller_address(), "test");
-    const auto list = controller.ListNamespaces(Deadline::After(std::chrono::seconds(5)));
-    EXPECT_TRUE(list.ok());
-    return list.ok() ? list->size() : 0;
-  }
-  static inline std::unique_ptr<Cluster> cluster_;
+  ContextCommandTest() : ClusterCommandTest("context") {}
 };
 
 TEST_F(ContextCommandTest, QuickRunMeasuresAllWorkloadsAndTidiesUp) {

@@ -10,46 +10,21 @@
 
 #include "bench/harness/commands.h"
 #include "bench/local/peer_server.h"
-#include "cluster/controller_client.h"
-#include "tests/support/cluster.h"
-#include "tests/support/daemon.h"
+#include "tests/bench/harness/cluster_command.h"
 
 namespace ems::bench {
 namespace {
 
-using ems::testing::Cluster;
-using ems::testing::ProgramOutput;
 using ::testing::HasSubstr;
-constexpr Duration kBenchTimeout = std::chrono::seconds(100);
 
-class LocalCommandTest : public ::testing::Test {
+class LocalCommandTest : public ClusterCommandTest {
  protected:
-  static void SetUpTestSuite() {
-    auto started = Cluster::Start({.servers = 2, .controller_flags = {}, .server_flags = {}});
-    ASSERT_TRUE(started.ok()) << ToString(started.status());
-    cluster_ = std::move(*started);
-  }
-  static void TearDownTestSuite() { cluster_.reset(); }
-  static ProgramOutput Run(std::vector<std::string> flags, const Cluster& cluster) {
-    flags.insert(flags.begin(), {"local", "--controller", cluster.controller_address()});
-    const auto ran = ems::testing::RunProgram("ems-bench", flags, kBenchTimeout);
-    EXPECT_TRUE(ran.ok()) << ToString(ran.status());
-    return ran.value_or(ProgramOutput{.exit_code = -1, .out = {}});
-  }
-  static ProgramOutput Run(std::vector<std::string> flags) {
-    return Run(std::move(flags), *cluster_);
-  }
-  static size_t NamespaceCount() {
-    ControllerClient controller(cluster_->controller_address(), "test");
-    const auto list = controller.ListNamespaces(Deadline::After(std::chrono::seconds(5)));
-    EXPECT_TRUE(list.ok());
-    return list.ok() ? list->size() : 0;
-  }
+  LocalCommandTest() : ClusterCommandTest("local") {}
+
   static std::string ReadFile(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  static inline std::unique_ptr<Cluster> cluster_;
 };
 
 TEST_F(LocalCommandTest, QuickRunMeasuresEverySideAtEverySizeAndTidiesUp) {

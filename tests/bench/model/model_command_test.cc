@@ -10,31 +10,16 @@
 #include "cluster/controller_client.h"
 #include "cluster/models_client.h"
 #include "proto/model.pb.h"
-#include "tests/support/cluster.h"
-#include "tests/support/daemon.h"
+#include "tests/bench/harness/cluster_command.h"
 
 namespace ems::bench {
 namespace {
 
-using testing::Cluster;
 using ::testing::HasSubstr;
-using testing::ProgramOutput;
 
-class ModelCommandTest : public ::testing::Test {
+class ModelCommandTest : public ClusterCommandTest {
  protected:
-  static void SetUpTestSuite() {
-    auto started = Cluster::Start({.servers = 2, .controller_flags = {}, .server_flags = {}});
-    ASSERT_TRUE(started.ok()) << ToString(started.status());
-    cluster_ = std::move(*started);
-  }
-  static void TearDownTestSuite() { cluster_.reset(); }
-  static ProgramOutput Run(std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"model", "--controller", cluster_->controller_address()});
-    const auto ran = testing::RunProgram("ems-bench", flags, std::chrono::seconds(100));
-    EXPECT_TRUE(ran.ok()) << ToString(ran.status());
-    return ran.value_or(ProgramOutput{.exit_code = -1, .out = {}});
-  }
-  static inline std::unique_ptr<Cluster> cluster_;
+  ModelCommandTest() : ClusterCommandTest("model") {}
 };
 
 TEST_F(ModelCommandTest, MeasuresAllStrategiesAndTidiesUp) {

@@ -23,6 +23,10 @@ class PromptCacheFaultTest(ModelCase):
                 engine.flush()
                 self.check_answer(engine, answer, KEPT)
                 cluster.kill_servers()
+                results = []
+                # Its memory is mapped here, and holds what it held, until the engine has seen that it is gone.
+                until(lambda: results.append(engine.run(prompt(LENGTH))) or results[-1]['cachedTokens'] == 0, 10, 'a miss')
+                self.assertTrue(all(one['tokens'] == answer['tokens'] for one in results))
                 for _ in range(3):
                     self.check_answer(engine, answer, 0)
                 engine.flush()
