@@ -3,6 +3,7 @@
 #include <array>
 #include <set>
 
+#include "common/check.h"
 #include "common/hash.h"
 #include "proto/model.pb.h"
 
@@ -30,6 +31,7 @@ bool ModelList::Remove(uint32_t id) {
   if (at == rows_.end()) return false;
   checksum_ ^= ModelRowHash(*at->second);
   rows_.erase(at);
+  EMS_CHECK(!rows_.empty() || checksum_ == 0, "checksum {:016x} of no versions", checksum_);
   return true;
 }
 

@@ -14,8 +14,10 @@ LayerProgress::LayerProgress(size_t layers, size_t blocks) : layers_(layers), bl
 void LayerProgress::Advance(size_t ready, const std::vector<size_t>& failed) {
   auto state = state_.Lock();
   EMS_CHECK(ready <= layers_, "layer {} of {} is ready", ready, layers_);
-  for (const size_t block : failed)
+  for (const size_t block : failed) {
+    EMS_CHECK(block < blocks_, "block {} of {} has failed", block, blocks_);
     state->missing_from[block] = std::min(state->missing_from[block], state->ready);
+  }
   state->ready = std::max(state->ready, ready);
   advanced_.notify_all();
 }

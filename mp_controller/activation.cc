@@ -61,8 +61,11 @@ void Activation::AddLosers(const SlotTable& slots, const std::map<NodeId, uint64
                            std::set<Process>* losers) const {
   const auto before = slots_.owners(), after = slots.owners();
   for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i] != after[i] && before[i] != kNoNode)
-      losers->insert({before[i], shown_.at(before[i])});
+    if (before[i] == after[i] || before[i] == kNoNode) continue;
+    const auto owner = shown_.find(before[i]);
+    EMS_CHECK(owner != shown_.end(), "slot {} was node {}'s, which the view before does not show",
+              i, before[i].value());
+    losers->insert({before[i], owner->second});
   }
   for (const auto& [id, boot_id] : shown_) {
     const auto now = shown.find(id);

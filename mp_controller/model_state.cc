@@ -461,7 +461,11 @@ Status ModelState::ListModels(const v1::ListModelsRequest& request, v1::ListMode
     for (const auto& [id, model] : models_) Fill(*model, reply->add_models());
     return OkStatus();
   }
-  for (const uint32_t id : changes.changed) Fill(*models_.at(id), reply->add_models());
+  for (const uint32_t id : changes.changed) {
+    const auto model = models_.find(id);
+    EMS_CHECK(model != models_.end(), "version {} is in the list and nowhere else", id);
+    Fill(*model->second, reply->add_models());
+  }
   for (const uint32_t id : changes.removed) reply->add_removed(id);
   return OkStatus();
 }

@@ -198,6 +198,7 @@ void GiveOut(const std::vector<SlotId>& moving, std::vector<Bidder>* bidders, Sl
   for (const SlotId slot : moving) {
     const size_t winner = draws.Least(slot).number;
     Bidder& bidder = (*bidders)[winner];
+    EMS_CHECK(bidder.room > 0, "node {} gets more slots than its share", bidder.id.value());
     next->set_owner(slot, bidder.id);
     if (--bidder.room == 0) draws.Remove(winner);
   }

@@ -20,6 +20,7 @@ std::vector<BatchRange> PlanBatches(std::span<const uint64_t> item_bytes,
     batches.back().end = i + 1;
     batch_bytes += item_bytes[i];
   }
+  EMS_CHECK(item_bytes.empty() || batches.back().end == item_bytes.size(), "items are left over");
   return batches;
 }
 

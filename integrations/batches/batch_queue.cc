@@ -33,6 +33,8 @@ std::vector<std::vector<Part>> PartsOf(const BatchRequest& request,
   std::vector<std::vector<Part>> blocks(shard.end - shard.begin);
   for (size_t i = shard.begin; i < shard.end; ++i) {
     const size_t first = i == 0 ? 0 : request.part_ends[i - 1];
+    EMS_CHECK(first <= request.part_ends[i] && request.part_ends[i] <= request.parts.size(),
+              "parts [{}, {}) of {}", first, request.part_ends[i], request.parts.size());
     blocks[i - shard.begin].assign(
         request.parts.begin() + static_cast<ptrdiff_t>(first),
         request.parts.begin() + static_cast<ptrdiff_t>(request.part_ends[i]));

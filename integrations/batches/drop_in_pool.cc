@@ -73,6 +73,7 @@ class RoutedStore final : public context::BlockStore {
               const std::vector<std::string>& routes, std::set<std::string_view> replaced = {})
       : client_(client), replaced_(std::move(replaced)) {
     if (routes.empty()) return;
+    EMS_CHECK(routes.size() == keys.size(), "{} routes for {} keys", routes.size(), keys.size());
     for (size_t i = 0; i < keys.size(); ++i) routes_.emplace(keys[i], routes[i]);
   }
   std::vector<Result<bool>> MultiExists(std::span<const KeyItem> items,
@@ -112,6 +113,7 @@ class RoutedStore final : public context::BlockStore {
       PutOptions put = options;
       put.overwrite = overwrite;
       std::vector<Status> answers = client_->MultiPut(Routed(std::span<const PutItem>(part)), put);
+      EMS_CHECK(answers.size() == at.size(), "{} answers for {} items", answers.size(), at.size());
       for (size_t i = 0; i < at.size(); ++i) results[at[i]] = std::move(answers[i]);
     }
     return results;
@@ -146,6 +148,8 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const DropInBatch& batch,
     for (const MutableBytes part : batch.parts) EMS_RETURN_IF_ERROR(probe.Add(part));
     EMS_RETURN_IF_ERROR(probe.Finish());
     for (size_t i = 0, begin = 0; i < blocks; begin = batch.part_ends[i++]) {
+      EMS_CHECK(begin <= batch.part_ends[i] && batch.part_ends[i] <= batch.parts.size(),
+                "parts [{}, {}) of {}", begin, batch.part_ends[i], batch.parts.size());
       parts[i].assign(batch.parts.begin() + static_cast<ptrdiff_t>(begin),
                       batch.parts.begin() + static_cast<ptrdiff_t>(batch.part_ends[i]));
     }

@@ -58,6 +58,7 @@ class Cutter {
     EMS_RETURN_IF_ERROR(Pieces({0, begin}, kFileRoute, file.path));
     for (size_t i = 0; i < tensors.size(); ++i) {
       const uint64_t end = i + 1 < tensors.size() ? tensors[i + 1].offset : file.bytes;
+      EMS_CHECK(tensors[i].offset <= end, "tensors of {} are not in order", file.path);
       const Extent extent{tensors[i].offset, end - tensors[i].offset};
       // A tensor without a byte has no say in where blocks end.
       if (extent.bytes > 0) EMS_RETURN_IF_ERROR(Tensor(tensors[i].name, extent));

@@ -10,6 +10,8 @@ namespace {
 // overflow, but beside an extent of 0 a product of some may; then there are no bytes, and nobody
 // asks.
 uint64_t Product(const std::vector<uint64_t>& shape, size_t begin, size_t end) {
+  EMS_CHECK(begin <= end && end <= shape.size(), "dimensions [{}, {}) of {}", begin, end,
+            shape.size());
   uint64_t product = 1;
   for (size_t i = begin; i < end; ++i) product *= shape[i];
   return product;

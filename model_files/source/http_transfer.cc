@@ -267,6 +267,7 @@ std::unique_ptr<HttpTransfer::Connection> HttpTransfer::Take(Deadline deadline) 
 
 void HttpTransfer::GiveBack(std::unique_ptr<Connection> connection) {
   auto state = pool_->state.Lock();
+  EMS_CHECK(state->out > 0, "more connections come back than were taken");
   --state->out;
   if (connection) state->idle.push_back(std::move(connection));
   state.Unlock();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "common/check.h"
+
 namespace ems::controller {
 
 void ChangeLog::Note(uint32_t id) {
@@ -27,6 +29,7 @@ void ChangeLog::Remove(uint32_t id) {
   if (at == hashes_.end()) return;
   checksum_ ^= at->second;
   hashes_.erase(at);
+  EMS_CHECK(!hashes_.empty() || checksum_ == 0, "checksum {:016x} of no versions", checksum_);
   Note(id);
 }
 

@@ -16,6 +16,8 @@ FileChecks::FileChecks(const model::Manifest& manifest, uint64_t log)
     : manifest_(manifest), log_id_(log) {
   for (uint32_t block = 0; block < manifest.blocks.size(); ++block) {
     const uint32_t index = manifest.blocks[block].file;
+    EMS_CHECK(index < manifest.files.size(), "block {} of file {} of {}", block, index,
+              manifest.files.size());
     const model::ManifestFile& of = manifest.files[index];
     if (of.sum.empty()) continue;
     const auto [at, made] = files_.try_emplace(index);
@@ -37,6 +39,7 @@ void FileChecks::Known(uint32_t index) {
   EMS_CHECK(pending_ > 0, "file {} is compared, and none was left", index);
   if (!std::exchange(file.damaged, OkStatus()).ok()) --stopped_;
   checked_bytes_ += manifest_.files[index].bytes;
+  EMS_CHECK(file.end <= digests_.size(), "blocks to {} of {}", file.end, digests_.size());
   for (uint32_t block = file.first; block < file.end; ++block) digests_[block].reset();
   if (--pending_ > 0) return;
   digests_ = {};

@@ -1,6 +1,6 @@
 #pragma once
-// Whether the files of one version are what their source says: digests of blocks that no sum has
-// confirmed yet, and what has come of the sums.
+// Checks of one version's files against what their source says: digests of blocks that no sum has
+// confirmed yet, and the results of the sums.
 //
 // Servers tell the digest of each block that they have read; the server that keeps a file's first
 // block reads all of them, in order, and tells what they add up to. If it dies, the next owner of

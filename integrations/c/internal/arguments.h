@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "integrations/c/ems.h"
 #include "mp_sdk/options.h"
@@ -89,6 +90,7 @@ Buffers AsBuffers(const ems_pieces& pieces, std::vector<Bytes>* parts) {
     return Buffers(Bytes(static_cast<std::byte*>(pieces.iov[0].base), pieces.iov[0].size));
   }
   const size_t at = parts->size();
+  EMS_CHECK(at == 0 || parts->capacity() - at >= pieces.count, "the pieces kept before would move");
   parts->reserve(at + pieces.count);
   AppendParts(pieces, parts);
   const auto mine = std::span<const Bytes>(*parts).subspan(at);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/check.h"
 #include "integrations/c/internal/last_error.h"
 
 namespace ems::capi {
@@ -74,6 +75,7 @@ Status BatchCall::Check(const BatchArguments& arguments, bool own) {
 std::string_view BatchCall::Keep(std::string_view text, bool own) {
   if (!own || text.empty()) return text;
   const size_t at = text_.size();
+  EMS_CHECK(text_.capacity() - at >= text.size(), "the keys kept before would move");
   text_.insert(text_.end(), text.begin(), text.end());
   return {text_.data() + at, text.size()};
 }
@@ -100,6 +102,7 @@ Outcome BatchCall::Run(Duration timeout) {
       return TellAll(client->MultiPut(puts_, choice_.put), count_, codes_);
     case BatchKind::kGet: {
       const std::vector<Result<uint64_t>> results = client->MultiGet(gets_, choice_.get);
+      EMS_CHECK(results.size() == count_, "{} results of {} items", results.size(), count_);
       for (size_t i = 0; lengths_ != nullptr && i < count_; ++i) {
         lengths_[i] = results[i].ok() ? *results[i] : 0;
       }
