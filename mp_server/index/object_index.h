@@ -25,8 +25,8 @@ namespace ems::server {
 class SharedIndex;
 class VersionHeat;
 
-// What says, under the shard's lock, whether an object may still be linked. Must be cheap and take
-// no lock.
+// Decides, under the shard's lock, whether an object may still be linked. Must be cheap and take no
+// lock.
 using Admit = bool (*)(const void* context, uint16_t slot);
 
 // Threading: thread-safe. Cost: one leaf lock a call unless said; no allocation but when a table

@@ -99,7 +99,9 @@ Status DataDir::SettlePlace(uint64_t place) {
   EMS_RETURN_IF_ERROR(EndLineage());
   const Status written = WriteRecord(kPlaceFile, {place});
   if (!written.ok())
-    EMS_LOG(kWarn, "mp_server", "the next start drops the SSD tier: {}", ToString(written));
+    EMS_LOG(kWarn, "mp_server",
+            "data_dir {}: cannot note where it lies, so the next start empties the SSD tier: {}",
+            path_, ToString(written));
   return OkStatus();
 }
 
@@ -108,7 +110,10 @@ uint64_t DataDir::MakeFolderId(uint64_t place) const {
   if (kept == 0) {
     kept = RandomId();
     if (const Status written = WriteRecord(kFolderFile, {kept}); !written.ok()) {
-      EMS_LOG(kWarn, "mp_server", "the folder gets no id: {}", ToString(written));
+      EMS_LOG(kWarn, "mp_server",
+              "data_dir {}: cannot write the id of the folder, so a copy of it cannot be told from "
+              "it: {}",
+              path_, ToString(written));
       return 0;
     }
   }

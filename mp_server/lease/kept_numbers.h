@@ -1,5 +1,5 @@
 #pragma once
-// What a server remembers of its earlier lives.
+// The numbers that a server keeps on its disk from one process to the next.
 #include <cstdint>
 
 #include "common/cluster_id.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Which other servers of a view have said that they have it, and when, as one server knows; and
-// whom it asks for more. Pure: quorum_lease.h decides from it, peer_quorum.h asks.
+// One server's knowledge of which others have installed its view, and since when; and the choice of
+// whom it asks next. Pure: quorum_lease.h decides from it, peer_quorum.h asks.
 //
 // A word is what one process says of itself: "I have installed this view, and the controller does
 // not refuse me". It comes first-hand, in the header of that process's answer, or relayed, in the

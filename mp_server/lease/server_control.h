@@ -1,7 +1,7 @@
 #pragma once
-// What this server does about views and its lease, as one pure state machine: the controller's news
-// come in, the installed view, the lease and the slots that may be written follow. server.h gives
-// it threads and calls, the simulator (tests/simulation) virtual ones.
+// A server's control plane as one pure state machine: the controller's news come in; the installed
+// view, the lease and the slots that may be written follow. server.h gives it threads and calls,
+// the simulator (tests/simulation) virtual ones.
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,6 @@
 #pragma once
-// A view → what it gives this server: the bridge between cluster and the tiers.
+// What a view gives this server: the slots that the SSD tier may serve, and whether it is shown at
+// all.
 #include "cluster/dht_view.h"
 #include "mp_server/ssd/slot_grant.h"
 
@@ -8,9 +9,10 @@ namespace ems::server {
 // `self`: this server's id; `lineage`: of its storage. Cost: O(kSlotCount).
 ssd::SlotGrant GrantOf(const DhtView& view, NodeId self, uint64_t lineage);
 
-// Whether the view shows a server of this name with another storage, as one that took the name
-// while this one was away: it is not for this process. The next one is, or will show who is. One
-// that shows `boot_id` is, whatever lineage the controller knows of it.
+// Whether the view was made for another process under this server's id: one that took the name,
+// with other storage, while this one was away. Such a view must not be installed; a later one
+// follows, once the controller has decided between the two. A view that shows `boot_id` is this
+// process's, whatever lineage the controller knows of it.
 bool ShowsAnother(const DhtView& view, NodeId self, uint64_t boot_id, uint64_t lineage);
 
 }  // namespace ems::server

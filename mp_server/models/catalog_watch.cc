@@ -54,7 +54,9 @@ bool CatalogWatch::Look(Duration wait) {
                                            Deadline::After(wait + kCallPatience));
   if (!status.ok()) {
     if (!std::exchange(reported_silence_, true) && !table_.stop.IsSet())
-      EMS_LOG(kWarn, "mp_server", "models are not followed: {}", Message(status));
+      EMS_LOG(kWarn, "mp_server",
+              "the controller does not list its models; changes are not followed until it does: {}",
+              Message(status));
     return false;
   }
   reported_silence_ = false;
@@ -63,7 +65,10 @@ bool CatalogWatch::Look(Duration wait) {
   due_.insert(changed.begin(), changed.end());
   Forget(removed);
   if (!applied.ok()) {
-    EMS_LOG(kWarn, "mp_server", "{}: it is asked for whole", Message(applied));
+    EMS_LOG(kWarn, "mp_server",
+            "the controller's change to the list of models does not fit, so the whole list is "
+            "asked for: {}",
+            Message(applied));
     return false;
   }
   if (due_.empty() && removed.empty()) return true;

@@ -1,6 +1,6 @@
 #pragma once
-// What the threads of this server's model caching share: the versions that it works at, and whom
-// they ask.
+// State that the threads of this server's model caching share: the versions that it works at, and
+// the clients by which they ask others.
 //
 // Invariant: under the lock there is no I/O and no call into the store; pins are dropped after it.
 #include <atomic>

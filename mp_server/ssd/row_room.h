@@ -1,5 +1,5 @@
 #pragma once
-// Whether the durable index has room for one more row. With small values it is what runs out first.
+// Room in the durable index for one more row. With small values the index is what runs out first.
 //
 // RocksDB is given time to merge its files. Removes that are queued behind a Put must not wait for
 // long, so the Put is shed then; and where merging does not help at all, a region has to go.
