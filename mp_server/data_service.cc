@@ -130,7 +130,7 @@ class DataSession final : public fabric::Session {
   ObjectPin Find(const FrameHeader& request, std::string_view key, uint64_t bytes_max, Waiting* one,
                  ItemTier* tier, Outcome* outcome);
   WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, uint64_t* checksum);
-  Outcome Remove(std::string_view key, Waiting* one);
+  Outcome Remove(const FrameHeader& request, std::string_view key, Waiting* one);
   Wake WakeWhenLast();
 
   DataService& service_;
@@ -236,7 +236,7 @@ Outcome DataSession::HandleItem(const FrameHeader& request, std::string_view key
     case Op::kMultiGet:
       return Read(request, key, std::nullopt, one, result);
     default:
-      return Remove(key, one);
+      return Remove(request, key, one);
   }
 }
 
@@ -422,8 +422,11 @@ WireStatus DataSession::CheckRange(const ObjectPin& pin, wire::RangeBody range,
 }
 
 // Done once, then asked about until it cannot come back.
-Outcome DataSession::Remove(std::string_view key, Waiting* one) {
+Outcome DataSession::Remove(const FrameHeader& request, std::string_view key, Waiting* one) {
   if (one->ticket == nullptr) {
+    const TimePoint now = Clock::System().Now();
+    if (now >= wire::WantedUntil(request, now))
+      return {refusal_.Say(WireStatus::kDeadline, "the caller does not wait for it any more")};
     TieredNamespace::Removed removed = objects_.Remove(key, waker_);
     if (removed.ticket == nullptr) return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     one->ticket = std::move(removed.ticket);

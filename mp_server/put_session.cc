@@ -15,6 +15,18 @@ namespace {
 
 constexpr uint32_t kRetryRoomMs = 20;
 
+// Of a value that was not published.
+WireStatus StatusOfRefused(StatusCode code) {
+  switch (code) {
+    case StatusCode::kAlreadyExists:
+      return WireStatus::kAlreadyExists;
+    case StatusCode::kDeadlineExceeded:
+      return WireStatus::kDeadline;
+    default:
+      return WireStatus::kWrongOwner;
+  }
+}
+
 }  // namespace
 
 Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
@@ -36,6 +48,7 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
   if (outcome.status == WireStatus::kOk) outcome.status = CheckDurable(put);
   if (outcome.status == WireStatus::kOk) outcome = Reserve(request.key, &put, target);
   if (outcome.status == WireStatus::kOk) {
+    put.room.set_until(wire::WantedUntil(header, Clock::System().Now()));
     put_ = std::move(put);
   } else if (outcome.wait == Duration::zero()) {
     metrics_->OnAnswer(header.op, outcome.status);
@@ -123,10 +136,7 @@ WireStatus PutSession::Store(Put put, uint64_t checksum) {
     const Status published = store_->Publish(std::move(put.room), checksum, put.overwrite,
                                              put.durable, waker_, &stored, &ticket);
     if (!published.ok()) {
-      return refusal_->Say(published.code() == StatusCode::kAlreadyExists
-                               ? WireStatus::kAlreadyExists
-                               : WireStatus::kWrongOwner,
-                           std::string(Message(published)));
+      return refusal_->Say(StatusOfRefused(published.code()), std::string(Message(published)));
     }
   }
   if (ticket != nullptr) tickets_.emplace_back(put.index, std::move(ticket));

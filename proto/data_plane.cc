@@ -198,6 +198,18 @@ uint64_t CoveredBytes(const FrameHeader& request) {
   return request.op == Op::kMultiPut ? request.table_bytes : request.body_bytes;
 }
 
+Duration TimeLeft(const FrameHeader& request, TimePoint now) {
+  using std::chrono::milliseconds;
+  if ((request.flags & kFlagUntil) == 0) return milliseconds(request.deadline_ms);
+  // What has passed is the half of all moments behind the clock.
+  const auto left = static_cast<int32_t>(request.deadline_ms - ClockMs(now));
+  return std::max<Duration>(milliseconds(left), Duration::zero());
+}
+
+TimePoint WantedUntil(const FrameHeader& request, TimePoint now) {
+  return (request.flags & kFlagUntil) == 0 ? TimePoint::max() : now + TimeLeft(request, now);
+}
+
 bool RequestMatches(const FrameHeader& request, std::string_view key, ConstBytes covered) {
   if (key.empty()) return Hash64(covered) == request.checksum;
   if (covered.empty()) return Hash64(AsBytes(key)) == request.checksum;

@@ -44,8 +44,13 @@
 // The checksum of a value is folded with the request that it belongs to (FoldChecksum): with
 // namespace, key, range and item. A value that arrives in place of another one does not match.
 //
+// A change that arrives after its caller has stopped waiting for it could undo a newer one. So a
+// request says until when it is wanted, by the server's clock (kFlagUntil), which each answer
+// tells: answer_clock less the time at which it came is at most what the server's clock is ahead.
+//
 // Bound: every length is checked against the limits below before anything is allocated.
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,6 +59,7 @@
 #include <string_view>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/cluster_id.h"
 #include "common/ids.h"
 #include "common/object_key.h"
@@ -117,6 +123,9 @@ inline constexpr uint16_t kFlagNoTouch = 1 << 2;     // Get, Exists: leave the L
 // are compared with theirs before they are sent; what is damaged goes, and is read from the SSD if
 // that has it, or else a miss.
 inline constexpr uint16_t kFlagCheck = 1 << 3;
+// deadline_ms is a moment of the server's clock (ClockMs), from which on nothing is changed for
+// this request: kDeadline. Without it, how long the sender will wait.
+inline constexpr uint16_t kFlagUntil = 1 << 4;
 
 // The status of an answer. Values are part of the wire format.
 enum class WireStatus : uint16_t {
@@ -152,11 +161,14 @@ struct FrameHeader {
   uint16_t flags = 0;
   uint32_t request_id = 0;
   union {
-    uint32_t deadline_ms = 0;  // request: how long the sender will wait
+    uint32_t deadline_ms = 0;  // request: how long the sender will wait, or until when; 0: not told
     uint32_t retry_ms;         // answer: with kRetryLater or kNotDurable, how long to wait
   };
   uint32_t namespace_id = 0;
-  uint32_t namespace_generation = 0;
+  union {
+    uint32_t namespace_generation = 0;  // request
+    uint32_t answer_clock;  // answer: the server's ClockMs when it was made; 0: not told
+  };
   uint64_t view = 0;  // ViewVersion::packed() of the sender
   uint16_t slot = 0;  // keyed requests; chosen by the client from its route key
   uint16_t key_bytes = 0;
@@ -182,6 +194,17 @@ static_assert(offsetof(FrameHeader, request_id) == 8 && offsetof(FrameHeader, na
 static_assert(offsetof(FrameHeader, view) == 24 && offsetof(FrameHeader, slot) == 32);
 static_assert(offsetof(FrameHeader, body_bytes) == 40 && offsetof(FrameHeader, checksum) == 48);
 static_assert(offsetof(FrameHeader, header_checksum) == 60);
+
+// Milliseconds of this machine's clock, modulo 2^32: 49 days.
+constexpr uint32_t ClockMs(TimePoint now) {
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count());
+}
+// How long the sender of a request that is here at `now` waits still; zero: not at all, or it does
+// not say.
+Duration TimeLeft(const FrameHeader& request, TimePoint now);
+// From when on nothing may be changed for it; TimePoint::max(): it does not say.
+TimePoint WantedUntil(const FrameHeader& request, TimePoint now);
 
 struct HelloBody {
   uint8_t version_min = kVersionMin;

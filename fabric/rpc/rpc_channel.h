@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -122,6 +123,7 @@ class RpcChannel final {
   Status ReceiveSmall();
   Status ReceiveValue();
   Status OnAnswerHeader();
+  void NoteClock();
   Status OnSmallBody();
   Status BeginNextValue();
   Status EndAnswer();
@@ -153,6 +155,10 @@ class RpcChannel final {
   size_t part_ = 0;
   size_t part_offset_ = 0;
   bool value_started_ = false;
+
+  // What the server's clock is ahead of this one, in ms, at least; none before the first answer.
+  std::optional<uint32_t> clock_ahead_;
+  TimePoint clock_told_{};
 
   // Receiving.
   wire::FrameHeader answer_;

@@ -98,7 +98,7 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   header.op = multi() ? MultiForm(op) : op;
   const bool check = brings_values() && std::ranges::any_of(items_, &BatchItem::damaged);
   header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0));
-  header.deadline_ms = static_cast<uint32_t>(batch_->deadline.RemainingMs());
+  header.deadline_ms = static_cast<uint32_t>(std::max(batch_->deadline.RemainingMs(), 1));
   header.namespace_id = batch_->ns.id.value();
   header.namespace_generation = batch_->ns.generation;
   header.view = view.packed();

@@ -146,6 +146,7 @@ bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
   if (admission.cancelled != nullptr && admission.cancelled->load(std::memory_order_acquire))
     return false;
   if (store.closed()) return false;
+  if (admission.until != TimePoint::max() && store.clock().Now() >= admission.until) return false;
   const OwnedSlots& owned = *store.options_.owned;
   return admission.slot_losses.has_value() ? owned.HasSince(slot, *admission.slot_losses)
                                            : owned.Has(slot);
@@ -155,7 +156,8 @@ Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
                                const PublishOptions& options, bool* stored) {
   EMS_CHECK(reservation, "publishing an empty reservation");
   NamespaceStore& store = *reservation.entry_.get_deleter().store;  // the reservation keeps it
-  const Admission admission{&store, options.cancelled, reservation.slot_losses_};
+  const Admission admission{&store, options.cancelled, reservation.slot_losses_,
+                            reservation.until_};
   return store.PublishEntry(reservation.entry_.release(), checksum, options, admission, stored);
 }
 
@@ -197,6 +199,8 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
   }
   const uint16_t slot = entry->slot;
   objects_.Drop(entry, 1);
+  if (clock().Now() >= admission.until)
+    return Error(StatusCode::kDeadlineExceeded, "the caller does not wait for it any more");
   return Error(StatusCode::kFailedPrecondition, "slot {} or namespace {} is no longer served here",
                slot, options_.name);
 }

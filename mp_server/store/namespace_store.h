@@ -93,6 +93,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     const NamespaceStore* store = nullptr;
     const std::atomic<bool>* cancelled = nullptr;
     std::optional<uint32_t> slot_losses;  // when the reservation was made
+    TimePoint until = TimePoint::max();   // of the reservation
   };
   static bool MayPublish(const void* admission, uint16_t slot);
   Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/hash.h"
 #include "common/ids.h"
 #include "mp_server/store/object_pin.h"
@@ -26,6 +27,8 @@ class Reservation final {
   Hash128 hash() const;
   std::string_view key() const;
   explicit operator bool() const { return entry_ != nullptr; }
+  // It may become visible before then alone.
+  void set_until(TimePoint until) { until_ = until; }
 
  private:
   friend class NamespaceStore;
@@ -39,6 +42,7 @@ class Reservation final {
               uint32_t slot_losses);
   std::unique_ptr<ObjectEntry, Abort> entry_;
   uint32_t slot_losses_ = 0;
+  TimePoint until_ = TimePoint::max();
 };
 
 struct PublishOptions {

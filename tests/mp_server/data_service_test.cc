@@ -186,6 +186,18 @@ TEST_F(DataServiceTest, PeersAreToldWhatWasHeardOfTheViewThatTheyAskFor) {
   EXPECT_EQ(asked, std::vector{ViewVersion(1, 1)});
 }
 
+// It could remove what was put since.
+TEST_F(DataServiceTest, ARemoveThatNobodyWaitsForAnyMoreIsNotDone) {
+  ASSERT_EQ(Put("k", "value"), WireStatus::kOk);
+  wire::FrameHeader header = Header(Op::kRemove, wire::kFlagUntil);
+  header.deadline_ms = wire::ClockMs(Clock::System().Now()) - 1;
+  EXPECT_EQ(Ask(header, "k").status, WireStatus::kDeadline);
+  EXPECT_EQ(Ask(Op::kExists, "k"), WireStatus::kOk);
+  header.deadline_ms += 60'000;
+  EXPECT_EQ(Ask(header, "k").status, WireStatus::kOk);
+  EXPECT_EQ(Ask(Op::kExists, "k"), WireStatus::kMiss);
+}
+
 TEST_F(DataServiceTest, PutGetExistsRemove) {
   for (const size_t bytes : {0UL, 1UL, 4096UL, 65535UL, 65536UL, 65537UL, 1UL << 20}) {
     const std::string key = "k" + std::to_string(bytes);

@@ -24,6 +24,7 @@ class PutSessionTest : public SessionFixture {
   fabric::Outcome Begin(std::string_view key, std::string_view value, uint16_t flags = 0,
                         uint32_t index = 0) {
     header_ = Header(Op::kPut, flags);
+    header_.deadline_ms = until_;
     target_ = PutTarget();
     sum_ = Checksum(AsBytes(value));
     const fabric::Outcome outcome =
@@ -55,6 +56,7 @@ class PutSessionTest : public SessionFixture {
   RequestCheck check_{store_.get(), &ownership_};
   PutSession puts_{store_.get(), &check_, &metrics_, &refusal_};
   wire::FrameHeader header_;
+  uint32_t until_ = 0;  // of requests with kFlagUntil
   PutTarget target_;
   uint64_t sum_ = 0;
 };
@@ -72,6 +74,23 @@ TEST_F(PutSessionTest, WhatIsGivenUpLeavesNothing) {
   EXPECT_EQ(InDram("k"), "(miss)");
   EXPECT_EQ(dram_->Usage()[0].value_bytes, 0u);
   EXPECT_EQ(PutOne("k", "value"), WireStatus::kOk) << "the next one starts from scratch";
+}
+
+// Its caller may have put a newer value meanwhile.
+TEST_F(PutSessionTest, AValueThatNobodyWaitsForAnyMoreIsNotStored) {
+  const auto flags = static_cast<uint16_t>(wire::kFlagUntil | wire::kFlagOverwrite);
+  const uint32_t now = wire::ClockMs(Clock::System().Now());
+  until_ = now + 60'000;
+  ASSERT_EQ(PutOne("k", "newer", flags), WireStatus::kOk);
+  until_ = now - 1;
+  EXPECT_EQ(PutOne("k", "older", flags), WireStatus::kDeadline);
+  EXPECT_EQ(InDram("k"), "newer");
+  // Its time passes while its bytes arrive.
+  until_ = wire::ClockMs(Clock::System().Now()) + 50;
+  ASSERT_EQ(Begin("k", "older", flags).status, WireStatus::kOk);
+  ASSERT_TRUE(testing::Eventually([&] { return wire::ClockMs(Clock::System().Now()) > until_; }));
+  EXPECT_EQ(End(), WireStatus::kDeadline);
+  EXPECT_EQ(InDram("k"), "newer");
 }
 
 TEST_F(PutSessionTest, AValueThatIsInDramIsComparedWithoutRoom) {

@@ -1,4 +1,5 @@
-// What must hold: each status of the wire has a name of its own and tells the caller one thing.
+// What must hold: each status of the wire has a name of its own and tells the caller one thing; a
+// request says how long, or until when, it is wanted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,6 +55,35 @@ TEST(WireStatusTest, AMissHasNoTextAndOthersCarryTheirs) {
 TEST(WireStatusTest, OpsHaveNames) {
   EXPECT_EQ(OpName(Op::kGet), "Get");
   EXPECT_EQ(OpName(static_cast<Op>(77)), "op 77");
+}
+
+TEST(WireTimeTest, ARequestIsWantedForATimeOrUntilAMomentOfTheServersClock) {
+  using std::chrono::milliseconds;
+  const TimePoint now = TimePoint(std::chrono::hours(24 * 200)) + milliseconds(5);
+  FrameHeader request;
+  EXPECT_EQ(TimeLeft(request, now), Duration::zero());
+  EXPECT_EQ(WantedUntil(request, now), TimePoint::max());
+  request.deadline_ms = 250;
+  EXPECT_EQ(TimeLeft(request, now), milliseconds(250));
+  EXPECT_EQ(WantedUntil(request, now), TimePoint::max()) << "since when is not told";
+  request.flags = kFlagUntil;
+  request.deadline_ms = ClockMs(now) + 250;
+  EXPECT_EQ(TimeLeft(request, now), milliseconds(250));
+  EXPECT_EQ(WantedUntil(request, now), now + milliseconds(250));
+  EXPECT_EQ(TimeLeft(request, now + milliseconds(250)), Duration::zero());
+  EXPECT_EQ(WantedUntil(request, now + milliseconds(900)), now + milliseconds(900)) << "is over";
+}
+
+// The clock of the wire starts again every 49 days.
+TEST(WireTimeTest, AMomentBeyondTheEndOfTheClockIsInTheFuture) {
+  using std::chrono::milliseconds;
+  const TimePoint end(milliseconds(int64_t{1} << 32));
+  FrameHeader request;
+  request.flags = kFlagUntil;
+  request.deadline_ms = ClockMs(end - milliseconds(10)) + 30;
+  EXPECT_EQ(request.deadline_ms, 20U);
+  EXPECT_EQ(TimeLeft(request, end - milliseconds(10)), milliseconds(30));
+  EXPECT_EQ(TimeLeft(request, end + milliseconds(21)), Duration::zero());
 }
 
 }  // namespace

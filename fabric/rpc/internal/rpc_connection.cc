@@ -93,7 +93,7 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   // request is done.
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
   SetTransferDeadline(request.body_bytes);
-  wait_.Begin(std::chrono::milliseconds(request.deadline_ms));
+  wait_.Begin(wire::TimeLeft(request, Clock::System().Now()));
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
     case Op::kPut:
@@ -299,7 +299,7 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   header.request_id = request.request_id;
   header.retry_ms = session_->retry_ms();
   header.namespace_id = request.namespace_id;
-  header.namespace_generation = request.namespace_generation;
+  header.answer_clock = wire::ClockMs(Clock::System().Now());
   header.view = session_->view_version().packed();
   header.slot = request.slot;
   header.status = status;
