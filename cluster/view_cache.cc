@@ -1,6 +1,11 @@
 #include "cluster/view_cache.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
+
+#include "common/hash.h"
 
 namespace ems {
 
@@ -9,6 +14,15 @@ const NamespaceInfo* NamespaceTable::Find(std::string_view name) const {
     if (info.name == name) return &info;
   }
   return nullptr;
+}
+
+uint64_t NamespaceTable::Fingerprint() const {
+  uint64_t hash = by_id.size();
+  for (const auto& [id, info] : by_id) {
+    const std::array<uint32_t, 2> ref = {id.value(), info.ref.generation};
+    hash = Hash64(std::as_bytes(std::span(ref)), hash);
+  }
+  return std::max(hash, uint64_t{1});
 }
 
 ViewCache::View ViewCache::view() {

@@ -39,6 +39,10 @@ struct NamespaceTable {
   uint64_t version = 0;
   std::map<NamespaceId, NamespaceInfo> by_id;
   const NamespaceInfo* Find(std::string_view name) const;
+  // Of the ids and generations: two tables of one version that differ in it come from two copies of
+  // one controller's store. Names and policies are left out, as newer software may have more of
+  // them. Never 0. Cost: O(namespaces).
+  uint64_t Fingerprint() const;
 };
 
 // Threading: thread-safe. Readers share the pointers; nothing blocks but the Wait calls.

@@ -1,7 +1,8 @@
 #pragma once
 // Changes that a controller puts off because it has just started: it listens for some seconds
-// before it decides anything, and says so. Nothing was done then, so the same call may go again,
-// which no other kUnavailable allows.
+// before it decides anything, and waits for leases of its earlier lives to end where it has to.
+// Nothing was done then, and it says so: the same call may go again, which no other kUnavailable
+// allows.
 #include <chrono>
 #include <cstdint>
 #include <string_view>

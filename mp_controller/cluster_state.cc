@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cluster/namespace_codec.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/logging.h"
@@ -43,6 +42,7 @@ ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
       parts_(parts),
       membership_(options),
       store_age_(options, parts.rules),
+      namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_}),
       activation_(parts.rules) {}
 
 Status ClusterState::Start(const std::string& default_namespace) {
@@ -73,20 +73,16 @@ Status ClusterState::Start(const std::string& default_namespace) {
     membership_.RestoreNode(node.id, node.name, node.left_boot_id, node.times);
     if (node.left_boot_id != 0) activation_.OnGone({node.id, node.left_boot_id}, now);
   }
-  namespaces_ = NamespaceRegistry(std::move(stored.namespaces), stored.namespaces_version,
-                                  stored.next_namespace_id);
-  if (first_start && !default_namespace.empty() && namespaces_.size() == 0) {
-    NamespaceInfo wanted;
-    wanted.name = default_namespace;
-    EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanCreate(std::move(wanted)));
-    EMS_RETURN_IF_ERROR(Commit(change));
-  }
+  namespaces_.Restore(
+      {std::move(stored.namespaces), stored.namespaces_version, stored.next_namespace_id});
+  if (first_start && !default_namespace.empty() && namespaces().size() == 0)
+    EMS_RETURN_IF_ERROR(namespaces_.CreateNamed(default_namespace));
   // The term last: a crash before it is a first start again, with the namespace there already.
   EMS_RETURN_IF_ERROR(parts_.store->PutTerm(term_));
   parts_.metrics->term.Set(static_cast<double>(term_));
-  parts_.publisher->Publish(namespaces_.Snapshot());
+  namespaces_.Publish();
   EMS_LOG(kInfo, "mp_controller", "started cluster={} term={} nodes_known={} namespaces={}",
-          ClusterText(cluster_), term_, stored.nodes.size(), namespaces_.size());
+          ClusterText(cluster_), term_, stored.nodes.size(), namespaces().size());
   if (stored.views.empty()) return PublishView({}, SlotTable(), false);
   // As it is: servers that have installed it, or a newer one, take no other for it.
   view_ = stored.views.back();
@@ -205,7 +201,7 @@ void ClusterState::SetGauges(TimePoint now) const {
   parts_.metrics->nodes_left.Set(static_cast<double>(nodes.left));
   parts_.metrics->nodes_ahead.Set(static_cast<double>(nodes.ahead));
   parts_.metrics->store_is_old.Set(store_age_.IsOld() ? 1 : 0);
-  parts_.metrics->namespaces.Set(static_cast<double>(namespaces_.size()));
+  parts_.metrics->namespaces.Set(static_cast<double>(namespaces().size()));
   parts_.metrics->watchers.Set(static_cast<double>(parts_.publisher->watchers()));
 }
 
@@ -273,11 +269,13 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   EMS_RETURN_IF_ERROR(membership_.Check(event.id, event.boot_id, event.sequence));
   const TimePoint now = parts_.clock->Now();
   const Process process{event.id, event.boot_id};
+  store_age_.OnHeard(process);
   bool ahead = !Knows(event.highest, event.highest_fingerprint) ||
-               !Knows(event.installed, event.fingerprint);
+               !Knows(event.installed, event.fingerprint) ||
+               !namespaces().Knows(event.table, event.table_fingerprint);
   if (ahead && !parts_.rules.servers_ahead_are_parked) ahead = !BeginAnewBeyond(event.highest).ok();
   if (ahead) {
-    ReportAhead(process, std::max(event.highest, event.installed), now);
+    ReportAhead(event, now);
   } else {
     store_age_.OnKnown(event.id);
     activation_.OnInstalled(process, event.installed, now);
@@ -322,25 +320,22 @@ Duration ClusterState::BehindFor(ViewVersion installed, TimePoint now) const {
   return missing == made_.end() ? Duration::zero() : now - missing->second.at;
 }
 
-void ClusterState::ReportAhead(Process process, ViewVersion highest, TimePoint now) {
-  const std::string name = membership_.NameOf(process.id);
-  const std::string_view advice = store_age_.OnAhead(process, name, highest, now);
+void ClusterState::ReportAhead(const HeartbeatEvent& event, TimePoint now) {
+  const std::string name = membership_.NameOf(event.id);
+  const ViewVersion highest = std::max(event.highest, event.installed), own = view_->version();
+  const auto advice = store_age_.OnAhead({event.id, event.boot_id}, name, highest, now);
   if (advice.empty()) return;
   EMS_LOG(kError, "mp_controller",
-          "server \"{}\" has view {}.{}, but the last one here is {}.{}: {}", name, highest.term(),
-          highest.epoch(), view_->version().term(), view_->version().epoch(), advice);
+          "server \"{}\" has view {}.{} and namespaces of version {}, the last ones here are {}.{} "
+          "and {}: {}",
+          name, highest.term(), highest.epoch(), event.table, own.term(), own.epoch(),
+          namespaces().version(), advice);
 }
 
 Status ClusterState::AcceptAhead(const v1::AcceptAheadRequest&, v1::AcceptAheadReply*) {
   EMS_ASSIGN_OR_RETURN(const ViewVersion highest, store_age_.Accept(parts_.clock->Now()));
   EMS_LOG(kWarn, "mp_controller", "an operator accepted that servers are ahead, up to view {}.{}",
           highest.term(), highest.epoch());
-  // Servers and clients may know of namespaces that the store has not: a new one gets no id of
-  // those.
-  const NamespaceChange beyond = namespaces_.PlanSkip();
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNamespace(beyond)));
-  namespaces_.Apply(beyond);
-  parts_.publisher->Publish(namespaces_.Snapshot());
   EMS_RETURN_IF_ERROR(BeginAnewBeyond(highest));
   store_age_.OnAccepted(highest);
   return OkStatus();
@@ -358,6 +353,7 @@ Status ClusterState::BeginAnewBeyond(ViewVersion highest) {
   if (term >= ViewVersion::kTermMax || epoch >= ViewVersion::kEpochMax)
     return Error(StatusCode::kResourceExhausted, "term {} or epoch {} is the last one", term,
                  epoch);
+  EMS_RETURN_IF_ERROR(namespaces_.Skip());
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutTerm(term)));
   known_epoch_ = epoch_;
   EMS_CHECK(term > term_ && epoch > epoch_, "from {}.{} back to {}.{}", term_, epoch_, term, epoch);
@@ -447,54 +443,6 @@ Status ClusterState::AcceptLoss(const v1::AcceptLossRequest&, v1::AcceptLossRepl
   // Leases may be ending just now, or the disk refuses: the decision stands and is tried again, but
   // it is not durable yet and must not be acknowledged.
   return Error(StatusCode::kUnavailable, "the view has not thawed yet: ask again in a second");
-}
-
-Status ClusterState::Commit(const NamespaceChange& change) {
-  EMS_RETURN_IF_ERROR(store_age_.CheckMayGoOn());  // its id may be in use
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNamespace(change)));
-  namespaces_.Apply(change);
-  parts_.publisher->Publish(namespaces_.Snapshot());
-  EMS_LOG(kInfo, "mp_controller", "namespace {} name={} id={} generation={}",
-          change.deleted ? "deleted" : "stored", change.info.name, change.info.ref.id.value(),
-          change.info.ref.generation);
-  return OkStatus();
-}
-
-Status ClusterState::CreateNamespace(const v1::CreateNamespaceRequest& request,
-                                     v1::Namespace* reply) {
-  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckNamespace(request.name(), request.policy()));
-  EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanCreate(std::move(wanted)));
-  EMS_RETURN_IF_ERROR(Commit(change));
-  ems::ToProto(change.info, reply);
-  return OkStatus();
-}
-
-Status ClusterState::GetNamespace(const v1::GetNamespaceRequest& request, v1::Namespace* reply) {
-  EMS_ASSIGN_OR_RETURN(const NamespaceInfo info, namespaces_.Get(request.name()));
-  ems::ToProto(info, reply);
-  return OkStatus();
-}
-
-Status ClusterState::ListNamespaces(const v1::ListNamespacesRequest&,
-                                    v1::ListNamespacesReply* reply) {
-  const auto table = namespaces_.Snapshot();
-  for (const auto& [id, info] : table->by_id) ems::ToProto(info, reply->add_namespaces());
-  return OkStatus();
-}
-
-Status ClusterState::UpdateNamespace(const v1::UpdateNamespaceRequest& request,
-                                     v1::Namespace* reply) {
-  EMS_ASSIGN_OR_RETURN(NamespaceInfo wanted, CheckNamespace(request.name(), request.policy()));
-  EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanUpdate(std::move(wanted)));
-  EMS_RETURN_IF_ERROR(Commit(change));
-  ems::ToProto(change.info, reply);
-  return OkStatus();
-}
-
-Status ClusterState::DeleteNamespace(const v1::DeleteNamespaceRequest& request,
-                                     v1::DeleteNamespaceReply*) {
-  EMS_ASSIGN_OR_RETURN(const NamespaceChange change, namespaces_.PlanDelete(request.name()));
-  return Commit(change);
 }
 
 }  // namespace ems::controller

@@ -25,8 +25,8 @@
 #include "mp_controller/activation.h"
 #include "mp_controller/cluster_store.h"
 #include "mp_controller/controller_metrics.h"
+#include "mp_controller/durable_namespaces.h"
 #include "mp_controller/membership.h"
-#include "mp_controller/namespace_registry.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/store_age.h"
 
@@ -45,17 +45,11 @@ class AcceptLossRequest;
 class AcceptLossReply;
 class AcceptAheadRequest;
 class AcceptAheadReply;
-class CreateNamespaceRequest;
-class GetNamespaceRequest;
-class ListNamespacesRequest;
-class ListNamespacesReply;
-class UpdateNamespaceRequest;
-class DeleteNamespaceRequest;
-class DeleteNamespaceReply;
-class Namespace;
 }  // namespace ems::v1
 
 namespace ems::controller {
+
+struct HeartbeatEvent;
 
 // All pointers must outlive the object. Threading: one thread (the controller's loop).
 class ClusterState final {
@@ -97,20 +91,28 @@ class ClusterState final {
   // Errors: also kUnavailable  servers may not have been heard, leases of before may not have
   // ended, or as many views are open as the store keeps: ask again
   Status AcceptAhead(const v1::AcceptAheadRequest& request, v1::AcceptAheadReply* reply);
-  Status CreateNamespace(const v1::CreateNamespaceRequest& request, v1::Namespace* reply);
-  Status GetNamespace(const v1::GetNamespaceRequest& request, v1::Namespace* reply);
-  Status ListNamespaces(const v1::ListNamespacesRequest& request, v1::ListNamespacesReply* reply);
-  Status UpdateNamespace(const v1::UpdateNamespaceRequest& request, v1::Namespace* reply);
+  Status CreateNamespace(const v1::CreateNamespaceRequest& request, v1::Namespace* reply) {
+    return namespaces_.Create(request, reply);
+  }
+  Status GetNamespace(const v1::GetNamespaceRequest& request, v1::Namespace* reply) {
+    return namespaces_.Get(request, reply);
+  }
+  Status ListNamespaces(const v1::ListNamespacesRequest& request, v1::ListNamespacesReply* reply) {
+    return namespaces_.List(request, reply);
+  }
+  Status UpdateNamespace(const v1::UpdateNamespaceRequest& request, v1::Namespace* reply) {
+    return namespaces_.Update(request, reply);
+  }
   Status DeleteNamespace(const v1::DeleteNamespaceRequest& request,
-                         v1::DeleteNamespaceReply* reply);
+                         v1::DeleteNamespaceReply* reply) {
+    return namespaces_.Delete(request, reply);
+  }
 
  private:
   // Errors: kFailedPrecondition  the server `who` belongs to another cluster
   Status CheckCluster(ClusterId theirs, std::string_view who);
   Status AddNode(const std::string& name);
-  // Makes `change` durable, takes it over and publishes the table.
-  // Errors: of the store, and of StoreAge::CheckMayGoOn
-  Status Commit(const NamespaceChange& change);
+  const NamespaceRegistry& namespaces() const { return namespaces_.registry(); }
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
   Status PublishProposal(const Proposal& proposal);
@@ -118,7 +120,7 @@ class ClusterState final {
   Status PublishDue(TimePoint now);
   // Whether this store can have made that view. `fingerprint` 0: it is not told.
   bool Knows(ViewVersion version, uint64_t fingerprint) const;
-  void ReportAhead(Process process, ViewVersion highest, TimePoint now);
+  void ReportAhead(const HeartbeatEvent& event, TimePoint now);
   Status BeginAnewBeyond(ViewVersion highest);
   bool MayPublish(TimePoint now);
   void Remember(const DhtView& view);
@@ -134,9 +136,9 @@ class ClusterState final {
   const MembershipOptions options_;
   const Parts parts_;
   Membership membership_;
-  NamespaceRegistry namespaces_;
   ViewCache::View view_;  // at first the stored one, of an earlier term
   StoreAge store_age_;
+  DurableNamespaces namespaces_;
   Activation activation_;
   ClusterId cluster_;
   uint64_t term_ = 0;

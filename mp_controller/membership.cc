@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cluster/control_channel.h"
+#include "cluster/while_starting.h"
 #include "common/check.h"
 
 namespace ems::controller {
@@ -239,10 +240,9 @@ void Membership::Remove(const std::string& name) {
 
 Status Membership::CheckHeard(TimePoint now) const {
   if (heard_by_ <= now) return OkStatus();
-  return Error(StatusCode::kFailedPrecondition,
-               "this controller has just started, and servers that live may not have found it yet: "
-               "ask again in {} s",
-               std::chrono::ceil<std::chrono::seconds>(heard_by_ - now).count());
+  return Error(StatusCode::kUnavailable,
+               "{}servers that live may not have found this controller yet: ask again in {} s",
+               kStarting, std::chrono::ceil<std::chrono::seconds>(heard_by_ - now).count());
 }
 
 Status Membership::AcceptLoss() {

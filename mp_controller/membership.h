@@ -135,7 +135,7 @@ class Membership final {
   Status CanRemove(const std::string& name) const;
   void Remove(const std::string& name);
   // Whether all that live have had the time to find this controller, after a start with a view.
-  // Errors: kFailedPrecondition  not yet
+  // Errors: kUnavailable  not yet: ask again (cluster/while_starting.h)
   Status CheckHeard(TimePoint now) const;
   // Errors: kFailedPrecondition  the view is not frozen
   Status AcceptLoss();

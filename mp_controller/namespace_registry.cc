@@ -5,6 +5,7 @@
 
 #include "cluster/namespace_codec.h"
 #include "common/bytes.h"
+#include "common/random_id.h"
 
 namespace ems::controller {
 namespace {
@@ -53,6 +54,18 @@ NamespaceRegistry::NamespaceRegistry(std::vector<NamespaceInfo> stored, uint64_t
     next_id_ = std::max(next_id_, info.ref.id.value() + 1);
     by_name_.emplace(info.name, std::move(info));
   }
+  Remember();
+}
+
+void NamespaceRegistry::Remember() {
+  made_[version_] = Snapshot()->Fingerprint();
+  if (made_.size() > kTablesRemembered) made_.erase(made_.begin());
+}
+
+bool NamespaceRegistry::Knows(uint64_t version, uint64_t fingerprint) const {
+  if (version < made_.begin()->first) return true;  // nothing is remembered of it
+  const auto made = made_.find(version);
+  return made != made_.end() && (fingerprint == 0 || fingerprint == made->second);
 }
 
 Status NamespaceRegistry::Missing(const std::string& name) const {
@@ -69,7 +82,7 @@ Result<NamespaceChange> NamespaceRegistry::PlanCreate(NamespaceInfo wanted) cons
     return Error(StatusCode::kResourceExhausted, "{} namespaces exist, at most {} are allowed",
                  by_name_.size(), kNamespacesMax);
   }
-  wanted.ref = {NamespaceId(next_id_), 1};
+  wanted.ref = {NamespaceId(next_id_), static_cast<uint32_t>(RandomId())};
   if (wanted.durability == Durability::kDefault) wanted.durability = Durability::kDram;
   return NamespaceChange{
       .info = std::move(wanted), .version = version_ + 1, .next_id = next_id_ + 1};
@@ -112,8 +125,11 @@ void NamespaceRegistry::Apply(const NamespaceChange& change) {
   } else {
     by_name_[change.info.name] = change.info;
   }
+  // Of numbers that were skipped an operator has accepted that another copy made some.
+  if (change.version != version_ + 1) made_.clear();
   version_ = change.version;
   next_id_ = change.next_id;
+  Remember();
 }
 
 Result<NamespaceInfo> NamespaceRegistry::Get(const std::string& name) const {

@@ -1,7 +1,9 @@
 #pragma once
-// The namespaces of the cluster. Pure: Plan* checks a change and says what would be written; Apply
-// takes it over once the store has it. Invariant: an id is given out once, for ever; the table's
-// version grows with each change. Bound: kNamespacesMax namespaces.
+// The namespaces of the cluster. Plan* checks a change and says what would be written; Apply takes
+// it over once the store has it. Invariant: an id is given out once, for ever, and with a
+// generation drawn at random: if an older copy of the store gives an id once more, the two
+// namespaces differ all the same. The table's version grows with each change. Bound: kNamespacesMax
+// namespaces, and the fingerprints of kTablesRemembered tables.
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,7 +34,9 @@ Status CheckNamespacePolicy(const NamespaceInfo& info);
 // Threading: one thread (the controller's loop).
 class NamespaceRegistry final {
  public:
-  NamespaceRegistry() = default;
+  static constexpr size_t kTablesRemembered = 4096;
+
+  NamespaceRegistry() : NamespaceRegistry({}, 0, 1) {}
   NamespaceRegistry(std::vector<NamespaceInfo> stored, uint64_t version, uint32_t next_id);
 
   // Name and policy of `wanted` count; the change has id and generation.
@@ -48,16 +52,22 @@ class NamespaceRegistry final {
   NamespaceChange PlanSkip() const;
   void Apply(const NamespaceChange& change);
 
+  // Whether a server can have this table from this store. False: the store is an older copy, and
+  // the table was made by the life that it does not know. `fingerprint` 0: it is not told.
+  bool Knows(uint64_t version, uint64_t fingerprint) const;
   // Errors: kNotFound
   Result<NamespaceInfo> Get(const std::string& name) const;
   // An immutable copy. Cost: O(namespaces).
   std::shared_ptr<const NamespaceTable> Snapshot() const;
   size_t size() const { return by_name_.size(); }
+  uint64_t version() const { return version_; }
 
  private:
   Status Missing(const std::string& name) const;
+  void Remember();
 
   std::map<std::string, NamespaceInfo> by_name_;
+  std::map<uint64_t, uint64_t> made_;  // version → fingerprint; of the last ones since the start
   uint64_t version_ = 0;
   uint32_t next_id_ = 1;
 };

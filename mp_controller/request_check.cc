@@ -78,6 +78,8 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
                                                                    : request.highest_fingerprint(),
                         .refused = request.refused(),
                         .sequence = request.sequence(),
+                        .table = request.namespaces_version(),
+                        .table_fingerprint = request.namespaces_fingerprint(),
                         .usage = FromProto(request.usage())};
 }
 

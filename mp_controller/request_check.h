@@ -25,6 +25,8 @@ struct HeartbeatEvent {
   uint64_t highest_fingerprint = 0;  // of that one
   bool refused = false;              // it knows that it has no lease
   uint64_t sequence = 0;             // of this process's heartbeats; 0: not told
+  uint64_t table = 0;                // version of the namespaces that it has; 0: not told
+  uint64_t table_fingerprint = 0;
   NodeUsage usage;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cluster/while_starting.h"
+
 namespace ems::controller {
 namespace {
 
@@ -17,8 +19,7 @@ constexpr std::string_view kOldStoreAdvice =
     "accept-ahead`). If only that server's data_dir is mistaken: stop it, empty its data_dir, and "
     "restart this controller";
 constexpr std::string_view kParkedAdvice =
-    "it gets no lease. `emsctl view accept-ahead` goes on, without what servers store; else give "
-    "that server an empty data_dir";
+    "it gets no lease, and the others go on. Stop that server, empty its data_dir, and start it";
 
 bool IsPossible(ViewVersion version) {
   return version.term() <= kTermClaimedMax && version.epoch() <= kEpochClaimedMax;
@@ -62,18 +63,25 @@ Status StoreAge::CheckMayGoOn() const {
   EMS_RETURN_IF_ERROR(CheckNotOld());
   if (!IsListening()) return OkStatus();
   return Error(StatusCode::kUnavailable,
-               "starting: servers are heard first, for {} s. Ask again in a second",
+               "{}servers are heard first, for {} s: ask again in a second", kStarting,
                std::chrono::ceil<std::chrono::seconds>(ListenFirst(options_.heartbeat)).count());
 }
 
 void StoreAge::OnRegistered(Process process, bool names_us) {
+  coming_[process.id] = {process.boot_id, names_us};
+}
+
+void StoreAge::OnHeard(Process process) {
+  const auto coming = coming_.find(process.id);
+  if (coming == coming_.end() || coming->second.boot_id != process.boot_id) return;
   const auto known = members_.find(process.id);
   const bool is_known = known != members_.end() && known->second == process.boot_id;
-  if (names_us) {
+  if (coming->second.names_us) {
     members_[process.id] = process.boot_id;
   } else if (!is_known) {
     members_.erase(process.id);
   }
+  coming_.erase(coming);
 }
 
 bool StoreAge::Proves(Process process, ViewVersion highest) const {
@@ -98,6 +106,7 @@ std::string_view StoreAge::OnAhead(Process process, const std::string& name, Vie
 
 void StoreAge::Forget(NodeId id) {
   ahead_.erase(id);
+  coming_.erase(id);
   members_.erase(id);
 }
 
@@ -108,19 +117,21 @@ Result<ViewVersion> StoreAge::Accept(TimePoint now) const {
   if (IsOld()) from = std::max(from, *old_since_ + lease_ + kQuorumOver);
   if (now < from) {
     return Error(StatusCode::kUnavailable,
-                 "servers that live may not have been heard, or hold leases that were given "
+                 "{}servers that live may not have been heard, or hold leases that were given "
                  "before: ask again in {} s",
-                 std::chrono::ceil<std::chrono::seconds>(from - now).count());
+                 kStarting, std::chrono::ceil<std::chrono::seconds>(from - now).count());
+  }
+  if (!IsOld()) {
+    const Ahead& claim = ahead_.begin()->second;
+    return Error(StatusCode::kFailedPrecondition,
+                 "server \"{}\" claims view {}.{}, and nothing shows that it is of this cluster: "
+                 "stop that server, empty its data_dir, and start it",
+                 claim.name, claim.highest.term(), claim.highest.epoch());
   }
   ViewVersion highest = proven_;
   for (const auto& [id, ahead] : ahead_)
     if (IsPossible(ahead.highest)) highest = Cover(highest, ahead.highest);
-  if (highest != ViewVersion()) return highest;
-  const Ahead& claim = ahead_.begin()->second;
-  return Error(StatusCode::kFailedPrecondition,
-               "server \"{}\" claims view {}.{}, which no controller makes in its life: give that "
-               "server an empty data_dir",
-               claim.name, claim.highest.term(), claim.highest.epoch());
+  return highest;
 }
 
 // A view that was made after it has a later epoch, whatever the term.

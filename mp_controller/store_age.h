@@ -53,8 +53,11 @@ class StoreAge final {
   // Errors: also kUnavailable  listening still: ask again
   Status CheckMayGoOn() const;
 
-  // `names_us`: it said by itself that it belongs to this cluster.
+  // `names_us`: it said by itself that it belongs to this cluster. Nothing follows before OnHeard:
+  // anybody can ask for a name, and the process that has it goes on until then.
   void OnRegistered(Process process, bool names_us);
+  // A heartbeat of it has come: from now on it has the name.
+  void OnHeard(Process process);
   // It has views up to `highest` that the store knows nothing of. Returns what an operator can do
   // about it; empty when nothing is new. `name`: its own, for people.
   std::string_view OnAhead(Process process, const std::string& name, ViewVersion highest,
@@ -64,8 +67,9 @@ class StoreAge final {
   // Nothing is known of that node any more.
   void Forget(NodeId id);
 
-  // What an operator accepts: a number beyond which views may start again.
-  // Errors: kFailedPrecondition  nobody is ahead, or only with numbers that no controller makes
+  // What an operator accepts: a number beyond which views may start again. A server that is parked
+  // alone is not worth what all the others store: its own data_dir has to go.
+  // Errors: kFailedPrecondition  this store is not known to be an older copy
   // kUnavailable  more servers may come to be heard, or leases may not have ended: ask again
   Result<ViewVersion> Accept(TimePoint now) const;
   // Views go on beyond `highest`. Who has not followed yet is parked, and proves nothing.
@@ -90,6 +94,11 @@ class StoreAge final {
   ViewVersion proven_;                  // the highest term and epoch that proved it
   std::map<NodeId, Ahead> ahead_;       // servers that are, beyond what is accepted
   std::map<NodeId, uint64_t> members_;  // boot ids of those whose word proves something
+  struct Coming {
+    uint64_t boot_id = 0;
+    bool names_us = false;
+  };
+  std::map<NodeId, Coming> coming_;  // have registered, and sent no heartbeat yet
 };
 
 }  // namespace ems::controller

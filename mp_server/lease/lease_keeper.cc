@@ -45,6 +45,10 @@ void LeaseKeeper::MakeHeartbeat(const NodeUsage& usage, const ViewIdentity& high
   request->set_highest_term(highest.version.term());
   request->set_highest_epoch(highest.version.epoch());
   request->set_highest_fingerprint(highest.fingerprint);
+  if (const auto table = views_.namespaces(); table->version > 0) {
+    request->set_namespaces_version(table->version);
+    request->set_namespaces_fingerprint(table->Fingerprint());
+  }
   request->set_cluster(views_.cluster().value());
   ToProto(usage, request->mutable_usage());
 }

@@ -1,7 +1,6 @@
 #pragma once
-// What this server asks of the controller, and what follows from the answers: it registers, renews
-// its lease, and hears of newer views. A pure state machine driven by (answer, time); heartbeat.h
-// makes the calls.
+// A server's side of its lease: registers with the controller, renews the lease, and hears of newer
+// views. A pure state machine driven by (answer, time); heartbeat.h makes the calls.
 //
 // A controller of another cluster is asked again and again, as its address may be corrected, and
 // nothing that it says changes anything.

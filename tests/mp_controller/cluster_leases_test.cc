@@ -77,7 +77,7 @@ TEST_F(ClusterLeasesTest, ALossIsNotAcceptedBeforeSurvivorsHadTimeToBeHeard) {
   const uint32_t a = life.Register("a", 1);
   RunWith(&life, {a}, seconds(4));
   const Status early = AcceptLoss(&life);
-  EXPECT_EQ(early.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(early.code(), StatusCode::kUnavailable);
   EXPECT_NE(Message(early).find("ask again in 3 s"), std::string::npos) << early;
   EXPECT_EQ(life.publisher.view()->nodes().size(), 3U);
   const uint32_t b = life.Register("b", 1);

@@ -26,8 +26,9 @@ struct ClusterLife {
     state->Listen();
   }
   // Registers, and installs what there is; while the controller listens, its word alone is taken.
-  uint32_t Register(const std::string& name, uint64_t boot, uint64_t lineage = 0) {
-    const uint32_t id = Announce(name, boot, lineage);
+  uint32_t Register(const std::string& name, uint64_t boot, uint64_t lineage = 0,
+                    ClusterId cluster = kNoCluster) {
+    const uint32_t id = Announce(name, boot, lineage, cluster);
     v1::HeartbeatReply reply;
     (void)TryBeat(id, boot, publisher.view()->version(), {}, false, &reply);
     return id;
@@ -58,6 +59,8 @@ struct ClusterLife {
     request.set_highest_term(highest.term());
     request.set_highest_epoch(highest.epoch());
     request.set_highest_fingerprint(highest_fingerprint);
+    request.set_namespaces_version(table);
+    request.set_namespaces_fingerprint(table_fingerprint);
     request.set_sequence(sequence);
     request.set_node_id(id);
     request.set_boot_id(boot);
@@ -98,6 +101,7 @@ struct ClusterLife {
   }
 
   uint64_t highest_fingerprint = 0, sequence = 0;  // that heartbeats name
+  uint64_t table = 0, table_fingerprint = 0;
   ManualClock* clock;
   MetricsRegistry registry;
   ControllerMetrics metrics{&registry};

@@ -217,6 +217,30 @@ TEST_F(RestartedTest, NamespacesChangeWhenServersWereHeard) {
   EXPECT_EQ(life.state->CreateNamespace(create, &ns), OkStatus());
 }
 
+// No view was made since the copy, but a namespace, and values were stored in it: the next one gets
+// its id.
+TEST_F(RestartedTest, ATableOfNamespacesThatItHasNotMadeShowsAnOlderCopy) {
+  for (const bool same_version : {false, true}) {
+    SCOPED_TRACE(same_version);
+    ClusterLife life(dir.path(), &clock);
+    v1::ClusterUpdate update;
+    WatchCursor cursor;
+    ASSERT_TRUE(update.ParseFromString(*life.publisher.Next(&cursor).namespaces));
+    life.table = update.namespaces().version() + (same_version ? 0 : 1);
+    life.table_fingerprint = 4711;
+    EXPECT_FALSE(life.Beat(a_, 1, before_->version()).renewed());
+    EXPECT_TRUE(life.IsOld());
+    EXPECT_TRUE(life.Ahead(0));
+    life.Run(std::chrono::seconds(10));
+    ASSERT_EQ(life.AcceptAhead(), OkStatus());
+    const auto after = life.publisher.view();
+    EXPECT_NE(after->history().id(), before_->history().id());
+    EXPECT_TRUE(life.Beat(a_, 1, after->version()).renewed()) << "it gets the new table soon";
+    EXPECT_FALSE(life.IsOld());
+    before_ = after;
+  }
+}
+
 // Those who were there have the table of the life whose store is lost, and what was stored by it.
 TEST_F(RestartedTest, NamespacesOfTheLifeThatIsLostAreNotTakenForNewOnes) {
   v1::Namespace lost;

@@ -31,6 +31,10 @@ class StoreAgeTest : public ::testing::Test {
     now_ += ListenFirst(options_.heartbeat);
     age_.Tick(now_);
   }
+  void Register(Process process, bool names_us) {
+    age_.OnRegistered(process, names_us);
+    age_.OnHeard(process);
+  }
   StatusCode Accepts(TimePoint now) const { return age_.Accept(now).status().code(); }
 
   const MembershipOptions options_{};
@@ -113,13 +117,13 @@ TEST_F(StoreAgeTest, NothingIsAcceptedWhileItListens) {
   now_ += ListenFirst(options_.heartbeat);
   EXPECT_EQ(Accepts(now_ - milliseconds(1)), StatusCode::kUnavailable);
   age_.Tick(now_);
-  EXPECT_EQ(Accepts(now_), StatusCode::kOk);
+  EXPECT_EQ(Accepts(now_), StatusCode::kFailedPrecondition) << "nobody of this cluster is ahead";
 }
 
 // A copy that was put back may go on and be replaced by another one in its turn.
 TEST_F(StoreAgeTest, WhatIsAcceptedIsBeyondEveryServer) {
   RestoreAndListen();
-  age_.OnRegistered(kOther, /*names_us=*/true);
+  Register(kOther, /*names_us=*/true);
   (void)age_.OnAhead(kMember, "a", ViewVersion(4, 30), now_);
   (void)age_.OnAhead(kOther, "b", ViewVersion(3, 90), now_);
   EXPECT_EQ(*age_.Accept(now_ + seconds(60)), ViewVersion(4, 90));
@@ -136,26 +140,42 @@ TEST_F(StoreAgeTest, WhatWasProvenStaysProven) {
 }
 
 TEST_F(StoreAgeTest, WhoSaysThatItBelongsHereProvesIt) {
-  age_.OnRegistered(kOther, /*names_us=*/true);
-  age_.OnRegistered(kOther, /*names_us=*/false);
+  Register(kOther, /*names_us=*/true);
+  Register(kOther, /*names_us=*/false);
   (void)age_.OnAhead(kOther, "b", kLater, now_);
   EXPECT_TRUE(age_.IsOld());
+}
+
+// Anybody can ask for a name. Until it takes the name over, the word of who has it counts.
+TEST_F(StoreAgeTest, WhoRegistersSilencesNobody) {
+  RestoreAndListen();
+  age_.OnRegistered({kMember.id, 99}, /*names_us=*/false);
+  (void)age_.OnAhead(kMember, "a", kLater, now_);
+  EXPECT_TRUE(age_.IsOld());
+}
+
+TEST_F(StoreAgeTest, WhoHasTakenANameOverSpeaksForIt) {
+  RestoreAndListen();
+  Register({kMember.id, 99}, /*names_us=*/false);
+  (void)age_.OnAhead(kMember, "a", kLater, now_);
+  EXPECT_FALSE(age_.IsOld()) << "a process that has lost its name";
 }
 
 TEST_F(StoreAgeTest, OthersProveNothing) {
   RestoreAndListen();
   (void)age_.OnAhead(kOther, "b", kLater, now_);
-  age_.OnRegistered(kOther, /*names_us=*/false);
+  Register(kOther, /*names_us=*/false);
   (void)age_.OnAhead(kOther, "b", kLater, now_);
   EXPECT_FALSE(age_.IsOld()) << "it names no cluster";
-  age_.OnRegistered({kMember.id, 99}, /*names_us=*/false);
+  Register({kMember.id, 99}, /*names_us=*/false);
   (void)age_.OnAhead({kMember.id, 99}, "a", kLater, now_);
   EXPECT_FALSE(age_.IsOld()) << "another process of a member's name";
-  EXPECT_EQ(*age_.Accept(now_), kLater) << "it is parked, and an operator may accept it";
+  EXPECT_EQ(Accepts(now_ + seconds(60)), StatusCode::kFailedPrecondition)
+      << "one parked server is not worth what all the others store";
 }
 
 TEST_F(StoreAgeTest, NumbersThatNoControllerMakesProveNothing) {
-  age_.OnRegistered(kOther, /*names_us=*/true);
+  Register(kOther, /*names_us=*/true);
   for (const ViewVersion claimed :
        {ViewVersion(ViewVersion::kTermMax - 1, 7), ViewVersion(3, ViewVersion::kEpochMax - 1)}) {
     (void)age_.OnAhead(kOther, "b", claimed, now_);

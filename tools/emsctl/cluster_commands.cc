@@ -174,7 +174,11 @@ void AddClusterCommands(Command* program, const Context* context) {
   Command* accept = view->AddCommand(
       "accept-loss", "Thaw a view that froze because more than half of the servers vanished");
   accept->SetFooter(
-      "What the vanished servers held is lost (misses); the others take over their slots.");
+      "Only when the vanished servers have stopped, or their machines have: one that is merely cut "
+      "off "
+      "from the controller may still take Puts. What they held is lost (misses); the others take "
+      "over "
+      "their slots.");
   accept->SetRun([=] { return RunAcceptLoss(*context); });
   Command* ahead = view->AddCommand(
       "accept-ahead", "Go on beyond the views of servers that this controller knows nothing of");

@@ -205,14 +205,17 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
   const Health health = HealthOf(snapshot);
   if (snapshot.nodes->store_is_old()) {
     advice.push_back(
-        "The controller's data_dir is an older copy: servers have later views, so nobody gets a "
-        "lease. Stop the controller and put the right data_dir back, or go on without what servers "
-        "store: `emsctl view accept-ahead`.");
+        "The controller's data_dir is an older copy: servers have later views or namespaces, so "
+        "nobody gets a lease. Stop the controller and put the newest data_dir back: then nothing "
+        "is lost. If there is none, `emsctl view accept-ahead` goes on without what servers "
+        "store.");
   }
   if (health == Health::kFrozen) {
     advice.push_back(
         "More than half of the servers vanished at once, so the view is frozen and their keys "
-        "miss. Bring them back, or give them up with `emsctl view accept-loss`.");
+        "miss. Bring them back. Only if they have stopped for good, or their machines have, give "
+        "them up with `emsctl view accept-loss`: servers that are merely cut off from the "
+        "controller may still take Puts of clients that reach them.");
   } else if (health == Health::kNoServers) {
     advice.push_back(
         "No server owns any key, so every Get misses and every Put fails. Start mp-server with "
@@ -229,13 +232,14 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
     if (!IsAhead(n)) continue;
-    advice.push_back(fmt::format(
-        "Server {} came with a view that the controller does not know, so it is parked: it gets no "
-        "lease and no slots. If an "
-        "older copy of the controller's data_dir was put back, go on with `emsctl view "
-        "accept-ahead`: nothing that servers store is kept. If the server comes from another "
-        "cluster, give it an empty data_dir.",
-        n.node().name()));
+    advice.push_back(
+        fmt::format("Server {} came with views or namespaces that the controller does not know, so "
+                    "it is parked: it gets no lease and no slots. {}",
+                    n.node().name(),
+                    snapshot.nodes->store_is_old()
+                        ? "If only its data_dir is mistaken: stop it, empty its data_dir, and "
+                          "restart the controller."
+                        : "Stop it, empty its data_dir, and start it."));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
     if (!IsBehind(n, snapshot)) continue;

@@ -52,6 +52,8 @@ int Complain(std::string_view what, const Status& status) {
 }
 
 std::string_view Advice(const Status& status) {
+  // It was the controller that said so, and it says what to do.
+  if (Message(status).find("ask again") != std::string_view::npos) return {};
   switch (status.code()) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:

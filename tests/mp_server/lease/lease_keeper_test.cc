@@ -214,8 +214,14 @@ TEST_F(LeaseKeeperTest, AHeartbeatSaysWhatIsInstalledAndWhatEverWas) {
   EXPECT_EQ(request.highest_fingerprint(), 77U);
   EXPECT_EQ(request.sequence(), 1U);
   EXPECT_EQ(request.usage().objects(), 5U);
+  EXPECT_EQ(request.namespaces_version(), 0U);
+  NamespaceTable table{.version = 4, .by_id = {}};
+  table.by_id[NamespaceId(2)].ref = {NamespaceId(2), 5};
+  ASSERT_TRUE(views_.Install(std::make_shared<const NamespaceTable>(table)));
   keeper_.MakeHeartbeat({}, {}, &request);
   EXPECT_EQ(request.sequence(), 2U);
+  EXPECT_EQ(request.namespaces_version(), 4U);
+  EXPECT_EQ(request.namespaces_fingerprint(), table.Fingerprint());
 }
 
 }  // namespace
