@@ -86,11 +86,15 @@ TEST_F(ServerTest, UnderAControllerItServesAllSlotsUntilItStops) {
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_TRUE(testing::Eventually([&] { return (*server)->Ready().ok(); }));
   testing::WirePeer peer = testing::WirePeer::Connect((*server)->data_address());
+  ControllerClient client(controller_->address(), "test");
+  const auto made = client.GetNamespace("default", Deadline::After(seconds(5)));
+  ASSERT_TRUE(made.ok()) << made.status();
   // The namespaces come with the watch, which the view need not wait for.
   ASSERT_TRUE(testing::Eventually([&] {
-    return Ask(&peer, testing::PutFrame(1, "k", "value")).header.status == WireStatus::kOk;
+    return Ask(&peer, testing::PutFrame(1, "k", "value", 0, made->ref)).header.status ==
+           WireStatus::kOk;
   }));
-  const testing::WireReply got = Ask(&peer, testing::KeyFrame(Op::kGet, 2, "k"));
+  const testing::WireReply got = Ask(&peer, testing::KeyFrame(Op::kGet, 2, "k", made->ref));
   EXPECT_EQ(got.header.status, WireStatus::kOk);
   EXPECT_EQ(got.body, "value");
   const auto stats =
@@ -99,7 +103,6 @@ TEST_F(ServerTest, UnderAControllerItServesAllSlotsUntilItStops) {
   EXPECT_EQ(stats["hits"], 1);
 
   (*server)->Stop(seconds(5));
-  ControllerClient client(controller_->address(), "test");
   ViewCache views;
   EXPECT_TRUE(testing::Eventually([&] {
     (void)client.Refresh(&views, Deadline::After(seconds(1)));

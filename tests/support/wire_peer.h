@@ -157,12 +157,15 @@ inline std::string WithFlippedBit(std::string_view frame, size_t bit) {
   return flipped;
 }
 
-inline wire::FrameHeader MakeHeader(wire::Op op, uint32_t request_id) {
+inline constexpr NamespaceRef kFirstNamespace{NamespaceId(1), 1};
+
+inline wire::FrameHeader MakeHeader(wire::Op op, uint32_t request_id,
+                                    NamespaceRef ns = kFirstNamespace) {
   wire::FrameHeader header;
   header.op = op;
   header.request_id = request_id;
-  header.namespace_id = 1;
-  header.namespace_generation = 1;
+  header.namespace_id = ns.id.value();
+  header.namespace_generation = ns.generation;
   header.deadline_ms = 2000;
   return header;
 }
@@ -177,15 +180,16 @@ inline std::string WithTrailer(const wire::FrameHeader& request, std::string_vie
 }
 
 inline std::string PutFrame(uint32_t id, std::string_view key, std::string_view value,
-                            uint16_t flags = 0) {
-  wire::FrameHeader header = MakeHeader(wire::Op::kPut, id);
+                            uint16_t flags = 0, NamespaceRef ns = kFirstNamespace) {
+  wire::FrameHeader header = MakeHeader(wire::Op::kPut, id, ns);
   header.flags = flags;
   const std::string room(value.size() + wire::kTrailerBytes, '\0');
   return MakeFrame(header, key, WithTrailer(SealedHeader(header, key, room), value));
 }
 
-inline std::string KeyFrame(wire::Op op, uint32_t id, std::string_view key) {
-  return MakeFrame(MakeHeader(op, id), key, {});
+inline std::string KeyFrame(wire::Op op, uint32_t id, std::string_view key,
+                            NamespaceRef ns = kFirstNamespace) {
+  return MakeFrame(MakeHeader(op, id, ns), key, {});
 }
 
 inline std::string RangeFrame(uint32_t id, std::string_view key, uint64_t offset, uint64_t length) {
