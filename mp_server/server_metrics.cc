@@ -30,7 +30,8 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
-      counter("connections_refused", "Data connections refused: connections_max or descriptors");
+      counter("connections_refused",
+              "Data connections refused: connections_max, a peer's part of it, or descriptors");
   rpc_.made_room =
       counter("connections_made_room", "Idle data connections closed near connections_max");
   rpc_.bad_frames = counter("bad_frames", "Frames refused: not EMS, damaged or against the rules");

@@ -22,15 +22,15 @@ constexpr int kAcceptsMax = 64;  // before others have their turn
 
 Fd OpenReserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-int AcceptOne(int listener) {
-  return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+// `from`: where it comes from, also when it has been reset meanwhile.
+int AcceptOne(int listener, sockaddr_storage* from) {
+  socklen_t size = sizeof(*from);
+  return ::accept4(listener, reinterpret_cast<sockaddr*>(from), &size,
+                   SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-// Of the peer of a socket: its address without the port, or its process where that is of this host.
-uint64_t PeerOf(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+// Its address without the port, or its process where that is of this host.
+PeerNumber PeerOf(int socket, const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
     return Checksum(
         std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, 1)));
@@ -38,31 +38,56 @@ uint64_t PeerOf(int socket) {
     return Checksum(
         std::as_bytes(std::span(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr, 1)));
   ucred process{};
-  size = sizeof(process);
+  socklen_t size = sizeof(process);
   (void)::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size);
   return static_cast<uint64_t>(process.pid);
 }
 
+// Whether the last sixteenth of what may be is in use.
+bool IsNear(uint32_t count, uint32_t most) {
+  const uint32_t kept_free = most / 16;
+  return kept_free > 0 && count >= most - kept_free;
+}
+
 }  // namespace
+
+ConnectionCounts::Count ConnectionCounts::Of(PeerNumber peer) {
+  auto counts = counts_.Lock();
+  const auto it = counts->of_peer.find(peer);
+  return {counts->all, it == counts->of_peer.end() ? 0 : it->second};
+}
+
+void ConnectionCounts::Add(PeerNumber peer) {
+  auto counts = counts_.Lock();
+  ++counts->all;
+  ++counts->of_peer[peer];
+}
+
+void ConnectionCounts::Remove(PeerNumber peer) {
+  auto counts = counts_.Lock();
+  const auto it = counts->of_peer.find(peer);
+  EMS_CHECK(it != counts->of_peer.end(), "a connection was released twice");
+  --counts->all;
+  if (--it->second == 0) counts->of_peer.erase(it);
+}
 
 IoThread::At IoThread::Keep(std::shared_ptr<IoConnection> connection) {
   return connections_.insert(connections_.end(), {std::move(connection), adopting_});
 }
 
 void IoThread::LetGo(At at) {
-  Uncount();
+  Uncount(at->peer);
   connections_.erase(at);
 }
 
-void IoThread::Count() {
+void IoThread::Count(PeerNumber peer) {
   count_.fetch_add(1, std::memory_order_relaxed);
-  all_.fetch_add(1, std::memory_order_relaxed);
+  counts_.Add(peer);
 }
 
-void IoThread::Uncount() {
-  const uint32_t before = count_.fetch_sub(1, std::memory_order_relaxed);
-  EMS_CHECK(before > 0, "a connection was released twice");
-  all_.fetch_sub(1, std::memory_order_relaxed);
+void IoThread::Uncount(PeerNumber peer) {
+  count_.fetch_sub(1, std::memory_order_relaxed);
+  counts_.Remove(peer);
 }
 
 void IoThread::ForEach(const std::function<void(IoConnection&)>& deed) {
@@ -72,15 +97,16 @@ void IoThread::ForEach(const std::function<void(IoConnection&)>& deed) {
   }
 }
 
-void IoThread::MakeRoom(TimePoint now) {
+void IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
   struct Idle {
     size_t count = 0;
     TimePoint longest = TimePoint::max();
     std::shared_ptr<IoConnection> connection;
   };
-  std::unordered_map<uint64_t, Idle> peers;
+  std::unordered_map<PeerNumber, Idle> peers;
   const Idle* most = nullptr;
   for (const Kept& kept : connections_) {
+    if (of && kept.peer != *of) continue;
     const TimePoint since = kept.connection->idle_since();
     if (since == TimePoint::max() || now - since < IoThreads::kIdleLeast) continue;
     Idle& idle = peers[kept.peer];
@@ -117,7 +143,7 @@ void IoThread::Run() {
 IoThreads::IoThreads(Options options) : options_(std::move(options)), reserve_(OpenReserve()) {
   EMS_CHECK(options_.threads > 0 && options_.adopt && options_.refuse);
   for (uint32_t i = 0; i < options_.threads; ++i) {
-    threads_.push_back(std::make_unique<IoThread>(&connections_));
+    threads_.push_back(std::make_unique<IoThread>(&counts_));
   }
 }
 
@@ -166,9 +192,11 @@ void IoThreads::AwaitConnections(Listener* listener) {
 
 void IoThreads::Accept(Listener* listener) {
   for (int i = 0; i < kAcceptsMax; ++i) {
-    const int fd = AcceptOne(listener->socket.native_handle());
-    if (fd >= 0) {
-      Take(Fd(fd), listener);
+    sockaddr_storage from{};
+    Fd socket(AcceptOne(listener->socket.native_handle(), &from));
+    if (socket.valid()) {
+      const PeerNumber peer = PeerOf(socket.get(), from);
+      Take(std::move(socket), peer, listener);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -181,7 +209,8 @@ void IoThreads::Accept(Listener* listener) {
 // Out of descriptors or memory: one peer is told so, and the others wait in the kernel's queue.
 void IoThreads::OnExhausted(Listener* listener) {
   reserve_.Close();
-  const Fd socket(AcceptOne(listener->socket.native_handle()));
+  sockaddr_storage from{};
+  const Fd socket(AcceptOne(listener->socket.native_handle(), &from));
   if (socket.valid()) options_.refuse(socket.get());
   reserve_ = OpenReserve();
   listener->pause.expires_after(kAcceptPause);
@@ -202,35 +231,41 @@ IoThread* IoThreads::Choose(Listener* listener) {
   return chosen;
 }
 
-void IoThreads::Take(Fd socket, Listener* listener) {
-  const uint32_t open = connections_.load(std::memory_order_relaxed);
-  const uint32_t kept_free = options_.connections_max / 16;
-  if (kept_free > 0 && open + kept_free >= options_.connections_max) MakeRoom();
-  if (open >= options_.connections_max) return options_.refuse(socket.get());
+void IoThreads::Take(Fd socket, PeerNumber peer, Listener* listener) {
+  const ConnectionCounts::Count open = counts_.Of(peer);
+  // A peer near its own limit makes room for itself, at nobody else's cost.
+  if (IsNear(open.of_peer, options_.peer_connections_max)) {
+    MakeRoom(peer);
+  } else if (IsNear(open.all, options_.connections_max)) {
+    MakeRoom(std::nullopt);
+  }
+  if (open.all >= options_.connections_max || open.of_peer >= options_.peer_connections_max)
+    return options_.refuse(socket.get());
   IoThread* const thread = Choose(listener);
-  thread->Count();
-  asio::post(thread->context(), [this, thread, taken = std::move(socket)]() mutable {
-    Adopt(std::move(taken), thread);
+  thread->Count(peer);
+  asio::post(thread->context(), [this, thread, peer, taken = std::move(socket)]() mutable {
+    Adopt(std::move(taken), peer, thread);
   });
 }
 
-void IoThreads::MakeRoom() {
+void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
   const auto fullest = std::ranges::max_element(threads_, {}, [](const auto& thread) {
     return thread->count_.load(std::memory_order_relaxed);
   });
   asio::post((*fullest)->context(),
-             [thread = fullest->get()] { thread->MakeRoom(Clock::System().Now()); });
+             [thread = fullest->get(), of] { thread->MakeRoom(Clock::System().Now(), of); });
 }
 
-void IoThreads::Adopt(Fd socket, IoThread* thread) {
+void IoThreads::Adopt(Fd socket, PeerNumber peer, IoThread* thread) {
   StreamSocket stream(thread->context());
   asio::error_code error;
   stream.assign(asio::generic::stream_protocol(AF_UNSPEC, 0), socket.get(), error);
   if (error) {  // out of memory: closed
-    thread->Uncount();
+    thread->Uncount(peer);
     return;
   }
-  thread->adopting_ = PeerOf(socket.Release());
+  (void)socket.Release();
+  thread->adopting_ = peer;
   options_.adopt(std::move(stream), thread);
 }
 

@@ -2,20 +2,24 @@
 // The threads of a server: each runs an io_context with the connections that live on it, and the
 // first of them accepts for all.
 //
-// For the servers of fabric/ alone, so Asio may show here. Bounds: connections_max connections;
-// one beyond it, or beyond the process's descriptors, is refused with a word. The last sixteenth of
-// them is kept free by connections that are idle: who has most of them loses the one that has been
-// idle longest, so that no peer shuts others out by connections that it does not use. Deadlines are
-// looked at each kTick.
+// For the servers of fabric/ alone, so Asio may show here. Bounds: connections_max connections, and
+// of one peer peer_connections_max; one beyond that, or beyond the process's descriptors, is
+// refused with a word. The last sixteenth of them is kept free by connections that are idle: who
+// has most of them loses the one that has been idle longest, so that no peer shuts others out by
+// connections that it does not use. Deadlines are looked at each kTick.
 #include <asio.hpp>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/guarded.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "fabric/net/busy_poll.h"
@@ -42,16 +46,38 @@ class IoConnection {
   virtual void Abandon() = 0;
 };
 
+// Equal for connections from one address, or from one process of this host.
+using PeerNumber = uint64_t;
+
+// The connections that there are, and those of each peer. Threading: thread-safe; a leaf lock.
+class ConnectionCounts final {
+ public:
+  struct Count {
+    uint32_t all = 0;
+    uint32_t of_peer = 0;
+  };
+  Count Of(PeerNumber peer);
+  void Add(PeerNumber peer);
+  void Remove(PeerNumber peer);
+
+ private:
+  struct Counts {
+    uint32_t all = 0;
+    std::unordered_map<PeerNumber, uint32_t> of_peer;  // of those that have any
+  };
+  Guarded<Counts> counts_;
+};
+
 // Threading: one thread (its own), but for context().
 class IoThread final {
  public:
   struct Kept {
     std::shared_ptr<IoConnection> connection;
-    uint64_t peer;  // equal for those of one address, or of one process of this host
+    PeerNumber peer;
   };
   using At = std::list<Kept>::iterator;
 
-  explicit IoThread(std::atomic<uint32_t>* connections) : all_(*connections) {}
+  explicit IoThread(ConnectionCounts* counts) : counts_(*counts) {}
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
@@ -69,20 +95,21 @@ class IoThread final {
   void Tick();
   void Run();
   // A connection is on its way here; LetGo, or Uncount where it did not come to Keep, ends that.
-  void Count();
-  void Uncount();
-  // Closes the connection that has been idle longest, for kIdleLeast at least, of the peer that has
-  // most of those that could be closed. Cost: O(connections of the thread).
-  void MakeRoom(TimePoint now);
+  void Count(PeerNumber peer);
+  void Uncount(PeerNumber peer);
+  // Closes the connection that has been idle longest, for kIdleLeast at least, of `of` or, without
+  // one, of the peer that has most of those that could be closed. Cost: O(connections of the
+  // thread).
+  void MakeRoom(TimePoint now, std::optional<PeerNumber> of);
 
   BusyPoll busy_poll_;  // before the context, whose connections use it
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   asio::steady_timer tick_{context_};
   std::list<Kept> connections_;
-  uint64_t adopting_ = 0;           // peer of the connection that Keep is about to be called for
+  PeerNumber adopting_ = 0;         // of the connection that Keep is about to be called for
   std::atomic<uint32_t> count_{0};  // of connections here; any thread
-  std::atomic<uint32_t>& all_;      // over all threads
+  ConnectionCounts& counts_;        // over all threads
   Thread thread_;
 };
 
@@ -97,6 +124,7 @@ class IoThreads final {
     std::string name;  // threads are called "<name>-0", …
     uint32_t threads = 1;
     uint32_t connections_max = 1024;
+    uint32_t peer_connections_max = UINT32_MAX;
     // Takes a connection, on the thread where it is to live; calls Keep.
     std::function<void(StreamSocket socket, IoThread* thread)> adopt;
     // Says no to one, without waiting; it is closed then.
@@ -132,16 +160,16 @@ class IoThreads final {
   void AwaitConnections(Listener* listener);
   void Accept(Listener* listener);
   void OnExhausted(Listener* listener);
-  void Take(Fd socket, Listener* listener);
-  // Has an idle connection of the thread with the most make room.
-  void MakeRoom();
+  void Take(Fd socket, PeerNumber peer, Listener* listener);
+  // Has an idle connection, of that peer or of any, of the thread with the most make room.
+  void MakeRoom(std::optional<PeerNumber> of);
   // The thread with the fewest connections. Those of one listener go to different threads also
   // where another listener's came in between.
   IoThread* Choose(Listener* listener);
-  void Adopt(Fd socket, IoThread* thread);
+  void Adopt(Fd socket, PeerNumber peer, IoThread* thread);
 
   const Options options_;
-  std::atomic<uint32_t> connections_{0};
+  ConnectionCounts counts_;
   std::atomic<int> in_hand_{0};
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::list<Listener> listeners_;       // on the first thread

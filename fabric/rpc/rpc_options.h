@@ -12,7 +12,7 @@ namespace ems::fabric {
 struct RpcMetrics {
   Gauge connections;
   Counter accepted;
-  Counter refused;         // over connections_max, or out of descriptors
+  Counter refused;         // over connections_max or a peer's share of them, or out of descriptors
   Counter made_room;       // closed while idle, near connections_max, for others
   Counter bad_frames;      // not EMS, damaged, or against the rules
   Counter timeouts;        // slow headers, slow readers, slow writers

@@ -22,6 +22,11 @@ using internal::RpcConnection;
 
 constexpr uint32_t kIoThreadsAutoMax = 8;
 
+// Of one peer: a quarter is left to others, whatever it does with its connections.
+constexpr uint32_t PeerConnectionsMax(uint32_t connections_max) {
+  return connections_max - connections_max / 4;
+}
+
 // A Unix socket has none of these options: it refuses them.
 void SetTcpOptions(int fd) {
   const int on = 1;
@@ -44,7 +49,8 @@ void RefuseConnection(int fd) {
   header.status = wire::WireStatus::kRetryLater;
   header.retry_ms = 1000;
   constexpr std::string_view kText =
-      "too many connections: see connections_max and the limit of descriptors";
+      "too many connections, in all or of this peer: see connections_max and the limit of "
+      "descriptors";
   header.body_bytes = kText.size();
   wire::SealAnswer(header, AsBytes(kText), &header);
   ::send(fd, &header, sizeof(header), MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
@@ -70,6 +76,7 @@ Status RpcServer::Impl::Start() {
       .name = "ems-io",
       .threads = options.io_threads == 0 ? automatic : options.io_threads,
       .connections_max = options.connections_max,
+      .peer_connections_max = PeerConnectionsMax(options.connections_max),
       .adopt = [this](StreamSocket socket, IoThread* thread) { Adopt(std::move(socket), thread); },
       .refuse =
           [this](int socket) {

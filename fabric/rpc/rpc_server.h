@@ -2,9 +2,10 @@
 // Serves the data plane's frames on TCP and a Unix socket.
 //
 // Each connection lives on one "ems-io" thread and serves its requests in the order they come.
-// Bounds: connections_max connections (idle ones give way to others, io_threads.h), each with 1 KiB
-// of read-ahead and one request in hand; a request must bring its header and key within
-// header_timeout and pass its body and answer within transfer_timeout + 1 s for each 10 MB.
+// Bounds: connections_max connections, three quarters of them of one peer (idle ones give way to
+// others, io_threads.h), each with 1 KiB of read-ahead and one request in hand; a request must
+// bring its header and key within header_timeout and pass its body and answer within
+// transfer_timeout + 1 s for each 10 MB.
 #include <memory>
 #include <string>
 

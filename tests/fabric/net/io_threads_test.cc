@@ -3,8 +3,8 @@
 // hand and leaves nothing.
 #include "fabric/net/io_threads.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/guarded.h"
+#include "tests/support/connect_from.h"
 #include "tests/support/eventually.h"
 #include "tests/support/wire_peer.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::ConnectFrom;
 using testing::Eventually;
 using testing::WirePeer;
 
@@ -34,6 +36,7 @@ struct Counts {
   std::atomic<int> abandoned{0};
   std::atomic<int> made_room{0};
   std::atomic<int> refused{0};
+  std::atomic<bool> idle{true};  // connections that come
 };
 
 // Reads until its peer goes; then it ends.
@@ -60,16 +63,18 @@ class Reader final : public IoConnection, public std::enable_shared_from_this<Re
  private:
   StreamSocket socket_;
   Counts* const counts_;
-  const TimePoint since_ = Clock::System().Now() - IoThreads::kIdleLeast;
+  const TimePoint since_ =
+      counts_->idle ? Clock::System().Now() - IoThreads::kIdleLeast : TimePoint::max();
   std::function<void()> ended_;
 };
 
 // A server of readers. `Listen` gives its address.
 struct Rig {
-  explicit Rig(uint32_t connections_max = 16)
+  explicit Rig(uint32_t connections_max = 16, uint32_t peer_connections_max = UINT32_MAX)
       : io({.name = "test-io",
             .threads = 2,
             .connections_max = connections_max,
+            .peer_connections_max = peer_connections_max,
             .adopt =
                 [this](StreamSocket socket, IoThread* thread) {
                   {
@@ -159,17 +164,43 @@ TEST(IoThreadsTest, OneTooManyIsRefusedAndThePlaceOfOneThatEndsIsFree) {
   EXPECT_TRUE(Eventually([&] { return rig.counts.alive == 1; }));
 }
 
-// A connection from this address of this host.
-Fd ConnectFrom(const char* from, const std::string& address) {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in end{};
-  end.sin_family = AF_INET;
-  EXPECT_EQ(::inet_pton(AF_INET, from, &end.sin_addr), 1);
-  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&end), sizeof(end)), 0);
-  end.sin_port = htons(ParseAddress(address)->port);
-  end.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&end), sizeof(end)), 0);
-  return fd;
+TEST(IoThreadsTest, APeerThatHasAllItMayHaveIsRefusedAndOthersAreNot) {
+  Rig rig(64, 2);
+  const std::string address = rig.Listen();
+  std::vector<Fd> one, other;
+  for (int i = 0; i < 5; ++i) one.push_back(ConnectFrom("127.0.0.1", address));
+  ASSERT_TRUE(Eventually([&] { return rig.counts.refused == 3; }));
+  for (int i = 0; i < 2; ++i) other.push_back(ConnectFrom("127.0.0.2", address));
+  EXPECT_TRUE(Eventually([&] { return rig.counts.alive == 4; }));
+  EXPECT_EQ(rig.counts.refused, 3);
+  one.clear();
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 2; }));
+  one.push_back(ConnectFrom("127.0.0.1", address));
+  EXPECT_TRUE(Eventually([&] { return rig.counts.alive == 3; })) << "its places are free again";
+}
+
+TEST(IoThreadsTest, APeerNearWhatItMayHaveMakesRoomOfItsOwnAlone) {
+  Rig rig(1000, 64);
+  const std::string address = rig.Listen();
+  std::vector<Fd> one, other;
+  for (int i = 0; i < 15; ++i) other.push_back(ConnectFrom("127.0.0.2", address));
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 15; }));  // idle longer than all others
+  for (size_t i = 1; i <= 80; ++i) {
+    one.push_back(ConnectFrom("127.0.0.1", address));
+    ASSERT_TRUE(Eventually([&] { return rig.AdoptedBy().size() == 15 + i; })) << i;
+    ASSERT_TRUE(Eventually([&] { return rig.counts.alive <= 15 + 62; })) << i;
+  }
+  EXPECT_GE(rig.counts.made_room, 80 - 62);
+  EXPECT_EQ(rig.counts.refused, 0);
+  one.clear();
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 15; }));
+  rig.counts.idle = false;
+  for (int i = 0; i < 80; ++i) one.push_back(ConnectFrom("127.0.0.1", address));
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 15 + 64 && rig.counts.refused == 16; }));
+  for (const Fd& fd : other) {
+    char byte = 0;
+    EXPECT_EQ(::recv(fd.get(), &byte, 1, MSG_DONTWAIT), -1) << "closed";
+  }
 }
 
 TEST(IoThreadsTest, IdleConnectionsOfThePeerThatHasMostMakeRoom) {

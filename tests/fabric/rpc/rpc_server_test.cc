@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/thread_pool.h"
+#include "tests/support/connect_from.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/wire_peer.h"
@@ -429,7 +430,7 @@ TEST(RpcServerTest, BadAddressesAreRefusedByName) {
 
 TEST(RpcServerTest, IdleConnectionsMakeRoomForNewOnesAndOneWithARequestDoesNot) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
-  options.connections_max = 16;
+  options.connections_max = 32;  // 24 of one peer
   options.header_timeout = seconds(60);
   MemoryServer server(options);
   WirePeer busy = WirePeer::Connect(server.address());
@@ -437,7 +438,7 @@ TEST(RpcServerTest, IdleConnectionsMakeRoomForNewOnesAndOneWithARequestDoesNot) 
   const std::string frame = KeyFrame(Op::kPing, 2, "");
   ASSERT_TRUE(busy.Send(frame.substr(0, 10)));  // a request has begun
   std::vector<WirePeer> idle;
-  for (int i = 0; i < 14; ++i) {
+  for (int i = 0; i < 21; ++i) {
     idle.push_back(WirePeer::Connect(server.address()));
     ASSERT_TRUE(Ask(&idle.back(), KeyFrame(Op::kPing, 1, "")));
   }
@@ -448,9 +449,36 @@ TEST(RpcServerTest, IdleConnectionsMakeRoomForNewOnesAndOneWithARequestDoesNot) 
       return reply && reply->header.status == WireStatus::kOk;
     })) << i;
   }
-  EXPECT_GE(server.metrics.made_room.value(), 15);
+  EXPECT_GE(server.metrics.made_room.value(), 1 + 21 + 20 - 24);
   ASSERT_TRUE(busy.Send(frame.substr(10)));
   EXPECT_TRUE(ReadReply(&busy));
+}
+
+// Of its connections none is idle: each has begun a request.
+TEST(RpcServerTest, OnePeersConnectionsLeaveRoomForOthersWhateverItDoes) {
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.connections_max = 200;
+  options.header_timeout = seconds(60);
+  MemoryServer server(options);
+  const std::string begun = KeyFrame(Op::kPing, 1, "").substr(0, 10);
+  std::vector<WirePeer> crowd;
+  for (int i = 0; i < 10'000; ++i) {
+    WirePeer peer = WirePeer::Connect(server.address());
+    if (!peer.connected() || !peer.Send(begun)) continue;
+    if (crowd.size() < 250) {
+      crowd.push_back(std::move(peer));
+    } else {
+      peer.Reset();
+    }
+  }
+  ASSERT_TRUE(Eventually([&] { return server.metrics.refused.value() >= 9000; }));
+  EXPECT_EQ(server.metrics.connections.value(), 150);
+  std::vector<WirePeer> others;
+  for (int i = 0; i < 30; ++i) {
+    others.emplace_back(testing::ConnectFrom("127.0.0.2", server.address()));
+    ASSERT_TRUE(Ask(&others.back(), KeyFrame(Op::kPing, 1, ""))) << i;
+  }
+  EXPECT_EQ(server.metrics.made_room.value(), 0);
 }
 
 TEST(RpcServerTest, ConnectionsBeyondTheLimitAreToldSo) {
