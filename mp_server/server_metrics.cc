@@ -37,6 +37,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   rpc_.bad_frames = counter("bad_frames", "Frames refused: not EMS, damaged or against the rules");
   rpc_.timeouts =
       counter("connection_timeouts", "Connections closed because the peer was too slow");
+  rpc_.slow_puts = counter("slow_puts", "Puts given up because their values came too slowly");
   rpc_.bytes_received = counter("received_bytes", "Body bytes announced by requests");
   rpc_.bytes_sent = counter("sent_bytes", "Body bytes of answers");
   shm_.sessions = registry->AddGauge("ems_server_shm_sessions", "Clients attached to the memory");

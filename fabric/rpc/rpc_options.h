@@ -16,6 +16,7 @@ struct RpcMetrics {
   Counter made_room;       // closed while idle, near connections_max, for others
   Counter bad_frames;      // not EMS, damaged, or against the rules
   Counter timeouts;        // slow headers, slow readers, slow writers
+  Counter slow_puts;       // of them, those whose values came too slowly
   Counter bytes_received;  // bodies
   Counter bytes_sent;
 };
@@ -27,7 +28,7 @@ struct RpcServerOptions {
   uint32_t io_threads = 0;    // 0: one a core, 8 at most
   uint32_t connections_max = 1024;
   Duration header_timeout = std::chrono::seconds(5);
-  Duration transfer_timeout = std::chrono::seconds(5);
+  Duration transfer_timeout = std::chrono::seconds(2);
   Duration idle_timeout = std::chrono::minutes(10);  // 0: never
   uint64_t value_bytes_max = 64 * kMiB;
 };

@@ -29,6 +29,8 @@ struct Outcome {
   wire::WireStatus status = wire::WireStatus::kOk;
   Duration wait{0};
   Duration patience = std::chrono::milliseconds(200);
+  // There is more to do: ask again, however long it takes, once others have had their turn.
+  bool again = false;
 };
 
 // An answer in the making; re-used by the connection, so that a steady state allocates nothing.

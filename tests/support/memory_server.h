@@ -27,6 +27,7 @@ struct MemoryServer {
     metrics.made_room = registry.AddCounter("made_room", "made room");
     metrics.bad_frames = registry.AddCounter("bad_frames", "bad");
     metrics.timeouts = registry.AddCounter("timeouts", "timeouts");
+    metrics.slow_puts = registry.AddCounter("slow_puts", "slow puts");
     metrics.bytes_received = registry.AddCounter("bytes_received", "in");
     metrics.bytes_sent = registry.AddCounter("bytes_sent", "out");
     Result<std::unique_ptr<fabric::RpcServer>> started =

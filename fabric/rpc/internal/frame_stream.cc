@@ -1,6 +1,7 @@
 #include "fabric/rpc/internal/frame_stream.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -15,6 +16,8 @@ namespace {
 constexpr size_t kScratchBytes = 64 * kKiB;
 constexpr size_t kAppendStepBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
+// What a call takes of a turn beside its bytes: many small values are work, too.
+constexpr size_t kCallBytes = FrameStream::kTurnBytes / 256;
 
 // Drops the first `bytes` of what is to be sent.
 void Advance(size_t bytes, std::span<const ConstBytes>* parts, size_t* sent_of_first) {
@@ -55,6 +58,36 @@ asio::awaitable<bool> FrameStream::ReadMore() {
       asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return false;
   ahead_end_ += n;
+  CountRead(n);
+  co_return true;
+}
+
+bool FrameStream::HasCome(uint64_t bytes) {
+  int there = 0;
+  if (ahead().size() + in_kernel_ < bytes &&
+      ::ioctl(socket_.native_handle(), FIONREAD, &there) == 0)
+    in_kernel_ = static_cast<uint64_t>(there);
+  return ahead().size() + in_kernel_ >= bytes;
+}
+
+void FrameStream::CountRead(size_t bytes) {
+  passed_bytes_ += bytes;
+  in_kernel_ -= std::min<uint64_t>(in_kernel_, bytes);
+}
+
+asio::awaitable<bool> FrameStream::AwaitBytes(uint64_t bytes) {
+  for (bool woken = false; !HasCome(bytes); woken = true) {
+    const bool ended = PeerHungUp();  // first: what was sent before the end is there then
+    if (HasCome(bytes)) break;
+    if (ended) co_return false;
+    if (woken && in_kernel_ > 0) break;  // the kernel waits for no more
+    moved_ = 0;
+    SetLowWater(bytes - ahead().size());
+    asio::error_code error;
+    co_await socket_.async_wait(StreamSocket::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return false;
+  }
   co_return true;
 }
 
@@ -71,6 +104,7 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
   message.msg_iovlen = 2;
   const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
   if (n >= 0) {
+    CountRead(static_cast<size_t>(n));
     if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
     co_return static_cast<size_t>(n);
   }
@@ -82,7 +116,9 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
                               asio::buffer(second.data(), second.size())};
   const size_t got =
       co_await socket_.async_read_some(buffers, asio::redirect_error(asio::use_awaitable, error));
-  co_return error ? 0 : got;
+  if (error) co_return 0;
+  CountRead(got);
+  co_return got;
 }
 
 asio::awaitable<bool> FrameStream::ReadExact(MutableBytes into) {
@@ -141,6 +177,7 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     message.msg_iovlen = count;
     const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0) {
+      CountPassed(static_cast<uint64_t>(n));
       Advance(static_cast<size_t>(n), &parts, &sent_of_first);
       if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
       continue;
@@ -155,7 +192,7 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
 }
 
 bool FrameStream::TurnIsOver(size_t bytes) {
-  moved_ += bytes;
+  moved_ += bytes + kCallBytes;
   return moved_ >= kTurnBytes;
 }
 

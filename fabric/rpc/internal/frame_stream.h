@@ -3,7 +3,7 @@
 // memory that they belong to, writes what lies in many places.
 //
 // Bound: kAheadBytes of read-ahead, and 64 KiB for bytes that nobody keeps; after kTurnBytes that
-// moved without a wait the other connections of the thread have their turn.
+// moved without a wait, in 256 calls at most, the other connections of the thread have their turn.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -38,12 +38,18 @@ class FrameStream final {
   // waits for `wake_bytes`, or the end of the stream, once there is nothing to read.
   asio::awaitable<size_t> ReadSome(MutableBytes first, MutableBytes second,
                                    uint64_t wake_bytes = 1);
+  // Waits until so many bytes are there to be read, as far as the kernel waits for as many: over a
+  // Unix socket for some. Reads nothing. False: the stream has ended with fewer.
+  asio::awaitable<bool> AwaitBytes(uint64_t bytes);
   // The rest return false at the end of the stream or an error.
   asio::awaitable<bool> ReadExact(MutableBytes into);
   // Appends so many bytes: memory follows those that have come, not what a header claims.
   asio::awaitable<bool> Append(std::vector<std::byte>* to, uint64_t bytes);
   asio::awaitable<bool> Skip(uint64_t bytes);
   asio::awaitable<bool> Write(std::span<const ConstBytes> parts);
+  // How many bytes have been read and written so far, and what else was brought in instead.
+  uint64_t passed_bytes() const { return passed_bytes_; }
+  void CountPassed(uint64_t bytes) { passed_bytes_ += bytes; }
   // Room for bytes that are not kept: `bytes` or 64 KiB, if that is less.
   MutableBytes Scratch(uint64_t bytes);
   // Whether the peer has closed its end, or sends no more; or this end is closed.
@@ -53,7 +59,10 @@ class FrameStream final {
  private:
   // Wakes the connection when so many bytes are there, or the stream ends.
   void SetLowWater(uint64_t bytes);
-  // Counts bytes that moved. True: the turn is over, Yield.
+  // Whether so many are read ahead or in the kernel. Cost: a system call, unless it is known.
+  bool HasCome(uint64_t bytes);
+  void CountRead(size_t bytes);
+  // Counts bytes that moved in one call. True: the turn is over, Yield.
   bool TurnIsOver(size_t bytes);
   asio::awaitable<void> Yield();
 
@@ -62,6 +71,8 @@ class FrameStream final {
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
   std::vector<std::byte> scratch_;
+  uint64_t in_kernel_ = 0;  // at least so many bytes can be read
+  uint64_t passed_bytes_ = 0;
   size_t moved_ = 0;        // in this turn
   uint64_t low_water_ = 1;  // SO_RCVLOWAT as set
 };

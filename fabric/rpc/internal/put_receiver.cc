@@ -19,11 +19,13 @@ constexpr size_t kReceivePartBytes = 256 * kKiB;
 // In the middle of a value the thread is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
-// At its start sooner, so that receiving and sending overlap from there on.
-constexpr uint64_t kFirstWakeBytes = 64 * kKiB;
+// At its start sooner, so that receiving and sending overlap from there on. Room is made then.
+constexpr uint64_t kFirstBytes = 64 * kKiB;
 // A staged value is copied so far before the other connections of the thread have their turn.
 constexpr size_t kStagedStepBytes = kMiB;
 constexpr size_t kStagedCopyBytes = kMiB;
+// What a copy takes of that beside its bytes: many small values are work, too.
+constexpr size_t kStagedCallBytes = 4 * kKiB;
 // While the sender still copies its value in: as much as it does in some 20 us.
 constexpr size_t kStagedFollowBytes = 256 * kKiB;
 constexpr Duration kFollowPause = std::chrono::microseconds(100);
@@ -70,6 +72,8 @@ asio::awaitable<Outcome> PutReceiver::Begin(const PutRequest& put, PutTarget* ta
 }
 
 asio::awaitable<bool> PutReceiver::Receive(const PutRequest& put, WireStatus* status) {
+  if (!co_await stream_->AwaitBytes(std::min(put.value_bytes + wire::kTrailerBytes, kFirstBytes)))
+    co_return false;
   PutTarget target;
   *status = (co_await Begin(put, &target)).status;
   const bool accepted = *status == WireStatus::kOk;
@@ -100,8 +104,7 @@ asio::awaitable<bool> PutReceiver::ReceiveBytes(const PutTarget& target, bool ha
     const size_t trailer_done = received > value_bytes ? received - value_bytes : 0;
     const MutableBytes tail =
         value.size() == value_left ? trailer_bytes.subspan(trailer_done) : MutableBytes();
-    const uint64_t wake_bytes = std::min(value_bytes + wire::kTrailerBytes - received,
-                                         received == 0 ? kFirstWakeBytes : kWakeBytes);
+    const uint64_t wake_bytes = std::min(value_bytes + wire::kTrailerBytes - received, kWakeBytes);
     const size_t n = co_await stream_->ReadSome(value, tail, wake_bytes);
     if (n == 0) co_return false;
     if (hash) hasher_.Update(value.first(std::min(n, value.size())));
@@ -120,12 +123,16 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
   }
   EMS_CHECK(source->bytes.size() == put.value_bytes, "{} bytes of a staged value of {}",
             source->bytes.size(), put.value_bytes);
+  const size_t step = source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes;
+  if (source->progress != nullptr &&
+      !co_await AwaitProgress(*source->progress, std::min(put.value_bytes, step))) {
+    co_return WireStatus::kDeadline;
+  }
   PutTarget target;
   const Outcome outcome = co_await Begin(put, &target);
   if (outcome.status != WireStatus::kOk) co_return outcome.status;
   OpenPut open(session_);
   hasher_.Start(target.piece_sums);
-  const size_t step = source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes;
   for (uint64_t at = 0; at < put.value_bytes;) {
     const ConstBytes part = source->bytes.subspan(at, std::min(put.value_bytes - at, step));
     if (source->progress != nullptr &&
@@ -139,7 +146,8 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
       CopyValue(target.value.subspan(at, part.size()), part.data(), &hasher_);
     }
     at += part.size();
-    copied_ += part.size();
+    stream_->CountPassed(part.size());
+    copied_ += part.size() + kStagedCallBytes;
     if (copied_ >= kStagedStepBytes) {
       copied_ = 0;
       co_await asio::post(stream_->socket().get_executor(), asio::use_awaitable);

@@ -2,7 +2,9 @@
 // Brings the values of Puts to the memory that their session names for them: from the socket, or
 // out of memory that the sender shares, checksummed on the way.
 //
-// Bound: 4 MiB of shared memory are copied before the thread's other connections have their turn.
+// A session is asked for room when the first 64 KiB of a value are there, or all of it: a header
+// that announces a value takes no memory. Bound: 1 MiB of shared memory is copied before the
+// thread's other connections have their turn.
 #include <atomic>
 #include <cstdint>
 

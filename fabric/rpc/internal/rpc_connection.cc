@@ -17,6 +17,11 @@ using wire::WireStatus;
 constexpr size_t kTableKeepBytes = 256 * kKiB;
 constexpr size_t kPartsKeep = 1024;
 constexpr Duration kLinger = std::chrono::seconds(1);
+constexpr Duration kTimePerByte = std::chrono::nanoseconds(100);  // 10 MB/s
+
+bool IsPut(Op op) {
+  return op == Op::kPut || op == Op::kMultiPut || op == Op::kPutStaged || op == Op::kMultiPutStaged;
+}
 
 // Counts a request as in hand for as long as it lives.
 class InHand final {
@@ -57,8 +62,10 @@ void RpcConnection::Close() {
 }
 
 void RpcConnection::CheckDeadline(TimePoint now) {
-  if (now < deadline_) return;
+  const auto passed = static_cast<int64_t>(stream_.passed_bytes() - passed_before_);
+  if (deadline_ == TimePoint::max() || now < deadline_ + passed * kTimePerByte) return;
   metrics_.timeouts.Add();
+  if (putting_) metrics_.slow_puts.Add();
   Close();
 }
 
@@ -69,12 +76,7 @@ void RpcConnection::MakeRoom() {
 
 void RpcConnection::SetDeadline(Duration timeout) {
   deadline_ = timeout > Duration::zero() ? Clock::System().Now() + timeout : TimePoint::max();
-}
-
-void RpcConnection::SetTransferDeadline(uint64_t bytes) {
-  // A refused frame may claim any length.
-  SetDeadline(options_.transfer_timeout +
-              std::chrono::nanoseconds(std::min(bytes, wire::kValueBytesLimit) * 100));
+  passed_before_ = stream_.passed_bytes();
 }
 
 asio::awaitable<void> RpcConnection::Run() {
@@ -92,7 +94,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
   // request is done.
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
-  SetTransferDeadline(request.body_bytes);
+  SetDeadline(options_.transfer_timeout);
+  putting_ = IsPut(request.op);
   wait_.Begin(wire::TimeLeft(request, Clock::System().Now()));
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
@@ -141,7 +144,7 @@ asio::awaitable<bool> RpcConnection::RefuseFrame(const FrameHeader& request, con
   EMS_LOG(kDebug, "fabric", "frame refused: {}", Message(why));
   if (why.code() == StatusCode::kDataLoss) co_return false;  // nothing in it can be believed
   const uint64_t rest = request.key_bytes + request.body_bytes;
-  SetTransferDeadline(rest);
+  SetDeadline(options_.transfer_timeout);
   // An unknown op or version with a believable length is skipped, and the connection goes on.
   const bool goes_on =
       (why.code() == StatusCode::kUnimplemented || why.code() == StatusCode::kFailedPrecondition) &&
@@ -186,6 +189,7 @@ asio::awaitable<bool> RpcConnection::ServeOther(const FrameHeader& request, std:
       co_return false;
     if (!wire::RequestMatches(request, key, table_)) co_return co_await RefuseDamaged(request, 0);
   }
+  SetDeadline(Duration::zero());  // it is this server's turn
   const Outcome outcome = co_await wait_.Settle([&] {
     answer_.Clear();
     return session_->Handle(request, key, table_, &answer_);
@@ -237,6 +241,8 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
 }
 
 asio::awaitable<void> RpcConnection::SettlePuts(std::span<WireStatus> statuses) {
+  SetDeadline(Duration::zero());  // all has come: it is this server's turn
+  putting_ = false;
   co_await wait_.Settle([&] { return session_->AwaitPuts(statuses); });
 }
 
@@ -259,7 +265,7 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
   if (!co_await stream_.ReadExact(std::as_writable_bytes(std::span(&staged, 1)))) co_return false;
   if (!wire::RequestMatches(request, key, wire::RawBytes(staged)))
     co_return co_await RefuseDamaged(request, 0);
-  SetTransferDeadline(staged.bytes);
+  SetDeadline(options_.transfer_timeout);
   answer_.Clear();
   const BusyPoll::Request awake(busy_poll_);
   WireStatus status =
@@ -272,7 +278,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& requ
   if (const auto answered = co_await ReadItemTable(request)) co_return *answered;
   answer_.Clear();
   const BusyPoll::Request awake(busy_poll_);
-  SetTransferDeadline(wire::kBatchBytesMax);  // of all of them together
+  SetDeadline(options_.transfer_timeout);
   std::vector<WireStatus> statuses(request.item_count);
   uint32_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
@@ -311,7 +317,8 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   if (status == WireStatus::kOk) wire::FoldResults(request, answer_.body);
   wire::SealAnswer(request, answer_.body, &header);
 
-  SetTransferDeadline(header.body_bytes);
+  SetDeadline(options_.transfer_timeout);
+  putting_ = false;
   parts_.clear();
   parts_.push_back(wire::RawBytes(header));
   parts_.push_back(answer_.body);

@@ -59,8 +59,8 @@ class RpcConnection final : public IoConnection,
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   asio::awaitable<bool> WriteAnswer(const wire::FrameHeader& request, wire::WireStatus status);
   void Trim();
+  // The present step ends after `timeout`, or later by as much as its bytes take that pass.
   void SetDeadline(Duration timeout);
-  void SetTransferDeadline(uint64_t bytes);
 
   const RpcServerOptions& options_;
   const RpcMetrics& metrics_;
@@ -71,11 +71,13 @@ class RpcConnection final : public IoConnection,
   SessionWait wait_;
   PutReceiver receiver_;
   TimePoint deadline_ = TimePoint::max();
+  uint64_t passed_before_ = 0;  // of the stream's bytes, when the deadline was set
   TimePoint idle_since_ = TimePoint::max();
   Answer answer_;
   std::vector<std::byte> table_;   // of a request's body, all that is no value
   std::vector<ConstBytes> parts_;  // the answer being written
   bool spoken_ = false;            // a whole header has come
+  bool putting_ = false;           // values are on their way
 };
 
 }  // namespace ems::fabric::internal

@@ -1,6 +1,7 @@
 #pragma once
 // The wait of a connection for its session: a step is repeated each time its waker is called or its
 // wait has passed, until the step stops asking for a wait or the request's time to wait is used up.
+// A step that works in turns is repeated after the other connections of the thread have had theirs.
 //
 // Bound: kWaitMax, the request's own deadline and the step's patience, over all steps of a request.
 #include <algorithm>
@@ -53,7 +54,13 @@ class SessionWait final {
 template <typename Step>
 asio::awaitable<Outcome> SessionWait::Settle(Step step) {
   Outcome outcome = step();
-  while (outcome.wait > Duration::zero()) {
+  while (outcome.again || outcome.wait > Duration::zero()) {
+    if (outcome.again) {
+      co_await asio::post(socket_->get_executor(), asio::use_awaitable);
+      if (!socket_->is_open()) break;
+      outcome = step();
+      continue;
+    }
     const Duration left = std::min(outcome.patience, allowed_) - waited_;
     if (left <= Duration::zero()) break;
     const TimePoint began = Clock::System().Now();

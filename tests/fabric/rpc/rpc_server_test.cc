@@ -119,6 +119,7 @@ TEST(RpcServerTest, AStagedValueThatStopsGrowingRunsIntoTheTransferDeadline) {
   options.transfer_timeout = std::chrono::milliseconds(200);
   MemoryServer server(options);
   server.store.staged.assign(kMiB, 'x');
+  server.store.progress = 300'000;
   wire::StagedValue staged = StagedAt(0, kMiB);
   staged.progress_at = 0;
   WirePeer peer = WirePeer::Connect(server.address());
@@ -526,7 +527,7 @@ TEST(RpcServerTest, StopEndsIdleAndStuckConnectionsInTime) {
   WirePeer half = WirePeer::Connect(server.address());
   WirePeer stuck = WirePeer::Connect(server.address());
   ASSERT_TRUE(Ask(&idle, KeyFrame(Op::kPing, 1, "")));
-  ASSERT_TRUE(half.Send(PutFrame(1, "h", std::string(1000, 'h')).substr(0, 500)));
+  ASSERT_TRUE(half.Send(PutFrame(1, "h", std::string(200'000, 'h')).substr(0, 100'000)));
   ASSERT_TRUE(stuck.Send(KeyFrame(Op::kGet, 1, "k")));
   ASSERT_TRUE(Eventually([&] {
     return server.store.counts().begun.load() == 1 && server.store.counts().handled.load() == 2;

@@ -119,6 +119,42 @@ TEST(FrameStreamTest, TheEndOfTheStreamEndsEveryRead) {
   EXPECT_TRUE(rig.stream.PeerHungUp());
 }
 
+TEST(FrameStreamTest, AwaitsWhatIsThereAndTheEndOfTheStream) {
+  Rig rig;
+  ASSERT_TRUE(rig.pair.peer().Send("headervalue"));
+  EXPECT_EQ(rig.pair.Await(rig.stream.ReadMore()), true);
+  (void)rig.stream.TakeAhead(6);
+  EXPECT_EQ(rig.pair.Await(rig.stream.AwaitBytes(5)), true) << "read ahead";
+  ASSERT_TRUE(rig.pair.peer().Send("next"));
+  EXPECT_EQ(rig.pair.Await(rig.stream.AwaitBytes(9)), true) << "read ahead, and not yet read";
+  EXPECT_EQ(rig.ReadExact(9), "valuenext");
+  EXPECT_EQ(rig.stream.passed_bytes(), 15U);
+  Thread sender("sender", [&] { EXPECT_TRUE(rig.pair.peer().Send("late")); });
+  EXPECT_EQ(rig.pair.Await(rig.stream.AwaitBytes(4)), true) << "it is waited for";
+  sender.Join();
+  rig.pair.peer().HalfClose();
+  EXPECT_EQ(rig.pair.Await(rig.stream.AwaitBytes(4)), true) << "sent before the end";
+  EXPECT_EQ(rig.pair.Await(rig.stream.AwaitBytes(5)), false);
+  EXPECT_EQ(rig.ReadExact(4), "late");
+}
+
+TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
+  SocketPair pair;
+  FrameStream stream(pair.TakeSocket());
+  SendAtOnce(&pair, std::string(1000, 'v'));
+  const auto transfer = [&]() -> asio::awaitable<bool> {
+    bool turn = false;
+    asio::post(pair.context(), [&turn] { turn = true; });
+    std::byte byte{};
+    for (int i = 0; i < 1000; ++i)
+      if (!co_await stream.ReadExact(std::span(&byte, 1))) co_return false;
+    const bool others_had_it = turn;
+    if (!turn) co_await asio::post(pair.context(), asio::use_awaitable);
+    co_return others_had_it;
+  };
+  EXPECT_EQ(pair.Await(transfer()), true);
+}
+
 // The socket takes and has all of it, so that nothing but the end of a turn lets others run.
 TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
   SocketPair pair;

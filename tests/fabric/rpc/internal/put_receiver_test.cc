@@ -105,10 +105,10 @@ TEST(PutReceiverTest, AValueThatBelongsToAnotherKeyIsNotStored) {
 
 TEST(PutReceiverTest, AConnectionThatBreaksAbortsThePut) {
   Rig rig;
-  ASSERT_TRUE(rig.pair.peer().Send("half of"));
+  ASSERT_TRUE(rig.pair.peer().Send(std::string(100'000, 'x')));
   rig.pair.peer().Close();
   WireStatus status = WireStatus::kOk;
-  EXPECT_EQ(rig.Receive("k", 1000, &status), false);
+  EXPECT_EQ(rig.Receive("k", 200'000, &status), false);
   EXPECT_EQ(rig.store.counts().aborted, 1);
   EXPECT_EQ(rig.store.counts().ended, 0);
 }
@@ -122,8 +122,29 @@ TEST(PutReceiverTest, OfASenderThatGoesNothingIsStored) {
         rig.Copy("k",
                  {.session = 1, .secret = 2, .offset = 0, .bytes = 10, .progress_at = progress_at}),
         WireStatus::kDeadline);
-    EXPECT_EQ(rig.store.counts().aborted, 1);
+    // Room is made when some of it is there.
+    EXPECT_EQ(rig.store.counts().aborted, progress_at == wire::kAllThere ? 1 : 0);
+    EXPECT_EQ(rig.store.counts().begun, rig.store.counts().aborted.load());
     EXPECT_EQ(rig.store.size(), 0U);
+  }
+}
+
+TEST(PutReceiverTest, NoRoomIsMadeForAValueBeforeItBegins) {
+  for (const bool sends : {false, true}) {
+    Rig rig;
+    std::string text = WithTrailer(rig.header, "value");
+    if (!sends) text.clear();
+    asio::post(rig.pair.context(), [&] {
+      asio::post(rig.pair.context(), [&] {  // it waits by now
+        EXPECT_EQ(rig.store.counts().begun, 0) << "for a header alone";
+        EXPECT_TRUE(rig.pair.peer().Send(text));
+        if (!sends) rig.pair.peer().Close();
+      });
+    });
+    WireStatus status = WireStatus::kInternal;
+    EXPECT_EQ(rig.Receive("k", 5, &status), sends);
+    EXPECT_EQ(rig.store.counts().begun, sends ? 1 : 0);
+    EXPECT_EQ(rig.store.size(), sends ? 1U : 0U);
   }
 }
 

@@ -183,7 +183,7 @@ TEST(RpcConnectionTest, AReaderThatNeverReadsIsCut) {
   server.store.Insert("k", std::string(64 << 20, 'v'));
   WirePeer peer = WirePeer::Connect(server.address());
   ASSERT_TRUE(peer.Send(KeyFrame(Op::kGet, 1, "k")));
-  // 0.1 s + 1 s for each 10 MB.
+  // 0.1 s + 1 s for each 10 MB that the sockets took.
   ASSERT_TRUE(Eventually([&] { return server.store.counts().live_sessions.load() == 1; }));
   EXPECT_TRUE(
       Eventually([&] { return server.store.counts().live_sessions.load() == 0; }, seconds(12)));
@@ -202,6 +202,43 @@ TEST(RpcConnectionTest, AWriterThatStopsIsCutAndItsPutAborted) {
   EXPECT_TRUE(AllGone(&server));
   EXPECT_EQ(server.store.counts().aborted, 1);
   EXPECT_EQ(server.store.size(), 0U);
+}
+
+// What it has announced gives it no time: 64 MiB would have had 6.7 s.
+TEST(RpcConnectionTest, AWriterThatDripsHasTimeForWhatHasComeAlone) {
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.transfer_timeout = milliseconds(200);
+  MemoryServer server(options);
+  WirePeer peer = WirePeer::Connect(server.address());
+  const std::string frame = PutFrame(1, "k", std::string(64 << 20, 'v'));
+  ASSERT_TRUE(peer.Send(std::string_view(frame).substr(0, 100'000)));
+  const TimePoint start = Clock::System().Now();
+  for (size_t at = 100'000; !peer.WaitClosed(milliseconds(5)); ++at) {
+    if (!peer.Send(frame.substr(at, 1))) break;
+    ASSERT_LT(Clock::System().Now() - start, seconds(4));
+  }
+  EXPECT_TRUE(AllGone(&server));
+  EXPECT_EQ(server.store.counts().aborted, 1);
+  EXPECT_EQ(server.metrics.slow_puts.value(), 1);
+}
+
+// Longer than transfer_timeout, but never slower than it may be.
+TEST(RpcConnectionTest, AWriterThatIsAsFastAsItMustBeIsNotCut) {
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.transfer_timeout = seconds(1);
+  MemoryServer server(options);
+  WirePeer peer = WirePeer::Connect(server.address());
+  const std::string value(48 << 20, 'v');
+  const std::string frame = PutFrame(1, "k", value);
+  const TimePoint start = Clock::System().Now();
+  for (size_t at = 0; at < frame.size(); at += 1 << 20) {
+    EXPECT_FALSE(peer.WaitClosed(milliseconds(30))) << at;
+    ASSERT_TRUE(peer.Send(std::string_view(frame).substr(at, 1 << 20))) << at;
+  }
+  std::optional<WireReply> put = ReadReply(&peer);
+  EXPECT_GE(Clock::System().Now() - start, seconds(1)) << "it shows nothing";
+  ASSERT_TRUE(put);
+  EXPECT_EQ(put->header.status, WireStatus::kOk);
 }
 
 TEST(RpcConnectionTest, APutThatBreaksAtAnyByteStoresNothing) {

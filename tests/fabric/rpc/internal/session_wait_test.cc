@@ -79,6 +79,21 @@ TEST(SessionWaitTest, AStepWaitsNoLongerThanItsPatience) {
   EXPECT_GT(outcome->wait, Duration::zero());
 }
 
+// However little time it has: it is not waiting.
+TEST(SessionWaitTest, BetweenTheTurnsOfAStepOthersHaveTheirs) {
+  Rig rig;
+  rig.wait.Begin(milliseconds(1));
+  int asked = 0, others = 0;
+  const auto outcome = rig.pair.Await(rig.wait.Settle([&] {
+    EXPECT_EQ(others, asked);
+    asio::post(rig.pair.context(), [&] { ++others; });
+    return Outcome{.status = WireStatus::kMiss, .again = ++asked < 100};
+  }));
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->status, WireStatus::kMiss);
+  EXPECT_EQ(asked, 100);
+}
+
 TEST(SessionWaitTest, AClosedSocketEndsTheWait) {
   Rig rig;
   int asked = 0;
