@@ -8,7 +8,9 @@
 
 #include "common/check.h"
 #include "common/checksum.h"
+#include "mp_server/answer_room.h"
 #include "mp_server/put_session.h"
+#include "mp_server/value_check.h"
 
 namespace ems::server {
 
@@ -25,10 +27,15 @@ using wire::WireStatus;
 
 namespace {
 
-// What one answer may pin; a client asks again for the rest. One value may be larger.
-constexpr uint64_t kAnswerBytesMax = 64 * kMiB;
-// How long a read waits for the SSD; the request's own deadline may be sooner.
+// How long a read waits for the SSD, or for answers that pin too much to be sent; the request's own
+// deadline may be sooner.
 constexpr Duration kReadPatience = std::chrono::seconds(2);
+constexpr Duration kLookForPins = std::chrono::milliseconds(10);
+constexpr uint32_t kRetryPinsMs = 20;
+// What is looked at before the other connections of the thread have their turn: so many bytes,
+// which takes 50 to 100 us, or 512 keys.
+constexpr uint64_t kTurnBytes = kMiB;
+constexpr uint64_t kTurnBytesPerKey = kTurnBytes / 512;
 // A connection does not keep the room of its largest batch for ever.
 constexpr size_t kItemsKept = 4096;
 
@@ -37,29 +44,6 @@ void Empty(std::vector<T>* items) {
   items->clear();
   if (items->capacity() > kItemsKept) std::vector<T>().swap(*items);
 }
-
-// The room that is left in an answer. Its first value always has room.
-class AnswerRoom final {
- public:
-  bool none() const { return left_ == 0; }
-  // How many bytes were taken; nullopt: there is no room.
-  std::optional<uint64_t> Take(uint64_t bytes) {
-    if (bytes > left_ && values_ > 0) return std::nullopt;
-    const uint64_t taken = std::min(bytes, left_);
-    left_ -= taken;
-    ++values_;
-    return taken;
-  }
-  void GiveBack(uint64_t taken) {
-    EMS_CHECK(values_ > 0 && taken <= kAnswerBytesMax - left_, "{} bytes of none", taken);
-    left_ += taken;
-    --values_;
-  }
-
- private:
-  uint64_t left_ = kAnswerBytesMax;
-  uint32_t values_ = 0;
-};
 
 }  // namespace
 
@@ -108,13 +92,23 @@ class DataSession final : public fabric::Session {
     ObjectPin pin;
   };
 
+  // The keys of the request in hand, gone through once: all of them, or those of again_. Takes as
+  // many turns as it needs.
+  struct Pass {
+    ItemReader items;
+    uint32_t item = 0;  // the next one
+    size_t next = 0;    // of again_
+    Outcome waiting{};  // the longest wait
+  };
+
   Outcome Hello(Answer* answer);
   Outcome Stats(Answer* answer);
   Outcome Peers(const FrameHeader& request, Answer* answer);
   Outcome Attach(const FrameHeader& request, ConstBytes token);
-  // Those keys that are not answered yet: all of them, or when `resumed` those of waiting_.
-  Outcome HandleItems(const FrameHeader& request, std::string_view key, ConstBytes body,
-                      bool resumed);
+  // A turn of a pass over those keys that are not answered yet: all of them, or those of waiting_.
+  Outcome HandleItems(const FrameHeader& request, std::string_view key, ConstBytes body);
+  // The next key of the pass. False: the turn is over, and it is the next one still.
+  bool HandleNext(const FrameHeader& request, SlotId slot, std::string_view key, ConstBytes body);
   Outcome HandleItem(const FrameHeader& request, std::string_view key, ConstBytes body,
                      Waiting* one, ItemResult* result);
   Outcome AnswerOne(Op op, const Outcome& waiting, Answer* answer);
@@ -129,6 +123,12 @@ class DataSession final : public fabric::Session {
   // answer's room.
   ObjectPin Find(const FrameHeader& request, std::string_view key, uint64_t bytes_max, Waiting* one,
                  ItemTier* tier, Outcome* outcome);
+  // What there is under the key, compared with its checksums if the request asks for that. nullopt:
+  // the turn is over.
+  std::optional<TieredNamespace::Got> Look(const FrameHeader& request, std::string_view key);
+  // Answers pin as much as they may: this one waits for others, or does without the value.
+  Outcome AwaitPins();
+  void Spend(uint64_t bytes) { turn_left_ -= std::min(turn_left_, bytes); }
   WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, uint64_t* checksum);
   Outcome Remove(const FrameHeader& request, std::string_view key, Waiting* one);
   Wake WakeWhenLast();
@@ -145,6 +145,10 @@ class DataSession final : public fabric::Session {
   std::vector<Part> parts_;
   std::vector<ItemResult> results_;
   AnswerRoom room_;
+  std::optional<Pass> pass_;
+  std::optional<ValueCheck> check_;  // of the key at which the last turn ended
+  uint64_t turn_left_ = 0;           // bytes
+  bool held_back_ = false;           // it has waited for pins, and is counted
   // How many fetches have been begun and have not ended: the last one wakes.
   std::shared_ptr<std::atomic<int>> coming_ = std::make_shared<std::atomic<int>>(0);
 };
@@ -155,7 +159,7 @@ std::unique_ptr<fabric::Session> DataService::NewSession() {
 
 Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
                             Answer* answer) {
-  const bool resumed = !waiting_.empty();
+  const bool resumed = pass_.has_value() || !waiting_.empty();
   const bool multi = IsMulti(request.op);
   WireStatus opened = WireStatus::kOk;
   if (!resumed) {
@@ -170,11 +174,13 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     const Outcome outcome = service_.check_.Open(request, &objects_, &refusal_);
     if (outcome.wait > Duration::zero()) return outcome;
     opened = outcome.status;
+    if (objects_) room_ = AnswerRoom(objects_.HoldForAnswer(), objects_.answer_pins_max());
     results_.assign(multi ? request.item_count : 1, ItemResult{.status = opened});
   }
   Outcome waiting;
-  if (opened == WireStatus::kOk) waiting = HandleItems(request, key, body, resumed);
-  if (resumed) {
+  if (opened == WireStatus::kOk) waiting = HandleItems(request, key, body);
+  if (waiting.again) return waiting;
+  if (!again_.empty()) {
     std::ranges::sort(parts_, {}, &Part::item);
     // What was said while an item waited is of no use when none is refused in the end.
     const auto refused = [](const ItemResult& one) {
@@ -185,44 +191,56 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
   return multi ? AnswerItems(request.op, waiting, answer) : AnswerOne(request.op, waiting, answer);
 }
 
-Outcome DataSession::HandleItems(const FrameHeader& request, std::string_view key, ConstBytes body,
-                                 bool resumed) {
-  again_.clear();
-  again_.swap(waiting_);
-  auto next = again_.begin();
-  const bool write = request.op == Op::kRemove || request.op == Op::kMultiRemove;
-  const bool look = request.op == Op::kExists || request.op == Op::kMultiExists;
-  const bool touch = (request.flags & wire::kFlagNoTouch) == 0;
-  Outcome waiting;
-  const auto handle = [&](uint32_t item, SlotId slot, std::string_view item_key) {
-    ItemResult& result = results_[item];
-    if (!resumed) {
-      result.status =
-          write ? service_.check_.Write(slot, &refusal_) : service_.check_.Read(slot, &refusal_);
-      if (result.status != WireStatus::kOk) return;
-      if (look) return Exists(item_key, touch, &result);
-    } else if (next == again_.end() || next->item != item) {
-      return;
+Outcome DataSession::HandleItems(const FrameHeader& request, std::string_view key,
+                                 ConstBytes body) {
+  if (!pass_) {
+    pass_.emplace(Pass{.items = ItemReader(request, body)});
+    again_.clear();
+    again_.swap(waiting_);
+  }
+  turn_left_ = kTurnBytes;
+  for (; pass_->item < results_.size(); ++pass_->item) {
+    if (turn_left_ == 0) return {.again = true};
+    ItemReader items = pass_->items;
+    ItemReader::Item item{.head = {.slot = request.slot}, .key = key};
+    if (IsMulti(request.op)) item = items.Next();
+    if (!HandleNext(request, SlotId(item.head.slot), item.key, body)) return {.again = true};
+    pass_->items = items;
+    check_.reset();
+    Spend(kTurnBytesPerKey);
+  }
+  EMS_CHECK(pass_->next == again_.size(), "{} of {} keys are looked at", pass_->next,
+            again_.size());
+  return std::exchange(pass_, std::nullopt)->waiting;
+}
+
+bool DataSession::HandleNext(const FrameHeader& request, SlotId slot, std::string_view key,
+                             ConstBytes body) {
+  ItemResult& result = results_[pass_->item];
+  Waiting one{.item = pass_->item};
+  if (again_.empty()) {
+    const bool write = request.op == Op::kRemove || request.op == Op::kMultiRemove;
+    result.status =
+        write ? service_.check_.Write(slot, &refusal_) : service_.check_.Read(slot, &refusal_);
+    if (result.status != WireStatus::kOk) return true;
+    if (request.op == Op::kExists || request.op == Op::kMultiExists) {
+      Exists(key, (request.flags & wire::kFlagNoTouch) == 0, &result);
+      return true;
     }
-    Waiting one = resumed ? std::move(*next++) : Waiting{.item = item};
-    const Outcome outcome = HandleItem(request, item_key, body, &one, &result);
-    result.status = outcome.status;
-    if (outcome.wait == Duration::zero()) return;
-    if (outcome.wait > waiting.wait) waiting = outcome;
-    waiting_.push_back(std::move(one));
-  };
-  if (!IsMulti(request.op)) {
-    handle(0, request.slot_id(), key);
-    return waiting;
+  } else {
+    if (pass_->next == again_.size() || again_[pass_->next].item != pass_->item) return true;
+    one = std::move(again_[pass_->next++]);
   }
-  uint32_t item = 0;
-  for (ItemReader items(request, body); !items.done(); ++item) {
-    const auto [head, item_key] = items.Next();
-    handle(item, SlotId(head.slot), item_key);
+  const Outcome outcome = HandleItem(request, key, body, &one, &result);
+  if (outcome.again) {
+    if (!again_.empty()) again_[--pass_->next] = std::move(one);
+    return false;
   }
-  EMS_CHECK(item == results_.size() && next == again_.end(), "{} of {} keys are looked at", item,
-            results_.size());
-  return waiting;
+  result.status = outcome.status;
+  if (outcome.wait == Duration::zero()) return true;
+  if (outcome.wait > pass_->waiting.wait) pass_->waiting = outcome;
+  waiting_.push_back(std::move(one));
+  return true;
 }
 
 Outcome DataSession::HandleItem(const FrameHeader& request, std::string_view key, ConstBytes body,
@@ -289,6 +307,10 @@ void DataSession::Sent() {
   Empty(&again_);
   Empty(&parts_);
   Empty(&results_);
+  room_ = AnswerRoom();
+  pass_.reset();
+  check_.reset();
+  held_back_ = false;
   if (coming_->load(std::memory_order_relaxed) != 0)  // some may never end
     coming_ = std::make_shared<std::atomic<int>>(0);
   objects_.Rest();
@@ -362,7 +384,12 @@ Outcome DataSession::Read(const FrameHeader& request, std::string_view key,
     if (checked != WireStatus::kOk) return {checked};
     bytes = bytes.subspan(range->offset, range->length);
   }
-  if (!room_.Take(bytes.size())) return {WireStatus::kBatchFull};
+  const auto room = room_.Take(bytes.size());
+  if (!room) return {WireStatus::kBatchFull};
+  if (!room_.Pin(pin.value().size())) {
+    room_.GiveBack(*room);
+    return AwaitPins();
+  }
   result->value_bytes = bytes.size();
   parts_.push_back({one->item, bytes, std::move(pin)});
   return {};
@@ -372,12 +399,12 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
                             Waiting* one, ItemTier* tier, Outcome* outcome) {
   *outcome = {WireStatus::kMiss};
   if (one->fetch == nullptr) {
-    TieredNamespace::Got got =
-        objects_.Get(key, {.touch = (request.flags & wire::kFlagNoTouch) == 0,
-                           .check = (request.flags & wire::kFlagCheck) != 0});
-    if (got.pin) *tier = ItemTier::kDram;
-    if (got.pin || !got.on_ssd) return std::move(got.pin);
-    const auto room = room_.Take(std::min(got.on_ssd->value_bytes, bytes_max));
+    std::optional<TieredNamespace::Got> got = Look(request, key);
+    outcome->again = !got;
+    if (!got) return {};
+    if (got->pin) *tier = ItemTier::kDram;
+    if (got->pin || !got->on_ssd) return std::move(got->pin);
+    const auto room = room_.Take(std::min(got->on_ssd->value_bytes, bytes_max));
     if (!room) {
       *outcome = {WireStatus::kBatchFull};
       return {};
@@ -405,6 +432,29 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
   return fetch->pin().Share();
 }
 
+std::optional<TieredNamespace::Got> DataSession::Look(const FrameHeader& request,
+                                                      std::string_view key) {
+  if (!check_) {
+    TieredNamespace::Got got =
+        objects_.Get(key, {.touch = (request.flags & wire::kFlagNoTouch) == 0});
+    if (!got.pin || (request.flags & wire::kFlagCheck) == 0) return got;
+    check_.emplace(std::move(got.pin));
+  }
+  if (!check_->GoOn(&turn_left_)) return std::nullopt;
+  if (check_->Intact()) return TieredNamespace::Got{std::move(check_->pin()), std::nullopt};
+  check_->pin().DropDamaged();
+  return TieredNamespace::Got{{}, objects_.OnSsd(key)};
+}
+
+Outcome DataSession::AwaitPins() {
+  if (!parts_.empty() || !waiting_.empty()) return {WireStatus::kBatchFull};
+  if (!std::exchange(held_back_, true)) service_.metrics_->OnReadHeldBack();
+  return {refusal_.Say(WireStatus::kRetryLater,
+                       "answers that are being sent pin half of what the namespace may have here",
+                       kRetryPinsMs),
+          kLookForPins, kReadPatience};
+}
+
 WireStatus DataSession::CheckRange(const ObjectPin& pin, wire::RangeBody range,
                                    uint64_t* checksum) {
   const uint64_t size = pin.value().size();
@@ -412,6 +462,7 @@ WireStatus DataSession::CheckRange(const ObjectPin& pin, wire::RangeBody range,
     return refusal_.Say(WireStatus::kOutOfRange, fmt::format("range {}+{} of a value of {} bytes",
                                                              range.offset, range.length, size));
   }
+  Spend(std::min(range.length, 2 * kPieceBytes));
   const auto sum = RangeChecksum(pin.value(), pin.piece_sums(), range.offset, range.length);
   if (!sum) {
     pin.DropDamaged();  // a Put of it must store it again

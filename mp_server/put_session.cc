@@ -14,6 +14,8 @@ using wire::WireStatus;
 namespace {
 
 constexpr uint32_t kRetryRoomMs = 20;
+// How soon to look again whether others' values have come; many may be looking.
+constexpr Duration kLookForFilling = std::chrono::milliseconds(10);
 
 // Of a value that was not published.
 WireStatus StatusOfRefused(StatusCode code) {
@@ -80,26 +82,37 @@ Outcome PutSession::Reserve(std::string_view key, Put* put, PutTarget* target) {
       // On the SSD alone: the sender has it in hand, so it comes back to DRAM without a read.
     }
   }
-  Result<Reservation> room = objects_.Reserve(put->slot, key, put->bytes);
-  if (!room.ok()) {
-    std::string text(Message(room.status()));
-    switch (room.status().code()) {
-      case StatusCode::kResourceExhausted:
-        return {refusal_->Say(WireStatus::kRetryLater, std::move(text), kRetryRoomMs), kLookAgain};
-      case StatusCode::kOutOfRange:
-        return {refusal_->Say(WireStatus::kTooLarge, std::move(text))};
-      case StatusCode::kFailedPrecondition:
-        return {refusal_->Say(WireStatus::kStaleNamespace, std::move(text))};
-      default:
-        return {refusal_->Say(WireStatus::kInternal, std::move(text))};
-    }
+  Result<Hold> filling = objects_.AdmitPut(put->bytes);
+  if (!filling.ok()) {
+    Outcome refused = RefuseRoom(filling.status());
+    if (refused.status != WireStatus::kRetryLater) return refused;
+    if (!std::exchange(held_back_, true)) metrics_->OnPutHeldBack();
+    refused.wait = kLookForFilling;
+    return refused;
   }
+  Result<Reservation> room = objects_.Reserve(put->slot, key, put->bytes);
+  if (!room.ok()) return RefuseRoom(room.status());
+  put->filling = *std::move(filling);
   put->room = *std::move(room);
   target->value = put->room.value();
   target->piece_sums = put->room.piece_sums();
   EMS_CHECK(target->value.size() == put->bytes, "room for {} bytes, {} are wanted",
             target->value.size(), put->bytes);
   return {};
+}
+
+Outcome PutSession::RefuseRoom(const Status& why) {
+  std::string text(Message(why));
+  switch (why.code()) {
+    case StatusCode::kResourceExhausted:
+      return {refusal_->Say(WireStatus::kRetryLater, std::move(text), kRetryRoomMs), kLookAgain};
+    case StatusCode::kOutOfRange:
+      return {refusal_->Say(WireStatus::kTooLarge, std::move(text))};
+    case StatusCode::kFailedPrecondition:
+      return {refusal_->Say(WireStatus::kStaleNamespace, std::move(text))};
+    default:
+      return {refusal_->Say(WireStatus::kInternal, std::move(text))};
+  }
 }
 
 WireStatus PutSession::End(uint64_t checksum, uint64_t expected) {
@@ -173,7 +186,7 @@ Outcome PutSession::Await(std::span<WireStatus> statuses) {
 
 void PutSession::Sent() {
   tickets_.clear();
-  awaited_ = false;
+  awaited_ = held_back_ = false;
   objects_.Rest();
 }
 

@@ -4,8 +4,9 @@
 // to have.
 //
 // Invariant: at most one value is being received at a time. A Put that is abandoned, also by the
-// end of the session, leaves nothing behind. Bound: one reservation; a ticket for each Put of a
-// request.
+// end of the session, leaves nothing behind. Bound: one reservation, which with those of all other
+// connections is within what the namespace gives to values that are being received; a ticket for
+// each Put of a request.
 #include <functional>
 #include <optional>
 #include <span>
@@ -43,10 +44,12 @@ class PutSession final {
     uint64_t bytes;
     bool overwrite;
     bool durable;
+    Hold filling{};
     Reservation room{};  // empty: the key is in DRAM, so the value is compared, and not stored
     std::optional<ObjectInfo> existing{};  // under the key: only the same content is welcome
   };
   wire::WireStatus CheckDurable(const Put& put);
+  fabric::Outcome RefuseRoom(const Status& why);
   fabric::Outcome Reserve(std::string_view key, Put* put, fabric::PutTarget* target);
   wire::WireStatus Store(Put put, uint64_t checksum);
 
@@ -61,6 +64,7 @@ class PutSession final {
   // Of this request, with the index of the Put; null once it is settled.
   std::vector<std::pair<uint32_t, ssd::TicketPtr>> tickets_;
   bool awaited_ = false;
+  bool held_back_ = false;  // the request has waited for others' values, and is counted
 };
 
 }  // namespace ems::server

@@ -25,6 +25,10 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   stored_bytes_ = counter("stored_bytes", "Value bytes stored");
   deduplicated_bytes_ =
       counter("deduplicated_bytes", "Value bytes put again that were there already");
+  puts_held_back_ = counter("puts_held_back",
+                            "Puts that found a quarter of their namespace's memory being received");
+  reads_held_back_ = counter("reads_held_back",
+                             "Reads that found half of their namespace's memory pinned by answers");
   heartbeats_ok_ = counter("heartbeats", "Heartbeats sent", {{"result", "ok"}});
   heartbeats_failed_ = counter("heartbeats", "Heartbeats sent", {{"result", "failed"}});
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");

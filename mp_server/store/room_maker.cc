@@ -65,6 +65,11 @@ Result<ObjectEntry*> RoomMaker::Take(const Wanted& wanted) {
   return entry;
 }
 
+uint64_t RoomMaker::memory_bytes() const {
+  const uint64_t limit = objects_->quota().limit();
+  return limit == 0 ? pool_->bytes_max() : std::min(limit, pool_->bytes_max());
+}
+
 uint64_t RoomMaker::objects_max() const {
   const uint64_t limit = objects_->quota().limit();
   const uint64_t bytes = limit == 0 ? pool_->bytes_max() : limit;

@@ -18,6 +18,7 @@
 #include "common/guarded.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/memory/size_classes.h"
+#include "mp_server/store/allowance.h"
 #include "mp_server/store/namespace_objects.h"
 #include "mp_server/store/segment_source.h"
 
@@ -60,6 +61,11 @@ class RoomMaker final {
   void FinishDraining();
 
   NamespaceObjects& objects() { return *objects_; }
+  // What the namespace may have on this server: its share of the quota, or the pool.
+  uint64_t memory_bytes() const;
+  // Values that clients' Puts are receiving, and objects that answers pin while they are sent.
+  Allowance& filling() { return filling_; }
+  Allowance& sending() { return sending_; }
   // How many objects there may be: one for each 512 bytes of quota or, without one, of the pool, so
   // that index entries (about 200 bytes each) cannot take more memory than values; 4096 at least.
   uint64_t objects_max() const;
@@ -107,6 +113,7 @@ class RoomMaker final {
   std::atomic<int64_t> next_ask_ns_{0}, next_fresh_ns_{0};
   Guarded<std::vector<Victim>> marked_;  // in memory that is being emptied
   std::atomic<uint64_t> count_evictions_{0};
+  Allowance filling_, sending_;
 };
 
 }  // namespace ems::server

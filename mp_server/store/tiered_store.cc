@@ -75,11 +75,34 @@ TieredNamespace::Got TieredNamespace::Get(std::string_view key, ReadOptions opti
     if (!options.check || pin.Intact()) return {std::move(pin), std::nullopt};
     pin.DropDamaged();
   }
-  if (store_->ssd_ == nullptr) return {};
-  const auto stored = store_->ssd_->Find(NameOf(key), false);
-  if (!stored) return {};
-  return {{}, ObjectInfo{stored->value_bytes(), stored->checksum()}};
+  return {{}, OnSsd(key)};
 }
+
+std::optional<ObjectInfo> TieredNamespace::OnSsd(std::string_view key) const {
+  if (dram_ == nullptr || store_->ssd_ == nullptr) return std::nullopt;
+  const auto stored = store_->ssd_->Find(NameOf(key), false);
+  if (!stored) return std::nullopt;
+  return ObjectInfo{stored->value_bytes(), stored->checksum()};
+}
+
+Result<Hold> TieredNamespace::AdmitPut(uint64_t value_bytes) const {
+  if (!open()) return Error(StatusCode::kFailedPrecondition, "the namespace is not known here");
+  Allowance& filling = dram_->room().filling();
+  Hold hold({dram_, &filling}, std::max<uint64_t>(1, dram_->room().memory_bytes() / 4));
+  if (hold.Grow(value_bytes)) return hold;
+  return Error(StatusCode::kResourceExhausted,
+               "no room for a value of {}: values that are being received have {} of the {} that "
+               "namespace {} gives them here; try again shortly",
+               FormatBytes(value_bytes), FormatBytes(filling.held_bytes()),
+               FormatBytes(hold.limit()), dram_->name());
+}
+
+Hold TieredNamespace::HoldForAnswer() const {
+  return {{dram_, &dram_->room().sending()},
+          std::max<uint64_t>(1, dram_->room().memory_bytes() / 2)};
+}
+
+uint64_t TieredNamespace::answer_pins_max() const { return dram_->room().memory_bytes() / 4; }
 
 Result<Reservation> TieredNamespace::Reserve(SlotId slot, std::string_view key,
                                              uint64_t value_bytes) const {

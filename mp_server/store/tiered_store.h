@@ -24,6 +24,7 @@
 
 #include "common/guarded.h"
 #include "mp_server/ssd/ssd_tier.h"
+#include "mp_server/store/allowance.h"
 #include "mp_server/store/object_store.h"
 
 namespace ems::server {
@@ -88,6 +89,8 @@ class TieredNamespace final {
   };
   // Neither: a miss. Cost: one leaf lock, two when it is not in DRAM.
   Got Get(std::string_view key, ReadOptions options) const;
+  // What the SSD has, whatever lies in DRAM.
+  std::optional<ObjectInfo> OnSsd(std::string_view key) const;
 
   // Brings what the SSD has into DRAM, for all who ask for it at once. A fetch: it is coming, and
   // `wake` is called, on another thread, when it is not any more. Without one, `wake` is not
@@ -99,6 +102,16 @@ class TieredNamespace final {
   };
   Started StartFetch(std::string_view key, const Wake& wake) const;
 
+  // Counts a value that a client is about to send as one that is being received, until the hold
+  // goes: before Reserve, so that Puts that do not go on cannot take the namespace's memory.
+  // Errors: kFailedPrecondition  as Reserve    kResourceExhausted  a quarter of what the namespace
+  // may have on this server is being received: try again shortly
+  Result<Hold> AdmitPut(uint64_t value_bytes) const;
+  // For the objects that an answer pins while it is sent, up to half of that memory over all
+  // answers. Of one that is open.
+  Hold HoldForAnswer() const;
+  // What one answer may pin: a quarter of it.
+  uint64_t answer_pins_max() const;
   // As ObjectStore's.
   Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes) const;
   // Of an object that is there already, for a Put that stores nothing: true when it is there still.
