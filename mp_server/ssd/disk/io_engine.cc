@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace ems::ssd {
 namespace {
 
 constexpr uint32_t kPoolThreadsMax = 8;
-constexpr int kTries = 1000;
+constexpr uint32_t kReapersMin = 2;
+constexpr uint32_t kReapersMax = 4;
 constexpr int64_t kLookAgainNs = 100'000'000;
 
 void Finish(IoOp* op, int64_t result) {
@@ -28,7 +30,14 @@ void Finish(IoOp* op, int64_t result) {
   op->OnDone(result);
 }
 
-// The kernel works, one thread reaps.
+// Errors of the kernel that pass: no memory just now, results that wait to be reaped, a signal.
+bool Passes(int error) {
+  return error == EAGAIN || error == EBUSY || error == EINTR || error == ENOMEM;
+}
+
+// The kernel works, a few threads reap. One of them waits for the next result; when there are more
+// behind it, another one takes those, so that checking what was read holds up nobody's callback.
+// Without more, waking that one would cost more than the check.
 class RingEngine final : public IoEngine {
  public:
   static Result<std::unique_ptr<IoEngine>> Make(uint32_t depth) {
@@ -38,16 +47,17 @@ class RingEngine final : public IoEngine {
     engine->made_ = true;
     if ((engine->ring_.features & IORING_FEAT_EXT_ARG) == 0)
       return Error(StatusCode::kUnavailable, "io_uring: this kernel's is too old (before 5.11)");
-    engine->started_ = true;
-    engine->reaper_ = Thread("ems-ssd-io", [self = engine.get()] { self->Reap(); });
+    const uint32_t reapers =
+        std::clamp(std::thread::hardware_concurrency() / 2, kReapersMin, kReapersMax);
+    for (uint32_t i = 0; i < reapers; ++i)
+      engine->reapers_.emplace_back("ems-ssd-io-" + std::to_string(i),
+                                    [self = engine.get()] { self->Reap(); });
     return std::unique_ptr<IoEngine>(std::move(engine));
   }
   ~RingEngine() override {
     if (!made_) return;
-    if (started_) {
-      Push({});
-      reaper_.Join();
-    }
+    Stop();
+    for (Thread& reaper : reapers_) reaper.Join();
     io_uring_queue_exit(&ring_);
   }
   void Submit(IoOp* op) override { Push(std::span(&op, 1)); }
@@ -57,34 +67,33 @@ class RingEngine final : public IoEngine {
  private:
   RingEngine() = default;
 
-  // None: the reaper ends when all else is done.
   void Push(std::span<IoOp* const> ops) {
     under_way_.fetch_add(static_cast<int64_t>(ops.size()), std::memory_order_relaxed);
-    int refused = 0;
-    {
-      auto lock = submission_.Lock();
-      if (ops.empty()) refused = Add(nullptr);
-      for (size_t i = 0; i < ops.size() && refused >= 0; ++i) refused = Add(ops[i]);
-      if (refused >= 0) refused = io_uring_submit(&ring_);
-      // What the kernel does not take now, the reaper hands over.
-      if (refused == -EBUSY || refused == -EAGAIN || refused == -EINTR) refused = 0;
+    auto waiting = waiting_.Lock();
+    for (IoOp* op : ops) op->submitted.store(true, std::memory_order_release);
+    if (waiting->empty()) {
+      while (!ops.empty() && Add(ops.front())) ops = ops.subspan(1);
     }
-    EMS_CHECK(refused >= 0, "io_uring took no work: {}", fabric::ErrnoText(-refused));
+    waiting->insert(waiting->end(), ops.begin(), ops.end());
+    Give(&*waiting);
   }
 
-  // Into the ring, not to the kernel yet; -ENOBUFS where there is no place.
-  int Add(IoOp* op) {
-    // An entry is free again once it has been handed over; results that find no place in the ring
-    // wait in the kernel.
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    for (int i = 0; entry == nullptr && i < kTries; ++i) {
-      (void)io_uring_submit(&ring_);
-      entry = io_uring_get_sqe(&ring_);
-    }
-    if (entry == nullptr) return -ENOBUFS;
-    Prepare(entry, op);
-    if (op != nullptr) op->submitted.store(true, std::memory_order_release);
-    return 0;
+  // Into the ring, not to the kernel yet; false: it has no place.
+  bool Add(IoOp* op) {
+    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+    if (entry != nullptr) Prepare(entry, op);
+    return entry != nullptr;
+  }
+
+  // What the kernel does not take now it is offered again after the next result, or soon.
+  void Give(std::deque<IoOp*>* waiting) {
+    int given = 0;
+    do {
+      while (!waiting->empty() && Add(waiting->front())) waiting->pop_front();
+      if (io_uring_sq_ready(&ring_) == 0) return;
+      given = io_uring_submit(&ring_);
+    } while (given > 0 && !waiting->empty());
+    EMS_CHECK(given >= 0 || Passes(-given), "io_uring took no work: {}", fabric::ErrnoText(-given));
   }
 
   static void Prepare(io_uring_sqe* entry, IoOp* op) {
@@ -101,39 +110,75 @@ class RingEngine final : public IoEngine {
   }
 
   void Reap() {
-    bool stopping = false;
-    while (!stopping || under_way_.load(std::memory_order_relaxed) > 0) {
-      io_uring_cqe* done = nullptr;
-      __kernel_timespec patience{.tv_sec = 0, .tv_nsec = kLookAgainNs};
-      const int waited = io_uring_wait_cqe_timeout(&ring_, &done, &patience);
-      if (waited == -EINTR || waited == -EAGAIN || waited == -ETIME) {
-        HandOver();
-        continue;
-      }
-      EMS_CHECK(waited == 0, "io_uring: {}", fabric::ErrnoText(-waited));
-      auto* op = static_cast<IoOp*>(io_uring_cqe_get_data(done));
-      const int64_t result = done->res;
-      io_uring_cqe_seen(&ring_, done);
-      if (op == nullptr) {
-        stopping = true;
-        continue;
-      }
-      under_way_.fetch_sub(1, std::memory_order_relaxed);
+    while (TakeTurn()) {
+      int64_t result = 0;
+      IoOp* const op = NextResult(&result);
+      PassTurn(io_uring_cq_ready(&ring_) > 0);
+      if (op == nullptr) continue;
       Finish(op, result);
       HandOver();
     }
   }
+  // Waits until no other thread waits for a result. False: there is none to come.
+  bool TakeTurn() {
+    auto turn = turn_.Lock();
+    turn.Wait(passed_, [](const Turn& t) { return !t.taken; });
+    if (turn->stopping && under_way_.load(std::memory_order_relaxed) == 0) {
+      passed_.notify_one();  // the others end, too
+      return false;
+    }
+    turn->taken = true;
+    return true;
+  }
+  void PassTurn(bool more) {
+    {
+      auto turn = turn_.Lock();
+      turn->taken = false;
+    }
+    if (more) passed_.notify_one();
+  }
+  // Null: look whether it is time to end.
+  IoOp* NextResult(int64_t* result) {
+    io_uring_cqe* done = nullptr;
+    while (true) {
+      __kernel_timespec patience{.tv_sec = 0, .tv_nsec = kLookAgainNs};
+      const int waited = io_uring_wait_cqe_timeout(&ring_, &done, &patience);
+      if (waited == 0) break;
+      EMS_CHECK(waited == -ETIME || Passes(-waited), "io_uring: {}", fabric::ErrnoText(-waited));
+      HandOver();
+    }
+    auto* const op = static_cast<IoOp*>(io_uring_cqe_get_data(done));
+    *result = done->res;
+    io_uring_cqe_seen(&ring_, done);
+    if (op != nullptr) under_way_.fetch_sub(1, std::memory_order_relaxed);
+    return op;
+  }
   void HandOver() {
-    auto lock = submission_.Lock();
-    if (io_uring_sq_ready(&ring_) > 0) (void)io_uring_submit(&ring_);
+    auto waiting = waiting_.Lock();
+    Give(&*waiting);
+  }
+  void Stop() {
+    {
+      auto turn = turn_.Lock();
+      turn->stopping = true;
+    }
+    auto waiting = waiting_.Lock();
+    waiting->push_back(nullptr);  // wakes who waits for a result
+    Give(&*waiting);
   }
 
+  struct Turn {
+    bool taken = false;  // a thread waits for the next result
+    bool stopping = false;
+  };
   io_uring ring_{};
   bool made_ = false;
-  bool started_ = false;
-  Guarded<int> submission_;  // guards the submission side of ring_
-  std::atomic<int64_t> under_way_{0};
-  Thread reaper_;
+  // For a place in the ring; its lock guards the submission side of ring_, too.
+  Guarded<std::deque<IoOp*>> waiting_;
+  Guarded<Turn> turn_;
+  std::condition_variable passed_;
+  std::atomic<int64_t> under_way_{0};  // not reaped yet
+  std::vector<Thread> reapers_;
 };
 
 class PoolEngine final : public IoEngine {

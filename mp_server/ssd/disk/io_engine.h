@@ -3,8 +3,9 @@
 // where it does not.
 //
 // Bound: the caller keeps at most `depth` operations under way; more wait their turn in the
-// kernel's or the pool's queue, none is refused. A callback must not block for long:
-// all callbacks come from one thread (io_uring) or a few (pool).
+// kernel's, the engine's or the pool's queue, none is refused. A callback must not block for long:
+// all callbacks come from a few threads, 4 at most (io_uring) or 8 (pool), and one that checks what
+// it has read holds up none whose result is there, while one of these is free.
 #include <sys/uio.h>
 
 #include <atomic>
@@ -48,9 +49,9 @@ class IoEngine {
 
 enum class IoKind : uint8_t { kAuto, kRing, kThreads };
 
-// Threads: "ems-ssd-io" (io_uring) or "ems-ssd-io-N" (8 at most). The engine waits for what is
-// under way when it is destroyed. `why_not_ring` receives the kernel's reason when kAuto falls
-// back. Errors: kUnavailable  kRing, and the kernel refuses it
+// Threads: "ems-ssd-io-N": half as many as cores, 2 to 4 (io_uring), or 8 at most. The engine waits
+// for what is under way when it is destroyed. `why_not_ring` receives the kernel's reason when
+// kAuto falls back. Errors: kUnavailable  kRing, and the kernel refuses it
 Result<std::unique_ptr<IoEngine>> MakeIoEngine(IoKind kind, uint32_t depth,
                                                std::string* why_not_ring);
 

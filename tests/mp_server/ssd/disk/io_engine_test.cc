@@ -2,10 +2,13 @@
 // why not, whatever else is under way and on any thread.
 #include "mp_server/ssd/disk/io_engine.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <liburing.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -16,6 +19,19 @@
 #include <vector>
 
 #include "tests/mp_server/ssd/ssd_fixture.h"
+
+namespace {
+// What the kernel says to everything that is submitted; 0: it is asked.
+std::atomic<int> submit_error{0};
+}  // namespace
+
+// In front of the library's.
+extern "C" int io_uring_submit(io_uring* ring) {
+  static const auto real =
+      reinterpret_cast<int (*)(io_uring*)>(::dlsym(RTLD_NEXT, "io_uring_submit"));
+  const int error = submit_error.load();
+  return error != 0 ? -error : real(ring);
+}
 
 namespace ems::ssd {
 namespace {
@@ -317,16 +333,63 @@ TEST_P(IoEngineTest, MoreThanItsDepthWaitTheirTurnAndNoneIsRefused) {
     op.Set(file.get(), false, 5000, memory);  // beyond the end: the memory is shared
     op.countdown = &countdown;
   }
-  ops[0].then = [&] {  // nobody reaps meanwhile
-    EXPECT_TRUE(all_submitted.WaitFor(kPatience));
-    countdown.Tick();
-  };
+  for (size_t i = 0; i < 8; ++i) {  // nobody reaps meanwhile, however many threads there are
+    ops[i].then = [&] {
+      EXPECT_TRUE(all_submitted.WaitFor(kPatience));
+      countdown.Tick();
+    };
+  }
   for (TestOp& op : ops) engine_->Submit(&op);
   all_submitted.Set();
   ASSERT_TRUE(countdown.Wait()) << countdown.left() << " never came back";
   for (const TestOp& op : ops) {
     ASSERT_EQ(op.calls, 1);
     ASSERT_EQ(op.result, 0);
+  }
+}
+
+// Checking what was read takes a while: others whose results are there are called back meanwhile.
+TEST_P(IoEngineTest, ACallbackThatTakesLongHoldsUpNoOther) {
+  const fabric::Fd file = FileOf("text");
+  std::vector<std::byte> memory(16);
+  StopFlag all_there, two_at_once;
+  std::atomic<int> at_work{0};
+  std::vector<TestOp> ops(16);
+  Countdown countdown(static_cast<int>(ops.size()));
+  for (TestOp& op : ops) {
+    op.Set(file.get(), false, 100, memory);  // beyond the end: the memory is shared
+    op.then = [&] {
+      EXPECT_TRUE(all_there.WaitFor(kPatience));
+      if (at_work.fetch_add(1) > 0) two_at_once.Set();
+      EXPECT_TRUE(two_at_once.WaitFor(kPatience));
+      countdown.Tick();
+    };
+    engine_->Submit(&op);
+  }
+  all_there.Set();
+  EXPECT_TRUE(countdown.Wait());
+}
+
+// It has no memory just now, or too many results wait to be reaped.
+TEST_P(IoEngineTest, WhatTheKernelDoesNotTakeNowIsDoneLater) {
+  if (GetParam() != IoKind::kRing) GTEST_SKIP() << "there is no ring";
+  const fabric::Fd file = FileOf("text");
+  std::vector<std::byte> memory(16);
+  for (const int error : {EAGAIN, EBUSY, ENOMEM}) {
+    Make(4);
+    if (IsSkipped()) return;
+    std::vector<TestOp> ops(100);  // more than the ring has places
+    Countdown countdown(static_cast<int>(ops.size()));
+    submit_error.store(error);
+    for (TestOp& op : ops) {
+      op.Set(file.get(), false, 100, memory);  // beyond the end: the memory is shared
+      op.countdown = &countdown;
+      engine_->Submit(&op);
+    }
+    EXPECT_EQ(countdown.left(), 100);
+    submit_error.store(0);
+    ASSERT_TRUE(countdown.Wait()) << countdown.left() << " never came back";
+    for (const TestOp& op : ops) EXPECT_EQ(op.result, 0);
   }
 }
 
