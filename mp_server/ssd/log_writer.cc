@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <utility>
 
 #include "common/check.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
+#include "mp_server/ssd/recovery.h"
 
 namespace ems::ssd {
 namespace {
@@ -20,24 +20,6 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kStopPatience = std::chrono::seconds(5);
 constexpr Duration kComplainEvery = std::chrono::seconds(60);
 constexpr Duration kCountEvery = std::chrono::seconds(1);
-
-// The index in memory, whole, for a durable one that has lost some of it or all.
-Status WriteAll(SsdIndex* index, const RegionLog::Options& log,
-                const std::map<std::string, std::string>& metas, RegionIndex* rows) {
-  RowBatch batch;
-  batch.PutMeta(kStoreIdMeta, std::to_string(log.store_id));
-  batch.PutMeta(kRegionBytesMeta, std::to_string(log.region_bytes));
-  for (const auto& [name, value] : metas) batch.PutMeta(name, value);
-  SsdIndex::Cursor cursor;
-  SsdIndex::Stored some;
-  // Only this thread stores: no shard grows meanwhile.
-  while (index->SomeStored(&cursor, &some)) {
-    for (const auto& [name, row] : std::exchange(some, {})) batch.Put(name, row);
-    EMS_RETURN_IF_ERROR(rows->Write(batch, false));
-    batch.Clear();
-  }
-  return rows->SyncLog();
-}
 
 }  // namespace
 
@@ -444,7 +426,7 @@ void LogWriter::Heal() {
   if (options_.rows->broken()) {
     healed = options_.rows->Reopen(true);
     if (healed.ok())
-      healed = WriteAll(options_.index, options_.log->options(), deletes_.metas(), options_.rows);
+      healed = WriteBack(options_.index, options_.log->options(), deletes_.metas(), options_.rows);
   }
   if (healed.ok()) {
     for (const OwedDelete& owed : options_.index->Owed()) commit_.Delete(owed, nullptr, true);

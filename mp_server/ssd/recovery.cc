@@ -1,14 +1,23 @@
 #include "mp_server/ssd/recovery.h"
 
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "common/thread_pool.h"
 #include "mp_server/ssd/disk/stored_record.h"
 
 namespace ems::ssd {
 namespace {
 
 constexpr uint32_t kDeleteStep = 8192;
+constexpr uint32_t kThreadsMax = 16;
+constexpr uint64_t kRowsEach = 50'000;
 
 bool Plausible(const Row& row, const Region& region, uint64_t region_bytes) {
   if (region.state == RegionState::kFree || row.region_sequence != region.sequence) return false;
@@ -18,45 +27,131 @@ bool Plausible(const Row& row, const Region& region, uint64_t region_bytes) {
   return blocks.begin >= kBlockBytes && blocks.begin + blocks.bytes() <= region_bytes;
 }
 
+// One a core, where there is work for them.
+uint32_t ThreadsFor(uint64_t rows) {
+  const uint64_t cores = std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+  return static_cast<uint32_t>(std::min(cores, 1 + rows / kRowsEach));
+}
+
+// What one thread has found.
+struct Found {
+  Recovered counts;
+  uint64_t region_sequence_max = 0;
+  std::vector<ObjectName> stale;
+  std::unordered_map<uint32_t, std::vector<Hash128>> members;  // of regions
+  Status status;
+};
+
+// Walks parts of the rows until none is left.
+class Walk final {
+ public:
+  // All must outlive it.
+  Walk(const RegionIndex* rows, RegionLog* log, SsdIndex* index, uint32_t threads)
+      : rows_(rows), index_(index), region_bytes_(log->options().region_bytes) {
+    for (const auto& region : log->regions()) regions_[region->id] = region.get();
+    parts_ = rows->Split(threads == 1 ? 1 : threads * kPartsEach);
+  }
+
+  Found Run() {
+    Found found;
+    while (found.status.ok()) {
+      const size_t part = next_.fetch_add(1, std::memory_order_relaxed);
+      if (part >= parts_.size()) break;
+      found.status = rows_->ForEachIn(
+          parts_[part], [&](const ObjectName& name, const Row& row) { Look(name, row, &found); },
+          &found.counts.unreadable_rows);
+    }
+    return found;
+  }
+
+ private:
+  static constexpr uint32_t kPartsEach = 4;  // so that none ends much later than the others
+
+  void Look(const ObjectName& name, const Row& row, Found* found) const {
+    if (row.sequence > kSequenceMax || row.region_sequence > kSequenceMax)
+      return found->stale.push_back(name);
+    found->counts.next_sequence = std::max(found->counts.next_sequence, row.sequence + 1);
+    found->region_sequence_max = std::max(found->region_sequence_max, row.region_sequence);
+    const auto at = regions_.find(row.region);
+    const bool counts = at != regions_.end() && at->second->ns == name.ns &&
+                        Plausible(row, *at->second, region_bytes_);
+    if (!counts) return found->stale.push_back(name);
+    index_->Load(name, row);
+    found->members[row.region].push_back(name.hash);
+    ++found->counts.objects;
+  }
+
+  const RegionIndex* const rows_;
+  SsdIndex* const index_;
+  const uint64_t region_bytes_;
+  std::unordered_map<uint32_t, const Region*> regions_;
+  std::vector<RegionIndex::KeyRange> parts_;
+  std::atomic<size_t> next_{0};
+};
+
+Status DeleteRows(const std::vector<ObjectName>& names, RegionIndex* rows) {
+  RowBatch batch;
+  for (size_t i = 0; i < names.size(); ++i) {
+    batch.Delete(names[i]);
+    if (batch.count() < kDeleteStep && i + 1 < names.size()) continue;
+    EMS_RETURN_IF_ERROR(rows->Write(batch, false));
+    batch.Clear();
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
-Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index) {
+Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index, uint32_t threads) {
+  const uint64_t about = rows->RowsAbout();
+  index->Reserve(about);
+  if (threads == 0) threads = ThreadsFor(about);
+  Walk walk(rows, log, index, threads);
+  std::vector<Found> all(threads);
+  {
+    std::vector<Thread> others;
+    for (uint32_t i = 1; i < threads; ++i) {
+      others.emplace_back("ems-ssd-load-" + std::to_string(i),
+                          [&walk, found = &all[i]] { *found = walk.Run(); });
+    }
+    all[0] = walk.Run();
+  }
   Recovered recovered;
-  std::vector<ObjectName> stale;
-  const uint64_t region_bytes = log->options().region_bytes;
-  EMS_RETURN_IF_ERROR(rows->ForEach(
-      [&](const ObjectName& name, const Row& row) {
-        if (row.sequence > kSequenceMax || row.region_sequence > kSequenceMax) {
-          stale.push_back(name);
-          return;
-        }
-        recovered.next_sequence = std::max(recovered.next_sequence, row.sequence + 1);
-        log->RaiseSequence(
-            row.region_sequence);  // never to be used again, whatever the headers say
-        Region* const at = log->Find(row.region);
-        const bool counts = at != nullptr && at->ns == name.ns && Plausible(row, *at, region_bytes);
-        if (!counts) {
-          stale.push_back(name);
-          return;
-        }
-        index->Load(name, row);
-        at->members.push_back(name.hash);
-        ++recovered.objects;
-      },
-      &recovered.unreadable_rows));
+  for (Found& found : all) {
+    EMS_RETURN_IF_ERROR(found.status);
+    recovered.objects += found.counts.objects;
+    recovered.unreadable_rows += found.counts.unreadable_rows;
+    recovered.stale_rows += found.stale.size();
+    recovered.next_sequence = std::max(recovered.next_sequence, found.counts.next_sequence);
+    log->RaiseSequence(found.region_sequence_max);  // never to be used again, as headers may say
+    for (auto& [region, hashes] : found.members) {
+      std::vector<Hash128>& members = log->Find(region)->members;
+      const std::vector<Hash128> more = std::move(hashes);  // gone as soon as it is there
+      members.insert(members.end(), more.begin(), more.end());
+    }
+  }
   for (const auto& region : log->regions()) {
     if (region->state == RegionState::kSealed && region->members.empty())
       log->Release(region.get());
   }
-  recovered.stale_rows = stale.size();
+  for (const Found& found : all) EMS_RETURN_IF_ERROR(DeleteRows(found.stale, rows));
+  return recovered;
+}
+
+Status WriteBack(SsdIndex* index, const RegionLog::Options& log,
+                 const std::map<std::string, std::string>& metas, RegionIndex* rows) {
   RowBatch batch;
-  for (size_t i = 0; i < stale.size(); ++i) {
-    batch.Delete(stale[i]);
-    if (batch.count() < kDeleteStep && i + 1 < stale.size()) continue;
+  batch.PutMeta(kStoreIdMeta, std::to_string(log.store_id));
+  batch.PutMeta(kRegionBytesMeta, std::to_string(log.region_bytes));
+  for (const auto& [name, value] : metas) batch.PutMeta(name, value);
+  SsdIndex::Cursor cursor;
+  SsdIndex::Stored some;
+  while (index->SomeStored(&cursor, &some)) {
+    for (const auto& [name, row] : std::exchange(some, {})) batch.Put(name, row);
     EMS_RETURN_IF_ERROR(rows->Write(batch, false));
     batch.Clear();
   }
-  return recovered;
+  return rows->SyncLog();
 }
 
 }  // namespace ems::ssd

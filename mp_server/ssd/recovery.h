@@ -1,8 +1,13 @@
 #pragma once
-// Fills the index in memory from the durable one, at the start.
+// Fills the index in memory from the durable one, at the start, and the durable one from that in
+// memory after an error.
 //
 // A row counts when its region still has the use that the row names; the others are stale and
-// dropped. No record is read here: each is checked when it is first read. Cost: about 1 µs a row.
+// dropped. No record is read here: each is checked when it is first read. Cost: about 1 µs a row
+// and thread.
+#include <map>
+#include <string>
+
 #include "common/status.h"
 #include "mp_server/ssd/disk/region_index.h"
 #include "mp_server/ssd/disk/region_log.h"
@@ -18,7 +23,15 @@ struct Recovered {
 };
 
 // Fills `index` and the regions' members; regions without any become free. Nobody else may use the
-// three meanwhile. Errors: kDataLoss  the durable index cannot be walked    kUnavailable
-Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index);
+// three meanwhile. Blocks; `threads` work, the caller's among them (0: one a core, 16
+// at most, where there are rows enough; "ems-ssd-load-N").
+// Errors: kDataLoss  the durable index cannot be walked    kUnavailable
+Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index, uint32_t threads = 0);
+
+// The other way round, for a durable index that has lost some of its rows or all: writes all that
+// is stored, and the meta rows, and syncs them. Nothing may be added to `index` meanwhile. Blocks.
+// Errors: kUnavailable  the disk refuses
+Status WriteBack(SsdIndex* index, const RegionLog::Options& log,
+                 const std::map<std::string, std::string>& metas, RegionIndex* rows);
 
 }  // namespace ems::ssd

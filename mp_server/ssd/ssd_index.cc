@@ -218,6 +218,13 @@ void SsdIndex::Load(const ObjectName& name, const Row& row) {
   state->Count(row);
 }
 
+void SsdIndex::Reserve(uint64_t objects) {
+  for (Shard& shard : *shards_) {
+    auto state = shard.state.Lock();
+    state->stored.reserve(objects / kShards);
+  }
+}
+
 void SsdIndex::Clear() {
   for (Shard& shard : *shards_) {
     auto state = shard.state.Lock();

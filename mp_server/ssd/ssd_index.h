@@ -104,6 +104,8 @@ class SsdIndex final {
 
   // At the start, from the durable index; the larger sequence wins.
   void Load(const ObjectName& name, const Row& row);
+  // Room for so many, so that no shard grows while it is filled. A hint.
+  void Reserve(uint64_t objects);
   void Clear();
 
   // Drops what `gone` says, of what is stored and of what is pending (of whose row only the slot is

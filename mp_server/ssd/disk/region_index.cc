@@ -28,7 +28,8 @@ constexpr std::string_view kFormatText = "2";  // 1: keys lay in 4096 slots inst
 // There since the file with the ends of synced files is kept: without that file it is damaged.
 constexpr std::string_view kEndsKey = "msynced_ends";
 // prefix · namespace id · generation (big-endian, so that a namespace's rows lie together) · hash
-constexpr size_t kKeyBytes = 1 + 4 + 4 + 16;
+constexpr size_t kNamespaceBytes = 1 + 4 + 4;
+constexpr size_t kKeyBytes = kNamespaceBytes + 16;
 // Of rows in memory, then in one log and one table; a small index has small ones, so that they and
 // what RocksDB needs to merge them stay a part of it.
 constexpr uint64_t kBufferPart = 128;
@@ -83,6 +84,20 @@ std::string MetaKey(std::string_view name) {
   std::string key(1, kMetaPrefix);
   key.append(name);
   return key;
+}
+
+std::string_view ToView(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
+
+// The first text behind all that begin with `prefix`, whose bytes are not all 0xff.
+std::string After(std::string prefix) {
+  while (prefix.back() == '\xff') prefix.pop_back();
+  ++prefix.back();
+  return prefix;
+}
+
+RegionIndex::KeyRange AllRows() {
+  const std::string prefix(1, kObjectPrefix);
+  return {prefix, After(prefix)};
 }
 
 rocksdb::Options MakeOptions(const RegionIndex::Options& wanted, rocksdb::Env* env) {
@@ -226,15 +241,46 @@ Status RegionIndex::Reopen(bool create) {
   return opened;
 }
 
-Status RegionIndex::ForEach(const std::function<void(const ObjectName&, const Row&)>& visit,
-                            uint64_t* unreadable) const {
+Status RegionIndex::ForEach(const Visit& visit, uint64_t* unreadable) const {
+  return ForEachIn(AllRows(), visit, unreadable);
+}
+
+std::vector<RegionIndex::KeyRange> RegionIndex::Split(uint32_t of_each_namespace) const {
+  std::vector<KeyRange> ranges;
+  if (db_ == nullptr) return {AllRows()};
+  const uint32_t count = std::clamp(of_each_namespace, 1U, 256U);
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(rocksdb::ReadOptions()));
+  std::string from = AllRows().first;
+  for (it->Seek(from); it->Valid() && ToView(it->key()) < AllRows().end; it->Seek(from)) {
+    const std::string ns(ToView(it->key()).substr(0, kNamespaceBytes));
+    for (uint32_t i = 1; i < count; ++i) {
+      std::string end = ns + static_cast<char>(i * 256 / count);
+      ranges.push_back({std::exchange(from, end), end});
+    }
+    ranges.push_back({from, After(ns)});
+    from = After(ns);
+  }
+  // What is no key of ours belongs to the last: it is counted there. So does an error of the walk.
+  ranges.push_back({from, AllRows().end});
+  return ranges;
+}
+
+uint64_t RegionIndex::RowsAbout() const {
+  uint64_t rows = 0;
+  if (db_ != nullptr) (void)db_->GetIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &rows);
+  return rows;
+}
+
+Status RegionIndex::ForEachIn(const KeyRange& range, const Visit& visit,
+                              uint64_t* unreadable) const {
   if (db_ == nullptr) return Closed();
+  const rocksdb::Slice end(range.end);
   rocksdb::ReadOptions read;
   read.fill_cache = false;
   read.readahead_size = 2 << 20;
+  read.iterate_upper_bound = &end;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
-  for (it->Seek(rocksdb::Slice(&kObjectPrefix, 1));
-       it->Valid() && it->key().starts_with(rocksdb::Slice(&kObjectPrefix, 1)); it->Next()) {
+  for (it->Seek(range.first); it->Valid(); it->Next()) {
     Row row;
     if (it->key().size() != kKeyBytes || it->value().size() != sizeof(row)) {
       ++*unreadable;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "mp_server/ssd/disk/index_files.h"
@@ -93,8 +94,18 @@ class RegionIndex final {
 
   // Calls `visit` for each row; rows that cannot be read are counted and left out.
   // Errors: kDataLoss  the store cannot be walked to its end
-  Status ForEach(const std::function<void(const ObjectName&, const Row&)>& visit,
-                 uint64_t* unreadable) const;
+  using Visit = std::function<void(const ObjectName&, const Row&)>;
+  Status ForEach(const Visit& visit, uint64_t* unreadable) const;
+  // The same for the rows whose keys are in [first, end): several threads may walk at once.
+  struct KeyRange {
+    std::string first, end;
+  };
+  Status ForEachIn(const KeyRange& range, const Visit& visit, uint64_t* unreadable) const;
+  // Ranges that have each row once, up to 256 of each namespace and about equally large, as hashes
+  // are spread evenly. Cost: a seek a namespace.
+  std::vector<KeyRange> Split(uint32_t of_each_namespace) const;
+  // About so many rows are there.
+  uint64_t RowsAbout() const;
   // Empty: there is none. Errors: kUnavailable
   Result<std::string> Meta(std::string_view name) const;
 

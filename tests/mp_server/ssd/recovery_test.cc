@@ -277,6 +277,34 @@ TEST_F(RecoveryTest, MoreStaleRowsThanOneBatchHoldsAllGo) {
   ExpectCounts(RecoverAnew(), 1, kRows);
 }
 
+TEST_F(RecoveryTest, SeveralThreadsFindWhatOneFinds) {
+  RowBatch batch;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const bool other = i % 3 == 0;
+    Row row = GoodRow(other ? second_ : first_, i + 1);
+    if (i % 10 == 0) ++row.region_sequence;
+    batch.Put(NameOf("key " + std::to_string(i), other ? kOtherNs : kNs), row);
+  }
+  ASSERT_TRUE(rows_->Write(batch, false).ok());
+  const auto members = [this](uint32_t id) {
+    std::vector<Hash128> sorted = log_->Find(id)->members;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  };
+  OpenAll();
+  const Result<Recovered> found = Recover(rows_.get(), log_.get(), &index_, 5);
+  ExpectCounts(found, 2700, 300);
+  EXPECT_EQ(found->next_sequence, 3001U);
+  EXPECT_EQ(log_->next_sequence(), log_->Find(second_)->sequence + 2) << "a stale row has one more";
+  const auto first = members(first_), second = members(second_);
+  OpenAll();
+  index_.Clear();
+  const Result<Recovered> again = Recover(rows_.get(), log_.get(), &index_, 1);
+  ExpectCounts(again, 2700, 0);
+  EXPECT_EQ(members(first_), first);
+  EXPECT_EQ(members(second_), second);
+}
+
 TEST_F(RecoveryTest, RowsThatCannotBeReadAreCounted) {
   Put(NameOf("a"), GoodRow(first_, 1));
   rows_.reset();

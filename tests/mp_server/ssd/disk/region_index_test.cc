@@ -8,6 +8,7 @@
 #include <sys/fsuid.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::DiskFault;
+using testing::kNs;
+using testing::kOtherNs;
 using testing::MakeRow;
 using testing::NameOf;
 using testing::RegionIndexTest;
@@ -380,6 +383,36 @@ TEST_F(RegionIndexTest, ADiskThatDoesNotReadDuringAWalkIsUnavailableAndNotDamage
   EXPECT_EQ(walked.code(), StatusCode::kUnavailable) << walked;
   disk_.Set(DiskFault::kNone);
   EXPECT_EQ(RowsNow().size(), 2000U);
+}
+
+TEST_F(RegionIndexTest, TheRangesThatItIsSplitIntoHaveEachRowOnce) {
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(index_->Split(4).size(), 1U) << "there is nothing";
+  constexpr NamespaceRef kLast{NamespaceId(UINT32_MAX), UINT32_MAX};
+  RowBatch batch;
+  for (const NamespaceRef ns : {kNs, kOtherNs, NamespaceRef{kNs.id, kNs.generation + 1}, kLast}) {
+    for (uint64_t i = 0; i < 500; ++i) batch.Put(NameOf(std::to_string(i), ns), MakeRow(i));
+  }
+  ASSERT_TRUE(index_->Write(batch, false).ok());
+  for (const uint32_t each : {0U, 1U, 3U, 16U, 256U, 1000U}) {
+    const std::vector<RegionIndex::KeyRange> ranges = index_->Split(each);
+    Rows rows;
+    uint64_t unreadable = 0, most = 0;
+    for (const RegionIndex::KeyRange& range : ranges) {
+      const uint64_t before = rows.size();
+      const Status walked = index_->ForEachIn(
+          range,
+          [&](const ObjectName& name, const Row& row) {
+            EXPECT_TRUE(rows.emplace(name, row).second) << each;
+          },
+          &unreadable);
+      ASSERT_TRUE(walked.ok()) << walked;
+      most = std::max<uint64_t>(most, rows.size() - before);
+    }
+    EXPECT_EQ(rows.size(), 2000U) << each;
+    EXPECT_EQ(unreadable, 0U);
+    EXPECT_LE(most, each > 2 ? 500 / each * 2 + 40 : 500) << each;
+  }
 }
 
 // Its own log file would be written on the disk that is full, and end the process there.
