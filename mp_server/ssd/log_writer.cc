@@ -89,6 +89,15 @@ bool LogWriter::Enqueue(Op op) {
   return true;
 }
 
+bool LogWriter::EnqueueDelete(const OwedDelete& owed, TicketPtr ticket) {
+  auto queue = queue_.Lock();
+  if (queue->stopping || queue->deletes.size() >= kOpsMax) return false;
+  queue->deletes.push_back({owed, std::move(ticket)});
+  deletes_wait_.store(true, std::memory_order_relaxed);
+  if (queue->deletes.size() == 1) wakeup_.notify_one();
+  return true;
+}
+
 TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> object, bool durable,
                          std::function<void()> wake) {
   const uint64_t sequence = next_sequence_.fetch_add(1, std::memory_order_relaxed);
@@ -108,11 +117,7 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   const bool room = state() == TierState::kOk && before + bytes <= options_.dirty_bytes_max;
   if (owed && !(durable && room)) {
     // The row of what was there goes first: the new one may never get there.
-    Op remove;
-    remove.kind = OpKind::kRemove;
-    remove.owed = owed;
-    if (!durable) remove.job.ticket = ticket;
-    if (!Enqueue(std::move(remove)) && !durable) ticket->FailAtOnce();
+    if (!EnqueueDelete(owed, durable ? nullptr : ticket) && !durable) ticket->FailAtOnce();
   }
   if (room) {
     Op op;
@@ -131,18 +136,11 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   return ticket;
 }
 
-TicketPtr LogWriter::Ask(Op op, std::function<void()> wake) {
-  TicketPtr ticket = op.job.ticket = std::make_shared<Ticket>(std::move(wake));
-  if (!Enqueue(std::move(op))) ticket->FailAtOnce();
-  return ticket;
-}
-
 TicketPtr LogWriter::AskDelete(const OwedDelete& owed, std::function<void()> wake) {
   if (!owed) return nullptr;
-  Op op;
-  op.kind = OpKind::kRemove;
-  op.owed = owed;
-  return Ask(std::move(op), std::move(wake));
+  auto ticket = std::make_shared<Ticket>(std::move(wake));
+  if (!EnqueueDelete(owed, ticket)) ticket->FailAtOnce();
+  return ticket;
 }
 
 TicketPtr LogWriter::Remove(const ObjectName& name, std::function<void()> wake) {
@@ -157,7 +155,9 @@ TicketPtr LogWriter::MakeDurable(const ObjectName& name, std::function<void()> w
   Op op;
   op.kind = OpKind::kDurable;
   op.job.name = name;
-  return Ask(std::move(op), std::move(wake));
+  TicketPtr ticket = op.job.ticket = std::make_shared<Ticket>(std::move(wake));
+  if (!Enqueue(std::move(op))) ticket->FailAtOnce();
+  return ticket;
 }
 
 void LogWriter::Forget(std::vector<OwedDelete> owed, Metas metas) {
@@ -193,6 +193,8 @@ void LogWriter::Run() {
     auto queue = queue_.Lock();
     for (Op& op : queue->ops) ops_.push_back(std::move(op));
     queue->ops.clear();
+    for (const Delete& one : queue->deletes) Finish(one.ticket, false);
+    queue->deletes.clear();
   }
   for (Op& op : ops_) {
     if (op.job.object != nullptr) {
@@ -216,6 +218,8 @@ bool LogWriter::Step() {
   TakeNews();
   Heal();
   group_commit_.LookAtWaiting(stopping_);
+  // Before anything else is given to the disk, which a sync would have to wait for.
+  if (commit_.awaited()) group_commit_.Commit();
   Work();
   deletes_.Step();
   group_commit_.Commit();
@@ -223,12 +227,14 @@ bool LogWriter::Step() {
   if (!stopping_ || under_way_ > 0) return true;
   auto queue = queue_.Lock();
   const bool idle = ops_.empty() && reclaimer_.moves().empty() && !deletes_.pending() &&
-                    packing_ == nullptr && queue->ops.empty() && queue->done.empty();
+                    packing_ == nullptr && queue->ops.empty() && queue->deletes.empty() &&
+                    queue->done.empty();
   return !idle && !TimeIsOver();
 }
 
 void LogWriter::TakeNews() {
   std::vector<Group*> done;
+  std::vector<Delete> deletes;
   std::optional<std::vector<NamespaceLimits>> limits;
   {
     auto queue = queue_.Lock();
@@ -237,16 +243,19 @@ void LogWriter::TakeNews() {
                       (!ops_.empty() && CanWork()) || (stopping_ && under_way_ == 0);
     const Duration patience = deletes_.pending() ? Duration::zero() : soon ? kLookAgain : kTick;
     queue.WaitFor(wakeup_, patience, [&](const Queue& q) {
-      return !q.done.empty() || q.limits || (q.stopping && !stopping_) ||
+      return !q.done.empty() || !q.deletes.empty() || q.limits || (q.stopping && !stopping_) ||
              (ops_.empty() && !q.ops.empty() && CanWork());
     });
     done.swap(queue->done);
+    deletes.swap(queue->deletes);
+    deletes_wait_.store(false, std::memory_order_relaxed);
     limits.swap(queue->limits);
     stopping_ = queue->stopping;
     give_up_at_ = queue->give_up_at;
     if (ops_.empty()) ops_.swap(queue->ops);
   }
   if (limits) space_.SetLimits(*limits);
+  for (Delete& one : deletes) deletes_.Delete(one.owed, std::move(one.ticket));
   for (Group* group : done) OnGroupDone(group);
 }
 
@@ -254,6 +263,7 @@ void LogWriter::Work() {
   if (TimeIsOver()) return;
   std::deque<WriteJob>& moves = reclaimer_.moves();
   while (!moves.empty() && CanWork() && HandlePut(&moves.front())) moves.pop_front();
+  const uint32_t before = under_way_;
   while (!ops_.empty() && CanWork()) {
     if (ops_.front().kind == OpKind::kPut) {
       if (!HandlePut(&ops_.front().job)) break;
@@ -261,6 +271,7 @@ void LogWriter::Work() {
       Handle(std::move(ops_.front()));
     }
     ops_.pop_front();
+    if (under_way_ > before && deletes_wait_.load(std::memory_order_relaxed)) break;  // those first
   }
   if (under_way_ < kWriteDepth) Submit(&filling_);
   if (packing_ == nullptr || under_way_ >= kWriteDepth) return;
@@ -271,8 +282,6 @@ void LogWriter::Work() {
 
 void LogWriter::Handle(Op op) {
   switch (op.kind) {
-    case OpKind::kRemove:
-      return deletes_.Delete(op.owed, std::move(op.job.ticket));
     case OpKind::kDurable:
       return group_commit_.WaitDurable(op.job.name, std::move(op.job.ticket));
     case OpKind::kForget:

@@ -2,8 +2,9 @@
 // The thread that writes: gathers objects into large writes, and hands them to the parts that make
 // them count (group_commit.h), delete rows (delete_log.h) and give regions up (region_reclaimer.h).
 //
-// Order: everything goes through one queue, and a row is written only after its record, so a delete
-// that is queued after a Put can never be overtaken by the Put's row.
+// Order: a row is written only after its record, and only if its Put counts still. A delete is
+// asked for once what it deletes counts no more, so it may go ahead of all Puts that are queued,
+// and does: a caller waits for it. Everything else goes through one queue.
 //
 // Bound: `dirty_bytes_max` of values queued or being written, kOpsMax operations, kWriteDepth
 // writes under way.
@@ -81,17 +82,21 @@ class LogWriter final {
   bool HasRoomFor(uint64_t value_bytes) const;
 
  private:
-  enum class OpKind : uint8_t { kPut, kRemove, kDurable, kForget };
+  enum class OpKind : uint8_t { kPut, kDurable, kForget };
   struct Op {
     OpKind kind = OpKind::kPut;
-    WriteJob job;     // kPut; the others use its name and ticket
-    OwedDelete owed;  // kRemove
+    WriteJob job;  // kPut; the others use its name and ticket
     std::vector<OwedDelete> all_owed;
     Metas metas;
+  };
+  struct Delete {
+    OwedDelete owed;
+    TicketPtr ticket;  // may be null
   };
   class Group;
   struct Queue {
     std::deque<Op> ops;
+    std::vector<Delete> deletes;
     std::vector<Group*> done;
     std::optional<std::vector<NamespaceLimits>> limits;
     bool stopping = false;
@@ -99,8 +104,8 @@ class LogWriter final {
   };
 
   bool Enqueue(Op op);
-  // With a ticket, which fails at once when it is not taken.
-  TicketPtr Ask(Op op, std::function<void()> wake);
+  bool EnqueueDelete(const OwedDelete& owed, TicketPtr ticket);
+  // Null: nothing is owed. The ticket fails at once when the delete is not taken.
   TicketPtr AskDelete(const OwedDelete& owed, std::function<void()> wake);
   void Run();
   bool Step();  // false: it is time to end
@@ -128,6 +133,7 @@ class LogWriter final {
   WriterCounts counts_;
   Guarded<Queue> queue_;
   std::condition_variable wakeup_;
+  std::atomic<bool> deletes_wait_{false};  // a hint: callers wait for some of the queue
   std::atomic<uint64_t> dirty_bytes_{0};
   std::atomic<uint64_t> next_sequence_;
   TierHealth health_;

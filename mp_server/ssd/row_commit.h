@@ -31,6 +31,8 @@ class RowCommit final {
 
   bool empty() const { return batch_.count() == 0 && tickets_.empty() && !sync_; }
   bool synced() const { return sync_; }
+  // A caller waits for it.
+  bool awaited() const { return !tickets_.empty(); }
   uint32_t count() const { return batch_.count(); }
   // All of it, or an error; empties this either way. Errors: kUnavailable
   Status Write();

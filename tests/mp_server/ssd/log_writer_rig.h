@@ -25,6 +25,7 @@ class StepEngine final : public ssd::IoEngine {
  public:
   explicit StepEngine(std::unique_ptr<ssd::IoEngine> inner) : inner_(std::move(inner)) {}
   void Submit(ssd::IoOp* op) override {
+    if (before_submit) before_submit();
     {
       auto state = state_.Lock();
       if (state->holding) {
@@ -36,6 +37,7 @@ class StepEngine final : public ssd::IoEngine {
     inner_->Submit(op);
   }
   std::string_view name() const override { return inner_->name(); }
+  std::function<void()> before_submit;  // set it while nobody submits
 
   void Hold() {
     auto state = state_.Lock();

@@ -104,6 +104,35 @@ TEST(LogWriterTest, ThePutThatReplacesSaysWhenTheOldRowIsGone) {
   EXPECT_EQ(rig.InRows("a"), 2);
 }
 
+// Nothing that is given to the disk before makes its caller wait: not what was put earlier…
+TEST(LogWriterTest, ThePutThatReplacesDoesNotWaitForWhatIsQueuedInFrontOfIt) {
+  Rig rig({.region_bytes = 4 * kMiB});
+  ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
+  rig.io->Hold();
+  for (uint64_t i = 0; i < 2 * LogWriter::kWriteDepth; ++i)
+    (void)rig.Put(std::to_string(i), i, 600 * kKiB, false);
+  ASSERT_TRUE(rig.io->WaitForHeld(8));
+  EXPECT_EQ(rig.Put("a", 2, 600 * kKiB, false).Wait(), State::kDone);
+  EXPECT_EQ(rig.MakeDurable("a").now(), State::kWaiting) << "the disk does nothing";
+  EXPECT_FALSE(rig.HasRow("a"));
+}
+
+// … nor its own value.
+TEST(LogWriterTest, ThePutThatReplacesIsAnsweredBeforeItsValueIsGivenToTheDisk) {
+  Rig rig;
+  ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
+  rig.files.Shut();
+  const Answer block = rig.Put("block", 1, 100);
+  ASSERT_TRUE(rig.files.WaitForOneAtTheGate());  // so both parts of the Put are found at once
+  const Answer put = rig.Put("a", 2, kQuarter, false);
+  std::vector<State> when_submitted;
+  rig.io->before_submit = [&] { when_submitted.push_back(put.now()); };
+  rig.files.OpenGate();
+  ASSERT_EQ(rig.MakeDurable("a").Wait(), State::kDone);
+  EXPECT_EQ(when_submitted, std::vector{State::kDone});
+  EXPECT_EQ(rig.InRows("a"), 2);
+}
+
 TEST(LogWriterTest, ADurablePutThatReplacesKeepsTheOldRowUntilItsOwnIsThere) {
   Rig rig;
   ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);
@@ -322,7 +351,7 @@ TEST(LogWriterTest, WhereSyncsAreRelaxedTheEndOfAnOldValueIsSyncedAllTheSame) {
   ASSERT_EQ(rig.Put("a", 3, 100, false).Wait(), State::kDone);
   EXPECT_EQ(synced(), 2u);
   ASSERT_EQ(rig.Remove("a").Wait(), State::kDone);
-  EXPECT_EQ(synced(), 3u);
+  EXPECT_GE(synced(), 3u) << "and once more if the value was not written yet";
 }
 
 TEST(LogWriterTest, MakeForgottenWaitsForTheOldRowAlone) {
