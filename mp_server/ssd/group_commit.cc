@@ -23,6 +23,12 @@ void GroupCommit::Fail(WriteGroup* group) {
 void GroupCommit::End(WriteJob* job, bool ok, uint64_t WriterStats::*counter) {
   EMS_CHECK(job->object != nullptr, "a write job that is over ends again");
   options_.counts->Add(counter);
+  if (job->from != nullptr) {  // whatever came of it: it is stored where the index says
+    job->object.reset();
+    EMS_CHECK(job->from->moves_under_way > 0, "region {} has no move under way", job->from->id);
+    --job->from->moves_under_way;
+    return;
+  }
   if (job->moved && !ok) (void)options_.index->AbandonMove(job->name, job->sequence);
   options_.index->AbandonWrite(job->name, job->sequence);
   // What it was to replace has not counted since: without its own row, the old one must go.
@@ -38,6 +44,7 @@ void GroupCommit::End(WriteJob* job, bool ok, uint64_t WriterStats::*counter) {
 // Who waits for it to be durable waits for what took its place; if that is nothing, it has to be
 // put again, and what it was to replace must go without it.
 void GroupCommit::EndSuperseded(WriteJob* job) {
+  if (job->from != nullptr) return End(job, true, &WriterStats::superseded_objects);
   const ObjectName name = job->name;
   TicketPtr ticket = std::exchange(job->ticket, nullptr);
   End(job, true, &WriterStats::superseded_objects);
@@ -75,7 +82,7 @@ bool GroupCommit::SyncRegion(Region* region) {
   EMS_FAIL_POINT("ssd.before_sync");
   const Status synced = options_.log->options().files->Sync(region->fd.get());
   EMS_FAIL_POINT("ssd.after_sync");
-  region->unsynced = false;
+  region->unsynced = region->unsynced_moves = false;
   const std::vector<Hash128> members = std::exchange(region->unsynced_members, {});
   if (synced.ok()) return true;
   region->state = RegionState::kBad;
@@ -87,6 +94,14 @@ bool GroupCommit::SyncRegion(Region* region) {
     if (it.fate == SsdIndex::Fate::kDropped) options_.commit->Delete(it.owed, nullptr, false);
   }
   return false;
+}
+
+void GroupCommit::SyncMoved(const Region& from) {
+  if (from.moved_objects == 0 || options_.space->relaxed_sync(from.ns)) return;
+  for (const auto& region : options_.log->regions()) {
+    if (region->ns == from.ns && region->unsynced_moves) (void)SyncRegion(region.get());
+  }
+  options_.commit->RequireSync();
 }
 
 // Makes the records durable whose rows callers wait for.
@@ -111,12 +126,18 @@ void GroupCommit::SyncLanded() {
   });
 }
 
+bool GroupCommit::Counts(const WriteJob& job) const {
+  if (job.from != nullptr)
+    return options_.index->LiesIn(job.name, job.sequence, job.from->sequence);
+  return options_.index->Counts(job.name, job.sequence) && job.object->current();
+}
+
 void GroupCommit::Commit() {
   SyncLanded();
   if (landed_.empty() && options_.commit->empty()) return;
   for (WriteGroup* group : landed_) {
     for (WriteJob& job : group->jobs()) {
-      if (options_.index->Counts(job.name, job.sequence) && job.object->current()) {
+      if (Counts(job)) {
         // With this row the name is owed nothing any more, though an unsynced one may be lost.
         if (options_.index->OwedTo(job.name)) options_.commit->RequireSync();
         options_.commit->Put(job.name, job.row);
@@ -139,16 +160,22 @@ void GroupCommit::EndGroup(WriteGroup* group, bool written) {
   for (WriteJob& job : group->jobs()) {
     if (job.object == nullptr) continue;  // superseded
     if (!written) {
-      options_.index->Owe(job.name);  // its row may be there, or not
+      // Its row may be there, or not; either one of a move is good.
+      if (job.from == nullptr) options_.index->Owe(job.name);
       End(&job, false, &WriterStats::failed_objects);
       continue;
     }
-    if (options_.index->Commit(job.name, job.row)) {
+    const bool moves = job.from != nullptr;
+    const bool counts = moves ? options_.index->Move(job.name, job.row, job.from->sequence)
+                              : options_.index->Commit(job.name, job.row);
+    if (counts) {
       region->members.push_back(job.name.hash);
       if (region->unsynced) region->unsynced_members.push_back(job.name.hash);
+      region->unsynced_moves = region->unsynced_moves || (moves && region->unsynced);
     }
     options_.counts->Add(&WriterStats::written_bytes, job.value_bytes);
-    End(&job, true, job.moved ? &WriterStats::moved_objects : &WriterStats::written_objects);
+    const bool moved = moves || job.moved;
+    End(&job, true, moved ? &WriterStats::moved_objects : &WriterStats::written_objects);
   }
   Free(group);
 }

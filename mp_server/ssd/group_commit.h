@@ -53,6 +53,8 @@ class GroupCommit final {
   // Looks whether those are there by now. `last`: what is still pending fails.
   void LookAtWaiting(bool last);
   void FailWaiting();
+  // Makes what was moved from this region as durable as it was there. Blocks.
+  void SyncMoved(const Region& from);
   bool waiting() const { return !waiting_.empty(); }
 
  private:
@@ -60,6 +62,7 @@ class GroupCommit final {
     ObjectName name;
     TicketPtr ticket;
   };
+  bool Counts(const WriteJob& job) const;
   void SyncLanded();
   bool SyncRegion(Region* region);
   void EndGroup(WriteGroup* group, bool written);

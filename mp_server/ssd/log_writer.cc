@@ -16,10 +16,23 @@ namespace {
 constexpr Duration kPackPatience = std::chrono::milliseconds(10);
 constexpr uint64_t kPackBytes = 256 * kKiB;
 constexpr Duration kLookAgain = std::chrono::microseconds(2500);
+constexpr uint64_t kMoveStepBytes = kMiB;  // then others have their turn
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kStopPatience = std::chrono::seconds(5);
 constexpr Duration kComplainEvery = std::chrono::seconds(60);
 constexpr Duration kCountEvery = std::chrono::seconds(1);
+
+// What is still read of the region that will be reclaimed for the next one begins to move into what
+// is left of the open one.
+void LookAhead(Region* open, RegionSpace* space, RegionReclaimer* reclaimer) {
+  if (open->looked_ahead || reclaimer->moving() != nullptr) return;
+  open->looked_ahead = true;
+  if (Region* const next = space->NextVictim(open->ns); next != nullptr)
+    reclaimer->BeginMoving(next);
+}
+
+// Of a region, for a record: the block that a group of packed ones ends in is filled up.
+uint64_t Needed(uint64_t record_bytes) { return RoundUp(record_bytes, kBlockBytes) + kBlockBytes; }
 
 }  // namespace
 
@@ -220,10 +233,14 @@ bool LogWriter::Step() {
   group_commit_.LookAtWaiting(stopping_);
   // Before anything else is given to the disk, which a sync would have to wait for.
   if (commit_.awaited()) group_commit_.Commit();
+  MoveSome();
   Work();
   deletes_.Step();
   group_commit_.Commit();
-  CountDisk();
+  if (options_.clock->Now() >= count_at_) {
+    count_at_ = options_.clock->Now() + kCountEvery;
+    counts_.Set(&WriterStats::index_bytes, options_.rows->disk_bytes());
+  }
   if (!stopping_ || under_way_ > 0) return true;
   auto queue = queue_.Lock();
   const bool idle = ops_.empty() && reclaimer_.moves().empty() && !deletes_.pending() &&
@@ -241,7 +258,8 @@ void LogWriter::TakeNews() {
     const bool soon = packing_ != nullptr || group_commit_.waiting() ||
                       !reclaimer_.moves().empty() || !deletes_.empty() ||
                       (!ops_.empty() && CanWork()) || (stopping_ && under_way_ == 0);
-    const Duration patience = deletes_.pending() ? Duration::zero() : soon ? kLookAgain : kTick;
+    const bool now = deletes_.pending() || (reclaimer_.moving() != nullptr && CanWork());
+    const Duration patience = now ? Duration::zero() : soon ? kLookAgain : kTick;
     queue.WaitFor(wakeup_, patience, [&](const Queue& q) {
       return !q.done.empty() || !q.deletes.empty() || q.limits || (q.stopping && !stopping_) ||
              (ops_.empty() && !q.ops.empty() && CanWork());
@@ -311,11 +329,28 @@ bool LogWriter::HandlePut(WriteJob* job) {
   if (region.ok()) {
     Group** group = GroupFor(*region, shape);
     (*group)->Add(std::move(*job), shape, options_.log->options().store_id);
+    if (RoomLeft(**region) <= space_.FillLimit((*region)->ns) / 2)
+      LookAhead(*region, &space_, &reclaimer_);
     return true;
   }
   if (region.status().code() == StatusCode::kUnavailable) return false;
   group_commit_.End(job, false, &WriterStats::failed_objects);
   return true;
+}
+
+void LogWriter::MoveSome() {
+  if (health_.state() != TierState::kOk || stopping_) reclaimer_.EndMoving();
+  for (uint64_t bytes = 0; bytes < kMoveStepBytes && CanWork();) {
+    const Region* const from = reclaimer_.moving();
+    Region* const open = from == nullptr ? nullptr : space_.OpenOf(from->ns);
+    if (open == nullptr) return reclaimer_.EndMoving();
+    std::optional<WriteJob> job = reclaimer_.NextMove(
+        [&](uint64_t record_bytes) { return Needed(record_bytes) <= RoomLeft(*open); });
+    if (!job) return;
+    const RecordShape shape(job->value_bytes, job->object->key().size());
+    bytes += shape.record_bytes();
+    (*GroupFor(open, shape))->Add(*std::move(job), shape, options_.log->options().store_id);
+  }
 }
 
 RowRoom::Answer LogWriter::MakeRowRoom() {
@@ -330,24 +365,23 @@ RowRoom::Answer LogWriter::MakeRowRoom() {
   return soon ? RowRoom::Answer::kSoon : RowRoom::Answer::kNone;
 }
 
-uint64_t LogWriter::Unsubmitted(const Region* region) const {
-  uint64_t bytes = 0;
+uint64_t LogWriter::RoomLeft(const Region& region) const {
+  uint64_t taken = region.fill_bytes;
   for (const Group* group : {packing_, filling_}) {
-    if (group != nullptr && group->region() == region) bytes += group->bytes();
+    if (group != nullptr && group->region() == &region) taken += group->bytes();
   }
-  return bytes;
+  const uint64_t limit = space_.FillLimit(region.ns);
+  return limit - std::min(limit, taken);
 }
 
 Result<Region*> LogWriter::RoomFor(NamespaceRef ns, uint64_t bytes) {
   const uint64_t limit = space_.FillLimit(ns);
-  // The block that a group of packed records ends in is filled up.
-  const uint64_t need = RoundUp(bytes, kBlockBytes) + kBlockBytes;
-  if (kBlockBytes + need > limit) {
+  if (kBlockBytes + Needed(bytes) > limit) {
     return Error(StatusCode::kOutOfRange, "a record of {} does not fit a region of {}",
                  FormatBytes(bytes), FormatBytes(limit));
   }
   Region* open = space_.OpenOf(ns);
-  if (open != nullptr && open->fill_bytes + Unsubmitted(open) + need <= limit) return open;
+  if (open != nullptr && Needed(bytes) <= RoomLeft(*open)) return open;
   if (open != nullptr) {
     if (filling_ != nullptr && filling_->region() == open) Submit(&filling_);
     if (packing_ != nullptr && packing_->region() == open) Submit(&packing_);
@@ -445,12 +479,6 @@ void LogWriter::Heal() {
   }
   if (!healed.ok()) return health_.PutOff(std::string(Message(healed)));
   health_.Heal();
-}
-
-void LogWriter::CountDisk() {
-  if (options_.clock->Now() < count_at_) return;
-  count_at_ = options_.clock->Now() + kCountEvery;
-  counts_.Set(&WriterStats::index_bytes, options_.rows->disk_bytes());
 }
 
 }  // namespace ems::ssd

@@ -114,20 +114,21 @@ class LogWriter final {
   void Work();
   void Handle(Op op);
   bool HandlePut(WriteJob* job);  // false, and `job` untouched: not now
+  void MoveSome();
   // Makes room for one more row, if a region has to go for it.
   RowRoom::Answer MakeRowRoom();
   // The open region of the namespace, with room for so many bytes.
   // Errors: kOutOfRange  a region is too small for it    kUnavailable  soon    kResourceExhausted
   Result<Region*> RoomFor(NamespaceRef ns, uint64_t bytes);
   Result<Region*> NextRegion(NamespaceRef ns);
-  uint64_t Unsubmitted(const Region* region) const;
+  // What is left of an open region, beside what is on its way there.
+  uint64_t RoomLeft(const Region& region) const;
   Group** GroupFor(Region* region, const RecordShape& shape);
   // One object may end two groups.
   bool CanWork() const { return under_way_ + 2 <= kWriteDepth; }
   void Submit(Group** group);
   void OnGroupDone(Group* group);
   void Heal();
-  void CountDisk();
 
   const Options options_;
   WriterCounts counts_;

@@ -1,6 +1,8 @@
 #include "mp_server/ssd/region_reclaimer.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -13,27 +15,57 @@ namespace {
 constexpr uint64_t kMovePart = 4;
 constexpr uint64_t kMovesMax = 1024;
 constexpr uint64_t kMovedBytesMax = 64 * kMiB;  // they are in memory until they are written again
+constexpr size_t kLookStep = 1024;
 
 }  // namespace
+
+bool RegionReclaimer::MayMove(const Region& region) const {
+  const uint64_t bytes_max = std::min(log_->options().region_bytes / kMovePart, kMovedBytesMax);
+  return region.moved_bytes < bytes_max && region.moved_objects < kMovesMax;
+}
+
+void RegionReclaimer::BeginMoving(Region* from) {
+  moving_ = from;
+  next_ = 0;
+}
+
+std::optional<WriteJob> RegionReclaimer::NextMove(
+    const std::function<bool(uint64_t record_bytes)>& fits) {
+  for (size_t looked = 0; moving_ != nullptr; ++looked) {
+    if (next_ == moving_->members.size() || !MayMove(*moving_)) break;
+    if (looked == kLookStep) return std::nullopt;
+    const ObjectName name{moving_->ns, moving_->members[next_++]};
+    const std::optional<Row> row = index_->Wanted(name, moving_->sequence);
+    if (!row) continue;
+    if (!fits(RecordShape(row->value_bytes, row->key_bytes).record_bytes())) break;
+    WriteJob job;
+    if (!Read(moving_, name, *row, &job)) continue;  // whoever reads it drops it
+    job.from = moving_;
+    ++moving_->moves_under_way;
+    return job;
+  }
+  EndMoving();
+  return std::nullopt;
+}
 
 void RegionReclaimer::Reclaim(Region* victim) {
   EMS_FAIL_POINT("ssd.reclaim");
   groups_->Commit();
-  EMS_CHECK(victim->writes_under_way == 0, "region {} is reclaimed with {} writes under way",
-            victim->id, victim->writes_under_way);
-  const uint64_t moved_max = std::min(log_->options().region_bytes / kMovePart, kMovedBytesMax);
-  uint64_t moved_bytes = 0;
-  uint64_t moved = 0;
+  EMS_CHECK(victim->writes_under_way == 0 && victim->moves_under_way == 0,
+            "region {} is reclaimed with {} writes and {} moves under way", victim->id,
+            victim->writes_under_way, victim->moves_under_way);
+  if (moving_ == victim) EndMoving();
+  groups_->SyncMoved(*victim);
   uint64_t gone = 0;
   for (const Hash128& hash : std::exchange(victim->members, {})) {
     const ObjectName name{victim->ns, hash};
-    const SsdIndex::Reclaimed it =
-        index_->Reclaim(name, victim->sequence, moved_bytes < moved_max && moved < kMovesMax);
+    const SsdIndex::Reclaimed it = index_->Reclaim(name, victim->sequence, MayMove(*victim));
     if (it.fate == SsdIndex::Fate::kGone) continue;
     if (it.fate == SsdIndex::Fate::kPending) {
-      if (Move(*victim, name, it.row)) {
-        moved_bytes += it.row.value_bytes;
-        ++moved;
+      WriteJob job;
+      if (Read(victim, name, it.row, &job)) {
+        job.moved = true;
+        moves_.push_back(std::move(job));
         continue;
       }
       if (!index_->AbandonMove(name, it.row.sequence)) continue;  // it has a new value
@@ -55,18 +87,17 @@ void RegionReclaimer::Reclaim(Region* victim) {
   log_->Release(victim);
 }
 
-bool RegionReclaimer::Move(const Region& region, const ObjectName& name, const Row& row) {
+bool RegionReclaimer::Read(Region* region, const ObjectName& name, const Row& row, WriteJob* job) {
   const RegionLog::Options& log = log_->options();
   Result<std::unique_ptr<DirtyObject>> object =
-      MovedObject::Read(log.files, region.fd.get(), log.store_id, name, row);
+      MovedObject::Read(log.files, region->fd.get(), log.store_id, name, row);
   if (!object.ok()) return false;
-  WriteJob job;
-  job.name = name;
-  job.sequence = row.sequence;
-  job.value_bytes = row.value_bytes;
-  job.moved = true;
-  job.object = *std::move(object);
-  moves_.push_back(std::move(job));
+  job->name = name;
+  job->sequence = row.sequence;
+  job->value_bytes = row.value_bytes;
+  job->object = *std::move(object);
+  ++region->moved_objects;
+  region->moved_bytes += row.value_bytes;
   return true;
 }
 

@@ -1,10 +1,18 @@
 #pragma once
-// Reclaims whole regions: drops their records from the index, and reads those that clients have
-// wanted since they were written, so that they are written again.
+// Reclaims whole regions: drops their records from the index, and writes those again that clients
+// have wanted since they were written.
+//
+// That begins before the region has to go: a record that moves is stored, and read, where it is
+// until its row leads elsewhere, and the region goes only then, so nothing is a miss meanwhile and
+// a crash loses nothing. What is wanted only after that look, or where the open region of the
+// namespace had no room, is read into memory when the region goes, and is a miss until it is
+// written.
 //
 // Bound: a quarter of a region, 64 MiB and 1024 records of it at most, are moved; beyond that even
 // what is read goes. No garbage collection: what is dropped is the region, never a part of it.
 #include <deque>
+#include <functional>
+#include <optional>
 
 #include "mp_server/ssd/disk/region_log.h"
 #include "mp_server/ssd/group_commit.h"
@@ -22,15 +30,25 @@ class RegionReclaimer final {
                   WriterCounts* counts)
       : log_(log), index_(index), commit_(commit), groups_(groups), counts_(counts) {}
 
-  // Commits what has landed, then gives the region up; no write to it may be under way. May block:
-  // each record that is moved is read by itself.
+  // Begins to move what is wanted of a region that will be reclaimed; it is not added to any more.
+  void BeginMoving(Region* from);
+  // The region that it comes from; null: none.
+  Region* moving() const { return moving_; }
+  // The next one to be written elsewhere; none: when it is asked again, or `fits` says that there
+  // is no room for it, or all have been. May block: it is read. Cost: looks at kLookStep records.
+  std::optional<WriteJob> NextMove(const std::function<bool(uint64_t record_bytes)>& fits);
+  void EndMoving() { moving_ = nullptr; }
+
+  // Commits what has landed, then gives the region up; no write to it, or move from it, may be
+  // under way. May block: each record that is moved is read by itself.
   void Reclaim(Region* victim);
   // What is still to be written again, oldest first.
   std::deque<WriteJob>& moves() { return moves_; }
 
  private:
-  // False: it cannot be read any more.
-  bool Move(const Region& region, const ObjectName& name, const Row& row);
+  bool MayMove(const Region& region) const;
+  // Reads it. False: it cannot be read any more.
+  bool Read(Region* region, const ObjectName& name, const Row& row, WriteJob* job);
 
   RegionLog* const log_;
   SsdIndex* const index_;
@@ -38,6 +56,8 @@ class RegionReclaimer final {
   GroupCommit* const groups_;
   WriterCounts* const counts_;
   std::deque<WriteJob> moves_;
+  Region* moving_ = nullptr;
+  size_t next_ = 0;  // of its members, to be looked at
 };
 
 }  // namespace ems::ssd

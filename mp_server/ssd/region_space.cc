@@ -76,6 +76,7 @@ Result<RegionSpace::Choice> RegionSpace::Next(NamespaceRef ns) {
     own.region->state = RegionState::kOpen;  // not this one again
     bool busy = false;
     own.surplus = OldestIdle(ns, false, &busy);
+    if (own.surplus != nullptr && own.surplus->moves_under_way > 0) own.surplus = nullptr;  // later
     own.region->state = RegionState::kSealed;
     return own;
   }
@@ -83,12 +84,23 @@ Result<RegionSpace::Choice> RegionSpace::Next(NamespaceRef ns) {
   disk_ = free.ok() || free.status().code() == StatusCode::kOutOfRange ? OkStatus() : free.status();
   if (free.ok()) return Choice{*free, false, nullptr};
   if (Region* orphan = Orphan(); orphan != nullptr) return Give(orphan);
-  // Two equals do not rob each other in turn; who has none at all may take from who has one.
-  const int64_t own = RegionsOf(ns) == 0 ? 0 : std::max<int64_t>(0, ExcessOf(ns) + 1);
-  Result<Choice> oldest = OldestOf(FurthestAbove(ns, own));
+  Result<Choice> oldest = OldestOf(FurthestAbove(ns, FloorOf(ns)));
   if (oldest.ok() || oldest.status().code() == StatusCode::kUnavailable || disk_.ok())
     return oldest;
   return Error(StatusCode::kResourceExhausted, "{}", Message(disk_));
+}
+
+// Two equals do not rob each other in turn; who has none at all may take from who has one.
+int64_t RegionSpace::FloorOf(NamespaceRef ns) const {
+  return RegionsOf(ns) == 0 ? 0 : std::max<int64_t>(0, ExcessOf(ns) + 1);
+}
+
+Region* RegionSpace::NextVictim(NamespaceRef ns) {
+  bool busy = false;
+  if (RegionsOf(ns) >= MostOf(ns)) return OldestIdle(ns, false, &busy);
+  const bool may_grow = disk_.ok() && log_->count() < log_->options().regions_max;
+  if (log_->free_count() > 0 || may_grow || Orphan() != nullptr) return nullptr;
+  return OldestIdle(FurthestAbove(ns, FloorOf(ns)), false, &busy);
 }
 
 // Of a namespace that is no more.
@@ -98,7 +110,8 @@ Region* RegionSpace::Orphan() {
   if (limits_.empty() || !any) return nullptr;
   for (const auto& region : log_->regions()) {
     const bool orphan = region->state != RegionState::kFree && LimitsOf(region->ns) == nullptr;
-    if (orphan && region->writes_under_way == 0) return region.get();
+    const bool busy = region->writes_under_way > 0 || region->moves_under_way > 0;
+    if (orphan && !busy) return region.get();
   }
   return nullptr;
 }
@@ -146,7 +159,9 @@ Result<RegionSpace::Choice> RegionSpace::OldestOf(NamespaceRef ns) {
   bool busy = false;
   Region* oldest = OldestIdle(ns, false, &busy);
   if (oldest == nullptr) oldest = OldestIdle(ns, true, &busy);
-  if (oldest != nullptr) return Give(oldest);
+  if (oldest != nullptr && oldest->moves_under_way == 0) return Give(oldest);
+  if (oldest != nullptr)
+    return Error(StatusCode::kUnavailable, "what is read of region {} still moves", oldest->id);
   if (busy) return Error(StatusCode::kUnavailable, "regions are still being written");
   return Error(StatusCode::kResourceExhausted, "every region belongs to others");
 }

@@ -49,17 +49,22 @@ class RegionSpace final {
     Region* surplus = nullptr;  // one more than the quota allows: give that up, too
   };
   // Cost: looks at all regions only when none is free and no more may be made.
-  // Errors: kUnavailable  wait: the one to go is still being written to    kResourceExhausted  none
-  // may go, or the disk is full and nothing is there yet
+  // Errors: kUnavailable  wait: the one to go is still being written to, or moved from
+  //   kResourceExhausted  none may go, or the disk is full and nothing is there yet
   Result<Choice> Next(NamespaceRef ns);
   // The region to reclaim next, of the namespace furthest above its reservation. Errors: as Next
   Result<Choice> NextToGo();
+  // The region that Next would reclaim now, if any and if none of it is being written; changes
+  // nothing. Cost: as Next.
+  Region* NextVictim(NamespaceRef ns);
   uint64_t RegionsOf(NamespaceRef ns) const;
   // Why the last attempt to make a region failed; OK: it did not.
   const Status& disk() const { return disk_; }
 
  private:
   uint64_t MostOf(NamespaceRef ns) const;
+  // Above what another namespace must be to give a region to `ns`.
+  int64_t FloorOf(NamespaceRef ns) const;
   int64_t ExcessOf(NamespaceRef ns) const;
   // Who has most above its reservation, if that is more than `most`.
   NamespaceRef FurthestAbove(NamespaceRef otherwise, int64_t most) const;

@@ -1,6 +1,7 @@
 #include "mp_server/ssd/ssd_index.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "common/check.h"
@@ -31,6 +32,12 @@ struct SsdIndex::ShardState {
   OwedDelete OwedTo(const ObjectName& name) const {
     const auto it = owed.find(name);
     return {name, it == owed.end() ? 0 : it->second};
+  }
+  // What is stored under the name, if it lies in this use of a region.
+  Row* InRegion(const ObjectName& name, uint64_t region_sequence) {
+    const auto it = stored.find(name);
+    const bool there = it != stored.end() && it->second.region_sequence == region_sequence;
+    return there ? &it->second : nullptr;
   }
   void Count(const Row& row) {
     ++totals.objects;
@@ -160,6 +167,27 @@ SsdIndex::Reclaimed SsdIndex::Reclaim(const ObjectName& name, uint64_t region_se
     reclaimed.owed = state->OwedTo(name);
   }
   return reclaimed;
+}
+
+std::optional<Row> SsdIndex::Wanted(const ObjectName& name, uint64_t region_sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const Row* const row = state->InRegion(name, region_sequence);
+  if (row == nullptr || row->reserved == 0 || state->pending.contains(name)) return std::nullopt;
+  return *row;
+}
+
+bool SsdIndex::LiesIn(const ObjectName& name, uint64_t sequence, uint64_t region_sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const Row* const row = state->InRegion(name, region_sequence);
+  return row != nullptr && row->sequence == sequence;
+}
+
+bool SsdIndex::Move(const ObjectName& name, const Row& row, uint64_t region_sequence) {
+  auto state = ShardOf(name).state.Lock();
+  Row* const old = state->InRegion(name, region_sequence);
+  if (old == nullptr || old->sequence != row.sequence) return false;
+  *old = row;
+  return true;
 }
 
 OwedDelete SsdIndex::OwedTo(const ObjectName& name) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,13 @@ class SsdIndex final {
     OwedDelete owed;
   };
   Reclaimed Reclaim(const ObjectName& name, uint64_t region_sequence, bool may_move);
+  // The row of a record in this use of a region, if it has been read since it was written and
+  // nothing is about to take its place.
+  std::optional<Row> Wanted(const ObjectName& name, uint64_t region_sequence);
+  // Whether this very Put is what is stored, in this use of a region.
+  bool LiesIn(const ObjectName& name, uint64_t sequence, uint64_t region_sequence);
+  // If so, it lies where `row` says from now on, and has not been read there yet.
+  bool Move(const ObjectName& name, const Row& row, uint64_t region_sequence);
   OwedDelete OwedTo(const ObjectName& name);
   // A write of a row of this name may have reached the durable index or not.
   void Owe(const ObjectName& name);

@@ -54,8 +54,13 @@ struct Region {
   NamespaceRef ns;
   uint64_t fill_bytes = 0;        // where the next record goes; the header is in front of the first
   uint64_t writes_under_way = 0;  // until their rows are in the index
-  bool unsynced = false;          // written to since the last sync
-  bool lost_writes = false;       // a sync has failed
+  // Of it to other regions: its records count until those rows are in the index.
+  uint64_t moves_under_way = 0;
+  uint64_t moved_objects = 0, moved_bytes = 0;  // in this use, by all moves that were begun
+  bool looked_ahead = false;    // what goes next has been looked for since it was begun
+  bool unsynced = false;        // written to since the last sync
+  bool unsynced_moves = false;  // of what was written since is some that was moved
+  bool lost_writes = false;     // a sync has failed
   fabric::Fd fd;
   // Members whose records have been written since the last sync: with a failing one they are lost.
   std::vector<Hash128> unsynced_members;
@@ -97,6 +102,8 @@ class RegionLog final {
     return regions_;
   }
   size_t count() const { return regions_.size(); }
+  // So many are kFree.
+  size_t free_count() const { return free_.size(); }
   // How many regions each namespace has that are not free; none of those that have none.
   const std::map<NamespaceRef, uint64_t>& in_use() const { return in_use_; }
   // Regions that were looked at by all calls so far: what they cost.

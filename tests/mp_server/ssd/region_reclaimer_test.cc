@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/mp_server/ssd/commit_fixture.h"
 #include "tests/mp_server/ssd/log_writer_rig.h"
 
@@ -72,6 +74,34 @@ TEST_F(RegionReclaimerTest, WhatIsSomewhereElseByNowIsLeftAlone) {
   EXPECT_EQ(counts_.Get().reclaimed_objects, 0u);
 }
 
+TEST_F(RegionReclaimerTest, WhatIsWantedBeginsToMoveAndStaysStoredWhereItIs) {
+  (void)Write("cold", 1);
+  const WrittenRecord warm = Write("warm", 2);
+  (void)index_.Find(NameOf("warm"), true);
+  reclaimer_.BeginMoving(region_);
+  const auto fits = [](uint64_t) { return true; };
+  const std::optional<WriteJob> job = reclaimer_.NextMove(fits);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->object->key(), "warm");
+  EXPECT_EQ(job->from, region_);
+  EXPECT_EQ(region_->moves_under_way, 1u);
+  const SsdIndex::Found found = index_.Find(NameOf("warm"), false);
+  EXPECT_TRUE(found.stored && !found.pending);
+  EXPECT_TRUE(SameRecord(found.row, warm.row));
+  EXPECT_FALSE(reclaimer_.NextMove(fits).has_value());
+  EXPECT_EQ(reclaimer_.moving(), nullptr) << "that was all";
+}
+
+TEST_F(RegionReclaimerTest, WhatFindsNoRoomElsewhereIsNotRead) {
+  (void)Write("warm", 1);
+  (void)index_.Find(NameOf("warm"), true);
+  reclaimer_.BeginMoving(region_);
+  EXPECT_FALSE(reclaimer_.NextMove([](uint64_t bytes) { return bytes < 1000; }).has_value());
+  EXPECT_EQ(reclaimer_.moving(), nullptr);
+  EXPECT_EQ(region_->moves_under_way, 0u);
+  EXPECT_EQ(files_.calls(FaultyFiles::kRead), 0u);
+}
+
 // --- As the writer uses it.
 
 TEST(WriterReclaimTest, AFullLogGivesItsOldestRegionUpAndKeepsWhatWasWanted) {
@@ -93,6 +123,92 @@ TEST(WriterReclaimTest, AFullLogGivesItsOldestRegionUpAndKeepsWhatWasWanted) {
   EXPECT_EQ(rig.RowNames().size(), 10);
   rig.Restart();
   EXPECT_EQ(rig.index->totals().objects, 10);
+  EXPECT_EQ(rig.InMemory("1"), 1);
+}
+
+// Two regions of four objects each and a third with two, of three: with one more half of the third
+// is full. "1" has been read since.
+void FillUntilTheNextOneLooksAhead(Rig* rig) {
+  for (uint64_t i = 0; i < 10; ++i)
+    ASSERT_EQ(rig->Put(std::to_string(i), i, kQuarter).Wait(), State::kDone);
+  (void)rig->index->Find(NameOf("1"), true);
+}
+
+TEST(WriterReclaimTest, WhatIsWantedIsThereAllTheWhile) {
+  Rig rig({.regions_max = 3});
+  FillUntilTheNextOneLooksAhead(&rig);
+  rig.io->Hold();
+  const Answer last = rig.Put("10", 10, kQuarter);
+  ASSERT_TRUE(rig.io->WaitForHeld(2));              // and the move of "1"
+  const Answer next = rig.Put("12", 12, kQuarter);  // for which the first region has to go
+  EXPECT_FALSE(rig.io->WaitForHeld(3, std::chrono::milliseconds(50))) << "not before it has moved";
+  EXPECT_EQ(rig.InMemory("1"), 1);
+  EXPECT_EQ(rig.InRows("1"), 1);
+  rig.io->LetGo(1);
+  ASSERT_TRUE(rig.io->WaitForHeld(2));
+  EXPECT_EQ(rig.InMemory("1"), 1);
+  EXPECT_EQ(rig.InRows("1"), 1) << "after a crash now, too: the region that it was in is gone";
+  EXPECT_EQ(rig.writer->stats().reclaimed_regions, 1);
+  EXPECT_EQ(rig.writer->stats().reclaimed_objects, 3);
+  EXPECT_EQ(rig.writer->stats().moved_objects, 1);
+  rig.io->HoldNoMore();
+  EXPECT_EQ(last.Wait(), State::kDone);
+  EXPECT_EQ(next.Wait(), State::kDone);
+  rig.Restart();
+  EXPECT_EQ(rig.InMemory("1"), 1);
+}
+
+TEST(WriterReclaimTest, WhatMovesIsSyncedBeforeItsRegionGoes) {
+  Rig rig({.regions_max = 3});
+  FillUntilTheNextOneLooksAhead(&rig);
+  (void)rig.Put("10", 10, kQuarter, false);
+  ASSERT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 1; }));
+  const uint64_t synced = rig.files.faults.calls(FaultyFiles::kSync);
+  (void)rig.Put("12", 12, kQuarter, false);
+  ASSERT_TRUE(Eventually([&] { return rig.writer->stats().reclaimed_regions == 1; }));
+  EXPECT_EQ(rig.files.faults.calls(FaultyFiles::kSync), synced + 1);
+}
+
+TEST(WriterReclaimTest, WhatIsPutOrRemovedWhileItMovesIsNotBroughtBack) {
+  for (const bool removed : {false, true}) {
+    Rig rig({.regions_max = 3});
+    FillUntilTheNextOneLooksAhead(&rig);
+    rig.io->Hold();
+    const Answer last = rig.Put("10", 10, kQuarter);
+    ASSERT_TRUE(rig.io->WaitForHeld(2));  // and the move of "1"
+    const Answer change = removed ? rig.Remove("1") : rig.Put("1", 100, 100, false);
+    ASSERT_EQ(change.Wait(), State::kDone);
+    EXPECT_FALSE(rig.HasRow("1"));
+    rig.io->LetGo(1);
+    rig.io->HoldNoMore();
+    ASSERT_EQ(last.Wait(), State::kDone);
+    if (!removed) {
+      ASSERT_EQ(rig.MakeDurable("1").Wait(), State::kDone);
+    }
+    ASSERT_TRUE(Eventually([&] { return rig.writer->stats().superseded_objects == 1; }));
+    const auto expected = removed ? std::nullopt : std::optional<uint64_t>(100);
+    EXPECT_EQ(rig.InMemory("1"), expected);
+    EXPECT_EQ(rig.InRows("1"), expected);
+  }
+}
+
+// It is where it was, and moves when its region goes.
+TEST(WriterReclaimTest, AMoveThatCannotBeWrittenLosesNothing) {
+  ManualClock clock;
+  Rig rig({.regions_max = 3, .clock = &clock});
+  FillUntilTheNextOneLooksAhead(&rig);
+  rig.io->Hold();
+  (void)rig.Put("10", 10, kQuarter);
+  ASSERT_TRUE(rig.io->WaitForHeld(2));  // and the move of "1"
+  rig.io->Fail(1);
+  ASSERT_TRUE(Eventually([&] { return rig.writer->state() == TierState::kDegraded; }));
+  EXPECT_EQ(rig.InMemory("1"), 1);
+  EXPECT_EQ(rig.InRows("1"), 1);
+  rig.io->HoldNoMore();
+  clock.Advance(std::chrono::seconds(10));
+  ASSERT_TRUE(rig.Heals());
+  ASSERT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kDone);
+  ASSERT_EQ(rig.MakeDurable("1").Wait(), State::kDone);
   EXPECT_EQ(rig.InMemory("1"), 1);
 }
 

@@ -186,6 +186,31 @@ TEST_F(RegionSpaceTest, OfSeveralTheOldestThatIsNotBusyGoes) {
   EXPECT_EQ(NextOf(kA), regions[1]);
 }
 
+TEST_F(RegionSpaceTest, WhatIsStillBeingMovedFromIsWaitedFor) {
+  Region* oldest = Fill(kA);
+  for (uint32_t i = 1; i < kRegions; ++i) Fill(kA);
+  oldest->moves_under_way = 1;
+  EXPECT_EQ(ErrorOf(kA), StatusCode::kUnavailable) << "a younger one must not go instead";
+  EXPECT_EQ(oldest->state, RegionState::kSealed);
+  oldest->moves_under_way = 0;
+  EXPECT_EQ(NextOf(kA), oldest);
+}
+
+TEST_F(RegionSpaceTest, WhatGoesNextIsKnownBeforeItGoes) {
+  Region* oldest = Fill(kA);
+  for (uint32_t i = 1; i < kRegions; ++i) {
+    EXPECT_EQ(space_->NextVictim(kA), nullptr) << "there are free ones";
+    Fill(kA);
+  }
+  EXPECT_EQ(space_->NextVictim(kA), oldest);
+  EXPECT_EQ(space_->NextVictim(kB), oldest);
+  EXPECT_EQ(oldest->state, RegionState::kSealed);
+  space_->SetLimits({LimitsOf(kA, 2 * kRegionBytes), LimitsOf(kB)});
+  EXPECT_EQ(space_->NextVictim(kA), oldest) << "it is above its quota";
+  space_->SetLimits({LimitsOf(kA, 0, kRegions * kRegionBytes), LimitsOf(kB)});
+  EXPECT_EQ(space_->NextVictim(kB), nullptr) << "all are reserved";
+}
+
 TEST_F(RegionSpaceTest, ABusyFreeRegionIsNotHandedOut) {
   Open(1);
   Region* region = Fill(kA);

@@ -236,6 +236,37 @@ TEST_F(SsdIndexTest, DropRecordOfWhatIsBeingReplacedLeavesTheNewWrite) {
   EXPECT_TRUE(index.Commit(kName, RowOf(6)));
 }
 
+TEST_F(SsdIndexTest, WhatMovesIsStoredAllTheWhile) {
+  Store(&index, kName, RowOf(1, 9));
+  EXPECT_FALSE(index.Wanted(kName, 9)) << "nobody has read it";
+  (void)index.Find(kName, true);
+  EXPECT_FALSE(index.Wanted(kName, 8)) << "it is not there";
+  ASSERT_TRUE(index.Wanted(kName, 9));
+  EXPECT_TRUE(index.LiesIn(kName, 1, 9));
+  EXPECT_EQ(StateOf(&index, kName), Is::kStored);
+  EXPECT_TRUE(index.Move(kName, RowOf(1, 12), 9));
+  EXPECT_EQ(index.Find(kName, false).row.region_sequence, 12);
+  EXPECT_EQ(index.totals().objects, 1);
+  EXPECT_FALSE(Owes(&index, kName));
+  EXPECT_FALSE(index.LiesIn(kName, 1, 9));
+  EXPECT_FALSE(index.Wanted(kName, 12)) << "nobody has read it there";
+}
+
+TEST_F(SsdIndexTest, WhatWasReplacedOrRemovedWhileItMovedStaysWhatItIs) {
+  Store(&index, kName, RowOf(1, 9));
+  (void)index.Find(kName, true);
+  (void)Begin(&index, kName, 2);
+  EXPECT_FALSE(index.Move(kName, RowOf(1, 12), 9));
+  EXPECT_EQ(StateOf(&index, kName), Is::kPending);
+  ASSERT_TRUE(index.Commit(kName, RowOf(2, 9)));
+  EXPECT_FALSE(index.LiesIn(kName, 1, 9));
+  EXPECT_FALSE(index.Move(kName, RowOf(1, 12), 9)) << "another Put, in the same region";
+  EXPECT_EQ(index.Find(kName, false).row.sequence, 2);
+  (void)index.Drop(kName);
+  EXPECT_FALSE(index.Move(kName, RowOf(2, 12), 9));
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+}
+
 TEST_F(SsdIndexTest, ReclaimDropsWhatNobodyWantedAndOwesIt) {
   Store(&index, kName, RowOf(1, 9));
   (void)index.Find(kName, false);
