@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "common/bytes.h"
@@ -26,6 +27,13 @@ fs::path Nearest(fs::path path) {
   std::error_code error;
   while (!fs::exists(path, error) && path.has_relative_path()) path = path.parent_path();
   return path;
+}
+
+// 0: not known.
+uint64_t PhysicalBytes() {
+  const auto pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page_bytes <= 0) return 0;
+  return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
 }
 
 }  // namespace
@@ -64,11 +72,16 @@ Status CheckDiskBytes(std::string_view key, uint64_t bytes, const std::string& f
       FormatBytes(bytes), nearest.string(), FormatBytes(size));
 }
 
+uint64_t MachineMemoryBytes(const std::string& limit_file) {
+  const uint64_t all = PhysicalBytes();
+  std::ifstream file(limit_file);
+  uint64_t limit = 0;  // "max": there is none
+  return file >> limit && limit < all ? limit : all;
+}
+
 Status CheckMemoryBytes(std::string_view key, uint64_t bytes) {
-  const auto pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page_bytes <= 0) return OkStatus();
-  const uint64_t memory = static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
-  if (bytes < memory) return OkStatus();
+  const uint64_t memory = PhysicalBytes();
+  if (memory == 0 || bytes < memory) return OkStatus();
   return Error(StatusCode::kInvalidArgument,
                "\"{}\" is {}: this machine has {} of memory; write less, {}MiB leaves a fifth to "
                "others",

@@ -20,6 +20,9 @@ Status CheckFolder(std::string_view key, const std::string& path);
 // That the disk of `folder`, or of where it would be made, has `bytes` in all, free or not.
 // Errors: kOutOfRange
 Status CheckDiskBytes(std::string_view key, uint64_t bytes, const std::string& folder);
+// What this process may use of the machine's memory: all of it, or its container's limit (cgroup
+// v2, `limit_file`). 0: not known.
+uint64_t MachineMemoryBytes(const std::string& limit_file = "/sys/fs/cgroup/memory.max");
 // That the machine has more memory than `bytes`, free or not.   Errors: kInvalidArgument
 Status CheckMemoryBytes(std::string_view key, uint64_t bytes);
 

@@ -82,6 +82,9 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
   show("disk_bytes", tier.disk_bytes, "What it takes: regions, as allocated, and its index");
   show("objects", tier.objects, "Objects on the SSD");
   show("value_bytes", tier.value_bytes, "Value bytes of objects on the SSD");
+  show("index_memory_bytes", tier.index_memory_bytes,
+       "Memory that the index of the SSD takes, about");
+  show("index_memory_bytes_max", tier.index_memory_bytes_max, "What it may take");
   const auto& writer = tier.writer;
   show("dirty_bytes", writer.dirty_bytes,
        "Value bytes that wait to be written or are being written");
@@ -91,6 +94,8 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
        "Bytes written to regions since the start, padding included");
   show("shed_objects", writer.shed_objects,
        "Objects that stayed in DRAM alone: the SSD was not ready for them");
+  show("refused_small_objects", writer.refused_small_objects,
+       "Objects that stayed in DRAM alone: too small while its index has little room left");
   show("failed_objects", writer.failed_objects, "Objects whose write failed");
   show("reclaimed_regions", writer.reclaimed_regions, "Regions reclaimed for new objects");
   show("reclaimed_objects", writer.reclaimed_objects, "Objects that were lost with them");

@@ -14,6 +14,8 @@
 namespace ems::server {
 namespace {
 
+constexpr uint64_t kIndexMemoryLeast = 64 * kMiB;
+
 HugePages HugePagesOf(const std::string& word) {
   if (word == "require") return HugePages::kRequire;
   return word == "off" ? HugePages::kOff : HugePages::kTry;
@@ -21,6 +23,12 @@ HugePages HugePagesOf(const std::string& word) {
 
 // Segments are made of whole huge pages; dram.bytes is at least one.
 uint64_t RoundDown(uint64_t bytes) { return bytes / (2 * kMiB) * (2 * kMiB); }
+
+// Of what `dram_bytes` leaves of the machine's memory, a half; the rest is for others.
+uint64_t IndexMemoryBytes(uint64_t dram_bytes) {
+  const uint64_t memory = MachineMemoryBytes();
+  return std::max((memory - std::min(memory, dram_bytes)) / 2, kIndexMemoryLeast);
+}
 
 // How many connections the process has descriptors for.
 uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
@@ -61,6 +69,9 @@ ssd::TierOptions TierOptions(const config::ServerConfig& config) {
   options.dirty_bytes_max = wanted.dirty_bytes_max() != 0
                                 ? wanted.dirty_bytes_max()
                                 : std::min(config.dram().bytes() / 10, kGiB);
+  options.index_memory_bytes = wanted.index_memory_bytes() != 0
+                                   ? wanted.index_memory_bytes()
+                                   : IndexMemoryBytes(config.dram().bytes());
   options.reads_max = wanted.reads_max();
   options.scrub_bytes_per_s = wanted.scrub_bytes_per_s();
   options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads

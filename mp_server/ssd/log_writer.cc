@@ -34,6 +34,15 @@ void LookAhead(Region* open, RegionSpace* space, RegionReclaimer* reclaimer) {
 // Of a region, for a record: the block that a group of packed ones ends in is filled up.
 uint64_t Needed(uint64_t record_bytes) { return RoundUp(record_bytes, kBlockBytes) + kBlockBytes; }
 
+// The index is nearly full, and larger ones fill half of the disk: these shall find room. When
+// nearly all are small, the oldest region makes room for more of them, as on a full disk.
+bool IsTooSmall(uint64_t value_bytes, const LogWriter::Options& options) {
+  if (value_bytes >= options.small_bytes) return false;
+  if (options.index->objects() < options.objects_max - options.objects_max / 10) return false;
+  const SsdIndex::Totals stored = options.index->totals();
+  return stored.value_bytes >= options.objects_max * options.small_bytes / 2;
+}
+
 }  // namespace
 
 class LogWriter::Group final : public WriteGroup {
@@ -127,7 +136,9 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   }
   // Counted first, so that many at once do not all find the last room.
   const uint64_t before = dirty_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  const bool room = state() == TierState::kOk && before + bytes <= options_.dirty_bytes_max;
+  const bool refused = IsTooSmall(bytes, options_);
+  const bool room =
+      !refused && state() == TierState::kOk && before + bytes <= options_.dirty_bytes_max;
   if (owed && !(durable && room)) {
     // The row of what was there goes first: the new one may never get there.
     if (!EnqueueDelete(owed, durable ? nullptr : ticket) && !durable) ticket->FailAtOnce();
@@ -144,7 +155,7 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   }
   dirty_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   options_.index->AbandonWrite(name, sequence);
-  counts_.Add(&WriterStats::shed_objects);
+  counts_.Add(refused ? &WriterStats::refused_small_objects : &WriterStats::shed_objects);
   if (durable) ticket->FailAtOnce();
   return ticket;
 }

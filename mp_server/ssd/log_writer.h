@@ -45,7 +45,10 @@ class LogWriter final {
     RegionIndex* rows = nullptr;
     IoEngine* io = nullptr;
     uint64_t dirty_bytes_max = 0;
-    uint64_t objects_max = UINT64_MAX;  // so many rows the durable index has room for
+    uint64_t objects_max = UINT64_MAX;  // so many rows the index has room for
+    // Values below are not worth their rows while these are scarce: objects_max of this size fill
+    // the disk. 0: all are.
+    uint64_t small_bytes = 0;
     uint64_t next_sequence = 1;
     const Clock* clock = &Clock::System();
     std::function<void(uint32_t region, int fd)> on_region;  // may be read from now on

@@ -7,8 +7,9 @@
 // that it does not count any more. From then on the name is *owed a delete*: a row of it may be in
 // the durable index, and nobody may be told that the old value is gone before that row is.
 //
-// Bound: one entry of about 130 bytes for each stored object, of which the log writer keeps as many
-// as the durable index has room for; pending ones are bounded by the tier's dirty bytes.
+// Bound: one entry of kObjectMemoryBytes for each stored object, of which the log writer keeps as
+// many as the durable index, and the memory that is given to this, have room for; pending ones are
+// bounded by the tier's dirty bytes.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -109,6 +110,8 @@ class SsdIndex final {
   void Observe(StoredObserver* observer) { observer_.store(observer, std::memory_order_release); }
   // Objects that are stored.
   uint64_t objects() const { return objects_.load(std::memory_order_relaxed); }
+  // Memory that an object takes, here and as a member of its region.
+  static constexpr uint64_t kObjectMemoryBytes = 130;
 
   // At the start, from the durable index; the larger sequence wins.
   void Load(const ObjectName& name, const Row& row);

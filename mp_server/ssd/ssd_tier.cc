@@ -161,6 +161,10 @@ Status SsdTier::Divide() {
     EMS_ASSIGN_OR_RETURN(region_bytes_, NumberIn(made_with));
   }
   objects_max_ = RegionIndex::RowsMax(index_bytes_);
+  if (options_.index_memory_bytes != 0) {
+    const uint64_t in_memory = options_.index_memory_bytes / SsdIndex::kObjectMemoryBytes;
+    objects_max_ = std::min(objects_max_, std::max<uint64_t>(in_memory, 1));
+  }
   aside_bytes_ = AsideBytes(options_.folder);
   // An index of a larger tier, or of an older version, takes more until it is merged.
   const uint64_t kept = std::max(index_bytes_, rows_->disk_bytes_needed()) + aside_bytes_;
@@ -256,6 +260,8 @@ Status SsdTier::StartIo() {
   write.io = io_.get();
   write.dirty_bytes_max = options_.dirty_bytes_max;
   write.objects_max = objects_max_;
+  if (options_.index_memory_bytes != 0)
+    write.small_bytes = regions_max_ * region_bytes_ / objects_max_;
   write.next_sequence = recovered_.next_sequence;
   write.clock = options_.clock;
   write.on_region = [this](uint32_t region, int fd) { reader_->SetRegion(region, fd); };
@@ -429,6 +435,8 @@ TierStats SsdTier::stats() const {
   const SsdIndex::Totals totals = index_.totals();
   stats.objects = totals.objects;
   stats.value_bytes = totals.value_bytes;
+  stats.index_memory_bytes = totals.objects * SsdIndex::kObjectMemoryBytes;
+  stats.index_memory_bytes_max = options_.index_memory_bytes;
   stats.recovered_objects = recovered_.objects;
   stats.recovery_seconds = recovery_seconds_;
   stats.dropped_damaged = dropped_damaged_.load(std::memory_order_relaxed);

@@ -11,6 +11,8 @@
 //
 // Bound: capacity_bytes on the disk at every moment: regions, and the index within the part that is
 // kept for it (IndexBytesFor), whatever the size of values: rows that find no room there are shed.
+// index_memory_bytes in memory for objects that are stored; where that is less than the disk has
+// room for, small ones are refused when it runs short.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -36,6 +38,7 @@ struct TierOptions {
   uint64_t capacity_bytes = 0;
   uint64_t region_bytes = 0;  // 0: RegionBytesFor of the capacity
   uint64_t dirty_bytes_max = 256 * kMiB;
+  uint64_t index_memory_bytes = 0;  // that the index may take; 0: no bound but the disk's
   uint32_t reads_max = 64;
   uint64_t scrub_bytes_per_s = 0;  // 0: no scrubber
   Duration scrub_pass_at_least = std::chrono::minutes(10);
@@ -76,6 +79,8 @@ struct TierStats {
   uint64_t disk_bytes = 0;  // regions, index, and one that is set aside
   uint64_t objects = 0;
   uint64_t value_bytes = 0;
+  uint64_t index_memory_bytes = 0;      // that the objects take, about
+  uint64_t index_memory_bytes_max = 0;  // 0: no bound of its own
   std::string
       index_set_aside;  // where the index lies that was damaged at the start; empty: none was
   uint64_t recovered_objects = 0;

@@ -8,10 +8,11 @@ namespace ems::ssd {
 
 struct WriterStats {
   uint64_t written_objects = 0;
-  uint64_t written_bytes = 0;       // values
-  uint64_t disk_bytes = 0;          // of all writes to regions, padding and headers included
-  uint64_t shed_objects = 0;        // not taken: too much waits already, or the tier is degraded
-  uint64_t superseded_objects = 0;  // removed or replaced before they were written
+  uint64_t written_bytes = 0;          // values
+  uint64_t disk_bytes = 0;             // of all writes to regions, padding and headers included
+  uint64_t shed_objects = 0;           // not taken: too much waits already, or the tier is degraded
+  uint64_t refused_small_objects = 0;  // not taken: the index has no room for so small ones
+  uint64_t superseded_objects = 0;     // removed or replaced before they were written
   uint64_t failed_objects = 0;
   uint64_t commits = 0;
   uint64_t synced_commits = 0;

@@ -91,5 +91,14 @@ TEST_F(MachineCheckTest, AStartGoesOnButForWhatNeverPasses) {
             fmt::format("mp-server: warning: on this machine {}\n", Message(may_pass)));
 }
 
+TEST_F(MachineCheckTest, AContainersLimitCountsWhereItIsLessThanTheMachineHas) {
+  const uint64_t all = MachineMemoryBytes(folder_ + "/nothing");
+  EXPECT_GT(all, 0U);
+  std::ofstream(folder_ + "/limit") << 64 * kMiB << '\n';
+  EXPECT_EQ(MachineMemoryBytes(folder_ + "/limit"), 64 * kMiB);
+  std::ofstream(folder_ + "/none") << "max\n";
+  EXPECT_EQ(MachineMemoryBytes(folder_ + "/none"), all);
+}
+
 }  // namespace
 }  // namespace ems

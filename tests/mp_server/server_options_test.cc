@@ -78,11 +78,14 @@ TEST(ServerOptionsTest, TheSsdTierLiesInTheDataDirectoryUnlessSaid) {
   EXPECT_EQ(TierOptions(config).folder, "/d/ssd");
   EXPECT_EQ(TierOptions(config).dirty_bytes_max, kGiB / 10);
   EXPECT_EQ(TierOptions(config).io, ssd::IoKind::kAuto);
+  EXPECT_GE(TierOptions(config).index_memory_bytes, 64 * kMiB) << "of what the machine has";
   config.mutable_ssd()->set_path("/fast");
   config.mutable_ssd()->set_dirty_bytes_max(5);
+  config.mutable_ssd()->set_index_memory_bytes(7);
   config.mutable_ssd()->set_io("threads");
   EXPECT_EQ(TierOptions(config).folder, "/fast");
   EXPECT_EQ(TierOptions(config).dirty_bytes_max, 5U);
+  EXPECT_EQ(TierOptions(config).index_memory_bytes, 7U);
   EXPECT_EQ(TierOptions(config).io, ssd::IoKind::kThreads);
 }
 
