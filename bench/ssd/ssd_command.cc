@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,8 +24,10 @@ constexpr uint64_t kBytesLeast = 16 * kMiB;
 constexpr uint64_t kValueLeast = 4 * kKiB, kValueMost = 4 * kMiB;
 // Of what a series leaves on the disk at once: tier, its index and the file of fio.
 constexpr uint64_t kSpare = 512 * kMiB;
-constexpr uint64_t kPutBytes = 256 * kKiB;
-constexpr uint64_t kPuts = 2000, kQuickPuts = 100;
+constexpr std::array<uint64_t, 3> kPutSizes = {64 * kKiB, 256 * kKiB, kMiB};
+constexpr uint64_t kPutsOfOneSize = 2000, kQuickPuts = 100;
+// Of the values of one size, so that they fit into the servers' DRAM.
+constexpr uint64_t kPutBytesMax = 512 * kMiB;
 
 struct Flags : CommonFlags {
   std::string folder = std::filesystem::temp_directory_path().string();
@@ -69,15 +72,20 @@ Result<SsdSettings> SettingsOf(const Flags& flags) {
   return settings;
 }
 
+uint64_t PutsOf(uint64_t value_bytes) {
+  return std::min(kPutsOfOneSize, kPutBytesMax / value_bytes);
+}
+
 Status CheckSpace(const SsdSettings& settings) {
   uint64_t wanted = 0;
   for (const uint64_t size : settings.write_sizes)
     wanted = std::max(wanted, SizeForObjects(settings.bytes / size, size).capacity_bytes);
   wanted += settings.bytes;
-  wanted =
-      std::max({wanted, SsdBytesOfRestart(settings.restart_objects, 4 * kKiB),
-                SsdBytesOfRestart(settings.bytes / kMiB, kMiB), SsdBytesOfPuts(kPuts, kPutBytes)}) +
-      kSpare;
+  for (const uint64_t size : kPutSizes)
+    wanted = std::max(wanted, SsdBytesOfPuts(PutsOf(size), size));
+  wanted = std::max({wanted, SsdBytesOfRestart(settings.restart_objects, 4 * kKiB),
+                     SsdBytesOfRestart(settings.bytes / kMiB, kMiB)}) +
+           kSpare;
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(settings.folder, error);
   if (error || space.available >= wanted) return OkStatus();
@@ -99,8 +107,10 @@ Status MeasureServers(const Flags& flags, const SsdSettings& settings, Report* r
                        [&](const std::string& line) { report->Print(line + "\n"); });
   SsdServerResults results;
   const auto measure = [&]() -> Status {
-    if (flags.Wants("put")) {
-      EMS_ASSIGN_OR_RETURN(TierPuts puts, bench.Puts(flags.quick ? kQuickPuts : kPuts, kPutBytes));
+    for (const uint64_t size : kPutSizes) {
+      if (!flags.Wants("put")) break;
+      EMS_ASSIGN_OR_RETURN(TierPuts puts,
+                           bench.Puts(flags.quick ? kQuickPuts : PutsOf(size), size));
       results.puts.push_back(std::move(puts));
     }
     if (!flags.Wants("server")) return OkStatus();
