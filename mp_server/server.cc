@@ -53,7 +53,7 @@ struct Server::Impl final : Holdings {
         boot_id(RandomId()),
         data_dir(std::move(dir)),
         ownership(&Clock::System()),
-        pool(PoolOptions(wanted.dram())),
+        pool(PoolOptions(wanted.dram(), ChooseNumaNodes(wanted.dram()))),
         feed(KvEventFeed::Make(wanted.kv_events())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),

@@ -49,7 +49,7 @@ uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
 
 }  // namespace
 
-SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
+SegmentPool::Options PoolOptions(const config::DramConfig& dram, const fabric::NumaNodes& nodes) {
   SegmentPool::Options options;
   options.bytes = RoundDown(dram.bytes());
   options.segment_bytes =
@@ -57,7 +57,25 @@ SegmentPool::Options PoolOptions(const config::DramConfig& dram) {
           ? SegmentPool::DefaultSegmentBytes(options.bytes)
           : std::max(2 * kMiB, RoundDown(std::min(dram.segment_bytes(), dram.bytes())));
   options.huge_pages = HugePagesOf(dram.huge_pages());
+  if (!nodes.empty()) {
+    options.create = [nodes](uint64_t bytes, HugePages huge_pages) {
+      return fabric::ShmSegment::CreateOn(nodes, bytes, huge_pages);
+    };
+  }
   return options;
+}
+
+fabric::NumaNodes ChooseNumaNodes(const config::DramConfig& dram) {
+  if (dram.numa() == "none") return {};
+  const Result<fabric::NumaNodes> nodes = fabric::UsableNumaNodes();
+  if (!nodes.ok()) {
+    EMS_LOG(kWarn, "mp_server", "memory is on NUMA nodes that the kernel chooses reason=\"{}\"",
+            Message(nodes.status()));
+    return {};
+  }
+  EMS_LOG(kInfo, "mp_server", "memory is on NUMA nodes nodes={}",
+          nodes->empty() ? "as the process is bound" : fabric::NodesText(*nodes));
+  return nodes->size() > 1 ? *nodes : fabric::NumaNodes();
 }
 
 ssd::TierOptions TierOptions(const config::ServerConfig& config) {

@@ -19,7 +19,11 @@ class ServerConfig;
 namespace ems::server {
 
 // Segments of whole huge pages; dram.bytes is at least one.
-SegmentPool::Options PoolOptions(const config::DramConfig& dram);
+// `nodes`: see ChooseNumaNodes.
+SegmentPool::Options PoolOptions(const config::DramConfig& dram,
+                                 const fabric::NumaNodes& nodes = {});
+// The NUMA nodes that the pool is to be spread over, and logs them; none: the kernel chooses.
+fabric::NumaNodes ChooseNumaNodes(const config::DramConfig& dram);
 // Without lineage and observer.
 ssd::TierOptions TierOptions(const config::ServerConfig& config);
 // Raises the limit of file descriptors, and says in the log if it is still too low for `regions` of

@@ -67,7 +67,9 @@ bool MakeHuge(void* at, uint64_t bytes) {
   for (std::byte* unit = begin; unit < begin + length; unit += kHuge) {
     // An empty unit is not collapsed; one page of it may be enough for the kernel to make it whole.
     // Adding zero is a write, and loses none of anybody else.
-    std::atomic_ref(*reinterpret_cast<uint8_t*>(unit)).fetch_add(0, std::memory_order_relaxed);
+    std::byte* const page =
+        unit + FirstPageOf(reinterpret_cast<uintptr_t>(unit) / kHuge) * 4 * kKiB;
+    std::atomic_ref(*reinterpret_cast<uint8_t*>(page)).fetch_add(0, std::memory_order_relaxed);
     if (::madvise(unit, kHuge, MADV_COLLAPSE) == 0) continue;
     // Older than Linux 6.1: it does not say what a fault has given.
     return errno == EINVAL && unit == begin && policy == Policy::kByFault;

@@ -19,4 +19,11 @@ void* MapShared(int fd, uint64_t bytes, int protection);
 // 0.3 ms a MiB that is new; blocks.
 bool MakeHuge(void* at, uint64_t bytes);
 
+// The 4 KiB page of an empty unit that is made small first, 0 to 511. The huge page comes from the
+// NUMA node of that page, which depends on its number where nodes take turns: of the same one each
+// time, were it at the same place of every unit.
+constexpr uint32_t FirstPageOf(uint64_t unit) {
+  return static_cast<uint32_t>(unit * 0x9e3779b97f4a7c15 >> 55);  // spread evenly, for any divisor
+}
+
 }  // namespace ems::fabric::internal

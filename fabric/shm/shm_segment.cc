@@ -5,15 +5,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
+#include "common/thread_pool.h"
 #include "fabric/shm/huge_mapping.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -67,17 +71,32 @@ std::string_view PageKindName(PageKind kind) {
 }
 
 Result<ShmSegment> ShmSegment::Create(uint64_t bytes, HugePages huge_pages) {
+  return CreateOn({}, bytes, huge_pages);
+}
+
+Result<ShmSegment> ShmSegment::CreateOn(const NumaNodes& nodes, uint64_t bytes,
+                                        HugePages huge_pages) {
   if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
   const uint64_t rounded = RoundUp(bytes, kHugePageBytes);
   if (huge_pages != HugePages::kOff) {
-    Result<ShmSegment> huge = CreateWith(rounded, PageKind::kHugetlb);
+    Result<ShmSegment> huge = CreateWith(nodes, rounded, PageKind::kHugetlb);
     if (huge.ok() || huge_pages == HugePages::kRequire) return huge;
-    return CreateWith(rounded, PageKind::kTransparent);
+    return CreateWith(nodes, rounded, PageKind::kTransparent);
   }
-  return CreateWith(rounded, PageKind::kSmall);
+  return CreateWith(nodes, rounded, PageKind::kSmall);
 }
 
-Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
+Result<ShmSegment> ShmSegment::CreateSparse(uint64_t bytes) {
+  if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
+  ShmSegment segment;
+  segment.fd_ = memfd_create("ems-sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (segment.fd_ < 0) return Error(StatusCode::kInternal, "memfd_create: {}", ErrnoText(errno));
+  EMS_RETURN_IF_ERROR(segment.Map(RoundUp(bytes, kHugePageBytes), PageKind::kSmall));
+  EMS_RETURN_IF_ERROR(segment.SealSize(false));
+  return segment;
+}
+
+Result<ShmSegment> ShmSegment::CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind) {
   if (kind != PageKind::kHugetlb && AvailableBytes() < bytes + kFreeBytesMin)
     return NoMemory(bytes, kind, ENOMEM);
   ShmSegment segment;
@@ -87,7 +106,7 @@ Result<ShmSegment> ShmSegment::CreateWith(uint64_t bytes, PageKind kind) {
     return Error(StatusCode::kInternal, "memfd_create for {} of {} pages: {}", FormatBytes(bytes),
                  PageKindName(kind), ErrnoText(errno));
   }
-  EMS_RETURN_IF_ERROR(segment.Reserve(bytes, kind));
+  EMS_RETURN_IF_ERROR(segment.Reserve(nodes, bytes, kind));
   EMS_RETURN_IF_ERROR(segment.SealSize(false));
   return segment;
 }
@@ -102,7 +121,7 @@ Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
     return Error(StatusCode::kInternal, "memfd_create for {}: {}", FormatBytes(bytes),
                  ErrnoText(errno));
   }
-  EMS_RETURN_IF_ERROR(segment.Reserve(RoundUp(bytes, kSmallPageBytes), PageKind::kSmall));
+  EMS_RETURN_IF_ERROR(segment.Reserve({}, RoundUp(bytes, kSmallPageBytes), PageKind::kSmall));
   EMS_RETURN_IF_ERROR(segment.SealSize(peer_writes));
   return segment;
 }
@@ -190,34 +209,84 @@ Status ShmSegment::CheckSealing() {
   return segment.ok() ? CheckDescriptors(*segment) : segment.status();
 }
 
-// Sizes, maps and touches. Small pages are touched before fallocate, which would make them small
-// for good where transparent huge pages are offered.
-Status ShmSegment::Reserve(uint64_t bytes, PageKind kind) {
-  const off_t length = static_cast<off_t>(bytes);
-  if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, length) != 0)
+namespace {
+
+struct PartPages {
+  bool huge = true;  // as far as the kernel says
+  int error = 0;     // errno of what has no pages
+};
+
+PartPages MakePart(MutableBytes part, PageKind kind) {
+  PartPages made;
+  if (kind == PageKind::kTransparent) made.huge = internal::MakeHuge(part.data(), part.size());
+  if (madvise(part.data(), part.size(), MADV_POPULATE_WRITE) != 0) made.error = errno;
+  return made;
+}
+
+// Parts of whole huge pages, one a thread: a single thread clears pages at a fraction of what the
+// machine's memory takes, which is minutes for a large pool.
+PartPages MakePages(MutableBytes all, PageKind kind) {
+  constexpr uint64_t kThreadsMax = 8;
+  constexpr uint64_t kPartBytesMin = 16 * kMiB;
+  const uint64_t threads_max =
+      std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kThreadsMax);
+  const uint64_t threads = std::clamp<uint64_t>(all.size() / kPartBytesMin, 1, threads_max);
+  const uint64_t step = RoundUp((all.size() + threads - 1) / threads, kHugePageBytes);
+  std::vector<PartPages> made((all.size() + step - 1) / step);
+  const auto make = [&](size_t i) {
+    made[i] = MakePart(all.subspan(i * step, std::min(step, all.size() - i * step)), kind);
+  };
+  {
+    std::vector<Thread> helpers;
+    for (size_t i = 1; i < made.size(); ++i) {
+      try {
+        helpers.emplace_back("ems-mem-" + std::to_string(i), [&make, i] { make(i); });
+      } catch (const std::system_error&) {  // no more threads are to be had
+        make(i);
+      }
+    }
+    make(0);
+  }
+  PartPages whole;
+  for (const PartPages& part : made) {
+    whole.huge &= part.huge;
+    if (part.error != 0) whole.error = part.error;
+  }
+  return whole;
+}
+
+}  // namespace
+
+Status ShmSegment::Map(uint64_t bytes, PageKind kind) {
+  if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
     return Error(StatusCode::kInternal, "sizing a segment of {}: {}", FormatBytes(bytes),
                  ErrnoText(errno));
-  if (kind == PageKind::kHugetlb && fallocate(fd_, 0, 0, length) != 0)
-    return NoMemory(bytes, kind, errno);
   void* map = internal::MapShared(fd_, bytes, PROT_READ | PROT_WRITE);
   if (map == MAP_FAILED) return NoMemory(bytes, kind, errno);
   data_ = static_cast<std::byte*>(map);
   size_ = bytes;
   page_kind_ = kind;
+  return OkStatus();
+}
+
+// Maps, says where, and touches. Small pages are touched before fallocate, which would make them
+// small for good where transparent huge pages are offered, and one after the other, as it makes
+// those of hugetlb: mapping has reserved them.
+Status ShmSegment::Reserve(const NumaNodes& nodes, uint64_t bytes, PageKind kind) {
+  EMS_RETURN_IF_ERROR(Map(bytes, kind));
+  // Best effort: the pages are what counts.
+  if (!nodes.empty()) (void)SpreadOver(nodes, data_, size_);
+  const PartPages made = MakePages(this->bytes(), kind);
   // Memory in pieces, or a limit of the control group: what is not huge is small.
-  if (kind == PageKind::kTransparent && !internal::MakeHuge(map, bytes))
-    page_kind_ = PageKind::kSmall;
-  if (madvise(map, bytes, MADV_POPULATE_WRITE) != 0) {
-    if (errno == EINVAL) {  // before Linux 5.14: touch by hand, after fallocate has made the pages
-      if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
-      std::memset(map, 0, bytes);
-      return OkStatus();
-    }
-    return IsNoMemory(errno) ? NoMemory(bytes, kind, errno)
-                             : Error(StatusCode::kInternal, "touching a segment of {}: {}",
-                                     FormatBytes(bytes), ErrnoText(errno));
+  if (!made.huge) page_kind_ = PageKind::kSmall;
+  if (made.error != 0 && made.error != EINVAL) {
+    return IsNoMemory(made.error) ? NoMemory(bytes, kind, made.error)
+                                  : Error(StatusCode::kInternal, "touching a segment of {}: {}",
+                                          FormatBytes(bytes), ErrnoText(made.error));
   }
-  if (fallocate(fd_, 0, 0, length) != 0) return NoMemory(bytes, kind, errno);
+  if (fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0) return NoMemory(bytes, kind, errno);
+  // Before Linux 5.14: touched by hand, now that the pages are there.
+  if (made.error == EINVAL) std::memset(data_, 0, bytes);
   return OkStatus();
 }
 

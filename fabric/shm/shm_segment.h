@@ -12,6 +12,7 @@
 
 #include "common/bytes.h"
 #include "fabric/net/socket.h"
+#include "fabric/shm/numa_nodes.h"
 
 namespace ems::fabric {
 
@@ -33,10 +34,15 @@ class ShmSegment final {
  public:
   // Makes, touches and seals `bytes` (rounded up to 2 MiB), all zero.
   // Cost: page faults for all bytes, about 0.6 ms a MiB with 4 KiB pages, 0.1 with transparent huge
-  // ones; blocks. Call on a thread that may. Errors: kResourceExhausted  the machine has no such
-  // memory (says how much, and what would help)
+  // ones, shared by a thread a core, 8 at most; blocks. Call on a thread that may.
+  // Errors: kResourceExhausted  the machine has no such memory (says how much, and what would help)
   //   kInvalidArgument  zero bytes    kInternal  a system call failed
   static Result<ShmSegment> Create(uint64_t bytes, HugePages huge_pages);
+  // The same spread over NUMA nodes, as far as the kernel lets it; none: where the kernel likes.
+  static Result<ShmSegment> CreateOn(const NumaNodes& nodes, uint64_t bytes, HugePages huge_pages);
+  // The same without its pages, which are made as they are touched: where there is no such memory,
+  // that is a SIGBUS. To measure pools larger than the machine.
+  static Result<ShmSegment> CreateSparse(uint64_t bytes);
 
   // The same for small things: rounded up to 4 KiB, of 4 KiB pages. With `peer_writes` a process
   // that gets fd() may write, too.
@@ -60,8 +66,9 @@ class ShmSegment final {
   Result<Fd> OpenReadOnly() const;
 
  private:
-  static Result<ShmSegment> CreateWith(uint64_t bytes, PageKind kind);
-  Status Reserve(uint64_t bytes, PageKind kind);
+  static Result<ShmSegment> CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind);
+  Status Reserve(const NumaNodes& nodes, uint64_t bytes, PageKind kind);
+  Status Map(uint64_t bytes, PageKind kind);
   Status SealSize(bool peer_writes);
   void Close();
 

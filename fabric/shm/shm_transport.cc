@@ -94,9 +94,12 @@ Status SharedMemory::Populate(uint64_t offset, uint64_t bytes) const {
   std::byte* const at = bytes_.data() + offset / kPageBytes * kPageBytes;
   const uint64_t length = bytes + offset % kPageBytes;
   if (::madvise(at, length, MADV_POPULATE_WRITE) == 0) return OkStatus();
-  // Before Linux 5.14: make the pages, and leave the faults to who touches them.
+  // Before Linux 5.14: make the pages, then touch them, as a server takes others for holes. Adding
+  // zero is a write, and loses none of anybody else.
   if (errno == EINVAL &&
       ::fallocate(fd_.get(), 0, at - bytes_.data(), static_cast<off_t>(length)) == 0) {
+    for (uint64_t i = 0; i < length; i += kPageBytes)
+      std::atomic_ref(*reinterpret_cast<uint8_t*>(at + i)).fetch_add(0, std::memory_order_relaxed);
     return OkStatus();
   }
   return NoMemory(bytes, "making pages", errno);

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/config.h"
 #include "proto/config.pb.h"
@@ -69,6 +71,28 @@ TEST(ServerOptionsTest, SegmentsAreWholeHugePagesAndNotMoreThanThePool) {
   EXPECT_EQ(PoolOptions(dram).segment_bytes, 64 * kMiB);
   dram.set_segment_bytes(0);
   EXPECT_EQ(PoolOptions(dram).segment_bytes, SegmentPool::DefaultSegmentBytes(64 * kMiB));
+}
+
+TEST(ServerOptionsTest, APoolIsSpreadOverNodesWhereThereAreSeveral) {
+  config::DramConfig dram;
+  dram.set_bytes(64 * kMiB);
+  dram.set_huge_pages("off");
+  dram.set_numa("none");
+  EXPECT_TRUE(ChooseNumaNodes(dram).empty());
+  dram.set_numa("interleave");
+  EXPECT_NE(ChooseNumaNodes(dram).size(), 1U) << "one node: nothing is asked of the kernel";
+  const auto policy_of = [](const SegmentPool::Options& options) {
+    const auto segment = options.create(2 * kMiB, options.huge_pages);
+    EXPECT_TRUE(segment.ok()) << segment.status();
+    constexpr unsigned long kAddress = 2;  // MPOL_F_ADDR, in linux/mempolicy.h
+    int policy = -1;
+    EXPECT_EQ(::syscall(SYS_get_mempolicy, &policy, nullptr, 0, segment->bytes().data(), kAddress),
+              0);
+    return policy;
+  };
+  constexpr int kDefault = 0, kInterleave = 3;  // MPOL_*
+  EXPECT_EQ(policy_of(PoolOptions(dram, {0})), kInterleave);
+  EXPECT_EQ(policy_of(PoolOptions(dram)), kDefault);
 }
 
 TEST(ServerOptionsTest, TheSsdTierLiesInTheDataDirectoryUnlessSaid) {

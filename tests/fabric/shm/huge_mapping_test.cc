@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "common/bytes.h"
 #include "fabric/net/socket.h"
@@ -89,6 +90,20 @@ TEST(HugePagesTest, ComeWhereTheKernelSaysSoAndForAReaderToo) {
   }
   ::munmap(map, kBytes);
   ::munmap(const_cast<void*>(reader), kBytes);
+}
+
+// As the kernel chooses where nodes take turns: by the number of the page.
+TEST(HugePagesTest, ComeFromAllNodesEvenlyWhereTheyTakeTurns) {
+  constexpr uint64_t kUnits = 4096;
+  for (uint64_t nodes = 2; nodes <= 8; ++nodes) {
+    std::vector<double> units(nodes);
+    for (uint64_t unit = 0; unit < kUnits; ++unit) {
+      const uint64_t page = FirstPageOf(unit);
+      ASSERT_LT(page, 512U);
+      ++units[(unit * 512 + page) % nodes];
+    }
+    for (const double one : units) EXPECT_NEAR(one, kUnits / static_cast<double>(nodes), 100);
+  }
 }
 
 TEST(HugePagesTest, PartsThatAreNoWholeUnitAreLeftAlone) {

@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace ems::fabric {
 namespace {
@@ -24,6 +28,59 @@ TEST(ShmSegmentTest, IsZeroRoundedUpAndResident) {
   ASSERT_EQ(::fstat(segment->fd(), &info), 0);
   EXPECT_GE(info.st_blocks * 512, static_cast<int64_t>(4 * kMiB)) << "every page is allocated";
   EXPECT_EQ(info.st_mode & 0777, 0600U);
+}
+
+uint64_t FaultsOfThisThread() {
+  rusage usage{};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &usage), 0);
+  return static_cast<uint64_t>(usage.ru_minflt);
+}
+
+TEST(ShmSegmentTest, LargeOnesAreTouchedBySeveralThreads) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+  constexpr uint64_t kBytes = 50 * kMiB;  // no multiple of the threads
+  const uint64_t before = FaultsOfThisThread();
+  Result<ShmSegment> segment = ShmSegment::Create(kBytes, HugePages::kOff);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  const uint64_t pages = kBytes / (4 * kKiB);
+  EXPECT_LT(FaultsOfThisThread() - before, pages * 3 / 4);
+  std::vector<unsigned char> resident(pages);
+  ASSERT_EQ(::mincore(segment->bytes().data(), kBytes, resident.data()), 0);
+  EXPECT_TRUE(std::ranges::all_of(resident, [](unsigned char page) { return (page & 1) != 0; }));
+}
+
+// The kernel's word on where pages of the memory come from: linux/mempolicy.h.
+int PolicyOf(const void* at) {
+  constexpr unsigned long kAddress = 2;  // MPOL_F_ADDR
+  int policy = -1;
+  EXPECT_EQ(::syscall(SYS_get_mempolicy, &policy, nullptr, 0, at, kAddress), 0);
+  return policy;
+}
+
+TEST(ShmSegmentTest, IsSpreadOverTheNodesThatAreNamed) {
+  constexpr int kDefault = 0, kInterleave = 3;  // MPOL_*
+  for (const HugePages pages : {HugePages::kOff, HugePages::kTry}) {
+    Result<ShmSegment> spread = ShmSegment::CreateOn({0}, 4 * kMiB, pages);
+    ASSERT_TRUE(spread.ok()) << spread.status();
+    EXPECT_EQ(PolicyOf(spread->bytes().data()), kInterleave);
+    EXPECT_EQ(PolicyOf(spread->bytes().data() + 4 * kMiB - 1), kInterleave);
+    Result<ShmSegment> plain = ShmSegment::Create(4 * kMiB, pages);
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    EXPECT_EQ(PolicyOf(plain->bytes().data()), kDefault);
+  }
+  EXPECT_TRUE(ShmSegment::CreateOn({kNumaNodesMax - 1}, 2 * kMiB, HugePages::kOff).ok())
+      << "a node that is not there is no reason to have no memory";
+}
+
+TEST(ShmSegmentTest, ASparseOneHasItsAddressesAndNoPages) {
+  Result<ShmSegment> segment = ShmSegment::CreateSparse(uint64_t{1} << 40);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  EXPECT_EQ(segment->size_bytes(), uint64_t{1} << 40);
+  segment->bytes().back() = std::byte{1};
+  struct stat info {};
+  ASSERT_EQ(::fstat(segment->fd(), &info), 0);
+  EXPECT_LE(info.st_blocks * 512, static_cast<int64_t>(2 * kMiB));
+  EXPECT_EQ(ShmSegment::CreateSparse(0).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(ShmSegmentTest, CannotShrinkOrGrow) {
