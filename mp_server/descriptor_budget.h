@@ -17,7 +17,7 @@ constexpr uint64_t kDescriptorsPerSession = 4;
 
 struct DescriptorBudget {
   uint64_t limit = 0;   // of the process
-  uint64_t own = 0;     // kDescriptorsBase, memory segments and SSD regions
+  uint64_t own = 0;     // kDescriptorsBase, two a memory segment, SSD regions
   uint64_t wanted = 0;  // with all connections and sessions that the configuration allows
   uint32_t connections_max = 0;
 };

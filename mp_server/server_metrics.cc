@@ -55,6 +55,8 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
               "Memory of clients that is not mapped here: their Puts take the socket");
   shm_.registered_bytes = registry->AddGauge("ems_server_shm_registered_bytes",
                                              "Memory of clients mapped here for their Puts");
+  shm_.round_seconds = registry->AddGauge("ems_server_shm_round_seconds",
+                                          "What the last look at all attached clients took");
   kv_events_.events = counter("kv_events_published", "Events of blocks published");
   kv_events_.batches =
       counter("kv_events_batches", "Batches of them published, empty ones included");

@@ -35,7 +35,7 @@ uint32_t ConnectionsMax(const config::ServerConfig& config, uint64_t regions) {
   const SegmentPool::Options pool = PoolOptions(config.dram());
   const DescriptorBudget budget =
       PlanDescriptors(RaiseDescriptorLimit(),
-                      kDescriptorsBase + pool.bytes / pool.segment_bytes + regions +
+                      kDescriptorsBase + 2 * (pool.bytes / pool.segment_bytes) + regions +
                           (regions > 0 ? kDescriptorsOfIndex : 0),
                       config.network().connections_max(), config.shm().sessions_max());
   if (budget.wanted > budget.limit) {

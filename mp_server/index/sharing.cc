@@ -1,7 +1,6 @@
 #include "mp_server/index/sharing.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "common/check.h"
@@ -83,28 +82,21 @@ std::vector<ObjectEntry*> Sharing::TakeUnnamed() {
   return looked_at;
 }
 
-std::vector<uint64_t> Sharing::SessionsAbove(uint64_t bytes_max) {
-  std::vector<uint64_t> above;
-  if (retired_bytes() <= bytes_max) return above;
+std::map<uint64_t, uint64_t> Sharing::HeldBytes() {
+  std::map<uint64_t, uint64_t> bytes_of;
   std::vector<uint64_t> generations;
   {
     auto retired = retired_.Lock();
     generations = GenerationsOf(*retired);
   }
   const std::vector<Hazard> hazards = hazards_.Naming(generations);
-  std::map<uint64_t, uint64_t> bytes_of;
-  {
-    auto retired = retired_.Lock();
-    for (const ObjectEntry* entry : *retired) {
-      const auto [first, last] =
-          std::equal_range(hazards.begin(), hazards.end(), Hazard{entry->generation, 0});
-      for (auto at = first; at != last; ++at) bytes_of[at->session] += WeightOf(*entry);
-    }
+  auto retired = retired_.Lock();
+  for (const ObjectEntry* entry : *retired) {
+    const auto [first, last] =
+        std::equal_range(hazards.begin(), hazards.end(), Hazard{entry->generation, 0});
+    for (auto at = first; at != last; ++at) bytes_of[at->session] += WeightOf(*entry);
   }
-  for (const auto& [session, bytes] : bytes_of) {
-    if (bytes > bytes_max) above.push_back(session);
-  }
-  return above;
+  return bytes_of;
 }
 
 }  // namespace ems::server

@@ -8,6 +8,7 @@
 // charge stay until TakeUnnamed returns it. Bound: kHazardsMax objects a session, and kWaitingMax.
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -46,8 +47,8 @@ class Sharing final {
   bool look_is_costly() const { return hazards_.costly(); }
   // Those that nobody looks at any more; the caller frees them. Cost: one look at all hazards.
   std::vector<ObjectEntry*> TakeUnnamed();
-  // Sessions that hold back more than `bytes_max` of retired objects.
-  std::vector<uint64_t> SessionsAbove(uint64_t bytes_max);
+  // The bytes of retired objects that sessions hold back, by session. Cost: as TakeUnnamed.
+  std::map<uint64_t, uint64_t> HeldBytes();
 
  private:
   std::unique_ptr<SharedIndex> owned_;

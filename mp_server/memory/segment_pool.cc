@@ -20,9 +20,11 @@ TimePoint Now() { return Clock::System().Now(); }
 }  // namespace
 
 uint64_t SegmentPool::DefaultSegmentBytes(uint64_t pool_bytes) {
-  constexpr uint64_t kSegments = 7;
-  const uint64_t share = pool_bytes / kSegments / fabric::kHugePageBytes * fabric::kHugePageBytes;
-  return std::clamp<uint64_t>(share, fabric::kHugePageBytes, 130 * kMiB);
+  constexpr uint64_t kTenants = 7;
+  constexpr uint64_t kWhole = 130 * kMiB;
+  const uint64_t share = pool_bytes / kTenants / fabric::kHugePageBytes * fabric::kHugePageBytes;
+  if (share < kWhole) return std::max(share, fabric::kHugePageBytes);
+  return RoundUp((pool_bytes + kSegmentsMax - 1) / kSegmentsMax, kWhole);
 }
 
 SegmentPool::SegmentPool(const Options& options) : options_(options), boot_id_(RandomId()) {
@@ -256,10 +258,9 @@ uint64_t SegmentPool::NextBytes(State& state) const {
 
 void SegmentPool::Make(uint64_t bytes) {
   Result<fabric::ShmSegment> made = options_.create(bytes, options_.huge_pages);
-  if (!made.ok()) {
-    OnRefused(bytes, made.status());
-    return;
-  }
+  if (!made.ok()) return OnRefused(bytes, made.status());
+  Result<fabric::Fd> read_only = made->OpenReadOnly();
+  if (!read_only.ok()) return OnRefused(bytes, read_only.status());
   bool fell_back = false;
   {
     auto state = state_.Lock();
@@ -270,6 +271,7 @@ void SegmentPool::Make(uint64_t bytes) {
     auto segment = std::make_unique<Segment>();
     segment->id = state->next_id++;
     segment->memory = std::move(*made);
+    segment->read_only = std::make_shared<const fabric::Fd>(*std::move(read_only));
     EMS_CHECK(segment->size_bytes() == bytes, "asked for {} bytes, got {}", bytes,
               segment->size_bytes());
     state->ready_bytes += bytes;

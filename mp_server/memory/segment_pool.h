@@ -25,6 +25,7 @@ using HugePages = fabric::HugePages;
 struct Segment {
   uint32_t id = 0;
   fabric::ShmSegment memory;
+  std::shared_ptr<const fabric::Fd> read_only;  // of the same file, to be given to clients
   uint64_t size_bytes() const { return memory.size_bytes(); }
 };
 
@@ -53,8 +54,10 @@ class SegmentPool final {
 
   // 130 MiB, at most a seventh of the pool: 128 MiB of objects of a power of two of bytes fit with
   // their heads, what is left over at the end of a segment is small beside it, and seven tenants
-  // find a segment.
+  // find a segment. A pool that would have more than kSegmentsMax of them has a multiple of 130 MiB
+  // instead, which keeps all of that: descriptors, clients' mappings and searches stay bounded.
   static uint64_t DefaultSegmentBytes(uint64_t pool_bytes);
+  static constexpr uint64_t kSegmentsMax = 1024;
 
   // Starts the thread "ems-mem", which makes segments up to Options::bytes at once.
   explicit SegmentPool(const Options& options);

@@ -30,7 +30,29 @@ int64_t TouchOf(const ObjectEntry* entry) {
 
 void SlabPool::Add(std::unique_ptr<Segment> segment) {
   auto state = state_.Lock();
+  const uint32_t id = segment->id;
   state->runs.Add(std::move(segment));
+  state->by_id[id] = state->runs.segments().back().get();
+}
+
+std::unique_ptr<Segment> SlabPool::Take(State& state, PageRuns::SegmentPages* segment) {
+  const uint32_t id = segment->segment->id;
+  const uint64_t count = left_count_.load(std::memory_order_relaxed);
+  if (state.left.size() < kLeftMax) state.left.resize(count + 1);
+  state.left[count % kLeftMax] = id;
+  left_count_.store(count + 1, std::memory_order_release);
+  state.by_id.erase(id);
+  return state.runs.Take(segment);
+}
+
+bool SlabPool::LeftSince(uint64_t* seen, std::vector<uint32_t>* ids) {
+  auto state = state_.Lock();
+  const uint64_t count = left_count_.load(std::memory_order_relaxed);
+  const uint64_t from = std::exchange(*seen, count);
+  EMS_CHECK(from <= count, "{} segments seen, {} have left", from, count);
+  if (count - from > kLeftMax) return false;
+  for (uint64_t i = from; i < count; ++i) ids->push_back(state->left[i % kLeftMax]);
+  return true;
 }
 
 bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry* owner) {
@@ -158,7 +180,7 @@ std::unique_ptr<Segment> SlabPool::Free(ObjectEntry* owner) {
   PageRuns::SegmentPages* segment = run->segment;
   state->runs.Free(run);
   if (!segment->draining || !segment->empty()) return nullptr;
-  return state->runs.Take(segment);
+  return Take(*state, segment);
 }
 
 SlabPool::Supply SlabPool::SupplyOf(const Footprint& footprint, uint32_t run_pages) {
@@ -337,7 +359,7 @@ bool SlabPool::DrainSegment(std::vector<Victim>* victims, std::unique_ptr<Segmen
   for (auto* run = PageRuns::FirstRun(coldest); run != nullptr; run = PageRuns::NextRun(run)) {
     DrainRun(*state, run, victims);
   }
-  if (coldest->empty()) *empty = state->runs.Take(coldest);
+  if (coldest->empty()) *empty = Take(*state, coldest);
   return true;
 }
 
@@ -348,7 +370,7 @@ std::vector<std::unique_ptr<Segment>> SlabPool::TakeEmpty(size_t keep) {
   for (const auto& segment : state->runs.segments()) {
     if (segment->empty()) empty.push_back(segment.get());
   }
-  for (size_t i = keep; i < empty.size(); ++i) taken.push_back(state->runs.Take(empty[i]));
+  for (size_t i = keep; i < empty.size(); ++i) taken.push_back(Take(*state, empty[i]));
   return taken;
 }
 
@@ -395,14 +417,10 @@ bool SlabPool::HasSegmentOf(uint64_t bytes) {
 
 Result<SlabPool::Opened> SlabPool::OpenSegment(uint32_t id) {
   auto state = state_.Lock();
-  for (const auto& segment : state->runs.segments()) {
-    if (segment->segment->id != id) continue;
-    Opened opened;
-    EMS_ASSIGN_OR_RETURN(opened.fd, segment->segment->memory.OpenReadOnly());
-    opened.bytes = segment->segment->size_bytes();
-    return opened;
-  }
-  return Error(StatusCode::kNotFound, "no segment {}", id);
+  const auto found = state->by_id.find(id);
+  if (found == state->by_id.end()) return Error(StatusCode::kNotFound, "no segment {}", id);
+  const Segment& segment = *found->second->segment;
+  return Opened{segment.read_only, segment.size_bytes()};
 }
 
 std::vector<uint32_t> SlabPool::SegmentIds() {

@@ -7,8 +7,10 @@
 // when its last object has. Bound: segments given by Add; the searches below look at a stated
 // number of slabs, runs and segments.
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "common/guarded.h"
@@ -78,14 +80,20 @@ class SlabPool final {
   std::vector<std::unique_ptr<Segment>> TakeEmpty(size_t keep);
   // From now on every segment goes as soon as it is empty.
   void DrainAll();
-  // A read-only descriptor of a segment. Cost: a system call under the lock.
+  // A read-only descriptor of a segment, the same for all who ask. Cost: O(1), no system call.
   // Errors: kNotFound  no such segment (any more)
   struct Opened {
-    fabric::Fd fd;
+    std::shared_ptr<const fabric::Fd> fd;
     uint64_t bytes = 0;
   };
   Result<Opened> OpenSegment(uint32_t id);
   std::vector<uint32_t> SegmentIds();
+  // For those who follow which segments leave: how many ever have. Cost: one load.
+  uint64_t left_count() const { return left_count_.load(std::memory_order_acquire); }
+  // The numbers of those that have left after the first `*seen`, which then counts them, too.
+  // False: they are more than are remembered. Cost: O(those).
+  [[nodiscard]] bool LeftSince(uint64_t* seen, std::vector<uint32_t>* ids);
+  static constexpr uint64_t kLeftMax = 1024;  // that are remembered
   // Whether a segment of at least `bytes` is here.
   bool HasSegmentOf(uint64_t bytes);
   Stats stats();
@@ -103,6 +111,8 @@ class SlabPool final {
   };
   struct State {
     PageRuns runs;
+    std::unordered_map<uint32_t, PageRuns::SegmentPages*> by_id;
+    std::vector<uint32_t> left;        // the nth segment that left, at n % kLeftMax
     std::array<Slab*, 256> partial{};  // by class
     std::vector<std::unique_ptr<Slab>> slabs;
     std::vector<Slab*> spare;
@@ -127,8 +137,10 @@ class SlabPool final {
   static Units CheapestWindow(State& state, PageRuns::SegmentPages* segment, uint32_t pages);
   static Units BestOfUnits(const State& state, uint32_t pages, size_t* first, size_t* last);
   static bool SegmentTouch(PageRuns::SegmentPages* segment, int64_t* touched_ns);
+  std::unique_ptr<Segment> Take(State& state, PageRuns::SegmentPages* segment);
 
   Guarded<State> state_;
+  std::atomic<uint64_t> left_count_{0};  // written under the lock
 };
 
 }  // namespace ems::server

@@ -183,18 +183,18 @@ void ShmService::ListStores() {
 void ShmService::Tick() {
   const TimePoint now = Clock::System().Now();
   std::vector<ShmSession*> revoked;
-  std::map<NamespaceStore*, std::vector<uint32_t>> live_of;  // segments, sorted
+  std::map<NamespaceStore*, std::map<uint64_t, uint64_t>> held_in;  // one look at its hazards each
   for (const auto& [id, session] : sessions_) {
-    const auto [live, is_new] = live_of.try_emplace(&session->store());
-    if (is_new) {
-      live->second = session->store().SegmentIds();
-      std::ranges::sort(live->second);
-    }
-    session->CallBack(live->second, now);
-    if (session->PinsTooMuch()) revoked.push_back(session.get());
+    session->CallBack(now);
+    if (!session->MayPinTooMuch()) continue;
+    const auto [held, is_new] = held_in.try_emplace(&session->store());
+    if (is_new) held->second = session->store().sharing().HeldBytes();
+    if (session->PinsTooMuch(held->second)) revoked.push_back(session.get());
   }
   CountKept(now);
   for (ShmSession* session : revoked) session->Revoke();
+  const std::chrono::duration<double> took = Clock::System().Now() - now;
+  metrics_.round_seconds.Set(took.count());
 }
 
 // What clients keep mapped, though it is gone for a while: stopped ones, above all. The pool may

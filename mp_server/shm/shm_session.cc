@@ -26,11 +26,6 @@ using wire::WireStatus;
 constexpr int kMessagesAtOnce = 16;  // before the other sessions have their turn
 constexpr uint32_t kAllEvents = EPOLLIN | EPOLLRDHUP;
 
-template <typename T>
-void AddOnce(T one, std::vector<T>* all) {
-  if (std::ranges::count(*all, one) == 0) all->push_back(one);
-}
-
 Fd OpenPid(int64_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
 WireStatus StatusOf(const Status& why) {
@@ -78,6 +73,7 @@ ShmSession::~ShmSession() {
 Status ShmSession::Begin(std::shared_ptr<NamespaceStore> store, int64_t pid) {
   EMS_CHECK(store_ == nullptr && store->sharing().index() != nullptr, "session {} begins", id_);
   store_ = std::move(store);
+  left_seen_ = store_->segments_left();
   EMS_ASSIGN_OR_RETURN(fabric::ShmSegment page,
                        fabric::ShmSegment::CreatePages(shm::kSessionBytes, true));
   new (page.bytes().data()) shm::SessionPage;
@@ -131,7 +127,7 @@ bool ShmSession::Answer(const SessionMessage& request, std::vector<Fd>* fds) {
   SessionMessage answer;
   answer.op = request.op;
   answer.id = request.id;
-  Fd given;
+  SharedFd given;
   if (request.op == SessionOp::kSegment || request.op == SessionOp::kTable) {
     auto opened = Open(request);
     answer.status = static_cast<uint32_t>(opened.ok() ? WireStatus::kOk : WireStatus::kMiss);
@@ -140,12 +136,13 @@ bool ShmSession::Answer(const SessionMessage& request, std::vector<Fd>* fds) {
       given = std::move(opened->fd);
     }
   } else if (request.op == SessionOp::kSegmentDropped) {
-    std::erase_if(segments_, [&](const GivenSegment& segment) {
+    std::erase_if(gone_, [&](const GoneSegment& segment) {
       return segment.id == request.id && segment.told;
     });
     return true;
   } else if (request.op == SessionOp::kRegister) {
     SetStatus(Register(request, *fds), &answer);
+    answer.bytes = request.bytes;
   } else {
     return false;
   }
@@ -157,13 +154,13 @@ Result<SlabPool::Opened> ShmSession::Open(const SessionMessage& request) {
   if (request.op == SessionOp::kTable) {
     EMS_ASSIGN_OR_RETURN(SharedIndex::Opened table,
                          store_->sharing().index()->OpenTable(request.id));
-    AddOnce(request.id, &tables_);
-    return SlabPool::Opened{std::move(table.fd), table.bytes};
+    if (std::ranges::count(tables_, request.id) == 0) tables_.push_back(request.id);
+    return SlabPool::Opened{std::make_shared<const Fd>(std::move(table.fd)), table.bytes};
   }
   if (request.id > UINT32_MAX) return Error(StatusCode::kNotFound, "no such segment");
   const auto id = static_cast<uint32_t>(request.id);
   EMS_ASSIGN_OR_RETURN(SlabPool::Opened segment, store_->OpenSegment(id));
-  AddOnce({.id = id, .bytes = segment.bytes}, &segments_);
+  segments_.emplace(id, segment.bytes);
   return segment;
 }
 
@@ -176,11 +173,11 @@ Status ShmSession::Register(const SessionMessage& request, const std::vector<Fd>
   return registered;
 }
 
-bool ShmSession::Send(const SessionMessage& message, Fd given) {
+bool ShmSession::Send(const SessionMessage& message, SharedFd given) {
   EMS_CHECK(!unsent_, "session {} has a message in hand", id_);
-  const int fd = given.get();
+  const int fd = given == nullptr ? -1 : given->get();
   const Status sent = fabric::SendMessageTo(socket_.get(), wire::RawBytes(message),
-                                            std::span(&fd, given.valid() ? 1 : 0));
+                                            std::span(&fd, given == nullptr ? 0 : 1));
   if (sent.code() != StatusCode::kResourceExhausted) return sent.ok();
   // It reads slowly: nothing more is taken from it until this has gone out.
   unsent_ = Unsent{message, std::move(given)};
@@ -212,17 +209,30 @@ bool ShmSession::Notify(SessionOp op, uint64_t id) {
   return Send(notice, {});
 }
 
-void ShmSession::CallBack(const std::vector<uint32_t>& live_segments, TimePoint now) {
-  for (GivenSegment& segment : segments_) {
-    if (segment.gone_at == TimePoint() && !std::ranges::binary_search(live_segments, segment.id))
-      segment.gone_at = now;
+void ShmSession::NoteGone(TimePoint now) {
+  if (store_->segments_left() == left_seen_) return;
+  std::vector<uint32_t> left;
+  if (!store_->SegmentsLeftSince(&left_seen_, &left)) {  // it has not looked for very long
+    for (const auto& [id, bytes] : segments_) {
+      if (!store_->OpenSegment(id).ok()) left.push_back(id);
+    }
   }
+  for (const uint32_t id : left) {
+    const auto given = segments_.find(id);
+    if (given == segments_.end()) continue;
+    gone_.push_back({.id = id, .bytes = given->second, .gone_at = now});
+    segments_.erase(given);
+  }
+}
+
+void ShmSession::CallBack(TimePoint now) {
+  NoteGone(now);
   if (store_->closed()) Dismiss("its namespace is gone");
   if (leaving_) return;
   bool reached = true;
-  for (GivenSegment& segment : segments_) {
+  for (GoneSegment& segment : gone_) {
     if (unsent_ || !reached) break;
-    if (segment.told || segment.gone_at == TimePoint()) continue;
+    if (segment.told) continue;
     reached = Notify(SessionOp::kSegmentGone, segment.id);
     segment.told = true;
   }
@@ -234,9 +244,13 @@ void ShmSession::CallBack(const std::vector<uint32_t>& live_segments, TimePoint 
   if (!reached) Dismiss("it cannot be reached");
 }
 
-bool ShmSession::PinsTooMuch() {
-  if (store_->sharing().retired_bytes() <= pin_bytes_max_) return false;
-  return std::ranges::count(store_->sharing().SessionsAbove(pin_bytes_max_), id_) > 0;
+bool ShmSession::MayPinTooMuch() const {
+  return store_->sharing().retired_bytes() > pin_bytes_max_;
+}
+
+bool ShmSession::PinsTooMuch(const std::map<uint64_t, uint64_t>& held_bytes) const {
+  const auto held = held_bytes.find(id_);
+  return held != held_bytes.end() && held->second > pin_bytes_max_;
 }
 
 void ShmSession::Revoke() {
@@ -248,8 +262,8 @@ void ShmSession::Revoke() {
 }
 
 void ShmSession::AddKept(TimePoint now, Duration patience, std::map<uint32_t, uint64_t>* kept) {
-  for (const GivenSegment& segment : segments_) {
-    if (segment.gone_at == TimePoint() || now - segment.gone_at < patience) continue;
+  for (const GoneSegment& segment : gone_) {
+    if (now - segment.gone_at < patience) continue;
     kept->emplace(segment.id, segment.bytes);
     if (std::exchange(warned_, true)) continue;
     EMS_LOG(kWarn, "mp_server",

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "common/clock.h"
@@ -29,6 +30,7 @@ struct ShmMetrics {
   Counter dismissed;              // broke the protocol, or their namespace is gone
   Counter registrations_refused;  // memory for Puts: registered_bytes_max, or not as it must be
   Gauge registered_bytes;         // memory that clients Put from
+  Gauge round_seconds;            // what the last look at all sessions took
 };
 
 // Threading: one thread ("ems-shm").
@@ -65,11 +67,13 @@ class ShmSession final {
   bool has_unsent() const { return unsent_.has_value(); }
   void SendUnsent();
 
-  // Tells the client about what it was given and is gone by now; `live_segments` of the namespace
-  // are sorted. What does not fit waits for the next time.
-  void CallBack(const std::vector<uint32_t>& live_segments, TimePoint now);
-  // Whether it holds back more than its Welcome allowed.
-  bool PinsTooMuch();
+  // Tells the client about what it was given and is gone by now. What does not fit waits for the
+  // next time. Cost: O(what is gone since the last time, or not yet dropped by the client).
+  void CallBack(TimePoint now);
+  // Whether clients of its namespace hold back so much that it alone may be above what its Welcome
+  // allowed; then, whether it is, by Sharing::HeldBytes.
+  bool MayPinTooMuch() const;
+  bool PinsTooMuch(const std::map<uint64_t, uint64_t>& held_bytes) const;
   // Its hazards no longer count. What it has mapped does, until it hangs up.
   void Revoke();
   // Adds the segments, with their sizes, that it has kept for longer than `patience` though they
@@ -77,23 +81,24 @@ class ShmSession final {
   void AddKept(TimePoint now, Duration patience, std::map<uint32_t, uint64_t>* kept);
 
  private:
-  struct GivenSegment {
+  struct GoneSegment {
     uint32_t id = 0;
     uint64_t bytes = 0;
-    TimePoint gone_at{};  // when it was seen that the segment is gone; zero: it is not
-    bool told = false;    // that it is gone
-    bool operator==(const GivenSegment& other) const { return id == other.id; }
+    TimePoint gone_at{};  // when it was seen that the segment is gone
+    bool told = false;
   };
+  using SharedFd = std::shared_ptr<const fabric::Fd>;
   struct Unsent {
     shm::SessionMessage message;
-    fabric::Fd fd;
+    SharedFd fd;
   };
   // False: the client broke the protocol, or is gone.
   bool Answer(const shm::SessionMessage& request, std::vector<fabric::Fd>* fds);
   Result<SlabPool::Opened> Open(const shm::SessionMessage& request);
   Status Register(const shm::SessionMessage& request, const std::vector<fabric::Fd>& fds);
   // False: the client is gone, or out of its mind.
-  bool Send(const shm::SessionMessage& message, fabric::Fd given);
+  bool Send(const shm::SessionMessage& message, SharedFd given);
+  void NoteGone(TimePoint now);
   bool Notify(shm::SessionOp op, uint64_t id);
   void Dismiss(std::string_view why);
   void SetEvents(uint32_t events);
@@ -110,8 +115,10 @@ class ShmSession final {
   uint64_t secret_ = 0;
   uint64_t pin_bytes_max_ = 0;  // as its Welcome said
   fabric::MessageReceiver receiver_;
-  std::vector<GivenSegment> segments_;
-  std::vector<uint64_t> tables_;  // given to the client and not called back
+  std::unordered_map<uint32_t, uint64_t> segments_;  // given to the client, and there: their bytes
+  std::vector<GoneSegment> gone_;                    // given, gone, and not dropped by the client
+  uint64_t left_seen_ = 0;                           // of the store's segments_left
+  std::vector<uint64_t> tables_;                     // given to the client and not called back
   std::optional<Unsent> unsent_;
   bool leaving_ = false;  // told to go
   bool warned_ = false;   // of what it keeps

@@ -75,6 +75,11 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Sharing& sharing() { return objects_.sharing(); }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return objects_.slabs().OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return objects_.slabs().SegmentIds(); }
+  // Segments that have left: see SlabPool::LeftSince.
+  uint64_t segments_left() { return objects_.slabs().left_count(); }
+  bool SegmentsLeftSince(uint64_t* seen, std::vector<uint32_t>* ids) {
+    return objects_.slabs().LeftSince(seen, ids);
+  }
   // Makes or enlarges the shared index when needed. From one thread ("ems-evict").
   // Cost: when it does, each shard's lock in turn for about 50 ns an object.
   void MaintainShared();

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <new>
 
 #include "tests/mp_server/shm/shared_reader.h"
@@ -44,7 +45,7 @@ class SharingTest : public NamespaceFixture {
   std::string BytesAt(const SharedEntry& entry) {
     const auto segment = store_->OpenSegment(shm::SegmentOf(entry.location));
     EXPECT_TRUE(segment.ok()) << segment.status();
-    const Mapping mapped(segment->fd, segment->bytes);
+    const Mapping mapped(*segment->fd, segment->bytes);
     const auto* header =
         reinterpret_cast<const ObjectHeader*>(mapped.data() + shm::OffsetOf(entry.location));
     return {reinterpret_cast<const char*>(header) + header->payload_offset, header->payload_bytes};
@@ -161,18 +162,19 @@ TEST_F(SharingTest, WhatOnlyWaitsForALookIsRoomWhenNothingCanBeEvicted) {
   EXPECT_TRUE(store_->sharing().look_is_costly());
 }
 
-TEST_F(SharingTest, WhoHoldsBackTooMuchIsNamed) {
+TEST_F(SharingTest, WhatEachSessionHoldsBackIsCounted) {
   Begin(8 * kMiB);
   ASSERT_TRUE(PutTick("a", MakeValue("a", kMiB)).ok());
   ASSERT_TRUE(PutTick("b", MakeValue("b", kMiB)).ok());
   AddSession(2);
   Hold(0, *Find("a"));
   Hold(1, *Find("b"));
-  EXPECT_TRUE(store_->sharing().SessionsAbove(0).empty()) << "linked objects hold nothing back";
+  EXPECT_TRUE(store_->sharing().HeldBytes().empty()) << "linked objects hold nothing back";
   store_->Remove("a");
   store_->Remove("b");
-  EXPECT_TRUE(store_->sharing().SessionsAbove(3 * kMiB).empty());
-  EXPECT_EQ(store_->sharing().SessionsAbove(kMiB), std::vector<uint64_t>{1});
+  const std::map<uint64_t, uint64_t> held = store_->sharing().HeldBytes();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held.at(1), 2 * (kMiB + kObjectHeaderBytes));
   store_->sharing().RemoveSession(1);
   EXPECT_TRUE(store_->objects().FreeRetired());
 }

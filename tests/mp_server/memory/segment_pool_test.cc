@@ -105,7 +105,7 @@ TEST(SegmentPoolTest, AMachineThatRefusesMakesThePoolSmallerAndIsAskedAgain) {
 
 TEST(SegmentPoolTest, DefaultSegmentsHoldLargeBlocksAndLeaveRoomForSevenTenants) {
   EXPECT_EQ(SegmentPool::DefaultSegmentBytes(kGiB), 130 * kMiB);
-  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(uint64_t{1} << 44), 130 * kMiB);
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(130 * kGiB), 130 * kMiB);
   EXPECT_EQ(SegmentPool::DefaultSegmentBytes(256 * kMiB), 36 * kMiB);
   EXPECT_EQ(SegmentPool::DefaultSegmentBytes(2 * kMiB), 2 * kMiB);
   for (const uint64_t block : {4 * kMiB, 8 * kMiB, uint64_t{8'994'816}, 16 * kMiB}) {
@@ -113,6 +113,22 @@ TEST(SegmentPoolTest, DefaultSegmentsHoldLargeBlocksAndLeaveRoomForSevenTenants)
     const uint64_t blocks = 130 * kMiB / kPageBytes / pages;
     EXPECT_GE(static_cast<double>(blocks * block), 0.95 * 130 * kMiB) << block;
   }
+}
+
+TEST(SegmentPoolTest, NoPoolHasMoreThan1024SegmentsAndLargeObjectsStillFillThem) {
+  for (uint64_t pool = 2 * kMiB; pool <= uint64_t{1} << 44; pool += pool / 3 / kMiB * kMiB + kMiB) {
+    const uint64_t segment = SegmentPool::DefaultSegmentBytes(pool);
+    EXPECT_EQ(segment % (2 * kMiB), 0u) << pool;
+    EXPECT_LE((pool + segment - 1) / segment, SegmentPool::kSegmentsMax) << pool;
+    EXPECT_GE(pool / segment, pool < 14 * kMiB ? 1 : 7) << pool << ": seven tenants find one each";
+    if (segment < 130 * kMiB) continue;
+    for (uint64_t block = kMiB; block <= 128 * kMiB; block *= 2) {
+      const uint64_t blocks = segment / kPageBytes / SizeClasses::Get().For(block, 64).pages;
+      EXPECT_GE(static_cast<double>(blocks * block), 0.95 * static_cast<double>(segment))
+          << pool << " " << block;
+    }
+  }
+  EXPECT_EQ(SegmentPool::DefaultSegmentBytes(1024 * kGiB), 1040 * kMiB);
 }
 
 TEST(SegmentPoolTest, MissingHugePagesAreNotedAndTheRemainderOfTheBudgetIsUsed) {

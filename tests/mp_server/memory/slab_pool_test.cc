@@ -33,6 +33,62 @@ class SlabPoolTest : public ::testing::Test {
   std::deque<ObjectEntry> entries_;
 };
 
+std::unique_ptr<Segment> NumberedSegment(uint32_t id) {
+  auto segment = std::make_unique<Segment>();
+  segment->id = id;
+  segment->memory = std::move(fabric::ShmSegment::CreateSparse(2 * kMiB)).value();
+  segment->read_only =
+      std::make_shared<const fabric::Fd>(std::move(segment->memory.OpenReadOnly()).value());
+  return segment;
+}
+
+TEST_F(SlabPoolTest, TheDescriptorOfASegmentIsMadeOnce) {
+  pool_.Add(NumberedSegment(1));
+  pool_.Add(NumberedSegment(2));
+  const auto first = pool_.OpenSegment(2);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->bytes, 2 * kMiB);
+  EXPECT_EQ(first->fd, pool_.OpenSegment(2)->fd);
+  EXPECT_NE(first->fd, pool_.OpenSegment(1)->fd);
+  EXPECT_EQ(pool_.OpenSegment(3).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool_.TakeEmpty(0).size(), 2u);
+  EXPECT_EQ(pool_.OpenSegment(2).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(SlabPoolTest, SaysWhichSegmentsHaveLeftSinceSomebodyLooked) {
+  uint64_t seen = pool_.left_count();
+  std::vector<uint32_t> ids;
+  EXPECT_TRUE(pool_.LeftSince(&seen, &ids));
+  EXPECT_TRUE(ids.empty());
+  for (const uint32_t id : {5, 6, 7}) pool_.Add(NumberedSegment(id));
+  EXPECT_EQ(pool_.TakeEmpty(1).size(), 2u);
+  EXPECT_EQ(pool_.left_count(), 2u);
+  ASSERT_TRUE(pool_.LeftSince(&seen, &ids));
+  EXPECT_EQ(ids, (std::vector<uint32_t>{6, 7}));
+  EXPECT_EQ(seen, 2u);
+  std::vector<Victim> victims;
+  std::unique_ptr<Segment> empty;
+  ASSERT_TRUE(pool_.DrainSegment(&victims, &empty));
+  ids.clear();
+  ASSERT_TRUE(pool_.LeftSince(&seen, &ids));
+  EXPECT_EQ(ids, std::vector<uint32_t>{5});
+}
+
+TEST_F(SlabPoolTest, OnlyTheLastSegmentsThatHaveLeftAreRemembered) {
+  uint64_t behind = 0, near = 0;
+  for (uint32_t id = 1; id <= SlabPool::kLeftMax + 1; ++id) {
+    pool_.Add(NumberedSegment(id));
+    ASSERT_EQ(pool_.TakeEmpty(0).size(), 1u);
+    if (id == 1) near = pool_.left_count();
+  }
+  std::vector<uint32_t> ids;
+  EXPECT_FALSE(pool_.LeftSince(&behind, &ids));
+  EXPECT_EQ(behind, pool_.left_count()) << "it starts afresh from here";
+  ASSERT_TRUE(pool_.LeftSince(&near, &ids));
+  ASSERT_EQ(ids.size(), SlabPool::kLeftMax);
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], i + 2);
+}
+
 TEST_F(SlabPoolTest, FailsWhenFullAndRecoversAfterFree) {
   EXPECT_EQ(Allocate(16384), nullptr);
   pool_.Add(NewSegment(8 * kMiB));

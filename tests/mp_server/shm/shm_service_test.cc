@@ -67,6 +67,7 @@ class ShmServiceTest : public ::testing::Test {
     metrics_.dismissed = registry_.AddCounter("dismissed", "");
     metrics_.registrations_refused = registry_.AddCounter("registrations_refused", "");
     metrics_.registered_bytes = registry_.AddGauge("registered", "");
+    metrics_.round_seconds = registry_.AddGauge("round_seconds", "");
     auto started = ShmService::Start(options, metrics_);
     ASSERT_TRUE(started.ok()) << started.status();
     service_ = *std::move(started);
@@ -402,6 +403,13 @@ TEST_F(ShmServiceTest, TouchesMoveTheUseOfObjects) {
   EXPECT_FALSE(store_->Find(kNs, "young", false).has_value());
   session->touch_count = UINT64_MAX;  // hostile: bounded
   EXPECT_TRUE(Eventually([&] { return store_->Usage()[0].touches >= shm::kTouchesMax; }));
+}
+
+TEST_F(ShmServiceTest, SaysHowLongTheLookAtAllSessionsTakes) {
+  Start();
+  SessionPeer peer = Connect();
+  ASSERT_TRUE(peer.Next().has_value());
+  EXPECT_TRUE(Eventually([&] { return metrics_.round_seconds.value() > 0; }));
 }
 
 TEST_F(ShmServiceTest, OnlySealedMemoryOfTheStatedSizeIsRegistered) {

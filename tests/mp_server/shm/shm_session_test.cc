@@ -56,6 +56,13 @@ class ShmSessionTest : public NamespaceFixture {
     std::ranges::sort(ids);
     return ids;
   }
+  // The one that the value is in.
+  void TakeSegmentAway() {
+    EXPECT_TRUE(store_->Remove("key"));
+    auto taken = store_->objects().slabs().TakeEmpty(0);
+    EXPECT_EQ(taken.size(), 1u);
+    for (auto& segment : taken) pool_->Release(std::move(segment));
+  }
   // What epoll reports at once.
   std::vector<uint64_t> Reported() {
     std::array<epoll_event, 8> events;
@@ -151,13 +158,14 @@ TEST_F(ShmSessionTest, ASegmentThatIsGoneIsCalledBackOnceAndCountsUntilItIsDropp
     session_->AddKept(at, std::chrono::seconds(1), &segments);
     return segments;
   };
-  session_->CallBack(Segments(), now);
+  session_->CallBack(now);
   EXPECT_TRUE(kept(now + std::chrono::seconds(5)).empty()) << "it is there";
-  session_->CallBack({}, now);
+  TakeSegmentAway();
+  session_->CallBack(now);
   const SessionPeer::Message notice = Next();
   EXPECT_EQ(notice.message.op, SessionOp::kSegmentGone);
   EXPECT_EQ(notice.message.id, id);
-  session_->CallBack({}, now + std::chrono::seconds(1));
+  session_->CallBack(now + std::chrono::seconds(1));
   EXPECT_TRUE(kept(now).empty()) << "it has some time";
   EXPECT_EQ(kept(now + std::chrono::seconds(1)), (std::map<uint32_t, uint64_t>{{id, 2 * kMiB}}));
   peer_->Send(SessionOp::kSegmentDropped, id);
@@ -165,17 +173,43 @@ TEST_F(ShmSessionTest, ASegmentThatIsGoneIsCalledBackOnceAndCountsUntilItIsDropp
   EXPECT_TRUE(kept(now + std::chrono::seconds(1)).empty());
 }
 
+TEST_F(ShmSessionTest, OneThatHasNotLookedForVeryLongFindsOutWhatIsGoneAllTheSame) {
+  (void)Begin();
+  const uint32_t id = Segments().at(0);
+  ASSERT_EQ(Ask(SessionOp::kSegment, id).status(), WireStatus::kOk);
+  ASSERT_EQ(Ask(SessionOp::kSegment, id).status(), WireStatus::kOk) << "counts once";
+  TakeSegmentAway();
+  SlabPool& slabs = store_->objects().slabs();
+  for (uint64_t i = 0; i < SlabPool::kLeftMax; ++i) {  // more than are remembered
+    auto passing = std::make_unique<Segment>();
+    passing->id = 1000 + static_cast<uint32_t>(i);
+    passing->memory = std::move(fabric::ShmSegment::CreateSparse(2 * kMiB)).value();
+    slabs.Add(std::move(passing));
+    ASSERT_EQ(slabs.TakeEmpty(0).size(), 1u);
+  }
+  session_->CallBack(clock_.Now());
+  const SessionPeer::Message notice = Next();
+  EXPECT_EQ(notice.message.op, SessionOp::kSegmentGone);
+  EXPECT_EQ(notice.message.id, id);
+  std::map<uint32_t, uint64_t> kept;
+  session_->AddKept(clock_.Now(), Duration(0), &kept);
+  EXPECT_EQ(kept, (std::map<uint32_t, uint64_t>{{id, 2 * kMiB}}));
+}
+
 TEST_F(ShmSessionTest, AClosedNamespaceSendsItsClientsAway) {
   (void)Begin();
   store_->Close();
-  session_->CallBack(Segments(), clock_.Now());
+  session_->CallBack(clock_.Now());
   EXPECT_FALSE(peer_->Next().has_value());
   EXPECT_EQ(metrics_.dismissed.value(), 1);
 }
 
 TEST_F(ShmSessionTest, OneThatIsRevokedHoldsNothingBackAnyMore) {
   (void)Begin();
-  EXPECT_FALSE(session_->PinsTooMuch());
+  EXPECT_FALSE(session_->MayPinTooMuch());
+  EXPECT_FALSE(session_->PinsTooMuch({{kId, store_->pin_bytes_max()}}));
+  EXPECT_FALSE(session_->PinsTooMuch({{kId + 1, UINT64_MAX}}));
+  EXPECT_TRUE(session_->PinsTooMuch({{kId, store_->pin_bytes_max() + 1}}));
   session_->Revoke();
   EXPECT_FALSE(peer_->Next().has_value());
   EXPECT_EQ(metrics_.revoked.value(), 1);
