@@ -117,7 +117,7 @@ struct Touch {
 
 // Written by the client alone.
 struct SessionPage {
-  // Hazard pointers at or above were never used.
+  // Hazard pointers at or above are not in use.
   alignas(64) std::atomic<uint32_t> hazard_end{0};
   // How many touches were ever written; touch i lies at i % kTouchesMax.
   alignas(64) std::atomic<uint64_t> touch_count{0};
@@ -138,7 +138,8 @@ enum class SessionOp : uint32_t {
   kSegment = 2,
   // The same for index table `id`; bytes = TableBytesOf(buckets per shard).
   kTable = 3,
-  // Client: one descriptor of a sealed memfd of `bytes`, from which it will Put. Server: status.
+  // Client: a sealed memfd, from whose first `bytes` it will Put; later, more. Server: status,
+  // bytes.
   kRegister = 4,
   // Server, unasked: segment or table `id` is not used any more; unmap it.
   kSegmentGone = 5,

@@ -216,16 +216,14 @@ ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader&
                                    ObjectView* view) {
   const uint64_t bytes = PinWeight(found.payload_bytes);
   const uint64_t before = pinned_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  const std::optional<uint32_t> hazard =
-      bytes > pin_bytes_max_ || before > pin_bytes_max_ - bytes ? std::nullopt : hazards_.Take();
+  const std::optional<uint32_t> hazard = bytes > pin_bytes_max_ || before > pin_bytes_max_ - bytes
+                                             ? std::nullopt
+                                             : hazards_.Take(&page_->hazard_end);
   if (!hazard) {
     pinned_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     return Pinned::kFull;
   }
   views_.fetch_add(1, std::memory_order_seq_cst);
-  uint32_t end = page_->hazard_end.load(std::memory_order_relaxed);
-  while (end <= *hazard && !page_->hazard_end.compare_exchange_weak(end, *hazard + 1)) {
-  }
   page_->hazards[*hazard].store(found.entry_word, std::memory_order_relaxed);
   // Partner: the server empties the entry, fences, and reads the hazards. Either it finds this one
   // or the entry is found empty here.
@@ -244,7 +242,7 @@ void ShmSession::Unpin(uint32_t hazard, uint64_t payload_bytes) {
   if (!fork_mark_.here()) return;  // the view is the parent's
   // Release: all reads of the view's bytes come before.
   page_->hazards[hazard].store(0, std::memory_order_release);
-  hazards_.Give(hazard);
+  hazards_.Give(hazard, &page_->hazard_end);
   const uint64_t pinned =
       pinned_bytes_.fetch_sub(PinWeight(payload_bytes), std::memory_order_relaxed);
   EMS_CHECK(pinned >= PinWeight(payload_bytes), "{} B released of {} B pinned", payload_bytes,

@@ -240,10 +240,12 @@ TEST_F(ShmSessionTest, EachViewHasASlotOfItsOwnUntilNoneIsLeft) {
     ASSERT_EQ(session->Pin(found, reader(), &view), ShmSession::Pinned::kYes);
   }
   EXPECT_EQ(Hazards().size(), shm::kHazardsMax);
+  EXPECT_EQ(peer.page().hazard_end, shm::kHazardsMax);
   ObjectView one_more;
   EXPECT_EQ(session->Pin(found, reader(), &one_more), ShmSession::Pinned::kFull);
   views.clear();
   EXPECT_THAT(Hazards(), ::testing::IsEmpty());
+  EXPECT_EQ(peer.page().hazard_end, HazardPointers::kEndMin) << "the server looks at few again";
   EXPECT_EQ(session->Pin(found, reader(), &one_more), ShmSession::Pinned::kYes);
 }
 
