@@ -283,7 +283,10 @@ Result<ObjectView> Client::GetView(std::string_view key, const GetOptions& optio
 
 Result<StagingBuffer> Client::AllocateBuffer(uint64_t bytes) {
   EMS_ASSIGN_OR_RETURN(const std::shared_ptr<StagingMemory> memory, impl_->Staging());
-  return memory->Allocate(bytes);
+  const uint64_t before = memory->made_bytes();
+  Result<StagingBuffer> buffer = memory->Allocate(bytes);
+  if (impl_->locals != nullptr && memory->made_bytes() != before) impl_->locals->OnStagingChanged();
+  return buffer;
 }
 
 Status Client::GetRange(std::string_view key, uint64_t offset, MutableBuffers into,

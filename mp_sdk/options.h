@@ -32,7 +32,8 @@ struct ClientOptions {
   Duration op_timeout = std::chrono::seconds(1);
   // How long Connect waits for the controller's first view and the namespace.
   Duration start_timeout = std::chrono::seconds(5);
-  // Most memory that AllocateBuffer hands out; made when first asked for.
+  // Most memory for Puts that servers of this host read in place: AllocateBuffer hands it out, and
+  // large values are copied there. Made as it is needed, from 16 MiB on, and kept.
   uint64_t staging_bytes = 256 * kMiB;
   // For servers of this host that ask for one before they share memory (shm.token_file).
   std::string shm_token;

@@ -59,7 +59,13 @@ class Frame final : public fabric::AnswerSink {
   bool brings_values() const {
     return batch_->op == wire::Op::kGet || batch_->op == wire::Op::kGetRange;
   }
-  bool IsStaged(const BatchItem& item) const { return staging_ && item.staged_offset; }
+  // Whether the value lies where the server can read it.
+  bool IsStaged(const BatchItem& item) const {
+    return staging_ && item.staged_offset &&
+           staging_->Has(*item.staged_offset, item.value.size_bytes()) &&
+           (item.staged_progress == wire::kAllThere ||
+            staging_->Has(item.staged_progress, sizeof(uint64_t)));
+  }
   // What came is damaged, or what was sent: the item stays open and goes once more, then it is
   // finished.
   void OnDamaged(BatchItem* item, Status status);

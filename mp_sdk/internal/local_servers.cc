@@ -126,19 +126,11 @@ void LocalServers::Run() {
   std::vector<std::shared_ptr<LocalServer>> polled;
   while (Collect()) {
     AttachDue();
-    const bool staging = MakeStaging();
+    const bool more = MakeStaging();
     entries.assign(1, {.fd = wakeup_.get(), .events = POLLIN, .revents = 0});
     polled.clear();
     for (const auto& server : servers_) {
       if (server->owner == nullptr) continue;
-      if (staging && !std::exchange(server->offered, true)) {
-        if (staging_failed_.ok()) {
-          server->owner->Offer(staging_->memory());
-        } else {
-          EMS_LOG(kWarn, "mp_sdk", "Puts take the socket server={} reason=\"{}\"",
-                  server->node.name, ToString(staging_failed_));
-        }
-      }
       if (!server->owner->Send()) {
         Detach(server.get());
         continue;
@@ -148,7 +140,6 @@ void LocalServers::Run() {
           {.fd = server->owner->fd(), .events = static_cast<short>(wanted), .revents = 0});
       polled.push_back(server);
     }
-    const bool more = staging_ != nullptr && !staging && !polled.empty();
     if (::poll(entries.data(), entries.size(), more ? 0 : PollTimeoutMs()) < 0 && errno != EINTR) {
       EMS_LOG(kError, "mp_sdk", "reads take the sockets from now on: poll failed reason=\"{}\"",
               fabric::ErrnoText(errno));
@@ -172,8 +163,7 @@ bool LocalServers::Collect() {
     routes = state->routes;
     if (staging_ != state->staging) {
       staging_ = state->staging;
-      staging_made_ = 0;
-      staging_failed_ = OkStatus();
+      staging_failed_ = false;
     }
   }
   for (auto& what : retired) Retire(std::move(what));
@@ -192,17 +182,27 @@ bool LocalServers::Collect() {
 }
 
 bool LocalServers::MakeStaging() {
-  if (staging_ == nullptr) return false;
-  const uint64_t size = staging_->memory().bytes().size();
-  EMS_CHECK(staging_made_ <= size, "{} of {} B are made", staging_made_, size);
-  if (staging_made_ == size || !staging_failed_.ok()) return true;
-  if (std::ranges::none_of(servers_, [](const auto& server) { return server->owner != nullptr; }))
+  if (staging_ == nullptr ||
+      std::ranges::none_of(servers_, [](const auto& server) { return server->owner != nullptr; }))
     return false;
-  const uint64_t step = std::min(kStagingStepBytes, size - staging_made_);
-  staging_failed_ = staging_->MakePages(staging_made_, step);
-  if (!staging_failed_.ok()) return true;
-  staging_made_ += step;
-  return staging_made_ == size;
+  if (!staging_failed_ && staging_->wants_more()) {
+    const Status made = staging_->MakeMore(kStagingStepBytes);
+    staging_failed_ = !made.ok();
+    if (staging_failed_)
+      EMS_LOG(kWarn, "mp_sdk", "large Puts take the socket reason=\"{}\"", ToString(made));
+    if (!staging_failed_ && staging_->wants_more()) return true;
+  }
+  OfferStaging();
+  return false;
+}
+
+void LocalServers::OfferStaging() {
+  const uint64_t made = staging_->made_bytes();
+  for (const auto& server : servers_) {
+    if (server->owner == nullptr || server->offered_bytes >= made) continue;
+    server->owner->Offer(staging_->memory(), made);
+    server->offered_bytes = made;
+  }
 }
 
 void LocalServers::Retire(std::shared_ptr<const void> what) {
@@ -226,7 +226,7 @@ void LocalServers::Attach(LocalServer* server) {
     EMS_LOG(kInfo, "mp_sdk", "attached server={}", server->node.name);
     server->failures = 0;
     server->reason.clear();
-    server->offered = false;
+    server->offered_bytes = 0;
     server->owner = *std::move(session);
     server->session.store(server->owner.get(), std::memory_order_seq_cst);
     return;

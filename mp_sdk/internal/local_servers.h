@@ -38,8 +38,8 @@ struct LocalServer {
   std::shared_ptr<ShmSession> owner;
   TimePoint attach_at{};
   int failures = 0;
-  std::string reason;  // logged last
-  bool offered = false;
+  std::string reason;          // logged last
+  uint64_t offered_bytes = 0;  // of the staging memory
 };
 
 // By slot: which local server owns it. Threading: immutable.
@@ -75,8 +75,10 @@ class LocalServers final {
 
   // Reads go by `view` when it returns, unless by a newer one. Cost: two loads when it is not new.
   void Follow(const ViewCache::View& view);
-  // Memory that is registered with each server, those of later, too. Once.
+  // Memory that is registered with each server, those of later, too, as far as it has pages. Once.
   void Offer(std::shared_ptr<StagingMemory> staging);
+  // More of it is wanted, or has been made. Cost: a system call.
+  void OnStagingChanged() { Wake(); }
   // How to name staged values to `node`; nullopt: it has not taken the memory.
   std::optional<StagedSession> StagedFor(NodeId node);
   // The server does not take staged Puts after all.
@@ -109,10 +111,11 @@ class LocalServers final {
   void Attach(LocalServer* server);
   void Detach(LocalServer* server);
   void Serve(LocalServer* server, short events);
-  // A step of making the staging memory's pages, if a server is there that could use it. In between
-  // sessions are served: reads go over sockets until their segments are mapped. True: all are made,
-  // or there is no memory for them.
+  // A step of making the pages of staging memory that are wanted, if a server is there that could
+  // use them, and the offer of them once there are all. In between sessions are served: reads go
+  // over sockets until their segments are mapped. True: there is more to make.
   bool MakeStaging();
+  void OfferStaging();
   int PollTimeoutMs() const;
   void Retire(std::shared_ptr<const void> what);
   ShmSession* SessionOf(NodeId node) const;
@@ -127,8 +130,7 @@ class LocalServers final {
   // Of ems-shm.
   std::vector<std::shared_ptr<LocalServer>> servers_;
   std::shared_ptr<StagingMemory> staging_;
-  uint64_t staging_made_ = 0;  // bytes of it that have pages
-  Status staging_failed_;
+  bool staging_failed_ = false;  // there was no memory for it
   std::vector<Retired> retired_;
   Thread thread_;  // last
 };

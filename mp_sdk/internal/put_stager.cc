@@ -58,8 +58,12 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
                                StagingMemory* memory) {
   std::vector<BatchItem*> chosen;
   uint64_t bytes = 0;
+  uint64_t below = UINT64_MAX;  // all of these servers can read what lies there
   for (BatchItem& item : batch->items) {
-    if (!IsCandidate(item) || !locals->StagedFor(view.OwnerId(item.slot))) continue;
+    if (!IsCandidate(item)) continue;
+    const auto server = locals->StagedFor(view.OwnerId(item.slot));
+    if (!server) continue;
+    below = std::min(below, server->bytes);
     chosen.push_back(&item);
     bytes += RoundUp(item.value.size_bytes(), StagingMemory::kUnit);
     // Half a batch would cost a round more than it saves.
@@ -68,9 +72,15 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
   if (chosen.empty()) return {};
   using Word = std::atomic<uint64_t>;
   const bool followed = bytes >= kFollowBytesMin;
-  StagingBuffer buffer = TakeSpare(bytes + (followed ? chosen.size() * sizeof(Word) : 0), memory);
+  const uint64_t needed = bytes + (followed ? chosen.size() * sizeof(Word) : 0);
+  StagingBuffer buffer = TakeSpare(needed, below, memory);
   const auto base = memory->OffsetOf(buffer.bytes());
-  if (!base) return {};
+  if (!base) {
+    // More is of no use to servers that do not take what there is.
+    if (below >= memory->made_bytes()) memory->Want(needed);
+    locals->OnStagingChanged();
+    return {};
+  }
   EMS_CHECK(buffer.bytes().size() >= bytes, "{} B of staging memory for {} B",
             buffer.bytes().size(), bytes);
   std::byte* const start = buffer.bytes().data();
@@ -103,18 +113,18 @@ StagingBuffer PutStager::Stage(Batch* batch, const DhtView& view, LocalServers* 
 }
 
 // The buffer used last is the one that is still in the cache.
-StagingBuffer PutStager::TakeSpare(uint64_t bytes, StagingMemory* memory) {
+StagingBuffer PutStager::TakeSpare(uint64_t bytes, uint64_t below, StagingMemory* memory) {
   {
     auto spares = spares_.Lock();
     for (size_t i = spares->size(); i-- > 0;) {
-      if ((*spares)[i].bytes().size() < bytes) continue;
+      const ConstBytes spare = (*spares)[i].bytes();
+      if (spare.size() < bytes || *memory->OffsetOf(spare) + spare.size() > below) continue;
       StagingBuffer found = std::move((*spares)[i]);
       spares->erase(spares->begin() + static_cast<ptrdiff_t>(i));
       return found;
     }
   }
-  auto made = memory->Allocate(bytes);
-  return made.ok() ? *std::move(made) : StagingBuffer();
+  return memory->AllocateBelow(below, bytes);
 }
 
 void PutStager::GiveBack(StagingBuffer buffer) {

@@ -1,7 +1,8 @@
 #pragma once
 // Values in ordinary memory on their way to a server of this host: a copy into registered memory
 // costs less than the socket, and a scratch buffer that is used again and again stays in the cache.
-// Large ones are copied while the server copies what is there already.
+// Large ones are copied while the server copies what is there already. A call that finds no room
+// in what the servers have mapped goes over the socket, and has more of it made for the next.
 //
 // Bound: kCallBytesMax a call; kSparesMax buffers of kSpareBytesMax are kept between calls.
 #include <cstdint>
@@ -39,7 +40,8 @@ class PutStager final {
   void GiveBack(StagingBuffer buffer);
 
  private:
-  StagingBuffer TakeSpare(uint64_t bytes, StagingMemory* memory);
+  // A buffer within the first `below` bytes of `memory`.
+  StagingBuffer TakeSpare(uint64_t bytes, uint64_t below, StagingMemory* memory);
 
   Guarded<std::vector<StagingBuffer>> spares_;
 };

@@ -251,14 +251,16 @@ void ShmSession::Unpin(uint32_t hazard, uint64_t payload_bytes) {
 }
 
 std::optional<StagedSession> ShmSession::staged() const {
-  if (!staging_.load(std::memory_order_acquire)) return std::nullopt;
-  return StagedSession{.session = session_id_, .secret = secret_};
+  const uint64_t bytes = staged_bytes_.load(std::memory_order_acquire);
+  if (bytes == 0 || staging_stopped_.load(std::memory_order_relaxed)) return std::nullopt;
+  return StagedSession{.session = session_id_, .secret = secret_, .bytes = bytes};
 }
 
-void ShmSession::Offer(const fabric::SharedMemory& memory) {
+void ShmSession::Offer(const fabric::SharedMemory& memory, uint64_t bytes) {
+  EMS_CHECK(bytes <= memory.bytes().size(), "{} B of {}", bytes, memory.bytes().size());
   Outgoing out;
   out.message.op = SessionOp::kRegister;
-  out.message.bytes = memory.bytes().size();
+  out.message.bytes = bytes;
   out.fd = memory.fd();
   outbox_.push_back(out);
 }
@@ -304,8 +306,9 @@ bool ShmSession::Receive(ReaderGate* gate) {
         OnGone(SessionOp::kSegment, message.id, gate);
         break;
       case SessionOp::kRegister:
-        staging_.store(message.status == 0, std::memory_order_release);
-        if (message.status != 0) {
+        if (message.status == 0) {
+          staged_bytes_.store(message.bytes, std::memory_order_release);
+        } else {
           EMS_LOG(kWarn, "mp_sdk", "staging memory refused reason=\"{}\"",
                   ToString(ReasonOf(message)));
         }
@@ -386,7 +389,7 @@ void ShmSession::DropGone(uint64_t ended) {
 
 void ShmSession::End() {
   alive_.store(false, std::memory_order_release);
-  staging_.store(false, std::memory_order_release);
+  StopStaging();
 }
 
 }  // namespace ems::internal

@@ -40,6 +40,10 @@ namespace ems::internal {
 struct StagedSession {
   uint64_t session = 0;
   uint64_t secret = 0;
+  uint64_t bytes = 0;  // of the staging memory, that the server can read
+  bool Has(uint64_t offset, uint64_t size) const {
+    return offset <= bytes && size <= bytes - offset;
+  }
 };
 
 // Threading: as each part below says. After fork() a child finds a session that reads nothing and
@@ -83,10 +87,10 @@ class ShmSession final : public PoolMemory,
   // Holds what was found in place for as long as `view` lives. kChanged: it was gone already.
   // kFull: no slot, or more bytes than this client's views may pin. Cost: no lock.
   Pinned Pin(const FoundObject& found, const ObjectReader& reader, ObjectView* view);
-  // Set once the server has taken the staging memory.
+  // Set once the server has taken some of the staging memory.
   std::optional<StagedSession> staged() const;
   // No further staged Puts: the server does not know how.
-  void StopStaging() { staging_.store(false, std::memory_order_relaxed); }
+  void StopStaging() { staging_stopped_.store(true, std::memory_order_relaxed); }
 
   // --- Any thread.
   // Ends a view of an object of `payload_bytes`.
@@ -97,8 +101,10 @@ class ShmSession final : public PoolMemory,
   // --- One thread (the one that serves it).
   int fd() const { return socket_.get(); }
   bool has_more_to_send() const { return unsent_ < outbox_.size(); }
-  // Offers memory for staged Puts; `memory` must outlive the session's service.
-  void Offer(const fabric::SharedMemory& memory);
+  // Offers the first `bytes` of memory for staged Puts, all of which have pages; instead of what
+  // was offered before, which stays where the server takes no more. `memory` must outlive the
+  // session's service.
+  void Offer(const fabric::SharedMemory& memory, uint64_t bytes);
   // Sends what is waiting, as far as the socket takes it. False: the session has ended.
   bool Send();
   // Handles the messages that are there. False: the session has ended.
@@ -147,7 +153,8 @@ class ShmSession final : public PoolMemory,
   std::unique_ptr<fabric::SharedPage> page_memory_;
   shm::SessionPage* page_ = nullptr;  // in it
   std::atomic<bool> alive_{true};
-  std::atomic<bool> staging_{false};
+  std::atomic<uint64_t> staged_bytes_{0};
+  std::atomic<bool> staging_stopped_{false};
   MemoryMap tables_, segments_;
   Guarded<Asks> asks_;
 

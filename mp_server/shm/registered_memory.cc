@@ -16,6 +16,17 @@ namespace ems::server {
 
 using fabric::Fd;
 
+namespace {
+
+// Whether the first `bytes` of a file have their pages. What is there stays: sealed as below, pages
+// can neither be punched out nor cut off. Allotted blocks prove nothing, as some may lie elsewhere.
+bool AllThere(const Fd& fd, uint64_t bytes) {
+  const off_t hole = lseek(fd.get(), 0, SEEK_HOLE);
+  return hole >= 0 && static_cast<uint64_t>(hole) >= bytes;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const RegisteredMemory>> RegisteredMemory::Map(const Fd& fd,
                                                                       uint64_t bytes) {
   constexpr int kNeeded = F_SEAL_SHRINK | fabric::kSealFutureWrite;
@@ -25,14 +36,10 @@ Result<std::shared_ptr<const RegisteredMemory>> RegisteredMemory::Map(const Fd& 
                  "not a memfd sealed against shrinking and future writes");
   struct stat info {};
   struct statfs system {};
-  if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes || bytes == 0)
-    return Error(StatusCode::kInvalidArgument, "the memfd has another size than {} bytes", bytes);
-  // What was allotted stays: sealed so, pages can neither be punched out nor cut off.
-  constexpr uint64_t kBlockBytes = 512;
-  const uint64_t allotted = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
-  if (allotted < bytes)
-    return Error(StatusCode::kInvalidArgument, "it has holes: {} of {} bytes are there", allotted,
-                 bytes);
+  if (fstat(fd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) < bytes || bytes == 0)
+    return Error(StatusCode::kInvalidArgument, "the memfd is shorter than {} bytes", bytes);
+  if (!AllThere(fd, bytes))
+    return Error(StatusCode::kInvalidArgument, "its first {} bytes have holes", bytes);
   // Elsewhere than in plain shared memory, touching it could fault (no huge page left).
   if (fstatfs(fd.get(), &system) != 0 || system.f_type != TMPFS_MAGIC)
     return Error(StatusCode::kInvalidArgument, "not plain shared memory");
@@ -62,18 +69,19 @@ Status RegisteredMemories::Register(uint64_t session, uint64_t secret,
   if (fds.size() != 1) return Error(StatusCode::kInvalidArgument, "one descriptor is needed");
   {
     auto table = table_.Lock();
-    if (bytes > bytes_max_ - table->bytes) {
+    if (bytes > bytes_max_ - (table->bytes - table->BytesOf(session))) {
       return Error(StatusCode::kResourceExhausted,
                    "clients have registered all they may: see shm.registered_bytes_max");
     }
   }
   EMS_ASSIGN_OR_RETURN(auto memory, RegisteredMemory::Map(fds.front(), bytes));
   auto table = table_.Lock();
-  if (!table->by_session.emplace(session, Entry{secret, std::move(memory)}).second)
-    return Error(StatusCode::kInvalidArgument, "this session has registered its memory already");
-  table->bytes += bytes;
+  table->bytes += bytes - table->BytesOf(session);
   EMS_CHECK(table->bytes <= bytes_max_, "{} of {} bytes", table->bytes, bytes_max_);
   gauge_.Set(static_cast<double>(table->bytes));
+  Entry& entry = table->by_session[session];
+  entry.secret = secret;
+  std::swap(entry.memory, memory);  // the old mapping goes outside the lock
   return OkStatus();
 }
 

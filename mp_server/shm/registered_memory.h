@@ -2,8 +2,9 @@
 // Memory of a client that this server has mapped, to copy values of its Puts from.
 //
 // The client may write to it at any time; nothing in it is believed. Invariant: reading it makes no
-// page that this process would pay for: it is plain shared memory, all of whose pages exist, sealed
-// against shrinking and against giving pages back (F_SEAL_FUTURE_WRITE forbids that, too).
+// page that this process would pay for: it is the first part of plain shared memory, all of whose
+// pages exist, sealed against shrinking and against giving pages back (F_SEAL_FUTURE_WRITE forbids
+// that, too). A client that makes more pages registers a longer part.
 // Bound: one piece a session, and so many bytes of all sessions together.
 #include <atomic>
 #include <cstdint>
@@ -25,9 +26,9 @@ class RegisteredMemory final {
   struct Passkey {};  // only Map constructs
 
  public:
-  // Maps `bytes` of the file for reading. Errors: kInvalidArgument  not a memfd of this size, not
-  // sealed as above, with holes, or not plain shared memory    kResourceExhausted  no room to map
-  // it
+  // Maps the first `bytes` of the file for reading. Errors: kInvalidArgument  not a memfd, shorter,
+  // not sealed as above, with holes there, or not plain shared memory    kResourceExhausted  no
+  // room to map it    Cost: O(pages) where they are small
   static Result<std::shared_ptr<const RegisteredMemory>> Map(const fabric::Fd& fd, uint64_t bytes);
 
   RegisteredMemory(Passkey, const std::byte* data, uint64_t bytes) : bytes_(data, bytes) {}
@@ -51,9 +52,10 @@ class RegisteredMemories final {
   RegisteredMemories(uint64_t bytes_max, const Gauge& gauge)
       : bytes_max_(bytes_max), gauge_(gauge) {}
 
-  // The one descriptor in `fds`, as the memory of `session`, which staged Puts name with `secret`.
-  // Errors: kInvalidArgument  as RegisteredMemory::Map; not one descriptor; it has registered
-  // before    kResourceExhausted  all together may not have more; no room to map it
+  // The one descriptor in `fds`, as the memory of `session`, which staged Puts name with `secret`,
+  // in place of what it has registered before: in general, less of the same.
+  // Errors, which leave that as it is: kInvalidArgument  as RegisteredMemory::Map; not one
+  // descriptor    kResourceExhausted  all together may not have more; no room to map it
   Status Register(uint64_t session, uint64_t secret, std::span<const fabric::Fd> fds,
                   uint64_t bytes);
   // Those who copy from it still keep it mapped.
@@ -71,6 +73,10 @@ class RegisteredMemories final {
   struct Table {
     std::map<uint64_t, Entry> by_session;
     uint64_t bytes = 0;  // of all entries
+    uint64_t BytesOf(uint64_t session) const {
+      const auto found = by_session.find(session);
+      return found == by_session.end() ? 0 : found->second.memory->size_bytes();
+    }
   };
   const uint64_t bytes_max_;
   const Gauge gauge_;

@@ -229,6 +229,29 @@ TEST_F(OneSidedTest, BatchesMixHitsAndMisses) {
   }
 }
 
+TEST_F(OneSidedTest, TwentyClientsOfAHostPutFromTheirMemory) {
+  constexpr uint64_t kClients = 20;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint64_t i = 0; i < kClients; ++i) {
+    auto connected = cluster->Connect();
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    clients.push_back(*std::move(connected));
+  }
+  for (uint64_t i = 0; i < kClients; ++i) {
+    const std::string key = "of-client-" + std::to_string(i);
+    const std::string value = MakeValue("ns", key, 1, 100'000);
+    const auto registered = [&] { return Stats()["shm_registered_bytes"].get<uint64_t>(); };
+    const uint64_t before = registered();
+    ASSERT_TRUE(Eventually([&] {  // the first has the memory made that the others lie in
+      EXPECT_TRUE(clients[i]->Put(key, std::string_view(value)).ok());
+      return registered() > before;
+    })) << i;
+    EXPECT_LE(registered() - before, 32 * kMiB) << "a client that needs little takes little";
+    ASSERT_TRUE(clients[i]->Put(key + "-staged", std::string_view(value)).ok());
+    EXPECT_EQ(*other->Get(key + "-staged"), value);
+  }
+}
+
 TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
   Result<StagingBuffer> buffer = client->AllocateBuffer(200'000);
   ASSERT_TRUE(buffer.ok()) << buffer.status();

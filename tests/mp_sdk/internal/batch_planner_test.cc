@@ -467,7 +467,7 @@ TEST(FrameTest, ARangeOfAValueOfAnotherLengthIsRefused) {
 
 TEST(StagedFrameTest, ValuesGoByTheirPlaceAlone) {
   Fixture f(Op::kPut, 2, 1000);
-  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22, .bytes = kMiB});
   f.batch.items[0].staged_offset = 4096;
   f.batch.items[1].staged_offset = 8192;
   ASSERT_TRUE(frame.TryAdd(&f.batch.items[0]));
@@ -488,7 +488,7 @@ TEST(StagedFrameTest, ValuesGoByTheirPlaceAlone) {
 
 TEST(StagedFrameTest, ASingleValueHasNoTable) {
   Fixture f(Op::kPut, 1, 1000);
-  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22, .bytes = kMiB});
   f.batch.items[0].staged_offset = 0;
   ASSERT_TRUE(frame.TryAdd(&f.batch.items[0]));
   fabric::RpcRequest request;
@@ -501,7 +501,7 @@ TEST(StagedFrameTest, ASingleValueHasNoTable) {
 TEST(StagedFrameTest, TheKindsDoNotShareAFrame) {
   Fixture f(Op::kPut, 2, 10);
   f.batch.items[1].staged_offset = 4096;
-  const StagedSession session{.session = 11, .secret = 22};
+  const StagedSession session{.session = 11, .secret = 22, .bytes = kMiB};
   Frame ordinary(&f.batch, NodeId(1), session), staged(&f.batch, NodeId(1), session);
   EXPECT_TRUE(ordinary.TryAdd(&f.batch.items[0]));
   EXPECT_FALSE(ordinary.TryAdd(&f.batch.items[1]));
@@ -512,9 +512,24 @@ TEST(StagedFrameTest, TheKindsDoNotShareAFrame) {
   EXPECT_TRUE(elsewhere.TryAdd(&f.batch.items[1]));
 }
 
+TEST(StagedFrameTest, WhatTheServerHasNotYetMappedGoesWithItsBytes) {
+  Fixture f(Op::kPut, 3, 10);
+  const StagedSession session{.session = 11, .secret = 22, .bytes = 8192};
+  f.batch.items[0].staged_offset = 8192 - 10;
+  f.batch.items[1].staged_offset = 8192 - 9;
+  f.batch.items[2].staged_offset = 4096;
+  f.batch.items[2].staged_progress = 8192;
+  Frame staged(&f.batch, NodeId(1), session), ordinary(&f.batch, NodeId(1), session);
+  EXPECT_TRUE(staged.TryAdd(&f.batch.items[0]));
+  EXPECT_FALSE(staged.TryAdd(&f.batch.items[1]));
+  EXPECT_FALSE(staged.TryAdd(&f.batch.items[2])) << "its progress would not be seen";
+  EXPECT_TRUE(ordinary.TryAdd(&f.batch.items[1]));
+  EXPECT_TRUE(ordinary.TryAdd(&f.batch.items[2]));
+}
+
 TEST(StagedFrameTest, ItemsThatWereNotTakenInPlaceStayOpenForTheirBytes) {
   Fixture f(Op::kPut, 2, 10);
-  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22});
+  Frame frame(&f.batch, NodeId(1), StagedSession{.session = 11, .secret = 22, .bytes = kMiB});
   for (BatchItem& item : f.batch.items) {
     item.staged_offset = 4096;
     ASSERT_TRUE(frame.TryAdd(&item));

@@ -146,6 +146,20 @@ TEST_F(LocalServersTest, AServerThatRefusesIsLeftAloneForASecond) {
   EXPECT_GE(Clock::System().Now() - refused, LocalServers::kAttachAgain - 100ms);
 }
 
+TEST_F(LocalServersTest, StagingMemoryIsOfferedAsFarAsItIsNeeded) {
+  peer.Start();
+  servers.Follow(MakeView(1, {MakeNode(kNode, peer.path())}));
+  const auto memory = *StagingMemory::Create(64 * kMiB);
+  servers.Offer(memory);
+  ASSERT_TRUE(Eventually([&] { return servers.StagedFor(kNode).has_value(); }));
+  EXPECT_EQ(servers.StagedFor(kNode)->bytes, StagingMemory::kFirstBytes);
+  EXPECT_EQ(peer.registered_bytes, StagingMemory::kFirstBytes);
+  StagingBuffer buffer = *memory->Allocate(30 * kMiB);
+  servers.OnStagingChanged();
+  EXPECT_TRUE(Eventually([&] { return servers.StagedFor(kNode)->bytes == memory->made_bytes(); }));
+  EXPECT_EQ(peer.registered_bytes, 30 * kMiB);
+}
+
 TEST_F(LocalServersTest, StagingMemoryIsOfferedToEachSession) {
   peer.Start();
   servers.Follow(MakeView(1, {MakeNode(kNode, peer.path())}));

@@ -42,7 +42,7 @@ class PutStagerTest : public ::testing::Test {
     peer.Start();
     view = MakeView(peer.path());
     servers.Follow(view);
-    memory = *StagingMemory::Create(32 * kMiB);
+    memory = *StagingMemory::Create(48 * kMiB);
     servers.Offer(memory);
     ASSERT_TRUE(Eventually([&] { return servers.StagedFor(NodeId(1)).has_value(); }));
   }
@@ -151,7 +151,7 @@ TEST_F(PutStagerTest, OneThatIsStagedAlreadyOrDoesNotFitIsLeftAlone) {
   batch.items[0].staged_offset = 12345;
   EXPECT_TRUE(Stage().bytes().empty());
   EXPECT_EQ(batch.items[0].staged_offset, 12345u);
-  Add(0, 33 * kMiB);  // more than the memory
+  Add(0, 49 * kMiB);  // more than the memory
   EXPECT_TRUE(Stage().bytes().empty());
   EXPECT_FALSE(batch.items[1].staged_offset);
 }
@@ -163,6 +163,31 @@ TEST_F(PutStagerTest, ABufferThatCameBackIsUsedAgain) {
   stager.GiveBack(std::move(first));
   batch.items[0].staged_offset.reset();
   EXPECT_EQ(Stage().bytes().data(), where);
+}
+
+TEST_F(PutStagerTest, OneThatFindsNoRoomHasMoreMadeForTheNext) {
+  ASSERT_EQ(memory->made_bytes(), StagingMemory::kFirstBytes);
+  Add(0, 20 * kMiB);
+  EXPECT_TRUE(Stage().bytes().empty()) << "this one goes over the socket";
+  ASSERT_TRUE(Eventually([&] { return servers.StagedFor(NodeId(1))->bytes > 20 * kMiB; }));
+  const StagingBuffer buffer = Stage();
+  ASSERT_TRUE(batch.items[0].staged_offset);
+  batch.meanwhile();
+  EXPECT_EQ(At(*batch.items[0].staged_offset, values[0].size()), values[0]);
+}
+
+TEST_F(PutStagerTest, WhatAServerDoesNotMapIsNotUsedAndNoMoreIsMade) {
+  peer.register_status = wire::WireStatus::kRetryLater;
+  Add(0, 20 * kMiB);
+  EXPECT_TRUE(Stage().bytes().empty());
+  ASSERT_TRUE(Eventually([&] { return memory->made_bytes() > 20 * kMiB; }));
+  ASSERT_TRUE(Eventually([&] { return peer.registered_bytes > 20 * kMiB; }));  // it was refused
+  EXPECT_TRUE(Stage().bytes().empty());
+  EXPECT_FALSE(memory->wants_more());
+  values[0] = MakeValue("ns", "small", 1, 100'000);
+  const StagingBuffer buffer = Stage();
+  ASSERT_TRUE(batch.items[0].staged_offset) << "what it has mapped is used";
+  EXPECT_LE(*batch.items[0].staged_offset + 100'000, StagingMemory::kFirstBytes);
 }
 
 TEST_F(PutStagerTest, OnlyWhatWouldGainWantsIt) {

@@ -308,11 +308,19 @@ TEST_F(ShmSessionTest, MemoryIsOfferedAndTaken) {
   auto memory = fabric::SharedMemory::Create("test", 64 * kKiB);
   ASSERT_TRUE(memory.ok());
   EXPECT_FALSE(session->staged());
-  session->Offer(**memory);
+  session->Offer(**memory, 32 * kKiB);
   ASSERT_TRUE(Serve([&] { return session->staged().has_value(); }));
+  EXPECT_EQ(session->staged()->bytes, 32 * kKiB);
   EXPECT_EQ(session->staged()->session, 11U);
   EXPECT_EQ(session->staged()->secret, 22U);
-  EXPECT_EQ(peer.registered_bytes, 64 * kKiB);
+  EXPECT_EQ(peer.registered_bytes, 32 * kKiB);
+  session->Offer(**memory, 48 * kKiB);
+  ASSERT_TRUE(Serve([&] { return session->staged()->bytes == 48 * kKiB; }));
+  peer.register_status = WireStatus::kRetryLater;
+  session->Offer(**memory, 64 * kKiB);
+  ASSERT_TRUE(Serve([&] { return peer.registered_bytes == 64 * kKiB; }));
+  ASSERT_TRUE(Serve([&] { return true; }));
+  EXPECT_EQ(session->staged()->bytes, 48 * kKiB) << "a refusal changes nothing";
   session->StopStaging();
   EXPECT_FALSE(session->staged());
 }
@@ -321,7 +329,7 @@ TEST_F(ShmSessionTest, MemoryThatIsRefusedIsNotUsed) {
   peer.register_status = WireStatus::kInvalid;
   ASSERT_TRUE(Attach().ok());
   auto memory = fabric::SharedMemory::Create("test", 64 * kKiB);
-  session->Offer(**memory);
+  session->Offer(**memory, 64 * kKiB);
   ASSERT_TRUE(Serve([&] { return peer.registered_bytes != 0; }));
   ASSERT_TRUE(Serve([&] { return true; }));
   EXPECT_FALSE(session->staged());

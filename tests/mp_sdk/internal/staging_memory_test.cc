@@ -5,10 +5,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <vector>
+
+#include "common/thread_pool.h"
 
 namespace ems::internal {
 namespace {
@@ -93,6 +97,82 @@ TEST(StagingMemoryTest, TheFileCannotChangeItsSize) {
   const int seals = ::fcntl(memory->memory().fd(), F_GET_SEALS);
   EXPECT_EQ(seals & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+uint64_t PagesBytes(const StagingMemory& memory) {
+  struct stat info {};
+  EXPECT_EQ(::fstat(memory.memory().fd(), &info), 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512;
+}
+
+TEST(StagingMemoryTest, PagesAreMadeAsTheyAreNeeded) {
+  const auto memory = Make(64 * kMiB);
+  EXPECT_EQ(memory->made_bytes(), 0U);
+  StagingBuffer first = *memory->Allocate(kMiB);
+  EXPECT_EQ(memory->made_bytes(), 2 * kMiB);
+  StagingBuffer second = *memory->Allocate(kMiB);
+  EXPECT_EQ(memory->made_bytes(), 2 * kMiB) << "there was room";
+  StagingBuffer third = *memory->Allocate(5 * kMiB);
+  EXPECT_EQ(memory->made_bytes(), 8 * kMiB);
+  EXPECT_EQ(PagesBytes(*memory), 8 * kMiB);
+  third.Release();
+  EXPECT_EQ(memory->made_bytes(), 8 * kMiB) << "servers rely on it";
+  StagingBuffer fourth = *memory->Allocate(8 * kMiB);
+  EXPECT_EQ(memory->made_bytes(), 10 * kMiB) << "what is free at the end counts";
+  EXPECT_FALSE(memory->Allocate(63 * kMiB).ok());
+  EXPECT_EQ(memory->made_bytes(), 10 * kMiB) << "nothing is made for what cannot fit";
+}
+
+TEST(StagingMemoryTest, WhatIsWantedIsMadeStepByStep) {
+  const auto memory = Make(64 * kMiB);
+  while (memory->wants_more()) ASSERT_TRUE(memory->MakeMore(4 * kMiB).ok());
+  EXPECT_EQ(memory->made_bytes(), StagingMemory::kFirstBytes);
+  EXPECT_EQ(PagesBytes(*memory), StagingMemory::kFirstBytes);
+  memory->Want(kMiB);
+  EXPECT_FALSE(memory->wants_more()) << "there is room";
+  memory->Want(65 * kMiB);
+  EXPECT_FALSE(memory->wants_more()) << "there never is";
+  memory->Want(20 * kMiB);
+  ASSERT_TRUE(memory->wants_more());
+  ASSERT_TRUE(memory->MakeMore(2 * kMiB).ok());
+  EXPECT_EQ(memory->made_bytes(), 18 * kMiB);
+  ASSERT_TRUE(memory->MakeMore(4 * kMiB).ok());
+  EXPECT_EQ(memory->made_bytes(), 20 * kMiB);
+  EXPECT_FALSE(memory->wants_more());
+  EXPECT_FALSE(memory->AllocateBelow(UINT64_MAX, 20 * kMiB).bytes().empty());
+}
+
+TEST(StagingMemoryTest, ABufferCanBeAskedForBelowAnEnd) {
+  const auto memory = Make(8 * kMiB);
+  EXPECT_TRUE(memory->AllocateBelow(UINT64_MAX, 1).bytes().empty()) << "nothing is made for it";
+  while (memory->wants_more()) ASSERT_TRUE(memory->MakeMore(8 * kMiB).ok());
+  StagingBuffer low = *memory->Allocate(4 * kMiB);
+  EXPECT_TRUE(memory->AllocateBelow(4 * kMiB, 1).bytes().empty());
+  EXPECT_TRUE(memory->AllocateBelow(5 * kMiB, 2 * kMiB).bytes().empty());
+  StagingBuffer high = memory->AllocateBelow(5 * kMiB, kMiB);
+  EXPECT_EQ(memory->OffsetOf(high.bytes()), 4 * kMiB);
+  low.Release();
+  StagingBuffer again = memory->AllocateBelow(4 * kMiB, kMiB);
+  EXPECT_EQ(memory->OffsetOf(again.bytes()), 0U) << "though a shorter range lies behind";
+}
+
+TEST(StagingMemoryTest, ThreadsThatNeedMoreEachGetTheirs) {
+  const auto memory = Make(64 * kMiB);
+  std::atomic<int> refused{0};
+  std::vector<Thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back("user", [&] {
+      std::vector<StagingBuffer> held;
+      for (int n = 0; n < 4; ++n) {
+        Result<StagingBuffer> buffer = memory->Allocate(4 * kMiB);
+        if (buffer.ok()) held.push_back(*std::move(buffer));
+      }
+      refused += 4 - static_cast<int>(held.size());
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(refused, 0) << "all together it is what there is";
+  EXPECT_TRUE(memory->Allocate(memory->made_bytes()).ok()) << "all of it came back";
 }
 
 TEST(StagingMemoryTest, RandomUseNeverHandsOutAByteTwice) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
 #include "fabric/shm/shm_segment.h"
 #include "fabric/shm/shm_transport.h"
@@ -21,10 +22,8 @@ constexpr int kSeals = F_SEAL_SHRINK | fabric::kSealFutureWrite;
 
 Fd Memory(uint64_t bytes, int seals) {
   Fd fd(memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
-  if (bytes > 0) {
-    EXPECT_EQ(fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)), 0);
-  }
+  const std::string pages(bytes, 'x');
+  EXPECT_EQ(write(fd.get(), pages.data(), bytes), static_cast<ssize_t>(bytes));
   EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
 }
@@ -86,6 +85,29 @@ TEST_F(RegisteredMemoryTest, MemoryWithHolesIsRefused) {
   EXPECT_TRUE(RegisteredMemory::Map(fd, kMiB).ok());
 }
 
+TEST_F(RegisteredMemoryTest, ItsFirstPartIsMappedWhereOnlyThatHasItsPages) {
+  auto made = fabric::SharedMemory::Create("client", kMiB);
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_TRUE((*made)->Populate(0, 2 * kPage).ok());
+  const Fd fd(dup((*made)->fd()));
+  const auto part = RegisteredMemory::Map(fd, 2 * kPage);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ((*part)->size_bytes(), 2 * kPage);
+  EXPECT_FALSE((*part)->Part(2 * kPage, 1).ok());
+  EXPECT_FALSE(RegisteredMemory::Map(fd, 3 * kPage).ok());
+}
+
+// Pages beyond the end, or behind a hole, are as many as are missing.
+TEST_F(RegisteredMemoryTest, PagesElsewhereDoNotMakeUpForHoles) {
+  Fd fd(memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), kMiB), 0);
+  ASSERT_EQ(fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, kMiB, kMiB), 0);
+  ASSERT_EQ(pwrite(fd.get(), "x", 1, 0), 1);
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, kSeals), 0);
+  EXPECT_FALSE(RegisteredMemory::Map(fd, kMiB).ok());
+  EXPECT_TRUE(RegisteredMemory::Map(fd, kPage).ok());
+}
+
 TEST_F(RegisteredMemoryTest, AClientCannotTakeAPageBack) {
   Make(kMiB);
   Write(0, "here");
@@ -130,11 +152,20 @@ TEST_F(RegisteredMemoriesTest, AllTogetherStayBelowTheBound) {
   EXPECT_EQ(Register(3, 3 * kPage), OkStatus());
 }
 
-TEST_F(RegisteredMemoriesTest, ASessionRegistersOnceAndWithOneDescriptor) {
+TEST_F(RegisteredMemoriesTest, ASessionRegistersMoreAndMoreWithOneDescriptorEach) {
   EXPECT_EQ(memories_.Register(1, 2, {}, kPage).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Register(1, kPage), OkStatus());
-  EXPECT_EQ(Register(1, kPage).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(gauge_.value(), kPage);
+  const auto early = memories_.Find(Staged(1, 0, kPage));
+  EXPECT_EQ(Register(1, 3 * kPage), OkStatus());
+  EXPECT_EQ(gauge_.value(), 3 * kPage) << "in place of what it had";
+  EXPECT_TRUE(Finds(Staged(1, 2 * kPage, kPage)));
+  EXPECT_EQ(early->bytes[0], std::byte{'x'}) << "who copies goes on";
+  EXPECT_EQ(Register(2, kPage), OkStatus());
+  EXPECT_EQ(Register(1, 4 * kPage).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(memories_.Register(1, 101, {}, kPage).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Finds(Staged(1, 2 * kPage, kPage))) << "a refusal changes nothing";
+  EXPECT_EQ(Register(1, kPage), OkStatus());
+  EXPECT_EQ(gauge_.value(), 2 * kPage);
 }
 
 TEST_F(RegisteredMemoriesTest, OnlyWhoKnowsTheSecretReadsAndOnlyWithin) {
@@ -160,7 +191,7 @@ TEST_F(RegisteredMemoriesTest, WhoCopiesKeepsTheMemoryThatIsDropped) {
   ASSERT_TRUE(staged.ok());
   memories_.Drop(1);
   EXPECT_FALSE(Finds(Staged(1, 0, kPage)));
-  EXPECT_EQ(staged->bytes[kPage - 1], std::byte{0});
+  EXPECT_EQ(staged->bytes[kPage - 1], std::byte{'x'});
 }
 
 }  // namespace

@@ -218,21 +218,31 @@ TEST_F(ShmSessionTest, OneThatIsRevokedHoldsNothingBackAnyMore) {
 TEST_F(ShmSessionTest, TheEndOfASessionLetsItsMemoryGo) {
   const SessionPeer::Message welcome = Begin();
   const Fd memory(memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(fallocate(memory.get(), 0, 0, 4096), 0);
+  const std::string two_pages(8192, 'x');
+  ASSERT_EQ(write(memory.get(), two_pages.data(), two_pages.size()), 8192);
   ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | fabric::kSealFutureWrite), 0);
   peer_->Send(SessionOp::kRegister, 0, 4096, memory.get());
   ASSERT_TRUE(session_->OnReadable());
-  ASSERT_EQ(Next().status(), WireStatus::kOk);
+  const SessionPeer::Message taken = Next();
+  ASSERT_EQ(taken.status(), WireStatus::kOk);
+  EXPECT_EQ(taken.message.bytes, 4096u);
   wire::StagedValue staged;
   staged.session = kId;
   staged.secret = welcome.message.secret;
   staged.bytes = 4096;
   staged.progress_at = wire::kAllThere;
   EXPECT_TRUE(memories_.Find(staged).ok());
-  peer_->Send(SessionOp::kRegister, 0, 4096, memory.get());
+  peer_->Send(SessionOp::kRegister, 0, 12'288, memory.get());
   ASSERT_TRUE(session_->OnReadable());
-  EXPECT_EQ(Next().status(), WireStatus::kInvalid) << "once";
+  EXPECT_EQ(Next().status(), WireStatus::kInvalid) << "there is no more";
   EXPECT_EQ(metrics_.registrations_refused.value(), 1);
+  EXPECT_TRUE(memories_.Find(staged).ok()) << "what it had stays";
+  staged.bytes = 8192;
+  EXPECT_FALSE(memories_.Find(staged).ok());
+  peer_->Send(SessionOp::kRegister, 0, 8192, memory.get());
+  ASSERT_TRUE(session_->OnReadable());
+  EXPECT_EQ(Next().message.bytes, 8192u);
+  EXPECT_TRUE(memories_.Find(staged).ok());
   session_.reset();
   EXPECT_FALSE(memories_.Find(staged).ok());
 }
