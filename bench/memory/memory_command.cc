@@ -12,6 +12,8 @@
 #include "bench/harness/figures.h"
 #include "bench/harness/interrupt.h"
 #include "bench/memory/event_cost.h"
+#include "bench/memory/hazard_cost.h"
+#include "bench/memory/large_pool.h"
 #include "bench/memory/lookup_cost.h"
 #include "bench/memory/memory_bench.h"
 #include "mp_server/memory/segment_pool.h"
@@ -30,10 +32,18 @@ constexpr double kHalfMsMax = 5000;
 constexpr uint64_t kLayerBlock = 147'456;
 constexpr uint64_t kWholeBlock = 8'994'816;
 constexpr uint64_t kSegmentMin = 2 * kMiB;
+constexpr uint64_t kSimulatedMin = 64 * kMiB;
+constexpr uint64_t kSimulatedMax = uint64_t{1} << 44;
 constexpr char kTenants[] = "tenants";
 constexpr char kEvents[] = "events";
 constexpr char kLookups[] = "lookups";
+constexpr char kSize[] = "size";
+constexpr char kHazards[] = "hazards";
 constexpr double kEventsRatioMax = 1.25;
+constexpr double kRoundMsMax = 1;
+constexpr double kMadeRatioMin = 0.1;
+constexpr double kHazardsRatioMax = 1.3;
+constexpr uint64_t kHazardSessions = 250;
 
 std::vector<MemoryScenario> AllScenarios() {
   const MemorySizes small = {4 * kKiB, 256 * kKiB};
@@ -48,6 +58,7 @@ struct Flags : CommonFlags {
   std::string pool_bytes = "1GiB";
   std::string segment_bytes = "0";
   std::string huge_pages = "try";
+  std::string simulated_bytes = "1TiB";
   std::vector<std::string> only;
   MemorySettings settings{.insertions = 200'000};
   bool Wants(const std::string& part) const {
@@ -58,15 +69,20 @@ struct Flags : CommonFlags {
 // Flags as the run needs them.
 struct Plan {
   Flags flags;
+  LargePoolSettings large;
   std::vector<MemoryScenario> scenarios;
 };
 
 Result<Plan> MakePlan(Flags flags) {
+  Plan plan;
+  plan.large.sessions = 256;
   if (flags.quick) {
     flags.settings.insertions = std::min<uint64_t>(flags.settings.insertions, 5000);
     flags.settings.samples = 100;
+    plan.large.sessions = 8;
   }
   MemorySettings& settings = flags.settings;
+  EMS_ASSIGN_OR_RETURN(plan.large.pool_bytes, ParseBytes(flags.simulated_bytes));
   EMS_ASSIGN_OR_RETURN(settings.pool_bytes, ParseBytes(flags.pool_bytes));
   EMS_ASSIGN_OR_RETURN(settings.segment_bytes, ParseBytes(flags.segment_bytes));
   if (settings.segment_bytes == 0)
@@ -81,7 +97,12 @@ Result<Plan> MakePlan(Flags flags) {
   }
   if (flags.huge_pages == "off") settings.huge_pages = fabric::HugePages::kOff;
   if (flags.huge_pages == "require") settings.huge_pages = fabric::HugePages::kRequire;
-  Plan plan;
+  if (plan.large.pool_bytes < kSimulatedMin || plan.large.pool_bytes > kSimulatedMax) {
+    return Error(StatusCode::kInvalidArgument, "--simulated-bytes {} has to be from {} to {}",
+                 flags.simulated_bytes, FormatBytes(kSimulatedMin), FormatBytes(kSimulatedMax));
+  }
+  plan.large.made_bytes = settings.pool_bytes;
+  plan.large.huge_pages = settings.huge_pages;
   for (MemoryScenario& scenario : AllScenarios())
     if (flags.Wants(scenario.name)) plan.scenarios.push_back(std::move(scenario));
   plan.flags = std::move(flags);
@@ -199,6 +220,43 @@ void ReportLookups(const LookupCost& cost, Report* report) {
       {"keys", cost.keys}, {"frames", cost.frames}, {"ns", cost.ns}, {"ns_min", cost.ns_min}};
 }
 
+void ReportLargePool(uint64_t pool_bytes, const LargePoolCost& cost, Report* report) {
+  report->Print(fmt::format(
+      "size: a pool of {} has {} segments of {} MiB\n"
+      "  pages are made at {:.2f} GB/s, all of it in {:.0f} s; one thread writes {:.2f} GB/s\n"
+      "  a look at {} clients that have {} segments each: {:.3f} ms\n\n",
+      FormatBytes(pool_bytes), cost.segments, cost.segment_bytes / kMiB, cost.made_gbps,
+      cost.start_s(), cost.memset_gbps, cost.sessions, cost.segments_given, cost.round_ms));
+  report->json()["size"] = {{"pool_bytes", pool_bytes},
+                            {"segments", cost.segments},
+                            {"segment_bytes", cost.segment_bytes},
+                            {"made_bytes", cost.made_bytes},
+                            {"made_gbps", cost.made_gbps},
+                            {"memset_gbps", cost.memset_gbps},
+                            {"start_s", cost.start_s()},
+                            {"sessions", cost.sessions},
+                            {"segments_given", cost.segments_given},
+                            {"round_ms", cost.round_ms}};
+  report->AtMost(kExact, "size_segments", cost.segments, server::SegmentPool::kSegmentsMax);
+  report->AtLeast(kTimed, "size_made_vs_memset", cost.made_gbps / cost.memset_gbps, kMadeRatioMin);
+  report->AtMost(kTimed, "size_round_ms", cost.round_ms, kRoundMsMax);
+}
+
+void ReportHazards(const HazardCost& cost, Report* report) {
+  report->Print(fmt::format(
+      "hazards: Reserve and Publish beside {} clients that hold {} views each: p50 {:.2f} us, mean "
+      "{:.2f}, p99 {:.1f}; without them {:.2f}, {:.2f}, {:.1f}; p50 with / without {:.2f}; {} Puts "
+      "refused\n\n",
+      cost.sessions, cost.hazards, cost.with.QuantileUs(0.5), 1e3 * cost.with.avg_ms(),
+      cost.with.QuantileUs(0.99), cost.without.QuantileUs(0.5), 1e3 * cost.without.avg_ms(),
+      cost.without.QuantileUs(0.99), cost.p50_ratio(), cost.refused));
+  report->json()["hazards"] = {
+      {"sessions", cost.sessions},        {"hazards", cost.hazards},
+      {"with", LatencyUsJson(cost.with)}, {"without", LatencyUsJson(cost.without)},
+      {"p50_ratio", cost.p50_ratio()},    {"refused", cost.refused}};
+  report->AtMost(kTimed, "put_p50_hazards_vs_none", cost.p50_ratio(), kHazardsRatioMax);
+}
+
 Status MeasureAndReport(const Plan& plan, Report* report) {
   const MemorySettings& settings = plan.flags.settings;
   report->Print(fmt::format(
@@ -238,6 +296,15 @@ Status MeasureAndReport(const Plan& plan, Report* report) {
     EMS_ASSIGN_OR_RETURN(const LookupCost cost, MeasureLookupCost(settings));
     ReportLookups(cost, report);
   }
+  if (plan.flags.Wants(kSize)) {
+    EMS_ASSIGN_OR_RETURN(const LargePoolCost cost, MeasureLargePool(plan.large));
+    ReportLargePool(plan.large.pool_bytes, cost, report);
+  }
+  if (plan.flags.Wants(kHazards)) {
+    EMS_ASSIGN_OR_RETURN(const HazardCost cost,
+                         MeasureHazardCost(settings, kHazardSessions, kLayerBlock));
+    ReportHazards(cost, report);
+  }
   for (size_t i = 0; i < results.size(); ++i) JudgeResult(results[i], plan.scenarios[i], report);
   return OkStatus();
 }
@@ -251,6 +318,8 @@ void AddMemoryCommand(Command* program) {
   memory->AddOption("--pool-bytes", &flags->pool_bytes, "Memory of the pool");
   memory->AddOption("--segment-bytes", &flags->segment_bytes,
                     "Memory of one segment (memfd); 0: as in the server");
+  memory->AddOption("--simulated-bytes", &flags->simulated_bytes,
+                    "Of the pool of `size`, which has no pages");
   memory->AddOption("--huge-pages", &flags->huge_pages, "As in the server's configuration",
                     {.check = OneOf{{"try", "require", "off"}}});
   memory->AddOption("--insertions", &flags->settings.insertions,
@@ -262,6 +331,8 @@ void AddMemoryCommand(Command* program) {
   names.emplace_back(kTenants);
   names.emplace_back(kEvents);
   names.emplace_back(kLookups);
+  names.emplace_back(kSize);
+  names.emplace_back(kHazards);
   memory->AddOption("--only", &flags->only, "Scenarios to run",
                     {.check = OneOf{names}, .delimiter = ','});
   AddCommonOptions(

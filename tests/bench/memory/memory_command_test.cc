@@ -45,6 +45,9 @@ TEST(MemoryCommandTest, QuickRunMeasuresEveryScenario) {
   EXPECT_GT(json["events"]["ratio"], 0);
   EXPECT_THAT(outcome.text, HasSubstr("events on "));
   EXPECT_GT(json["lookups"]["ns"], 0);
+  EXPECT_EQ(json["size"]["segments"], 1009);
+  EXPECT_GT(json["size"]["round_ms"], 0);
+  EXPECT_GT(json["hazards"]["p50_ratio"], 0);
 }
 
 TEST(MemoryCommandTest, GatesPrintTheirLines) {
