@@ -8,11 +8,11 @@
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_service.h"
 #include "mp_controller/controller_store.h"
-#include "mp_controller/durable_rows.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/model_service.h"
 #include "mp_controller/model_state.h"
 #include "mp_controller/request_check.h"
+#include "mp_controller/rows/durable_rows.h"
 #include "proto/config.pb.h"
 
 namespace ems::controller {

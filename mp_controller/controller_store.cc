@@ -8,7 +8,7 @@
 #include "cluster/namespace_codec.h"
 #include "common/check.h"
 #include "common/parse_number.h"
-#include "mp_controller/durable_rows.h"
+#include "mp_controller/rows/durable_rows.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {

@@ -13,7 +13,7 @@
 
 #include "common/status.h"
 #include "model_files/format/manifest.h"
-#include "mp_controller/durable_rows.h"
+#include "mp_controller/rows/durable_rows.h"
 
 namespace ems::v1 {
 class GetDigestsReply;

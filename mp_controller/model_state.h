@@ -19,10 +19,10 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "model_files/format/manifest.h"
-#include "mp_controller/durable_rows.h"
 #include "mp_controller/models/change_log.h"
 #include "mp_controller/models/pull_job.h"
 #include "mp_controller/publish/view_publisher.h"
+#include "mp_controller/rows/durable_rows.h"
 
 namespace ems::v1 {
 class AddModelRequest;

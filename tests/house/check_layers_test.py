@@ -97,7 +97,7 @@ class CheckLayersTest(unittest.TestCase):
     def test_each_library_has_one_door(self):
         for header, door in {'spdlog/spdlog.h': 'common/logging.cc', 'xxhash.h': 'common/hash.cc',
                              'prometheus/registry.h': 'common/metrics.cc', 'yaml-cpp/yaml.h': 'common/yaml_tree.cc',
-                             'rocksdb/db.h': 'mp_controller/durable_rows.cc', 'asio.hpp': 'fabric/rpc/tcp.cc',
+                             'rocksdb/db.h': 'mp_controller/rows/durable_rows.cc', 'asio.hpp': 'fabric/rpc/tcp.cc',
                              'asio/ip/tcp.hpp': 'fabric/http/tcp.cc', 'grpcpp/grpcpp.h': 'mp_controller/controller_service.cc',
                              'proto/controller.grpc.pb.h': 'cluster/controller_client.cc',
                              'CLI/CLI.hpp': 'common/command_line.cc',

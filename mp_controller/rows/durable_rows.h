@@ -3,7 +3,8 @@
 // before Write returns.
 //
 // Invariant: a change that failed has not happened: it is taken back before the next one is made,
-// if need be after the disk has come back.
+// if need be after the disk has come back. One that was acknowledged is there at the next start, or
+// that is refused (row_ledger.h).
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "mp_controller/rows/row_ledger.h"
 
 namespace rocksdb {
 class DB;
@@ -31,7 +33,8 @@ struct RowChange {
 // Threading: one thread (the loop of what it stores).
 class DurableRows final {
  public:
-  // Opens the rows in `folder` and makes them when the folder has never held any. `advice` is what
+  // Opens the rows in `folder` and makes them when the folder has never held any. Cost: reads all
+  // rows. `advice` is what
   // an operator may do about a damaged folder, as sentences.
   // Errors: kFailedPrecondition  another process has it open, or another version made it
   // kDataLoss  damaged: refuses rather than guesses    kUnavailable  the folder cannot be used
@@ -55,8 +58,12 @@ class DurableRows final {
 
  private:
   DurableRows(std::string folder, std::string advice);
-  // Errors: kFailedPrecondition  rows of another format
-  Status CheckMarker(const std::string& path) const;
+  // Whether it says that there is a ledger. Errors: kFailedPrecondition  rows of another format
+  Result<bool> CheckMarker(const std::string& path) const;
+  // Begins the ledger where there is none, which must not be `kept`. Errors: kDataLoss  the rows
+  // are not those that were written    kUnavailable
+  Status CheckLedger(bool kept);
+  Status Lost(std::string_view what) const;
   rocksdb::Status OpenDatabase(bool first);
   Status OpenError(const rocksdb::Status& status) const;
   Status WriteError(const rocksdb::Status& status) const;
@@ -65,6 +72,8 @@ class DurableRows final {
   const std::string folder_;
   const std::string advice_;
   std::unique_ptr<rocksdb::DB> db_;
+  RowLedger ledger_;  // of all changes that have happened
+  ChangeNote note_;
   // Set by a write that failed, and may be there or not: what makes sure that it is not.
   std::unique_ptr<rocksdb::WriteBatch> undo_;
   TimePoint mend_next_{};

@@ -1,4 +1,4 @@
-#include "mp_controller/durable_rows.h"
+#include "mp_controller/rows/durable_rows.h"
 
 #include <fcntl.h>
 #include <rocksdb/db.h>
@@ -6,8 +6,11 @@
 #include <rocksdb/write_batch.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 
 #include "common/bytes.h"
 #include "common/fail_point.h"
@@ -21,9 +24,12 @@ namespace {
 // start.
 constexpr std::string_view kMarkerName = "EMS_CONTROLLER_STORE";
 // Format 1: views of 4096 slots. A store of another format is refused before a row of it is read.
-constexpr std::string_view kMarkerText = "format 2\n";
+constexpr std::string_view kMarkerText = "format 3\n";
+constexpr std::string_view kMarkerWithoutLedger = "format 2\n";
 constexpr size_t kMarkerBytesMax = 64;
 constexpr std::string_view kDatabaseName = "store";
+constexpr std::string_view kLedgerKey = "ledger";
+constexpr std::string_view kNoteName = "CHANGES";
 constexpr Duration kMendEvery = std::chrono::seconds(1);
 constexpr Duration kMendEveryMax = std::chrono::seconds(15);
 
@@ -45,34 +51,28 @@ rocksdb::WriteOptions Synced() {
   return options;
 }
 
-// What puts the keys of `batch` back to what they are in `db`.
-rocksdb::Status Undo(rocksdb::DB* db, const rocksdb::WriteBatch& batch, rocksdb::WriteBatch* undo) {
-  class Keys final : public rocksdb::WriteBatch::Handler {
-   public:
-    void Put(const rocksdb::Slice& key, const rocksdb::Slice& /*value*/) override {
-      keys.push_back(key.ToString());
-    }
-    void Delete(const rocksdb::Slice& key) override { keys.push_back(key.ToString()); }
-    std::vector<std::string> keys;
-  } touched;
-  rocksdb::Status status = batch.Iterate(&touched);
-  for (const std::string& key : touched.keys) {
-    std::string value;
-    if (status.ok()) status = db->Get(rocksdb::ReadOptions(), key, &value);
-    if (status.ok()) status = undo->Put(key, value);
-    if (status.IsNotFound()) status = undo->Delete(key);
-  }
-  return status;
+rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
+
+// A change by key: what each row is afterwards; nullopt: none.
+using RowsAfter = std::map<std::string, std::optional<std::string>>;
+
+RowsAfter AfterOf(const RowChange& change) {
+  RowsAfter after;
+  for (const auto& [key, value] : change.put) after[key] = value;
+  for (const std::string& key : change.drop) after[key] = std::nullopt;
+  return after;
 }
 
-// Makes `path` with kMarkerText, durable with its folder entry.
+// Makes `path` with kMarkerText, in one step and durable with its folder entry.
 Status WriteMarker(const std::string& folder, const std::string& path) {
-  const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  const std::string next = path + ".next";
+  const int file = ::open(next.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
   const int dir = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool done = file >= 0 && dir >= 0 &&
                     ::write(file, kMarkerText.data(), kMarkerText.size()) ==
                         static_cast<ssize_t>(kMarkerText.size()) &&
-                    ::fsync(file) == 0 && ::fsync(dir) == 0;
+                    ::fsync(file) == 0 && ::rename(next.c_str(), path.c_str()) == 0 &&
+                    ::fsync(dir) == 0;
   if (file >= 0) ::close(file);
   if (dir >= 0) ::close(dir);
   if (done) return OkStatus();
@@ -90,16 +90,16 @@ std::string ReadMarker(const std::string& path) {
 
 }  // namespace
 
-Status DurableRows::CheckMarker(const std::string& path) const {
+Result<bool> DurableRows::CheckMarker(const std::string& path) const {
   const std::string text = ReadMarker(path);
-  if (text == kMarkerText) return OkStatus();
-  if (text.empty()) return WriteMarker(folder_, path);
+  if (text == kMarkerText) return true;
+  if (text.empty() || text == kMarkerWithoutLedger) return false;
   const auto line = [](std::string_view all) { return Printable(all.substr(0, all.find('\n'))); };
   return Error(StatusCode::kFailedPrecondition,
                "the controller's store in {} has \"{}\", this mp-controller reads \"{}\": another "
-               "version made it (up to 0.2 keys lay in 4096 slots, format 1; now in 16384, format "
-               "2: servers would not find what they have stored). Nothing was changed. Use that "
-               "version, or start with an empty folder. {}",
+               "version made it (up to 0.2 keys lay in 4096 slots, format 1; now in 16384, from "
+               "format 2 on: servers would not find what they have stored). Nothing was changed. "
+               "Use that version, or start with an empty folder. {}",
                folder_, line(text), line(kMarkerText), advice_);
 }
 
@@ -107,6 +107,12 @@ Status DurableRows::Damaged(std::string_view what) const {
   return Error(StatusCode::kDataLoss,
                "the controller's store in {} is damaged: {}. Nothing was changed. {}", folder_,
                what, advice_);
+}
+
+// Of what had been acknowledged. RocksDB has opened it as if nothing was wrong.
+Status DurableRows::Lost(std::string_view what) const {
+  return Error(StatusCode::kDataLoss, "the controller's store in {} is damaged: it has lost {}. {}",
+               folder_, what, advice_);
 }
 
 // What RocksDB says when a store does not open, as an operator needs it.
@@ -171,14 +177,50 @@ Result<std::unique_ptr<DurableRows>> DurableRows::Open(const std::string& folder
   }
   const std::string marker = fmt::format("{}/{}", folder, kMarkerName);
   const bool first = !std::filesystem::exists(marker, error);
+  bool kept = false;  // a ledger, as the marker says
   std::unique_ptr<DurableRows> rows(new DurableRows(folder, std::move(advice)));  // NOLINT: private
-  if (!first) EMS_RETURN_IF_ERROR(rows->CheckMarker(marker));
+  if (!first) {
+    EMS_ASSIGN_OR_RETURN(kept, rows->CheckMarker(marker));
+  }
   // RocksDB would make it, too, but first warn that it is not there.
   if (first) std::filesystem::create_directory(fmt::format("{}/{}", folder, kDatabaseName), error);
   const rocksdb::Status status = rows->OpenDatabase(first);
   if (!status.ok()) return rows->OpenError(status);
-  if (first) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
+  EMS_RETURN_IF_ERROR(rows->CheckLedger(kept));
+  if (!kept) EMS_RETURN_IF_ERROR(WriteMarker(folder, marker));
   return rows;
+}
+
+Status DurableRows::CheckLedger(bool kept) {
+  RowLedger found;
+  std::optional<std::string> text;
+  rocksdb::ReadOptions options;
+  options.verify_checksums = true;
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    if (it->key() == ToSlice(kLedgerKey)) {
+      text = it->value().ToString();
+    } else {
+      found.Add(it->key().ToStringView(), it->value().ToStringView());
+    }
+  }
+  if (!it->status().ok()) return Damaged(it->status().ToString());
+  EMS_ASSIGN_OR_RETURN(note_, ChangeNote::Open(fmt::format("{}/{}", folder_, kNoteName)));
+  if (!text) {
+    if (kept || note_.last() > 0) return Lost("the row that counts all others");
+    const rocksdb::Status put = db_->Put(Synced(), ToSlice(kLedgerKey), found.ToText());
+    if (!put.ok()) return WriteError(put);
+    ledger_ = found;
+    return OkStatus();
+  }
+  const std::optional<RowLedger> ledger = RowLedger::FromText(*text);
+  if (!ledger || ledger->sum != found.sum) return Lost("some of its rows");
+  if (ledger->changes < note_.last()) {
+    return Lost(
+        fmt::format("the last {} of {} changes", note_.last() - ledger->changes, note_.last()));
+  }
+  ledger_ = *ledger;
+  return OkStatus();
 }
 
 Status DurableRows::ForEach(
@@ -187,6 +229,7 @@ Status DurableRows::ForEach(
   options.verify_checksums = true;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options));
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    if (it->key() == ToSlice(kLedgerKey)) continue;
     const Status status = take(std::string_view(it->key().data(), it->key().size()),
                                std::string_view(it->value().data(), it->value().size()));
     if (!status.ok()) return Damaged(Message(status));
@@ -199,14 +242,36 @@ Status DurableRows::Write(const RowChange& change) {
   EMS_RETURN_IF_ERROR(FailPointError("rows.write"));
   if (undo_) EMS_RETURN_IF_ERROR(Mend());
   rocksdb::WriteBatch batch;
-  for (const auto& [key, value] : change.put) batch.Put(key, value);
-  for (const std::string& key : change.drop) batch.Delete(key);
   // Before the write: later the disk may refuse to be read, too.
   auto back = std::make_unique<rocksdb::WriteBatch>();
-  rocksdb::Status status = Undo(db_.get(), batch, back.get());
-  if (!status.ok()) return WriteError(status);
-  status = db_->Write(Synced(), &batch);
-  if (status.ok()) return OkStatus();
+  RowLedger next = ledger_;
+  ++next.changes;
+  for (const auto& [key, value] : AfterOf(change)) {
+    std::string old;
+    const rocksdb::Status got = db_->Get(rocksdb::ReadOptions(), key, &old);
+    if (got.ok()) {
+      next.Take(key, old);
+      back->Put(key, old);
+    } else if (got.IsNotFound()) {
+      back->Delete(key);
+    } else {
+      return WriteError(got);
+    }
+    if (value) {
+      next.Add(key, *value);
+      batch.Put(key, *value);
+    } else {
+      batch.Delete(key);
+    }
+  }
+  batch.Put(ToSlice(kLedgerKey), next.ToText());
+  back->Put(ToSlice(kLedgerKey), ledger_.ToText());
+  const rocksdb::Status status = db_->Write(Synced(), &batch);
+  if (status.ok()) {
+    ledger_ = next;
+    note_.Set(next.changes);
+    return OkStatus();
+  }
   undo_ = std::move(back);
   mend_after_ = kMendEvery;
   mend_next_ = Clock::System().Now() + mend_after_;

@@ -1,11 +1,14 @@
 // What must hold: a change is there after a restart, whole; rows come in the order of their keys;
 // damage is refused with what an operator may do. The full disk: controller_store_test.cc.
-#include "mp_controller/durable_rows.h"
+#include "mp_controller/rows/durable_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rocksdb/db.h>
 
+#include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "tests/mp_controller/temp_dir.h"
 
@@ -54,7 +57,7 @@ TEST(DurableRowsTest, RowsOfAnotherFormatAreRefusedAndLeftAsTheyAre) {
   const TempDir dir;
   ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "1"}}, .drop = {}}).ok());
   const std::string marker = dir.path() + "/EMS_CONTROLLER_STORE";
-  for (const char* format : {"format 1", "format 3"}) {
+  for (const char* format : {"format 1", "format 4"}) {
     std::ofstream(marker) << format << "\n";
     const Status status = DurableRows::Open(dir.path(), "Do this.").status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
@@ -75,7 +78,64 @@ TEST(DurableRowsTest, AnEmptyMarkerIsMadeAnew) {
   { const auto rows = Open(dir.path()); }
   std::string line;
   std::getline(std::ifstream(marker), line);
-  EXPECT_EQ(line, "format 2");
+  EXPECT_EQ(line, "format 3");
+}
+
+// Of a version that kept none: from now on there is one.
+TEST(DurableRowsTest, RowsWithoutALedgerAreTakenOver) {
+  const TempDir dir;
+  const std::string marker = dir.path() + "/EMS_CONTROLLER_STORE";
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "1"}}, .drop = {}}).ok());
+  {
+    rocksdb::DB* raw = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), dir.path() + "/store", &raw).ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    ASSERT_TRUE(db->Delete(rocksdb::WriteOptions(), "ledger").ok());
+  }
+  EXPECT_EQ(DurableRows::Open(dir.path(), "").status().code(), StatusCode::kDataLoss)
+      << "it had one";
+  std::ofstream(marker) << "format 2\n";
+  std::filesystem::remove(dir.path() + "/CHANGES");
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"b", "2"}}, .drop = {"a"}}).ok());
+  std::string line;
+  std::getline(std::ifstream(marker), line);
+  EXPECT_EQ(line, "format 3");
+  std::string keys;
+  ASSERT_TRUE(Open(dir.path())
+                  ->ForEach([&](std::string_view key, std::string_view) {
+                    keys += key;
+                    return OkStatus();
+                  })
+                  .ok());
+  EXPECT_EQ(keys, "b");
+}
+
+// An older state of the database, which is sound by itself.
+TEST(DurableRowsTest, ChangesThatAreGoneAreDamage) {
+  const TempDir dir;
+  const std::string store = dir.path() + "/store";
+  const std::string before = dir.path() + "/before";
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "1"}}, .drop = {}}).ok());
+  std::filesystem::copy(store, before, std::filesystem::copy_options::recursive);
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "2"}}, .drop = {}}).ok());
+  std::filesystem::remove_all(store);
+  std::filesystem::rename(before, store);
+  const Status status = DurableRows::Open(dir.path(), "Do this.").status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), HasSubstr("it has lost the last 1 of 2 changes"));
+  EXPECT_THAT(Message(status), HasSubstr("Do this."));
+}
+
+TEST(DurableRowsTest, RowsThatDoNotAddUpAreDamage) {
+  const TempDir dir;
+  ASSERT_TRUE(Open(dir.path())->Write({.put = {{"a", "1"}, {"b", "2"}}, .drop = {}}).ok());
+  {
+    rocksdb::DB* raw = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), dir.path() + "/store", &raw).ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    ASSERT_TRUE(db->Delete(rocksdb::WriteOptions(), "a").ok());
+  }
+  EXPECT_EQ(DurableRows::Open(dir.path(), "").status().code(), StatusCode::kDataLoss);
 }
 
 }  // namespace
