@@ -30,7 +30,8 @@ Result<int> ConnectTcp(const std::string& address) {
   sockaddr_in peer{};
   peer.sin_family = AF_INET;
   peer.sin_port = htons(port);
-  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1)
+    return Error(StatusCode::kUnavailable, "connect to {}: no IPv4 address in digits", address);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return Error(StatusCode::kUnavailable, "socket: {}", fabric::ErrnoText(errno));
   if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) {

@@ -9,8 +9,8 @@
 
 namespace ems::testing {
 
-// A blocking TCP connection to "127.0.0.1:port"; the descriptor, owned by the caller.  Errors:
-// kUnavailable
+// A blocking TCP connection to "127.0.0.1:port", or another IPv4 address; the descriptor, owned by
+// the caller.  Errors: kUnavailable
 Result<int> ConnectTcp(const std::string& address);
 
 // Threading: one thread.

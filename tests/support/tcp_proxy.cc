@@ -1,6 +1,5 @@
 #include "tests/support/tcp_proxy.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
@@ -23,8 +22,14 @@ constexpr size_t kConnectionsMax = 256;
 constexpr size_t kWaitingMax = 64UL * 1024;
 constexpr Duration kObeyMax = std::chrono::seconds(10);
 constexpr Duration kSendQueuePoll = std::chrono::milliseconds(1);
+constexpr Duration kOvertakeMax = std::chrono::milliseconds(20);
 
 size_t Index(Way way) { return static_cast<size_t>(way); }
+
+bool IsNoisy(const LinkNoise& noise) {
+  return noise.flip > 0 || noise.drop > 0 || noise.duplicate > 0 || noise.reorder > 0 ||
+         noise.reset > 0;
+}
 
 // Which packets that arrive at the socket the kernel drops before TCP sees them.
 void SetFilter(int fd, Carry carry) {
@@ -54,18 +59,18 @@ bool HasUnsent(int fd) {
 
 }  // namespace
 
-TcpProxy::TcpProxy(const std::string& target)
-    : listener_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
-      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  sockaddr_in own{};
-  own.sin_family = AF_INET;
-  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(own);
-  EMS_CHECK(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0 &&
-            listen(listener_.get(), 64) == 0 &&
-            getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0);
+fabric::Fd TcpProxy::ListenAnywhere() {
+  Result<fabric::Fd> listener =
+      fabric::ListenTcp({.host = "127.0.0.1", .port = 0, .unix_path = ""});
+  EMS_CHECK(listener.ok(), "{}", ToString(listener.status()));
+  return *std::move(listener);
+}
+
+TcpProxy::TcpProxy(const std::string& target, fabric::Fd listener)
+    : listener_(std::move(listener)),
+      wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      port_(fabric::BoundPort(listener_.get())) {
   EMS_CHECK(wakeup_.valid());
-  port_ = ntohs(own.sin_port);
   auto orders = orders_.Lock();
   orders->target = now_.target = target;
   orders.Unlock();
@@ -113,6 +118,22 @@ void TcpProxy::Mend() {
       ++orders->set[Index(way)];
     }
   });
+}
+
+void TcpProxy::CountOf(Way way, uint64_t LinkCounts::*count) {
+  auto counts = counts_.Lock();
+  ++(counts->ways[Index(way)].*count);
+}
+
+ProxyCounts TcpProxy::counts() const {
+  auto counts = counts_.Lock();
+  return *counts;
+}
+
+uint64_t TcpProxy::strikes() const {
+  uint64_t strikes = 0;
+  for (const LinkCounts& way : counts().ways) strikes += way.flips + way.resets;
+  return strikes;
 }
 
 void TcpProxy::Run() {
@@ -171,8 +192,7 @@ void TcpProxy::Obey() {
   for (Connection& connection : connections_) {
     for (Pipe& pipe : connection.pipes) {
       if (now_.set[Index(pipe.way)] == before[Index(pipe.way)]) continue;
-      pipe.passed = 0;
-      SetFilter(pipe.from, FaultsOf(pipe).carry);
+      BeginFaults(connection.number, &pipe);
     }
   }
   SetFilter(listener_.get(), now_.faults[Index(Way::kToTarget)].carry);
@@ -198,7 +218,18 @@ void TcpProxy::Accept() {
   connections_.push_back({.number = accepted_++,
                           .pipes = {Pipe{.way = Way::kToTarget, .from = client, .to = *server},
                                     Pipe{.way = Way::kToClient, .from = *server, .to = client}}});
-  for (const Pipe& pipe : connections_.back().pipes) SetFilter(pipe.from, FaultsOf(pipe).carry);
+  for (Pipe& pipe : connections_.back().pipes) BeginFaults(connections_.back().number, &pipe);
+  auto counts = counts_.Lock();
+  ++counts->connections;
+}
+
+void TcpProxy::BeginFaults(uint64_t number, Pipe* pipe) const {
+  const LinkFaults& faults = FaultsOf(*pipe);
+  pipe->passed = 0;
+  std::seed_seq seed{faults.noise.seed, faults.noise.seed >> 32, number,
+                     uint64_t{Index(pipe->way)}};
+  pipe->random.seed(seed);
+  SetFilter(pipe->from, faults.carry);
 }
 
 void TcpProxy::Drop(const Connection& connection, bool reset) {
@@ -235,15 +266,48 @@ TcpProxy::Fate TcpProxy::Pump(Connection* connection) {
   return Fate::kGoesOn;
 }
 
-void TcpProxy::Read(Pipe* pipe) const {
+void TcpProxy::Read(Pipe* pipe) {
   const LinkFaults& faults = FaultsOf(*pipe);
   std::string bytes(kWaitingMax - pipe->waiting_bytes, '\0');
   const ssize_t got = recv(pipe->from, bytes.data(), bytes.size(), 0);
   if (got == 0 || (got < 0 && errno != EAGAIN)) pipe->from_ended = true;
-  if (got <= 0 || faults.carry == Carry::kSwallow) return;
+  if (got <= 0) return;
   bytes.resize(static_cast<size_t>(got));
-  pipe->waiting_bytes += bytes.size();
-  pipe->waiting.push_back({Clock::System().Now() + faults.delay, std::move(bytes)});
+  auto all = counts_.Lock();
+  LinkCounts* const counts = &all->ways[Index(pipe->way)];
+  counts->bytes += bytes.size();
+  if (faults.carry == Carry::kSwallow) return;
+  const size_t step = IsNoisy(faults.noise) ? kPieceBytesMax : bytes.size();
+  for (size_t at = 0; at < bytes.size(); at += step) Queue(bytes.substr(at, step), pipe, counts);
+}
+
+void TcpProxy::Queue(std::string piece, Pipe* pipe, LinkCounts* counts) const {
+  const LinkFaults& faults = FaultsOf(*pipe);
+  const auto happens = [pipe](double share, uint64_t* count) {
+    if (share <= 0 || std::uniform_real_distribution<>()(pipe->random) >= share) return false;
+    ++*count;
+    return true;
+  };
+  Chunk chunk{.due = Clock::System().Now() + faults.delay, .bytes = std::move(piece)};
+  if (happens(faults.noise.flip, &counts->flips)) {
+    const size_t bit = pipe->random() % (chunk.bytes.size() * 8);
+    chunk.bytes[bit / 8] = static_cast<char>(chunk.bytes[bit / 8] ^ (1 << (bit % 8)));
+  }
+  chunk.resets = happens(faults.noise.reset, &counts->resets);
+  if (!chunk.resets && happens(faults.noise.drop, &counts->drops)) return;
+  const bool twice = happens(faults.noise.duplicate, &counts->duplicates);
+  const bool overtakes = !pipe->waiting.empty() && pipe->waiting.back().is_late;
+  if (!overtakes && happens(faults.noise.reorder, &counts->reorders)) {
+    chunk.is_late = true;
+    chunk.due += kOvertakeMax;
+  }
+  for (int copy = 0; copy < (twice ? 2 : 1); ++copy) {
+    pipe->waiting_bytes += chunk.bytes.size();
+    pipe->waiting.insert(pipe->waiting.end() - (overtakes ? 1 : 0), chunk);
+  }
+  if (!overtakes) return;
+  pipe->waiting.back().is_late = false;
+  pipe->waiting.back().due = chunk.due;
 }
 
 TcpProxy::Fate TcpProxy::PassOn(uint64_t number, Pipe* pipe) {
@@ -255,19 +319,19 @@ TcpProxy::Fate TcpProxy::PassOn(uint64_t number, Pipe* pipe) {
     Chunk& chunk = pipe->waiting.front();
     size_t count = faults.drip > Duration::zero() ? 1 : chunk.bytes.size();
     if (faults.reset_at) count = std::min(count, *faults.reset_at - pipe->passed);
-    if (count == 0) {  // what came before it must have arrived
+    if (count == 0 || chunk.resets) {  // what came before it must have arrived
       if (HasUnsent(pipe->to)) {
         chunk.due = now + kSendQueuePoll;
         break;
       }
+      if (!chunk.resets) CountOf(pipe->way, &LinkCounts::resets);
       faults.reset_at.reset();
-      strikes_.fetch_add(1);
       return Fate::kIsReset;
     }
     if (faults.flip_at && *faults.flip_at - pipe->passed < count) {
       chunk.bytes[*faults.flip_at - pipe->passed] ^= 1;
       faults.flip_at.reset();
-      strikes_.fetch_add(1);
+      CountOf(pipe->way, &LinkCounts::flips);
     }
     const ssize_t sent = send(pipe->to, chunk.bytes.data(), count, MSG_NOSIGNAL);
     if (sent < 0) {

@@ -2,14 +2,15 @@
 // A TCP proxy that can be cut, and whose two directions can each be slow, lossy, damaged or silent:
 // for peers that must not reach each other, or must reach each other badly.
 //
-// Bounds: 256 connections; what one direction has read and not yet passed on is at most 64 KiB, so
-// a delay of 100 ms allows 640 KiB/s.
+// Bounds: 256 connections; what one direction has read and not yet passed on is at most 64 KiB
+// (twice that where pieces are duplicated), so a delay of 100 ms allows 640 KiB/s.
 #include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,21 @@ enum class Carry : uint8_t {
 };
 
 inline constexpr uint32_t kSmallPacketBytes = 1400;  // with the TCP header
+// What one read brings is cut into pieces of at most so many bytes.
+inline constexpr size_t kPieceBytesMax = 1460;
+
+// How many of the pieces meet a fault, each by a chance from 0 (none) to 1 (all). TCP mends what
+// happens to packets; these are faults behind its checksum, of a stream that is already in order.
+struct LinkNoise {
+  double flip = 0;       // one bit of it is flipped
+  double drop = 0;       // it is left out
+  double duplicate = 0;  // it comes twice
+  double reorder = 0;    // the next one overtakes it; without a next one it comes 20 ms late
+  double reset = 0;      // both ends get a RST instead of it
+  // Each connection and direction has choices of its own, and the same ones for the same pieces.
+  // Which pieces the kernel makes of a stream depends on time.
+  uint64_t seed = 1;
+};
 
 // The faults of one direction. Bytes are numbered from 0, for each connection by itself, from the
 // moment that the fault was set.
@@ -46,6 +62,17 @@ struct LinkFaults {
   std::optional<uint64_t> flip_at = {};   // this byte has its lowest bit flipped; happens once
   // Connections 0, 2, 4, … of the proxy's life pass nothing on before the next one has.
   bool later_first = false;
+  LinkNoise noise = {};
+};
+
+// Of one direction, over all connections.
+struct LinkCounts {
+  uint64_t bytes = 0;  // read from the sender
+  uint64_t flips = 0, drops = 0, duplicates = 0, reorders = 0, resets = 0;
+};
+struct ProxyCounts {
+  uint64_t connections = 0;             // forwarded to the target
+  std::array<LinkCounts, 2> ways = {};  // by Way
 };
 
 // Threading: thread-safe; one thread "proxy" of its own does the work.
@@ -53,7 +80,9 @@ class TcpProxy final {
  public:
   // Listens on a free loopback port and forwards to `target` (host:port). Without a target
   // connections are closed as soon as they are accepted.
-  explicit TcpProxy(const std::string& target = "");
+  explicit TcpProxy(const std::string& target = "") : TcpProxy(target, ListenAnywhere()) {}
+  // The same on a socket that listens; a target is an IPv4 address in digits and a port.
+  TcpProxy(const std::string& target, fabric::Fd listener);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
@@ -67,8 +96,9 @@ class TcpProxy final {
   void Cut();
   // Ends the cut and all faults.
   void Mend();
+  ProxyCounts counts() const;
   // Resets and flips that have happened.
-  uint64_t strikes() const { return strikes_.load(); }
+  uint64_t strikes() const;
 
  private:
   struct Orders {
@@ -82,6 +112,8 @@ class TcpProxy final {
   struct Chunk {
     TimePoint due;
     std::string bytes;
+    bool is_late = false;  // the next one goes in front of it
+    bool resets = false;   // a RST comes instead of it
   };
   // One direction of a connection.
   struct Pipe {
@@ -93,6 +125,7 @@ class TcpProxy final {
     uint64_t passed = 0;  // bytes since the faults of this direction were set
     TimePoint next_drip{};
     bool from_ended = false;
+    std::mt19937_64 random{};
   };
   // Both directions use the same two sockets.
   struct Connection {
@@ -101,6 +134,7 @@ class TcpProxy final {
   };
   enum class Fate : uint8_t { kGoesOn, kEnds, kIsReset };
 
+  static fabric::Fd ListenAnywhere();
   template <typename Change>
   void Order(const Change& change);
   void Run();
@@ -110,7 +144,10 @@ class TcpProxy final {
   void Drop(const Connection& connection, bool reset);
   void DropAll();
   Fate Pump(Connection* connection);
-  void Read(Pipe* pipe) const;
+  void CountOf(Way way, uint64_t LinkCounts::*count);
+  void BeginFaults(uint64_t number, Pipe* pipe) const;
+  void Read(Pipe* pipe);
+  void Queue(std::string piece, Pipe* pipe, LinkCounts* counts) const;
   Fate PassOn(uint64_t number, Pipe* pipe);
   const LinkFaults& FaultsOf(const Pipe& pipe) const {
     return now_.faults[static_cast<size_t>(pipe.way)];
@@ -123,7 +160,7 @@ class TcpProxy final {
   fabric::Fd wakeup_;  // eventfd
   uint16_t port_ = 0;
   std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> strikes_{0};
+  mutable Guarded<ProxyCounts> counts_;
   Guarded<Orders> orders_;
   std::condition_variable obeyed_;
   // Of the proxy thread.

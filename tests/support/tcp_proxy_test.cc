@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <bit>
+
 #include "common/check.h"
 #include "tests/support/eventually.h"
 #include "tests/support/wire_peer.h"
@@ -182,6 +184,89 @@ TEST_F(TcpProxyTest, ALaterConnectionOvertakesTheOneBeforeIt) {
   ASSERT_TRUE(second.client.Send("new"));
   EXPECT_EQ(second.target.Receive(3), "new");
   EXPECT_EQ(first.target.Receive(3), "old");
+}
+
+// The counts say how many pieces there were: none is longer than kPieceBytesMax.
+TEST_F(TcpProxyTest, ANoisyLinkFlipsOneBitOfEachPiece) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.noise = {.flip = 1}});
+  const std::string sent(10'000, 'x');
+  ASSERT_TRUE(pair.client.Send(sent));
+  const std::optional<std::string> got = pair.target.Receive(sent.size());
+  ASSERT_TRUE(got);
+  uint64_t flipped = 0;
+  for (size_t i = 0; i < sent.size(); ++i)
+    flipped += static_cast<uint64_t>(std::popcount(static_cast<uint8_t>((*got)[i] ^ sent[i])));
+  const LinkCounts counts = proxy_.counts().ways[0];
+  EXPECT_GE(flipped, sent.size() / kPieceBytesMax);
+  EXPECT_EQ(counts.flips, flipped);
+  EXPECT_EQ(counts.bytes, sent.size());
+  ASSERT_TRUE(pair.target.Send("answer"));
+  EXPECT_EQ(pair.client.Receive(6), "answer") << "the other direction";
+  proxy_.Mend();
+  EXPECT_TRUE(Speaks(&pair));
+}
+
+TEST_F(TcpProxyTest, ADroppedPieceIsAHoleInTheStream) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.noise = {.drop = 1}});
+  ASSERT_TRUE(pair.client.Send("lost"));
+  ASSERT_TRUE(Eventually([&] { return proxy_.counts().ways[0].drops == 1; }));
+  proxy_.Mend();
+  ASSERT_TRUE(pair.client.Send("kept"));
+  EXPECT_EQ(pair.target.Receive(4), "kept");
+}
+
+TEST_F(TcpProxyTest, ADuplicatedPieceComesTwice) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToClient, {.noise = {.duplicate = 1}});
+  ASSERT_TRUE(pair.target.Send("twice"));
+  EXPECT_EQ(pair.client.Receive(10), "twicetwice");
+}
+
+TEST_F(TcpProxyTest, APieceIsOvertakenByTheNextOneOrComesLate) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.noise = {.reorder = 1}});
+  const std::string first(kPieceBytesMax, 'a');
+  ASSERT_TRUE(pair.client.Send(first + "b"));
+  const std::optional<std::string> got = pair.target.Receive(first.size() + 1);
+  EXPECT_EQ(got, "b" + first);
+  ASSERT_TRUE(pair.client.Send("alone"));
+  EXPECT_EQ(pair.target.Receive(5), "alone");
+  EXPECT_EQ(proxy_.counts().ways[0].reorders, 2U);
+}
+
+TEST_F(TcpProxyTest, AResetComesInsteadOfAPiece) {
+  Pair pair = Connect();
+  proxy_.Set(Way::kToTarget, {.noise = {.reset = 1}});
+  ASSERT_TRUE(pair.client.Send("never"));
+  EXPECT_EQ(pair.target.ReceiveAll(), "");
+  EXPECT_EQ(pair.target.last_error(), ECONNRESET);
+  EXPECT_EQ(proxy_.counts().ways[0].resets, 1U);
+}
+
+TEST_F(TcpProxyTest, TheSameSeedMakesTheSameChoices) {
+  const auto damaged = [&](uint64_t seed) {
+    TcpProxy proxy;  // choices are those of its first connection
+    sockaddr_in target{};
+    socklen_t length = sizeof(target);
+    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&target), &length), 0);
+    proxy.SetTarget("127.0.0.1:" + std::to_string(ntohs(target.sin_port)));
+    proxy.Set(Way::kToTarget, {.noise = {.flip = 0.5, .seed = seed}});
+    WirePeer client = WirePeer::Connect(proxy.address());
+    pollfd entry{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    EXPECT_GT(::poll(&entry, 1, 5000), 0);
+    WirePeer end(fabric::Fd(::accept(listener_.get(), nullptr, nullptr)));
+    std::string all;
+    for (int i = 0; i < 20; ++i) {  // each is a piece: the next one begins when it has arrived
+      EXPECT_TRUE(client.Send("piece"));
+      all += end.Receive(5).value_or("");
+    }
+    return all;
+  };
+  const std::string once = damaged(7);
+  EXPECT_EQ(damaged(7), once);
+  EXPECT_NE(damaged(8), once);
 }
 
 }  // namespace
