@@ -1,4 +1,5 @@
-// What must hold on a way that flips bits, drops answers or delivers them twice: what a call
+// What must hold on a way that flips bits, drops answers or delivers them twice (and, in
+// frame_mix_test.cc, all of it at once and out of order): what a call
 // returns is the value of its own key or an error, no other key changes, and nothing old comes
 // back. Client and server are those of the SDK and of mp-server; between them each frame is taken
 // apart.
@@ -12,8 +13,9 @@
 #include <vector>
 
 #include "fabric/rpc/rpc_server.h"
-#include "mp_sdk/internal/server_calls.h"
 #include "tests/mp_server/session_fixture.h"
+#include "tests/support/frame_shaker.h"
+#include "tests/support/one_server_calls.h"
 #include "tests/support/scripted_server.h"
 #include "tests/support/self_verifying.h"
 #include "tests/support/tcp_proxy.h"
@@ -22,13 +24,11 @@ namespace ems::server {
 namespace {
 
 using fabric::RpcChannel;
-using internal::Batch;
-using internal::BatchItem;
-using internal::Router;
-using internal::ServerCalls;
 using std::chrono::seconds;
+using testing::AllOk;
 using testing::HeaderOf;
-using testing::MakeValue;
+using testing::OneServerCalls;
+using testing::ReadFrame;
 using testing::ScriptedServer;
 using testing::VerifyValue;
 using testing::Way;
@@ -69,14 +69,6 @@ class FrameProxy final {
     Op op;
     Change change;
   };
-  static std::optional<std::string> ReadFrame(WirePeer* peer) {
-    std::optional<std::string> frame = peer->Receive(wire::kHeaderBytes);
-    if (!frame) return std::nullopt;
-    const wire::FrameHeader header = HeaderOf(*frame);
-    const std::optional<std::string> rest = peer->Receive(header.key_bytes + header.body_bytes);
-    if (!rest) return std::nullopt;
-    return *frame + *rest;
-  }
   std::string Pass(Way way, Op op, const std::string& frame) {
     Change change;
     {
@@ -105,87 +97,6 @@ class FrameProxy final {
   ScriptedServer server_;
 };
 
-// The SDK's calls to one server. Threading: one thread.
-class Caller final {
- public:
-  explicit Caller(const std::string& address, NamespaceRef ns, bool immutable = false) {
-    options_.transport = TransportChoice::kTcp;
-    options_.connections_per_server_max = 1;
-    NodeInfo node;
-    node.id = NodeId(1);
-    node.name = "server";
-    node.boot_id = 1;
-    node.data_address = address;
-    SlotTable slots;
-    for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(1));
-    views_.Install(*DhtView::Make(ViewVersion(1, 1), {node}, slots, false));
-    calls_.Bind(ns, immutable);
-  }
-
-  // Of `keys`, each with a value of that Put.
-  std::vector<Status> Put(const std::vector<std::string>& keys, uint64_t put_id,
-                          bool overwrite = true) {
-    Batch batch = calls_.MakeBatch(Op::kPut, Soon());
-    batch.flags = overwrite ? wire::kFlagOverwrite : 0;
-    std::vector<std::string> values;
-    values.reserve(keys.size());
-    for (const std::string& key : keys) values.push_back(ValueOf(key, put_id));
-    for (size_t i = 0; i < keys.size(); ++i) {
-      batch.items.push_back(calls_.MakeItem(keys[i], {}));
-      batch.items.back().value = std::string_view(values[i]);
-    }
-    return Run(&batch);
-  }
-  std::vector<Status> Remove(const std::vector<std::string>& keys) {
-    Batch batch = calls_.MakeBatch(Op::kRemove, Soon());
-    for (const std::string& key : keys) batch.items.push_back(calls_.MakeItem(key, {}));
-    return Run(&batch);
-  }
-  // Lengths of what came, which is in `values`.
-  std::vector<Result<uint64_t>> Get(const std::vector<std::string>& keys,
-                                    std::vector<std::string>* values) {
-    std::vector<GetItem> items;
-    values->assign(keys.size(), std::string(kValueBytes, '\0'));
-    for (size_t i = 0; i < keys.size(); ++i)
-      items.push_back({.key = keys[i], .into = std::as_writable_bytes(std::span((*values)[i]))});
-    return calls_.Ask(std::span<const GetItem>(items), {}, Soon());
-  }
-  std::vector<Result<uint64_t>> GetRange(const std::vector<std::string>& keys, uint64_t offset,
-                                         uint64_t bytes, std::vector<std::string>* parts) {
-    std::vector<RangeItem> items;
-    parts->assign(keys.size(), std::string(bytes, '\0'));
-    for (size_t i = 0; i < keys.size(); ++i)
-      items.push_back({.key = keys[i],
-                       .offset = offset,
-                       .into = std::as_writable_bytes(std::span((*parts)[i])),
-                       .whole_bytes = kValueBytes});
-    return calls_.Ask(std::span<const RangeItem>(items), {}, Soon());
-  }
-  std::vector<Result<uint64_t>> Lengths(const std::vector<std::string>& keys) {
-    std::vector<KeyItem> items;
-    items.reserve(keys.size());
-    for (const std::string& key : keys) items.push_back({.key = key});
-    return calls_.Ask(std::span<const KeyItem>(items), {}, Soon());
-  }
-  static std::string ValueOf(const std::string& key, uint64_t put_id) {
-    return MakeValue("kv", key, put_id, kValueBytes);
-  }
-
- private:
-  static Deadline Soon() { return Deadline::After(seconds(10)); }
-  std::vector<Status> Run(Batch* batch) {
-    calls_.Run(batch);
-    std::vector<Status> statuses;
-    for (BatchItem& item : batch->items) statuses.push_back(item.status);
-    return statuses;
-  }
-
-  ClientOptions options_;
-  ViewCache views_;
-  Router router_{options_, &views_, {}};
-  ServerCalls calls_{options_, &router_};
-};
-
 class DamagedFramesTest : public SessionFixture {
  protected:
   DamagedFramesTest() : SessionFixture("damaged_frames") {
@@ -195,7 +106,7 @@ class DamagedFramesTest : public SessionFixture {
     options.io_threads = 1;
     server_ = *fabric::RpcServer::Start(options, service_.get(), {});
     proxy_ = std::make_unique<FrameProxy>(server_->address());
-    direct_ = std::make_unique<Caller>(server_->address(), kNs);
+    direct_ = CallsTo(server_->address());
   }
   ~DamagedFramesTest() override {
     client_.reset();  // its connection keeps the proxy busy
@@ -206,11 +117,14 @@ class DamagedFramesTest : public SessionFixture {
     EXPECT_TRUE(AllOk(direct_->Put(kKeys, 1)));
     for (const std::string& key : kKeys) holds_[key] = 1;
   }
-  static bool AllOk(const std::vector<Status>& statuses) {
-    return std::ranges::all_of(statuses, [](const Status& status) { return status.ok(); });
+  static std::unique_ptr<OneServerCalls> CallsTo(const std::string& address,
+                                                 bool immutable = false) {
+    return std::make_unique<OneServerCalls>(
+        address,
+        OneServerCalls::Options{.ns = kNs, .immutable = immutable, .value_bytes = kValueBytes});
   }
   // What the server has: by key the Put, 0 for nothing.
-  std::map<std::string, uint64_t> Stored(Caller* caller) {
+  std::map<std::string, uint64_t> Stored(OneServerCalls* caller) {
     std::map<std::string, uint64_t> stored;
     std::vector<std::string> values;
     const auto lengths = caller->Get(kKeys, &values);
@@ -247,6 +161,35 @@ class DamagedFramesTest : public SessionFixture {
       }
     }
   }
+  // The same for the report that a value came damaged, a read that is asked for once more, and its
+  // answer.
+  void FlipEachBitOfAReport(Op op, const std::function<void()>& call) {
+    for (const Way way : {Way::kToTarget, Way::kToClient}) {
+      size_t bits = 1;
+      for (size_t bit = 0; bit < bits; ++bit) {
+        uint16_t flags = 0;
+        const auto flip = [&](const std::string& frame) {
+          bits = frame.size() * 8;
+          flags = HeaderOf(frame).flags;
+          return WithFlippedBit(frame, bit);
+        };
+        proxy_->Arm(Way::kToClient, op, [&](const std::string& answer) {
+          proxy_->Arm(way, op, flip);
+          return WithFlippedBit(answer, answer.size() * 8 - 1);  // of its last value
+        });
+        SCOPED_TRACE(fmt::format("{} of the report, bit {} of {}",
+                                 way == Way::kToTarget ? "request" : "answer", bit, bits));
+        call();
+        ASSERT_TRUE(proxy_->Disarm()) << "nothing was reported";
+        if (way == Way::kToTarget) {
+          ASSERT_EQ(flags & wire::kFlagCheck, wire::kFlagCheck);
+        }
+        const std::map<std::string, uint64_t> stored = Stored(client_.get());
+        ASSERT_EQ(stored, holds_);
+        ++flips_;
+      }
+    }
+  }
   // Of a call that was to change `keys` to what `put` stores, or to nothing: 0.
   void Changed(const std::vector<std::string>& keys, const std::vector<Status>& statuses,
                uint64_t put) {
@@ -266,15 +209,15 @@ class DamagedFramesTest : public SessionFixture {
 
   std::unique_ptr<fabric::RpcServer> server_;
   std::unique_ptr<FrameProxy> proxy_;
-  std::unique_ptr<Caller> direct_;  // past the proxy
-  std::unique_ptr<Caller> client_;
+  std::unique_ptr<OneServerCalls> direct_;  // past the proxy
+  std::unique_ptr<OneServerCalls> client_;
   std::map<std::string, uint64_t> holds_;  // what the server should have
   uint64_t next_put_ = 2;
   int flips_ = 0;
 };
 
 TEST_F(DamagedFramesTest, AFlippedBitIsNeverAnotherValueNorAChangeOfAnotherKey) {
-  client_ = std::make_unique<Caller>(proxy_->address(), kNs);
+  client_ = CallsTo(proxy_->address());
   int answered = 0;
   const auto right = [&](const Result<uint64_t>& length, uint64_t wanted) {
     EXPECT_NE(length.status().code(), StatusCode::kNotFound) << "a hit that is denied";
@@ -286,20 +229,22 @@ TEST_F(DamagedFramesTest, AFlippedBitIsNeverAnotherValueNorAChangeOfAnotherKey) 
   for (const size_t count : {size_t{1}, size_t{2}}) {
     const std::vector<std::string> keys(kKeys.begin(), kKeys.begin() + static_cast<int>(count));
     const bool multi = count > 1;
-    FlipEachBit(multi ? Op::kMultiGet : Op::kGet, [&] {
+    const auto get = [&] {
       std::vector<std::string> values;
       const auto lengths = client_->Get(keys, &values);
       for (size_t i = 0; i < count; ++i) {
         if (!right(lengths[i], kValueBytes)) continue;
         EXPECT_EQ(VerifyValue("kv", keys[i], values[i]), holds_[keys[i]]);
       }
-    });
+    };
+    FlipEachBit(multi ? Op::kMultiGet : Op::kGet, get);
+    if (!multi) FlipEachBitOfAReport(Op::kGet, get);
     FlipEachBit(multi ? Op::kMultiGetRange : Op::kGetRange, [&] {
       std::vector<std::string> parts;
       const auto lengths = client_->GetRange(keys, 8, 10, &parts);
       for (size_t i = 0; i < count; ++i) {
         if (!right(lengths[i], 10)) continue;
-        EXPECT_EQ(parts[i], Caller::ValueOf(keys[i], holds_[keys[i]]).substr(8, 10));
+        EXPECT_EQ(parts[i], client_->ValueOf(keys[i], holds_[keys[i]]).substr(8, 10));
       }
     });
     FlipEachBit(multi ? Op::kMultiExists : Op::kExists, [&] {
@@ -308,6 +253,10 @@ TEST_F(DamagedFramesTest, AFlippedBitIsNeverAnotherValueNorAChangeOfAnotherKey) 
     FlipEachBit(multi ? Op::kMultiPut : Op::kPut, [&] {
       const uint64_t put = next_put_++;
       Changed(keys, client_->Put(keys, put), put);
+    });
+    FlipEachBit(multi ? Op::kMultiPut : Op::kPut, [&] {
+      const uint64_t put = next_put_++;
+      Changed(keys, client_->Put(keys, put, {.overwrite = true, .durable = true}), put);
     });
     FlipEachBit(multi ? Op::kMultiRemove : Op::kRemove, [&] {
       EXPECT_TRUE(AllOk(direct_->Put(keys, next_put_)));
@@ -321,6 +270,16 @@ TEST_F(DamagedFramesTest, AFlippedBitIsNeverAnotherValueNorAChangeOfAnotherKey) 
   std::printf("%d flipped bits, %d reads answered\n", flips_, answered);
   EXPECT_GT(flips_, 10'000);
   EXPECT_GT(answered, 1000);
+}
+
+TEST_F(DamagedFramesTest, AFlippedBitOfWhatIsAskedOfAServerItselfIsSeen) {
+  client_ = CallsTo(proxy_->address());
+  for (const Op op : {Op::kStats, Op::kPing, Op::kPeers}) {
+    FlipEachBit(op, [&] {
+      const Result<std::string> text = client_->Ask(op);
+      EXPECT_TRUE(!text.ok() || *text == *direct_->Ask(op));
+    });
+  }
 }
 
 TEST_F(DamagedFramesTest, AFlippedBitOfAGreetingIsSeen) {
@@ -341,7 +300,7 @@ TEST_F(DamagedFramesTest, AFlippedBitOfAGreetingIsSeen) {
 // The answer is lost when another client has already stored something newer. Whoever repeated the
 // call would bring back what it replaced.
 TEST_F(DamagedFramesTest, ACallWhoseAnswerIsLostUndoesNothingNewer) {
-  client_ = std::make_unique<Caller>(proxy_->address(), kNs);
+  client_ = CallsTo(proxy_->address());
   for (const size_t count : {size_t{1}, size_t{2}}) {
     const std::vector<std::string> keys(kKeys.begin(), kKeys.begin() + static_cast<int>(count));
     const bool multi = count > 1;
@@ -375,25 +334,66 @@ TEST_F(DamagedFramesTest, ACallWhoseAnswerIsLostUndoesNothingNewer) {
       EXPECT_TRUE(AllOk(direct_->Remove(keys)));
       meanwhile(multi ? Op::kMultiPut : Op::kPut,
                 [&] { EXPECT_TRUE(AllOk(direct_->Remove(keys))); });
-      check(client_->Put(keys, next_put_++, false));
+      check(client_->Put(keys, next_put_++, {.overwrite = false}));
       for (const std::string& key : keys) EXPECT_EQ(Stored(direct_.get())[key], 0U);
     }
   }
 }
 
+// The answer to an earlier call in front of this one's: whole, sealed and of the same connection.
+TEST_F(DamagedFramesTest, AnAnswerThatComesLateIsNotTakenForThatOfTheNextCall) {
+  client_ = CallsTo(proxy_->address());
+  for (const size_t count : {size_t{1}, size_t{2}}) {
+    const std::vector<std::string> keys(kKeys.begin(), kKeys.begin() + static_cast<int>(count));
+    const bool multi = count > 1;
+    std::string late;
+    const auto keep = [&](Op op) {
+      proxy_->Arm(Way::kToClient, op, [&](const std::string& answer) { return late = answer; });
+    };
+    const auto deliver = [&](Op op) {
+      proxy_->Arm(Way::kToClient, op, [&](const std::string& answer) { return late + answer; });
+    };
+    const Op get = multi ? Op::kMultiGet : Op::kGet;
+    std::vector<std::string> values;
+    keep(get);
+    ASSERT_TRUE(client_->Get(keys, &values)[0].ok());
+    const uint64_t newer = next_put_++;
+    ASSERT_TRUE(AllOk(client_->Put(keys, newer)));
+    for (const std::string& key : keys) holds_[key] = newer;
+    deliver(get);
+    const auto lengths = client_->Get(keys, &values);
+    EXPECT_TRUE(proxy_->Disarm());
+    for (size_t i = 0; i < count; ++i) {
+      if (lengths[i].ok()) {
+        EXPECT_EQ(VerifyValue("kv", keys[i], values[i]), newer);
+      }
+    }
+    const Op put = multi ? Op::kMultiPut : Op::kPut;
+    keep(put);
+    ASSERT_TRUE(AllOk(client_->Put(keys, next_put_)));
+    for (const std::string& key : keys) holds_[key] = next_put_;
+    ++next_put_;
+    deliver(put);
+    const uint64_t last = next_put_++;
+    Changed(keys, client_->Put(keys, last), last);
+    EXPECT_TRUE(proxy_->Disarm());
+    EXPECT_EQ(Stored(direct_.get()), holds_);
+  }
+}
+
 // Where a key has one value for ever a Put may be done twice.
 TEST_F(DamagedFramesTest, APutOfAnImmutableNamespaceIsRepeated) {
-  client_ = std::make_unique<Caller>(proxy_->address(), kNs, true);
+  client_ = CallsTo(proxy_->address(), true);
   EXPECT_TRUE(AllOk(direct_->Remove(kKeys)));
   proxy_->Arm(Way::kToClient, Op::kMultiPut, [](const std::string&) { return std::string(); });
-  EXPECT_TRUE(AllOk(client_->Put(kKeys, 7, false)));
+  EXPECT_TRUE(AllOk(client_->Put(kKeys, 7, {.overwrite = false})));
   EXPECT_TRUE(proxy_->Disarm());
   for (const std::string& key : kKeys) EXPECT_EQ(Stored(direct_.get())[key], 7U);
 }
 
 // Whole frames, well sealed, but of another key: a server or a proxy that mixes answers up.
 TEST_F(DamagedFramesTest, AnAnswerOfAnotherKeyIsNoAnswer) {
-  client_ = std::make_unique<Caller>(proxy_->address(), kNs);
+  client_ = CallsTo(proxy_->address());
   std::string other;
   std::vector<std::string> values;
   for (const Op op : {Op::kGet, Op::kGetRange}) {
