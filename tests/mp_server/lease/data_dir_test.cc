@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/long_run.h"
+
 namespace ems::server {
 namespace {
 
@@ -121,6 +123,46 @@ TEST_F(DataDirTest, ADamagedFileCountsAsNone) {
   EXPECT_EQ(opened(bytes), (ViewIdentity{{3, 14}, 77}));
   std::ofstream(path_ + "/view", std::ios::binary) << "";
   EXPECT_TRUE(DataDir::Open(path_).ok());
+}
+
+// Whichever bit of a folder flips, no number is another one: it is none, and what depends on it is
+// given up. Every ninth bit, so that each byte has one; each bit with EMS_DAMAGE_FLIPS.
+TEST_F(DataDirTest, AFlippedBitOfAnyFileIsNoOtherNumber) {
+  const ClusterId cluster(0x1234567890abcdef);
+  const Life clean = Live(path_, true);
+  {
+    Result<DataDir> dir = DataDir::Open(path_, {.id = "m", .boot = "m/1"});
+    ASSERT_TRUE(dir.ok() && dir->SetCluster(cluster).ok());
+  }
+  const size_t step = testing::NumberOfVariable("EMS_DAMAGE_FLIPS", 0) > 0 ? 1 : 9;
+  for (const std::string name : {"view", "lineage", "folder", "cluster", "place"}) {
+    const std::string file = path_ + "/" + name;
+    std::ifstream in(file, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(in), {});
+    ASSERT_FALSE(bytes.empty()) << name;
+    for (size_t bit = 0; bit < bytes.size() * 8; bit += step) {
+      SCOPED_TRACE(fmt::format("bit {} of {}", bit, name));
+      std::string damaged = bytes;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+      std::filesystem::copy(path_, path_ + "_copy", std::filesystem::copy_options::recursive);
+      std::ofstream(file, std::ios::binary) << damaged;
+      const Result<DataDir> dir = DataDir::Open(path_, {.id = "m", .boot = "m/1"});
+      ASSERT_TRUE(dir.ok()) << dir.status();
+      const ViewIdentity view = dir->highest_view();
+      const bool view_gone = name == "view" && bit < 128;
+      EXPECT_EQ(view.version, view_gone ? ViewVersion() : clean.highest.version);
+      EXPECT_EQ(view.fingerprint, name == "view" ? 0 : clean.highest.fingerprint);
+      EXPECT_EQ(dir->cluster(), name == "cluster" ? kNoCluster : cluster);
+      const bool lineage_gone = name == "lineage" || name == "place";
+      EXPECT_EQ(dir->lineage(), lineage_gone ? 0 : clean.lineage);
+      EXPECT_EQ(dir->folder_id() == clean.folder_id, name != "folder");
+      // The lock stays: a folder is known by it.
+      for (const char* kept : {"view", "lineage", "folder", "cluster", "place"})
+        std::filesystem::copy_file(path_ + "_copy/" + kept, path_ + "/" + kept,
+                                   std::filesystem::copy_options::overwrite_existing);
+      std::filesystem::remove_all(path_ + "_copy");
+    }
+  }
 }
 
 TEST_F(DataDirTest, ALineageSurvivesUntilItIsEndedOrAnotherBegins) {
