@@ -50,7 +50,8 @@ inline constexpr Duration kQuorumValid = std::chrono::seconds(1);
 // What the controller waits for instead: clocks differ by less than a fiftieth.
 inline constexpr Duration kQuorumOver = kQuorumValid + kQuorumValid / 25;
 // How long a controller that has started listens before it renews a lease or makes a view: each
-// server that lives and can reach it has said by then which views it has. Servers go on meanwhile
+// server that lives and can reach it has said by then which views it has. `heartbeat`: the longest
+// that any of them goes by. Servers go on meanwhile
 // by their leases and by each other, as without a controller.
 constexpr Duration ListenFirst(Duration heartbeat) { return kReconnectMost + heartbeat; }
 // What a server uses of a lease.

@@ -40,6 +40,7 @@ constexpr size_t kStrangersReportedMax = 64;
 ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
     : options_(options),
       parts_(parts),
+      own_{.lease_ms = Ms(options.lease), .heartbeat_ms = Ms(options.heartbeat)},
       membership_(options),
       store_age_(options, parts.rules),
       namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_}),
@@ -62,9 +63,13 @@ Status ClusterState::Start(const std::string& default_namespace) {
   next_node_id_ = stored.next_node_id;
   const TimePoint now = parts_.clock->Now();
   // The life before may have renewed leases up to its very end, and have given longer ones.
-  const Duration lease = std::max<Duration>(options_.lease, milliseconds(stored.lease_ms));
-  if (stored.lease_ms < Ms(lease)) EMS_RETURN_IF_ERROR(parts_.store->PutLease(Ms(lease)));
-  if (options_.lease < lease) longer_leases_end_ = now + lease;
+  longest_ = {.lease_ms = std::max(own_.lease_ms, stored.given.lease_ms),
+              .heartbeat_ms = std::max(own_.heartbeat_ms, stored.given.heartbeat_ms)};
+  if (longest_ != stored.given) EMS_RETURN_IF_ERROR(parts_.store->PutTimes(longest_));
+  const Duration lease = milliseconds(longest_.lease_ms);
+  // Who has had no answer for so long asks more often than the longest heartbeat.
+  if (longest_ != own_)
+    longest_end_at_ = now + std::max(lease, ListenFirst(milliseconds(longest_.heartbeat_ms)));
   for (const ViewCache::View& view : stored.views) {
     activation_.Restore(*view, stored.active, now + lease);
     Remember(*view);
@@ -174,9 +179,9 @@ void ClusterState::Tick() {
   }
   last_tick_ = now;
   store_age_.Tick(now);
-  if (longer_leases_end_.has_value() && *longer_leases_end_ <= now &&
-      Counted(parts_.store->PutLease(Ms(options_.lease))).ok())
-    longer_leases_end_.reset();
+  if (longest_end_at_.has_value() && *longest_end_at_ <= now &&
+      Counted(parts_.store->PutTimes(own_)).ok())
+    longest_end_at_.reset();
   const Status status = PublishDue(now);
   if (!status.ok() && !publish_failing_)
     EMS_LOG(kError, "mp_controller", "no view can be published: {}", ToString(status));
@@ -302,6 +307,7 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_admitted(admitted);
   reply->set_renewed(renewed);
   reply->set_lease_ms(static_cast<uint32_t>(Ms(options_.lease)));
+  reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
   reply->set_active_epoch(activation_.Active(now).epoch());
   reply->set_cluster(cluster_.value());
   return OkStatus();

@@ -71,8 +71,9 @@ class ClusterState final {
   // Servers can reach this controller from now on: until then no lease ends of those that the store
   // had.
   void Listen() {
-    membership_.Listen(parts_.clock->Now());
-    store_age_.Listen(parts_.clock->Now());
+    const std::chrono::milliseconds heartbeat(longest_.heartbeat_ms);
+    membership_.Listen(parts_.clock->Now(), heartbeat);
+    store_age_.Listen(parts_.clock->Now(), heartbeat);
   }
   // Of the store. Does not change after Start, so any thread may ask.
   ClusterId cluster() const { return cluster_; }
@@ -135,6 +136,7 @@ class ClusterState final {
 
   const MembershipOptions options_;
   const Parts parts_;
+  const GivenTimes own_;
   Membership membership_;
   ViewCache::View view_;  // at first the stored one, of an earlier term
   StoreAge store_age_;
@@ -156,7 +158,8 @@ class ClusterState final {
   std::set<ClusterId> strangers_;         // that were reported
   TimePoint published_at_{};              // the newest view
   std::optional<TimePoint> last_tick_;
-  std::optional<TimePoint> longer_leases_end_;  // of an earlier life, which gave longer ones
+  GivenTimes longest_;                       // that servers may go by, from an earlier life
+  std::optional<TimePoint> longest_end_at_;  // they are longer than this one's until then
 };
 
 }  // namespace ems::controller

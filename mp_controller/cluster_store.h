@@ -29,6 +29,13 @@ struct ViewWindow {
   ViewVersion active;
 };
 
+// What servers go by. 0 in the store of an older controller.
+struct GivenTimes {
+  uint64_t lease_ms = 0;
+  uint64_t heartbeat_ms = 0;
+  friend bool operator==(const GivenTimes&, const GivenTimes&) = default;
+};
+
 // What a start finds.
 struct StoredState {
   ClusterId cluster;   // kNoCluster: first start, or the store of an older controller
@@ -41,7 +48,7 @@ struct StoredState {
   std::vector<NamespaceInfo> namespaces;
   std::vector<std::shared_ptr<const DhtView>> views;  // oldest first, at most kViewsKept
   ViewVersion active;                                 // one of them, or an earlier one
-  uint64_t lease_ms = 0;  // no lease that is in force is longer; 0: an older controller wrote this
+  GivenTimes given;                                   // no server goes by longer ones
 };
 
 // Threading: one thread (the controller's loop).
@@ -58,8 +65,8 @@ class ClusterStore {
   // Once, before anything is published.
   virtual Status PutCluster(ClusterId cluster) = 0;
   virtual Status PutTerm(uint64_t term) = 0;
-  // Before the first lease of this length is given, and when none that is longer can be in force.
-  virtual Status PutLease(uint64_t lease_ms) = 0;
+  // Before the first answer with these, and when no server can go by longer ones.
+  virtual Status PutTimes(const GivenTimes& given) = 0;
   // The view and its epoch. Views that are not in the window go; fewer than kViewsKept
   // may be in it.
   virtual Status PutView(const std::shared_ptr<const DhtView>& view, const ViewWindow& window) = 0;

@@ -24,6 +24,7 @@ constexpr std::string_view kClusterKey = "meta/cluster";
 constexpr std::string_view kTermKey = "meta/term";
 constexpr std::string_view kEpochKey = "meta/epoch";
 constexpr std::string_view kLeaseKey = "meta/lease_ms";
+constexpr std::string_view kHeartbeatKey = "meta/heartbeat_ms";
 constexpr std::string_view kActiveKey = "meta/active_view";
 constexpr std::string_view kNextNodeKey = "meta/next_node_id";
 constexpr std::string_view kNextNamespaceKey = "meta/next_namespace_id";
@@ -57,7 +58,8 @@ Status TakeCounter(std::string_view key, std::string_view value, StoredState* st
   if (key == kClusterKey) state->cluster = ClusterId(number);
   if (key == kTermKey) state->term = number;
   if (key == kEpochKey) state->epoch = number;
-  if (key == kLeaseKey) state->lease_ms = number;
+  if (key == kLeaseKey) state->given.lease_ms = number;
+  if (key == kHeartbeatKey) state->given.heartbeat_ms = number;
   if (key == kActiveKey) state->active = ViewVersion::FromPacked(number);
   if (key == kNextNodeKey) state->next_node_id = static_cast<uint32_t>(number);
   if (key == kNextNamespaceKey) state->next_namespace_id = static_cast<uint32_t>(number);
@@ -129,9 +131,10 @@ Status ControllerStore::PutTerm(uint64_t term) {
   return rows_->Write(change);
 }
 
-Status ControllerStore::PutLease(uint64_t lease_ms) {
+Status ControllerStore::PutTimes(const GivenTimes& given) {
   RowChange change;
-  PutCounter(&change, kLeaseKey, lease_ms);
+  PutCounter(&change, kLeaseKey, given.lease_ms);
+  PutCounter(&change, kHeartbeatKey, given.heartbeat_ms);
   return rows_->Write(change);
 }
 

@@ -31,7 +31,7 @@ class ControllerStore final : public ClusterStore {
 
   Result<StoredState> Load() override;
   Status PutCluster(ClusterId cluster) override;
-  Status PutLease(uint64_t lease_ms) override;
+  Status PutTimes(const GivenTimes& given) override;
   Status PutTerm(uint64_t term) override;
   Status PutView(const std::shared_ptr<const DhtView>& view, const ViewWindow& window) override;
   Status PutNode(const StoredNode& node, uint32_t next_node_id) override;

@@ -52,8 +52,9 @@ void Membership::RestoreView(const DhtView& view, TimePoint now, TimePoint lease
   heard_by_ = TimePoint::max();
 }
 
-void Membership::Listen(TimePoint now) {
-  if (heard_by_ == TimePoint::max()) heard_by_ = now + kReconnectMost + options_.lease;
+void Membership::Listen(TimePoint now, Duration heartbeat) {
+  if (heard_by_ == TimePoint::max())
+    heard_by_ = now + kReconnectMost + std::max(options_.lease, heartbeat);
   for (auto& [id, member] : members_) {
     if (member.kept_until == TimePoint::max()) member.kept_until = heard_by_;
   }

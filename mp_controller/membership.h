@@ -83,8 +83,9 @@ class Membership final {
   // `leased_until`: the leases that an earlier life may have given have ended by then.
   void RestoreView(const DhtView& view, TimePoint now, TimePoint leased_until);
   // From `now` on they can be heard. Those that have not been count as alive for kReconnectMost and
-  // a whole lease more: a server that lives may find the controller again later than a lease.
-  void Listen(TimePoint now);
+  // a whole lease more, or for `heartbeat` if that is longer, which they may wait between two: a
+  // server that lives may find the controller again later than a lease.
+  void Listen(TimePoint now, Duration heartbeat = {});
 
   // The id of `info.name`, or nullopt when the name is new: then the caller makes one durable and
   // gives it to AddNode.

@@ -40,8 +40,9 @@ void StoreAge::Restore(const DhtView& newest, Duration lease) {
   for (const NodeInfo& node : newest.nodes()) members_[node.id] = node.boot_id;
 }
 
-void StoreAge::Listen(TimePoint now) {
-  if (listens_until_ == TimePoint::max()) listens_until_ = now + ListenFirst(options_.heartbeat);
+void StoreAge::Listen(TimePoint now, Duration heartbeat) {
+  listens_for_ = std::max(listens_for_, ListenFirst(heartbeat));
+  if (listens_until_ == TimePoint::max()) listens_until_ = now + listens_for_;
 }
 
 void StoreAge::Tick(TimePoint now) {
@@ -64,7 +65,7 @@ Status StoreAge::CheckMayGoOn() const {
   if (!IsListening()) return OkStatus();
   return Error(StatusCode::kUnavailable,
                "{}servers are heard first, for {} s: ask again in a second", kStarting,
-               std::chrono::ceil<std::chrono::seconds>(ListenFirst(options_.heartbeat)).count());
+               std::chrono::ceil<std::chrono::seconds>(listens_for_).count());
 }
 
 void StoreAge::OnRegistered(Process process, bool names_us) {

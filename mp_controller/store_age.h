@@ -29,13 +29,14 @@ namespace ems::controller {
 class StoreAge final {
  public:
   StoreAge(const MembershipOptions& options, const ControlRules& rules)
-      : options_(options), rules_(rules), lease_(options.lease) {}
+      : rules_(rules), lease_(options.lease), listens_for_(ListenFirst(options.heartbeat)) {}
 
   // After a start: the store has this view, and earlier lives gave leases of at most `lease`.
   // Listens from now on, without an end before Listen.
   void Restore(const DhtView& newest, Duration lease);
-  // Servers can reach this controller from `now` on.
-  void Listen(TimePoint now);
+  // Servers can reach this controller from `now` on. `heartbeat`: the longest time that one of them
+  // may wait between two, where it is longer than this controller's.
+  void Listen(TimePoint now, Duration heartbeat = {});
   // Ends the listening when its time has come.
   void Tick(TimePoint now);
   // This process stood still for so long, and has heard nobody meanwhile.
@@ -84,9 +85,9 @@ class StoreAge final {
   bool IsAccepted(ViewVersion version) const;
   bool Proves(Process process, ViewVersion highest) const;
 
-  const MembershipOptions options_;
   const ControlRules rules_;
   Duration lease_;  // the longest that may be in force
+  Duration listens_for_;
   bool listening_ = false;
   TimePoint listens_until_{};  // while it listens; max: not before Listen
   std::optional<TimePoint> old_since_;

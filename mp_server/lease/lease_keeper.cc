@@ -83,6 +83,7 @@ std::optional<Duration> LeaseKeeper::OnHeartbeat(const Status& status,
 void LeaseKeeper::Take(const v1::HeartbeatReply& reply, TimePoint sent, TimePoint now) {
   ownership_.OnControllerAnswer(reply.renewed());
   if (reply.lease_ms() != 0) lease_ = std::chrono::milliseconds(reply.lease_ms());
+  if (reply.heartbeat_ms() != 0) heartbeat_ = std::chrono::milliseconds(reply.heartbeat_ms());
   if (reply.renewed()) {
     const bool early = rules_.leases_end_early;
     ownership_.RenewLease(early ? sent + UsableLease(lease_) : now + lease_);

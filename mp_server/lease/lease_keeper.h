@@ -6,8 +6,8 @@
 // nothing that it says changes anything.
 //
 // Invariant: the lease counts from the moment a heartbeat was SENT, and a fiftieth less than it
-// was given, so that it ends here before it ends there. Each answer says how long a lease is: a
-// controller that was restarted may give shorter ones.
+// was given, so that it ends here before it ends there. Each answer says how long a lease is, and
+// when the next heartbeat is due: a controller that was restarted may have other times.
 #include <functional>
 #include <optional>
 #include <string>

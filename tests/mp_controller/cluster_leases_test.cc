@@ -91,13 +91,38 @@ TEST_F(ClusterLeasesTest, ALossIsNotAcceptedBeforeSurvivorsHadTimeToBeHeard) {
 TEST_F(ClusterLeasesTest, LongerLeasesThatHaveEndedAreForgotten) {
   {
     ClusterLife life(dir.path(), &clock, {.lease = seconds(60)});
-    EXPECT_EQ(life.store->Load()->lease_ms, 60000U);
+    EXPECT_EQ(life.store->Load()->given.lease_ms, 60000U);
   }
   ClusterLife life(dir.path(), &clock);
   life.Run(seconds(59));
-  EXPECT_EQ(life.store->Load()->lease_ms, 60000U);
+  EXPECT_EQ(life.store->Load()->given.lease_ms, 60000U);
   life.Run(seconds(2));
-  EXPECT_EQ(life.store->Load()->lease_ms, 5000U);
+  EXPECT_EQ(life.store->Load()->given.lease_ms, 5000U);
+}
+
+// A server that sleeps for ten seconds between two heartbeats says later than others what it has.
+TEST_F(ClusterLeasesTest, ServersThatWereToldToSleepLongerAreWaitedForAndToldOtherwise) {
+  uint32_t a = 0;
+  {
+    ClusterLife life(dir.path(), &clock, {.heartbeat = seconds(10), .lease = seconds(60)});
+    a = life.Register("a", 1);
+    RunWith(&life, {a}, seconds(1));
+    EXPECT_EQ(life.Beat(a, 1, life.publisher.view()->version()).heartbeat_ms(), 10'000U);
+  }
+  for (int start = 0; start < 2; ++start) {
+    ClusterLife life(dir.path(), &clock);
+    const ViewVersion stored = life.publisher.view()->version();
+    life.Run(milliseconds(11'900));
+    v1::HeartbeatReply reply;
+    EXPECT_TRUE(IsStarting(life.TryBeat(a, 1, stored, {}, false, &reply)));
+    EXPECT_TRUE(IsStarting(AcceptLoss(&life)));
+    life.Run(milliseconds(200));
+    EXPECT_EQ(life.Beat(a, 1, stored).heartbeat_ms(), 1000U);
+    life.Run(seconds(start == 0 ? 10 : 60));
+  }
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
+  (void)life.Beat(a, 1, life.publisher.view()->version());
 }
 
 // It hangs, says a word now and then, and may go on by a view in which it was alone.

@@ -17,7 +17,7 @@ struct NoStore final : ClusterStore {
   Result<StoredState> Load() override { return StoredState{}; }
   Status PutCluster(ClusterId) override { return OkStatus(); }
   Status PutTerm(uint64_t) override { return OkStatus(); }
-  Status PutLease(uint64_t) override { return OkStatus(); }
+  Status PutTimes(const GivenTimes&) override { return OkStatus(); }
   Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
     return OkStatus();
   }

@@ -61,7 +61,7 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
     ASSERT_TRUE(store->Load().ok());
     ASSERT_TRUE(store->PutCluster(ClusterId(0xfedcba9876543210)).ok());
     ASSERT_TRUE(store->PutTerm(1).ok());
-    ASSERT_TRUE(store->PutLease(120000).ok());
+    ASSERT_TRUE(store->PutTimes({.lease_ms = 120000, .heartbeat_ms = 3000}).ok());
     ASSERT_TRUE(store->PutNode({.id = NodeId(1), .name = "a"}, 2).ok());
     ASSERT_TRUE(store
                     ->PutNode({.id = NodeId(2),
@@ -81,7 +81,7 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->cluster, ClusterId(0xfedcba9876543210));
   EXPECT_EQ(state->term, 1u);
-  EXPECT_EQ(state->lease_ms, 120000u);
+  EXPECT_EQ(state->given, (GivenTimes{.lease_ms = 120000, .heartbeat_ms = 3000}));
   EXPECT_EQ(state->epoch, 40u);
   EXPECT_EQ(state->next_node_id, 3u);
   ASSERT_EQ(state->nodes.size(), 1u);

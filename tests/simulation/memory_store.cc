@@ -16,8 +16,8 @@ Status MemoryStore::PutTerm(uint64_t term) {
   return OkStatus();
 }
 
-Status MemoryStore::PutLease(uint64_t lease_ms) {
-  state_.lease_ms = lease_ms;
+Status MemoryStore::PutTimes(const controller::GivenTimes& given) {
+  state_.given = given;
   return OkStatus();
 }
 

@@ -17,7 +17,7 @@ class MemoryStore final : public controller::ClusterStore {
   Result<controller::StoredState> Load() override { return state_; }
   Status PutCluster(ClusterId cluster) override;
   Status PutTerm(uint64_t term) override;
-  Status PutLease(uint64_t lease_ms) override;
+  Status PutTimes(const controller::GivenTimes& given) override;
   Status PutView(const std::shared_ptr<const DhtView>& view,
                  const controller::ViewWindow& window) override;
   Status PutNode(const controller::StoredNode& node, uint32_t next_node_id) override;

@@ -89,6 +89,16 @@ TEST_F(LeaseKeeperTest, ALeaseIsAsLongAsTheLastAnswerSays) {
   EXPECT_EQ(ownership_.lease_until(), sent_ + UsableLease(seconds(2))) << "it says nothing else";
 }
 
+TEST_F(LeaseKeeperTest, TheNextHeartbeatIsDueWhenTheLastAnswerSays) {
+  v1::HeartbeatReply slower = Reply(true);
+  slower.set_heartbeat_ms(10'000);
+  EXPECT_EQ(Beat(slower), seconds(10));
+  EXPECT_EQ(Beat(Reply(true)), seconds(10)) << "it says nothing else";
+  slower.set_heartbeat_ms(200);
+  EXPECT_EQ(Beat(slower), milliseconds(200));
+  EXPECT_EQ(keeper_.heartbeat(), milliseconds(200));
+}
+
 TEST_F(LeaseKeeperTest, AnAnswerThatDoesNotRenewGivesNoLease) {
   EXPECT_EQ(Beat(Reply(false)), seconds(1));
   EXPECT_FALSE(ownership_.LeaseValid());
