@@ -40,6 +40,9 @@ struct ControlRules {
   bool leaving_is_durable = true;
   // No view is made while so many count still that the store could not keep them all.
   bool open_views_are_kept = true;
+  // A process takes no Put before the first view that shows it is active, also for slots that it
+  // keeps by the storage of the one before.
+  bool heirs_wait = true;
 };
 
 // A server that is cut off from the controller goes on for so long after a majority of the servers

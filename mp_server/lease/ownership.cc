@@ -1,5 +1,6 @@
 #include "mp_server/lease/ownership.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ems::server {
@@ -55,7 +56,7 @@ void Ownership::HoldInactive(const std::bitset<kSlotCount>& more) {
   if (rules_.puts_wait_for_activation) {
     // Of the slots that are owned alone: few of many where there are many servers.
     for (size_t i = owned_now_._Find_first(); i < kSlotCount; i = owned_now_._Find_next(i))
-      if (gained_[i] > active_) held_now_.set(i);
+      if (std::max(gained_[i], hold_until_) > active_) held_now_.set(i);
   }
   held_.Set(held_now_ | more);
   holds_.store(held_now_.any(), std::memory_order_relaxed);

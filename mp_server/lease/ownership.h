@@ -28,7 +28,7 @@ enum class Verdict : uint8_t {
   kFenced,      // the lease has ended
 };
 
-// Threading: thread-safe; Install, Settle and SetActive from one thread.
+// Threading: thread-safe; Install, Settle, HoldUntil and SetActive from one thread.
 class Ownership final {
  public:
   explicit Ownership(const Clock* clock, const ControlRules& rules = {})
@@ -43,6 +43,8 @@ class Ownership final {
   std::bitset<kSlotCount> Install(const DhtView& view);
   // Nothing of the slots that were lost by the installed view can be read here any more.
   void Settle();
+  // Before Install: Puts for all slots wait until the view of `epoch` is active.
+  void HoldUntil(uint64_t epoch) { hold_until_ = epoch; }
   // The view that is reported: the last one that is settled. The controller takes it as word that
   // the new owners of slots may take Puts.
   ViewIdentity installed() const;
@@ -102,11 +104,12 @@ class Ownership final {
   std::atomic<bool> holds_{false};
   OwnedSlots owned_;
   OwnedSlots held_;  // those of them that wait for SetActive
-  // Of Install, Settle and SetActive.
+  // Of Install, Settle, HoldUntil and SetActive.
   uint64_t fingerprint_ = 0;
   std::bitset<kSlotCount> owned_now_, held_now_;
   std::vector<uint64_t> gained_;  // for each slot of owned_now_: by the view of this epoch
   uint64_t active_ = 0;
+  uint64_t hold_until_ = 0;
 };
 
 }  // namespace ems::server

@@ -95,6 +95,7 @@ void ViewInstaller::InstallView(const DhtView& view) {
   holdings_.KeepBlocks(next.owned.none() ? granted_.owned : granted_.owned & next.owned & ~kept);
   Forget(granted_.owned & next.owned & ~kept);
   granted_ = std::move(next);
+  HoldWhatIsInherited(view);
   (void)ownership_.Install(view);
   EMS_CHECK(ownership_.version() == view.version(), "another thread installs views");
   holdings_.SetOwnedSlots(granted_);
@@ -102,6 +103,15 @@ void ViewInstaller::InstallView(const DhtView& view) {
   EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
           view.version().term(), view.version().epoch(), view.nodes().size(),
           granted_.owned.count(), view.frozen() ? " frozen" : "");
+}
+
+// The process before this one may go on by an older view, until the first one that shows this
+// process is active; also for slots that are this one's since long before, by the storage of both.
+void ViewInstaller::HoldWhatIsInherited(const DhtView& view) {
+  const NodeInfo* const shown = view.Find(ownership_.self());
+  if (shown_ || shown == nullptr || shown->boot_id != boot_id_) return;
+  shown_ = true;
+  if (rules_.heirs_wait) ownership_.HoldUntil(view.version().epoch());
 }
 
 void ViewInstaller::ReportOlder(ViewVersion offered, ViewVersion installed) {

@@ -11,7 +11,8 @@
 //   4  namespaces get the room of a larger share, before the first Put that may need it
 //   5  blocks of models in slots that go, or start empty, are kept aside
 //   6  objects that others may have changed in views that were not seen here go
-//   7  requests are checked against the view, and then what was lost is dropped: a Put that passed
+//   7  requests are checked against the view, in which Puts wait where others may take them still,
+//   and then what was lost is dropped: a Put that passed
 //      the check before is caught when it publishes
 //   8  the view is reported: what was lost is taken by others from then on
 //   9  namespaces get the share that is left, and what is new in their table
@@ -75,6 +76,7 @@ class ViewInstaller final {
   bool MayInstall(const DhtView& view) const;
   void InstallView(const DhtView& view);
   void SetNamespaces(double share);
+  void HoldWhatIsInherited(const DhtView& view);
   void Forget(const std::bitset<kSlotCount>& slots);
 
   ViewCache& views_;
@@ -87,6 +89,7 @@ class ViewInstaller final {
   std::atomic<bool> older_reported_{false};
   ViewCache::View beginning_;  // its number is being made durable
   Guarded<Status> refusal_;
+  bool shown_ = false;      // an installed view shows this process
   ssd::SlotGrant granted_;  // by the installed view
   uint64_t namespaces_version_ = 0;
   double share_ = -1;  // as holdings_ know it

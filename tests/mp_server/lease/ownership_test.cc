@@ -14,14 +14,17 @@ using std::chrono::seconds;
 constexpr SlotId kSlot(7);
 constexpr NodeId kSelf(2);
 
-// All slots belong to `owner`; `live` are the nodes of the view.
+// All slots belong to `owner`, from the view of epoch `since` on (0: not told); `live` are the
+// nodes of the view.
 std::shared_ptr<const DhtView> MakeView(ViewVersion version, uint32_t owner,
-                                        const std::vector<uint32_t>& live) {
+                                        const std::vector<uint32_t>& live, uint64_t since = 0) {
   SlotTable slots;
   for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(owner));
   std::vector<NodeInfo> nodes(live.size());
   for (size_t i = 0; i < live.size(); ++i) nodes[i].id = NodeId(live[i]);
-  return *DhtView::Make(version, nodes, slots, false);
+  SlotHistory history;
+  if (since != 0) history = *SlotHistory::Make(9, std::vector(kSlotCount, since), version.epoch());
+  return *DhtView::Make(version, nodes, slots, false, history);
 }
 
 class OwnershipTest : public ::testing::Test {
@@ -53,6 +56,23 @@ TEST_F(OwnershipTest, AnOwnerUnderALeaseSaysYes) {
   EXPECT_EQ(Write({1, 2}), Verdict::kBehind);
   EXPECT_EQ(Write({2, 0}), Verdict::kBehind);
   EXPECT_EQ(ownership_.owned_slots(), kSlotCount);
+}
+
+TEST_F(OwnershipTest, AllSlotsAreHeldUntilTheViewThatWasNamedIsActive) {
+  ownership_.SetActive(4);
+  ownership_.HoldUntil(6);
+  for (const uint64_t epoch : {uint64_t{5}, uint64_t{7}}) {
+    ownership_.Install(*MakeView({1, epoch}, 2, {1, 2}, /*since=*/3));
+    Lease(seconds(5));
+    EXPECT_EQ(Read({1, 5}), Verdict::kYes);
+    EXPECT_EQ(Write({1, 5}), Verdict::kHold);
+    EXPECT_TRUE(ownership_.HoldsSlots());
+  }
+  ownership_.SetActive(5);
+  EXPECT_EQ(Write({1, 5}), Verdict::kHold);
+  ownership_.SetActive(6);
+  EXPECT_EQ(Write({1, 5}), Verdict::kYes);
+  EXPECT_FALSE(ownership_.HoldsSlots());
 }
 
 TEST_F(OwnershipTest, TheLeaseEndsExactlyAndOnlyForWrites) {

@@ -251,6 +251,22 @@ TEST_F(ViewInstallerTest, AHistorySaysThatNobodyElseHadTheSlots) {
   EXPECT_THAT(Install(), ElementsAre("[6] slots 16384 of view 6"));
 }
 
+// The process before it has the same storage, and may still take Puts by an older view.
+TEST_F(ViewInstallerTest, WhatIsInheritedIsHeldUntilTheFirstViewThatShowsThisProcessIsActive) {
+  ASSERT_TRUE(data_dir_.BeginLineage().ok());
+  ownership_.SetActive(5);
+  ownership_.RenewLease(clock_.Now() + std::chrono::seconds(5));
+  const auto write = [&] { return ownership_.CheckWrite(SlotId(7), ViewVersion()); };
+  Offer({1, 6}, {.history = 9, .since = 2});
+  (void)Install();
+  EXPECT_EQ(write(), Verdict::kHold);
+  Offer({1, 7}, {.history = 9, .since = 2});
+  (void)Install();
+  EXPECT_EQ(write(), Verdict::kHold);
+  ownership_.SetActive(6);
+  EXPECT_EQ(write(), Verdict::kYes) << "the later view changes nothing for it";
+}
+
 TEST_F(ViewInstallerTest, AnExpelledServerStartsEmptyUnlessTheHistoryWillTell) {
   Offer({1, 2}, {.slots = 10});
   (void)Install();
