@@ -40,6 +40,10 @@ struct ControlRules {
   bool leaving_is_durable = true;
   // No view is made while so many count still that the store could not keep them all.
   bool open_views_are_kept = true;
+  // A view ends when most machines of its servers have booted since (activation.h).
+  bool boots_close_views = true;
+  // But not while more than a quarter of its servers may go on by it, whatever booted.
+  bool boots_count_together = true;
   // A process takes no Put before the first view that shows it is active, also for slots that it
   // keeps by the storage of the one before.
   bool heirs_wait = true;

@@ -195,10 +195,11 @@ Status ControllerClient::Heartbeat(const v1::HeartbeatRequest& request, v1::Hear
   return impl_->Call(&v1::Controller::Stub::Heartbeat, request, reply, deadline);
 }
 
-Status ControllerClient::Leave(NodeId node, uint64_t boot_id, Deadline deadline) {
+Status ControllerClient::Leave(NodeId node, uint64_t boot_id, bool keeps_slots, Deadline deadline) {
   v1::LeaveRequest request;
   request.set_node_id(node.value());
   request.set_boot_id(boot_id);
+  request.set_keeps_slots(keeps_slots);
   v1::LeaveReply reply;
   return impl_->Call(&v1::Controller::Stub::Leave, request, &reply, deadline);
 }

@@ -43,7 +43,9 @@ class ControllerClient final {
   Status Register(const v1::RegisterRequest& request, v1::RegisterReply* reply, Deadline deadline);
   Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply,
                    Deadline deadline);
-  Status Leave(NodeId node, uint64_t boot_id, Deadline deadline);
+  // The process takes no Put any more. `keeps_slots`: its slots are not given to others before its
+  // lease has ended.
+  Status Leave(NodeId node, uint64_t boot_id, bool keeps_slots, Deadline deadline);
   // Fetches view and namespaces, whole, into `cache` (what is not newer is dropped). For calls that
   // cannot wait for the watch. Errors: kFailedPrecondition  the controller of another cluster
   Status Refresh(ViewCache* cache, Deadline deadline);

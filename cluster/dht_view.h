@@ -35,7 +35,7 @@ struct NodeInfo {
   std::string http_address;
   uint64_t capacity_bytes = 0;
   uint64_t lineage = 0;    // of what it stores and finds again; 0: nothing (controller.proto)
-  uint64_t folder_id = 0;  // of its data folder; 0: not known
+  uint64_t folder_id = 0;  // of its data folder in its place; 0: not known
   uint64_t listener_id =
       0;  // of the socket at which it listens (fabric/net/socket.h); 0: not known
   friend bool operator==(const NodeInfo&, const NodeInfo&) = default;

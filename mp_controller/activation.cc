@@ -7,12 +7,22 @@
 namespace ems::controller {
 namespace {
 
-// Of one name. Either number is one process's at a time.
+bool HaveOneFolder(const NodeInfo& before, const NodeInfo& after) {
+  return before.folder_id != 0 && before.folder_id == after.folder_id;
+}
+
+// Of one name. The socket is one process's at a time, and so is the folder for as long as one
+// kernel runs.
 bool ShowsDeathOf(const NodeInfo& before, const NodeInfo& after) {
   if (before.boot_id == after.boot_id) return false;
-  const bool same_folder = before.folder_id != 0 && before.folder_id == after.folder_id;
   const bool same_listener = before.listener_id != 0 && before.listener_id == after.listener_id;
-  return same_folder || same_listener;
+  return same_listener || (HaveOneFolder(before, after) && before.host_id == after.host_id);
+}
+
+// A copy of the machine has the same folder; in the same network it has another address.
+bool ShowsBootSince(const NodeInfo& before, const NodeInfo& after) {
+  return HaveOneFolder(before, after) && before.host_id != after.host_id &&
+         before.data_address == after.data_address;
 }
 
 }  // namespace
@@ -31,7 +41,7 @@ void Activation::OnPublished(const DhtView& view, TimePoint now) {
   next.members = view.nodes().size();
   std::map<NodeId, uint64_t> shown;
   for (const NodeInfo& node : view.nodes()) {
-    OnThere(node);
+    OnThere(node, now);
     infos_[{node.id, node.boot_id}] = node;
     shown[node.id] = node.boot_id;
     next.servers.insert({node.id, node.boot_id});
@@ -74,11 +84,14 @@ void Activation::AddLosers(const SlotTable& slots, const std::map<NodeId, uint64
   }
 }
 
-void Activation::OnThere(const NodeInfo& info) {
+void Activation::OnThere(const NodeInfo& info, TimePoint now) {
   for (auto it = infos_.lower_bound({info.id, 0}); it != infos_.end() && it->first.id == info.id;
        ++it) {
-    if (ShowsDeathOf(it->second, info) && gone_.insert(it->first).second) Recount(it->first);
+    const auto& [process, before] = *it;
+    if (ShowsDeathOf(before, info) && gone_.insert(process).second) Recount(process);
+    if (rules_.boots_close_views && ShowsBootSince(before, info)) booted_.insert(process);
   }
+  Close(now);
 }
 
 bool Activation::Counts(Process process) const {
@@ -97,6 +110,7 @@ void Activation::OnInstalled(Process process, ViewVersion installed, TimePoint n
 }
 
 void Activation::OnRenewed(Process process, TimePoint until) {
+  booted_.erase(process);
   if (gone_.erase(process) + refused_.erase(process) > 0) Recount(process);
   TimePoint& end = leases_[process];
   end = std::max(end, until);
@@ -160,8 +174,16 @@ void Activation::Recount(Process process) {
 void Activation::Close(TimePoint now) {
   for (OpenView& view : views_) {
     if (view.closed_at.has_value() || &view == &views_.back()) continue;
-    if (view.telling.size() * 2 <= view.members) view.closed_at = now;
+    if (HasEnded(view)) view.closed_at = now;
   }
+}
+
+bool Activation::HasEnded(const OpenView& view) const {
+  if (view.telling.size() * 2 <= view.members) return true;
+  if (booted_.empty()) return false;
+  const auto unknown = static_cast<size_t>(std::ranges::count_if(
+      view.telling, [&](const Process& process) { return !booted_.contains(process); }));
+  return unknown * (rules_.boots_count_together ? 4 : 2) <= view.members;
 }
 
 bool Activation::AreClosedBefore(ViewVersion version, TimePoint now) const {
@@ -184,7 +206,8 @@ bool Activation::MayRenew(Process process, ViewVersion installed) const {
                                       views_.empty() ? ViewVersion() : views_.front().version);
   if (rules_.renewals_need_the_view && installed < needed) return false;
   // A closed view stays closed: who did not count when it was closed may not tell of it again.
-  if (!refused_.contains(process) && !gone_.contains(process)) return true;
+  if (!refused_.contains(process) && !gone_.contains(process) && !booted_.contains(process))
+    return true;
   return std::none_of(views_.begin(), views_.end(), [&](const OpenView& view) {
     return view.closed_at.has_value() && installed <= view.version &&
            view.servers.contains(process);
@@ -243,6 +266,7 @@ void Activation::Trim(TimePoint now) {
   std::erase_if(must_install_, [&](const auto& entry) { return forgotten(entry.first); });
   std::erase_if(gone_, forgotten);
   std::erase_if(refused_, forgotten);
+  std::erase_if(booted_, forgotten);
   std::erase_if(leases_, [&](const auto& entry) {
     return !named.contains(entry.first) && entry.second <= now;
   });

@@ -12,6 +12,20 @@
 // A server that knows that it has been refused counts as one that has installed a newer view: it
 // does not prolong leases.
 //
+// Machines that boot. Under one boot of the kernel, a process that has the folder or the socket of
+// an earlier one proves that one's death. After a boot nothing proves it: a copy of the machine
+// that is started while the first one goes on (a clone, a fail-over that does not stop the first)
+// shows the same folder in the same place, and another boot, as well. So a boot ends no lease. But
+// when the power of most servers of a view was cut, nobody is left to report a newer view, and that
+// view would stay open for ever. Therefore it is closed, too, when at most a quarter of its servers
+// are neither silent for sure (they have a newer view, are refused, or dead) nor succeeded by a
+// process that has their folder and address after a boot. Whoever goes on by that view needs a
+// majority of its servers; more than half of that majority would then be machines that run twice,
+// and all of it be cut off from this controller for a lease, as it tells each process that it
+// reaches that another one has its name. Operators rule that out: they stop a machine before they
+// start a copy of it. Where that is not so, a single copy closes a view of one server, and two one
+// of two or three.
+//
 // Invariant: views become active in their order; an installed view counts for the process (boot id)
 // that reported it. Bound: kOpenViewsMax views that are not closed, and those beyond them that an
 // operator accepts; views that are not active yet are among them. Of processes, those that these
@@ -58,8 +72,9 @@ class Activation final {
   bool MayRenew(Process process, ViewVersion installed) const;
   void OnRenewed(Process process, TimePoint until);
   // A process of this id and name is there: earlier ones that had its folder locked, or its socket,
-  // are dead. An address alone shows nothing: two containers of one machine may each have it.
-  void OnThere(const NodeInfo& info);
+  // are dead, or were before their machine booted. An address alone shows nothing: two containers
+  // of one machine may each have it.
+  void OnThere(const NodeInfo& info, TimePoint now);
   // It knows that it gets no lease: until one is renewed it prolongs nobody's.
   void OnRefused(Process process, TimePoint now);
   // It has stopped in order.
@@ -99,6 +114,8 @@ class Activation final {
   // What is known of `process` has changed. Cost: O(open views × log servers).
   void Recount(Process process);
   void Close(TimePoint now);
+  // Whether no majority of the view's servers can prolong each other's leases by it any more.
+  bool HasEnded(const OpenView& view) const;
   bool IsClosed(const OpenView& view, TimePoint now) const {
     return view.closed_at.has_value() && now - *view.closed_at >= kQuorumOver;
   }
@@ -113,6 +130,7 @@ class Activation final {
   // history.
   std::map<Process, ViewVersion> must_install_;
   std::set<Process> gone_, refused_;
+  std::set<Process> booted_;  // their machines have booted since, as processes of their names show
   std::map<Process, NodeInfo> infos_;  // of all that open views name
   std::map<NodeId, uint64_t> shown_;   // boot ids in the newest view
   SlotTable slots_;                    // likewise

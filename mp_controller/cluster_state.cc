@@ -255,7 +255,7 @@ Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterRe
   }
   EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(info, now));
   info.id = id;
-  activation_.OnThere(info);
+  activation_.OnThere(info, now);
   store_age_.OnRegistered({id, boot_id}, ClusterId(request.cluster()) == cluster_);
   EMS_LOG(kInfo, "mp_controller", "registered name={} id={} boot={:x} address={} capacity={}", name,
           id.value(), boot_id, request.node().data_address(),
@@ -373,12 +373,13 @@ Status ClusterState::BeginAnewBeyond(ViewVersion highest) {
 Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   const NodeId id(request.node_id());
   const TimePoint now = parts_.clock->Now();
-  // It has been told, and will not act any more, or has not begun.
-  if (membership_.IsAnothers(id, request.boot_id())) {
+  const bool is_anothers = membership_.IsAnothers(id, request.boot_id());
+  if (!is_anothers) EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
+  // It has been told, and will not act any more, or has not begun; or its slots wait for the next.
+  if (is_anothers || request.keeps_slots()) {
     activation_.OnGone({id, request.boot_id()}, now);
     return OkStatus();
   }
-  EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
   const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms,
                         .left_unix_ms = UnixMs()};
   if (parts_.rules.leaving_is_durable) {

@@ -344,17 +344,19 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
 
 void Server::Stop(Duration patience) {
   const Deadline deadline = Deadline::After(patience);
+  const Duration to_leave = std::min<Duration>(patience / 4, std::chrono::seconds(1));
   // With an SSD tier the slots are kept until the lease ends: a restart finds them, and with them
   // what it has on its disk. Without one there is nothing to come back to.
+  const bool keeps_slots = impl_->tier != nullptr;
   // First nothing is taken or read any more: the moment that the controller hears of it, or of the
   // next process on this folder, others take Puts.
   impl_->service.Drain();
-  if (impl_->tier == nullptr) impl_->ownership.Revoke();
   impl_->store.StopReaders();
-  if (impl_->tier == nullptr) {
-    impl_->heartbeat->Leave(std::min<Duration>(patience / 4, std::chrono::seconds(1)));
-  }
-  impl_->rpc->Stop(deadline.Remaining());
+  // What is in hand is finished where others do not wait for these slots.
+  if (keeps_slots) impl_->rpc->Stop(std::max(deadline.Remaining() - to_leave, Duration::zero()));
+  impl_->ownership.Revoke();
+  impl_->heartbeat->Leave(keeps_slots, to_leave);
+  if (!keeps_slots) impl_->rpc->Stop(deadline.Remaining());
 }
 
 Status Server::Ready() const { return impl_->Ready(); }

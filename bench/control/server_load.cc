@@ -135,7 +135,7 @@ Status ServerLoad::LeaveLast() {
     last = locked->back();
     locked->pop_back();
   }
-  return impl_->client.Leave(last.id, last.boot_id, Soon());
+  return impl_->client.Leave(last.id, last.boot_id, /*keeps_slots=*/false, Soon());
 }
 
 uint64_t ServerLoad::failed_beats() const { return impl_->failed.load(std::memory_order_relaxed); }

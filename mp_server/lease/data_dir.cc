@@ -47,12 +47,11 @@ Status Errno(std::string_view what, const std::string& path) {
 }  // namespace
 
 // The id of the hardware, which a clone of a virtual machine has of its own, is for root to read.
-MachineIds MachineIds::OfThis() {
-  return {.id = FirstLine("/etc/machine-id") + "/" + FirstLine("/sys/class/dmi/id/product_uuid"),
-          .boot = fabric::HostId()};
+std::string MachineId() {
+  return FirstLine("/etc/machine-id") + "/" + FirstLine("/sys/class/dmi/id/product_uuid");
 }
 
-Result<DataDir> DataDir::Open(const std::string& path, const MachineIds& machine) {
+Result<DataDir> DataDir::Open(const std::string& path, const std::string& machine) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) return Error(StatusCode::kUnavailable, "data_dir {}: {}", path, error.message());
@@ -71,10 +70,9 @@ Result<DataDir> DataDir::Open(const std::string& path, const MachineIds& machine
                          dir.ReadRecord(kViewFile, 1).value_or(0)};
   dir.cluster_ = ClusterId(dir.ReadRecord(kClusterFile).value_or(0));
   dir.lineage_ = dir.ReadRecord(kLineageFile).value_or(0);
-  EMS_ASSIGN_OR_RETURN(const uint64_t place, dir.PlaceOn(machine.id));
+  EMS_ASSIGN_OR_RETURN(const uint64_t place, dir.PlaceOn(machine));
   EMS_RETURN_IF_ERROR(dir.SettlePlace(place));
-  EMS_ASSIGN_OR_RETURN(const uint64_t place_now, dir.PlaceOn(machine.boot));
-  dir.folder_id_ = dir.MakeFolderId(place_now);
+  dir.folder_id_ = dir.MakeFolderId(place);
   return dir;
 }
 

@@ -17,12 +17,9 @@
 
 namespace ems::server {
 
-// Which machine this is. Clones of one may agree in `id`, and do not in `boot`.
-struct MachineIds {
-  std::string id;  // stays when it boots again: of its installation, and of its hardware if legible
-  std::string boot;  // fabric::HostId
-  static MachineIds OfThis();
-};
+// Which machine this is, the same when it boots again: of its installation, and of its hardware if
+// legible. Clones of a machine may agree in it, and do not in fabric::HostId.
+std::string MachineId();
 
 // Holds the folder's lock for as long as it lives. Threading: one thread.
 class DataDir final : public KeptNumbers {
@@ -31,8 +28,7 @@ class DataDir final : public KeptNumbers {
   // disk or machine, the lineage ends, durably, with a WARN.
   // Errors: kFailedPrecondition  another process has it    kUnavailable  cannot be made or written,
   // naming the path
-  static Result<DataDir> Open(const std::string& path,
-                              const MachineIds& machine = MachineIds::OfThis());
+  static Result<DataDir> Open(const std::string& path, const std::string& machine = MachineId());
 
   // (0, 0) for a new folder. A damaged file counts as none, with a WARN: the view comes from the
   // controller anyway.
@@ -46,8 +42,8 @@ class DataDir final : public KeptNumbers {
   Status SetCluster(ClusterId cluster);
 
   uint64_t lineage() const override { return lineage_; }
-  // Of this folder in this place, the same until the machine boots again: whoever has it has the
-  // lock that the others of this number had. 0: not known
+  // Of this folder in this place, also when the machine has booted again. Whoever has it under the
+  // same boot of the kernel has the lock that the others of this number had. 0: not known
   uint64_t folder_id() const { return folder_id_; }
   // A life without that tier, or with another one, begins: before it serves anything. Durable when
   // they return; the old lineage is over in any case but an error. Errors: kUnavailable

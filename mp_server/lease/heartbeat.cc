@@ -52,13 +52,13 @@ bool Heartbeat::Sleep(Duration time) {
   return wake->stop;
 }
 
-void Heartbeat::Leave(Duration patience) {
+void Heartbeat::Leave(bool keeps_slots, Duration patience) {
   Stop();
   thread_.Join();
   const NodeId self = options_.ownership->self();
   if (self == kNoNode || keeper_.replaced()) return;
-  const Status left =
-      options_.controller->Leave(self, options_.self.boot_id, Deadline::After(patience));
+  const Status left = options_.controller->Leave(self, options_.self.boot_id, keeps_slots,
+                                                 Deadline::After(patience));
   if (!left.ok()) EMS_LOG(kWarn, "mp_server", "could not leave in order: {}", ToString(left));
 }
 
@@ -73,8 +73,9 @@ void Heartbeat::Run() {
 // The controller knows then that this process takes no Puts any more.
 void Heartbeat::SayGoodbye() {
   for (int tries = 0; tries < kGoodbyesMax; ++tries) {
-    const Status heard = options_.controller->Leave(
-        options_.ownership->self(), options_.self.boot_id, Deadline::After(kBeatDeadlineMax));
+    const Status heard =
+        options_.controller->Leave(options_.ownership->self(), options_.self.boot_id,
+                                   /*keeps_slots=*/false, Deadline::After(kBeatDeadlineMax));
     if (heard.ok() || Sleep(keeper_.heartbeat())) return;
   }
 }

@@ -2,8 +2,10 @@
 // and then it is.
 #include "mp_controller/activation.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 namespace ems::controller {
@@ -278,10 +280,12 @@ TEST_F(ActivationTest, WhoIsBehindAllViewsThatCountGetsNoLease) {
 TEST_F(ActivationTest, WhatOnlyOneProcessCanHaveShowsThatTheOneBeforeIsDead) {
   struct Case {
     uint64_t folder_before, folder, listener_before, listener;
+    const char* host;
     bool is_dead;
   };
-  for (const Case& one : {Case{5, 5, 7, 8, true}, Case{5, 6, 7, 7, true}, Case{5, 6, 7, 8, false},
-                          Case{0, 0, 0, 0, false}}) {
+  for (const Case& one :
+       {Case{5, 5, 7, 8, "m", true}, Case{5, 6, 7, 7, "m", true}, Case{5, 6, 7, 8, "m", false},
+        Case{0, 0, 0, 0, "m", false}, Case{5, 5, 7, 8, "booted", false}}) {
     SCOPED_TRACE(::testing::Message() << one.folder << " " << one.listener);
     Activation activation(rules_);
     NodeInfo before;
@@ -293,6 +297,7 @@ TEST_F(ActivationTest, WhatOnlyOneProcessCanHaveShowsThatTheOneBeforeIsDead) {
     before.listener_id = one.listener_before;
     NodeInfo after = before;
     after.boot_id = a2_.boot_id;
+    after.host_id = one.host;
     after.folder_id = one.folder;
     after.listener_id = one.listener;
     NodeInfo other = after;
@@ -303,9 +308,120 @@ TEST_F(ActivationTest, WhatOnlyOneProcessCanHaveShowsThatTheOneBeforeIsDead) {
     activation.OnRenewed(a_, now_ + kLease);
     activation.OnPublished(**DhtView::Make({1, 2}, {other}, slots, false), now_);
     EXPECT_EQ(activation.Active(now_).epoch(), 1U);
-    activation.OnThere(after);
+    activation.OnThere(after, now_);
     EXPECT_EQ(activation.Active(now_).epoch(), one.is_dead ? 2U : 1U);
   }
+}
+
+// Servers whose machines have a folder and an address that stay, and another kernel with each boot.
+class BootTest : public Test {
+ protected:
+  // Servers 1 .. `count`, each with an equal share of the slots, in its life of this number; each
+  // life is one of another kernel.
+  std::shared_ptr<const DhtView> View(uint64_t epoch, const std::vector<int>& lives) {
+    std::vector<NodeInfo> nodes;
+    SlotTable slots;
+    for (size_t i = 0; i < lives.size(); ++i) nodes.push_back(Node(i, lives[i]));
+    for (uint16_t slot = 0; slot < kSlotCount; ++slot)
+      slots.set_owner(SlotId(slot), nodes[slot % nodes.size()].id);
+    return *DhtView::Make({1, epoch}, nodes, slots, false);
+  }
+  static NodeInfo Node(size_t i, int life) {
+    NodeInfo node;
+    node.id = NodeId(static_cast<uint32_t>(i + 1));
+    node.boot_id = 10 * (i + 1) + static_cast<uint64_t>(life);
+    node.folder_id = 500 + i;
+    node.host_id = fmt::format("m{}/{}", i, life);
+    node.data_address = fmt::format("m{}:1", i);
+    node.listener_id = node.boot_id;
+    return node;
+  }
+  static Process Of(const NodeInfo& node) { return {node.id, node.boot_id}; }
+  void Publish(uint64_t epoch, const std::vector<int>& lives) {
+    const auto view = View(epoch, lives);
+    activation_->OnPublished(*view, now_);
+    for (const NodeInfo& node : view->nodes()) activation_->OnRenewed(Of(node), now_ + kLease);
+  }
+  uint64_t Active() { return activation_->Active(now_).epoch(); }
+
+  TimePoint now_{seconds(100)};
+  std::optional<Activation> activation_{std::in_place, ControlRules{}};
+};
+
+TEST_F(BootTest, AfterAPowerCutThatAllCameBackFromPutsGoOnWhenTheLeasesHaveEnded) {
+  for (const size_t servers : {1, 2, 3, 5}) {
+    SCOPED_TRACE(servers);
+    activation_.emplace(ControlRules{});
+    Publish(1, std::vector<int>(servers, 1));
+    now_ += seconds(4);
+    Publish(2, std::vector<int>(servers, 2));
+    EXPECT_EQ(Active(), 1U) << "a copy of a machine shows the same, and the first one may live";
+    now_ += seconds(1);
+    EXPECT_EQ(Active(), 1U) << "what it said a moment ago is still good";
+    now_ += kQuorumOver;
+    EXPECT_EQ(Active(), 2U);
+  }
+}
+
+// A copy that is started elsewhere while a part of the cluster is cut off with the original in it.
+TEST_F(BootTest, OneThatBootedSaysNothingOfOthersThatAreSilent) {
+  Publish(1, {1, 1, 1});
+  activation_->OnPublished(*View(2, {2, 1}), now_);
+  activation_->OnInstalled(Of(Node(1, 1)), {1, 2}, now_);
+  now_ += kLease + kQuorumOver + seconds(60);
+  EXPECT_EQ(Active(), 1U) << "the first and the third may prolong each other's leases";
+  activation_->OnThere(Node(2, 2), now_);
+  EXPECT_EQ(Active(), 1U);
+  now_ += kQuorumOver;
+  EXPECT_EQ(Active(), 2U);
+}
+
+TEST_F(BootTest, AQuarterMayStayAway) {
+  for (const int away : {1, 2}) {
+    SCOPED_TRACE(away);
+    activation_.emplace(ControlRules{});
+    Publish(1, std::vector<int>(4, 1));
+    activation_->OnPublished(*View(2, std::vector<int>(static_cast<size_t>(4 - away), 2)), now_);
+    now_ += kLease + kQuorumOver;
+    EXPECT_EQ(Active(), away == 1 ? 2U : 1U);
+  }
+}
+
+TEST_F(BootTest, OnlyTheSameFolderAtTheSameAddressTellsOfABoot) {
+  for (const bool address : {false, true}) {
+    activation_.emplace(ControlRules{});
+    Publish(1, {1});
+    NodeInfo after = Node(0, 2);
+    if (address) {
+      after.data_address = "another:1";
+    } else {
+      after.folder_id = 9;
+    }
+    SlotTable slots;
+    for (uint16_t slot = 0; slot < kSlotCount; ++slot) slots.set_owner(SlotId(slot), after.id);
+    activation_->OnPublished(**DhtView::Make({1, 2}, {after}, slots, false), now_);
+    now_ += kLease + kQuorumOver;
+    EXPECT_EQ(Active(), 1U);
+  }
+}
+
+// It lives after all, and its word would open the view again.
+TEST_F(BootTest, WhoseMachineBootedGetsNoLeaseByAViewThatIsClosed) {
+  Publish(1, {1, 1, 1});
+  for (size_t i = 0; i < 3; ++i) activation_->OnInstalled(Of(Node(i, 1)), {1, 1}, now_);
+  activation_->OnPublished(*View(2, {2, 2, 1}), now_);
+  EXPECT_TRUE(activation_->MayRenew(Of(Node(2, 1)), {1, 1})) << "it lost nothing";
+  activation_->OnThere(Node(2, 2), now_);
+  EXPECT_FALSE(activation_->MayRenew(Of(Node(2, 1)), {1, 1}));
+  EXPECT_TRUE(activation_->MayRenew(Of(Node(2, 1)), {1, 2}));
+}
+
+TEST_F(BootTest, AfterARestartOfTheControllerStoredViewsTellOfBoots) {
+  activation_->Restore(*View(1, {1, 1}), {1, 1}, now_ + kLease);
+  activation_->Restore(*View(2, {2, 2}), {1, 1}, now_ + kLease);
+  EXPECT_EQ(Active(), 1U);
+  now_ += kLease;
+  EXPECT_EQ(Active(), 2U);
 }
 
 TEST_F(ActivationTest, ViewsBecomeActiveInOrder) {

@@ -27,6 +27,21 @@ class ClusterLeasesTest : public ::testing::Test {
       }
     }
   }
+  // As a machine does: the folder is there after a boot, the kernel is another one.
+  static uint32_t Boot(ClusterLife* life, const std::string& name, uint64_t boot) {
+    v1::RegisterRequest request;
+    v1::Node* const node = request.mutable_node();
+    node->set_name(name);
+    node->set_boot_id(boot);
+    node->set_lineage(70);
+    node->set_data_address(name + ":1");
+    node->set_host_id(fmt::format("{}/{}", name, boot));
+    node->set_folder(5);
+    node->set_capacity_bytes(1 << 30);
+    v1::RegisterReply reply;
+    EXPECT_EQ(life->state->Register(request, &reply), OkStatus());
+    return reply.node_id();
+  }
   static Status AcceptLoss(ClusterLife* life) {
     v1::AcceptLossReply reply;
     return life->state->AcceptLoss({}, &reply);
@@ -123,6 +138,49 @@ TEST_F(ClusterLeasesTest, ServersThatWereToldToSleepLongerAreWaitedForAndToldOth
   ClusterLife life(dir.path(), &clock);
   life.FinishListening();
   (void)life.Beat(a, 1, life.publisher.view()->version());
+}
+
+// Nobody else had the view by which it took Puts before.
+TEST_F(ClusterLeasesTest, AServerThatWasAloneTakesPutsAgainWhenItsMachineHasBooted) {
+  ClusterLife life(dir.path(), &clock, {.damping = Duration::zero()});
+  const uint32_t a = Boot(&life, "a", 1);
+  RunWith(&life, {a}, seconds(2));
+  ViewVersion newest = life.publisher.view()->version();
+  ASSERT_EQ(life.Beat(a, 1, newest).active_epoch(), newest.epoch());
+  ASSERT_EQ(Boot(&life, "a", 2), a);
+  uint64_t active = 0;
+  for (int second = 1; second <= 7; ++second) {
+    life.Run(seconds(1));
+    newest = life.publisher.view()->version();
+    active = life.Beat(a, 2, newest).active_epoch();
+    EXPECT_TRUE(second != 3 || active < newest.epoch()) << "the lease of before has not ended";
+  }
+  EXPECT_EQ(life.publisher.view()->Find(NodeId(a))->boot_id, 2U);
+  EXPECT_EQ(active, newest.epoch());
+}
+
+// It is not waited for, and its slots are there for the next process of its name.
+TEST_F(ClusterLeasesTest, WhoStopsAndKeepsItsSlotsIsKnownToTakeNoPuts) {
+  for (const bool says_so : {false, true}) {
+    SCOPED_TRACE(says_so);
+    const TempDir folder;
+    ClusterLife life(folder.path(), &clock, {.damping = Duration::zero()});
+    const uint32_t a = life.Register("a", 1), b = life.Register("b", 1);
+    RunWith(&life, {a, b}, seconds(2));
+    v1::LeaveRequest leave;
+    leave.set_node_id(a);
+    leave.set_boot_id(1);
+    leave.set_keeps_slots(true);
+    v1::LeaveReply left;
+    ASSERT_TRUE(!says_so || life.state->Leave(leave, &left).ok());
+    RunWith(&life, {b}, seconds(1));
+    ASSERT_NE(life.publisher.view()->Find(NodeId(a)), nullptr);
+    (void)life.Register("a", 2);
+    RunWith(&life, {b}, seconds(1));
+    const ViewVersion newest = life.publisher.view()->version();
+    ASSERT_EQ(life.publisher.view()->Find(NodeId(a))->boot_id, 2U);
+    EXPECT_EQ(life.Beat(b, 1, newest).active_epoch() == newest.epoch(), says_so);
+  }
 }
 
 // It hangs, says a word now and then, and may go on by a view in which it was alone.

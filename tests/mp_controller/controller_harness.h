@@ -53,7 +53,7 @@ class Beater final {
   }
   Status Leave() {
     Stop();
-    return client_.Leave(id_, boot_id_, Soon());
+    return client_.Leave(id_, boot_id_, /*keeps_slots=*/false, Soon());
   }
   NodeId id() const { return id_; }
 

@@ -38,9 +38,10 @@ class ServerTest : public ::testing::Test {
     EXPECT_EQ(config::LoadText("name: a\n", "server.yaml", settings, &config), OkStatus());
     return config;
   }
-  void StartController() {
-    controller_ = std::make_unique<controller::Controller>(
-        controller::FastOptions(folder_.path() + "/controller"));
+  void StartController(Duration lease = seconds(1)) {
+    controller::ControllerOptions options = controller::FastOptions(folder_.path() + "/controller");
+    options.membership.lease = lease;
+    controller_ = std::make_unique<controller::Controller>(options);
     ASSERT_EQ(controller_->Start(), OkStatus());
     controller_address_ = controller_->address();
   }
@@ -108,6 +109,28 @@ TEST_F(ServerTest, UnderAControllerItServesAllSlotsUntilItStops) {
     (void)client.Refresh(&views, Deadline::After(seconds(1)));
     return views.view() != nullptr && views.view()->nodes().empty();
   })) << "it has left";
+}
+
+// Nothing of the next process shows that this one is dead, and its lease is long.
+TEST_F(ServerTest, OneWithAnSsdTierSaysWhenItStopsThatItTakesNoPutsAnyMore) {
+  StartController(seconds(600));
+  const auto made = ControllerClient(controller_->address(), "test")
+                        .GetNamespace("default", Deadline::After(seconds(5)));
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::string tier = "ssd.capacity_bytes=512MiB";
+  {
+    const auto first = Server::Start(Config({tier}));
+    ASSERT_TRUE(first.ok()) << first.status();
+    ASSERT_TRUE(testing::Eventually([&] { return (*first)->Ready().ok(); }));
+    (*first)->Stop(seconds(5));
+  }
+  const auto next = Server::Start(Config({tier, "data_dir=" + folder_.path() + "/other"}));
+  ASSERT_TRUE(next.ok()) << next.status();
+  testing::WirePeer peer = testing::WirePeer::Connect((*next)->data_address());
+  EXPECT_TRUE(testing::Eventually([&] {
+    return Ask(&peer, testing::PutFrame(1, "k", "value", 0, made->ref)).header.status ==
+           WireStatus::kOk;
+  }));
 }
 
 TEST_F(ServerTest, OneThatComesBackUnderTheControllerServesAgain) {

@@ -25,7 +25,7 @@ class FakeController final : public v1::Controller::Service {
   struct State {
     int registered = 0, beats = 0, left = 0;
     uint32_t heartbeat_ms = 20;
-    bool admitted = true, renewed = true;
+    bool admitted = true, renewed = true, keeps_slots = false;
     uint64_t active_epoch = 0;
     TimePoint last_beat_at;                             // when it came in
     grpc::StatusCode next_beat = grpc::StatusCode::OK;  // of the next beat alone
@@ -65,9 +65,11 @@ class FakeController final : public v1::Controller::Service {
     reply->set_active_epoch(s->active_epoch);
     return {std::exchange(s->next_beat, grpc::StatusCode::OK), ""};
   }
-  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveReply*) override {
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+                     v1::LeaveReply*) override {
     auto s = state.Lock();
     ++s->left;
+    s->keeps_slots = request->keeps_slots();
     return grpc::Status::OK;
   }
   State Read() {
@@ -150,9 +152,10 @@ TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
     EXPECT_EQ(s->last_beat.highest_term(), 3U);
     EXPECT_EQ(s->last_beat.highest_epoch(), 4U);
   }
-  heartbeat.Leave(seconds(2));
+  heartbeat.Leave(/*keeps_slots=*/true, seconds(2));
   const int beats = Beats();
   EXPECT_EQ(controller_.Read().left, 1);
+  EXPECT_TRUE(controller_.Read().keeps_slots);
   EXPECT_EQ(Beats(), beats);
 }
 
@@ -227,8 +230,9 @@ TEST_F(HeartbeatTest, AnotherProcessOfThisNameEndsIt) {
   EXPECT_FALSE(ownership_.LeaseValid());
   EXPECT_TRUE(Eventually([&] { return controller_.Read().left == 1; }))
       << "it tells that it takes no Puts any more";
-  heartbeat.Leave(seconds(1));
+  heartbeat.Leave(/*keeps_slots=*/false, seconds(1));
   EXPECT_EQ(controller_.Read().left, 1) << "once";
+  EXPECT_FALSE(controller_.Read().keeps_slots);
 }
 
 TEST_F(HeartbeatTest, GoesOnAfterErrors) {
@@ -251,7 +255,7 @@ TEST_F(HeartbeatTest, StopsQuicklyWithoutAController) {
     Heartbeat heartbeat(std::move(options));
     heartbeat.Start();
     ASSERT_TRUE(Eventually([&] { return beats_failed_.load() >= 1; }));
-    heartbeat.Leave(milliseconds(100));
+    heartbeat.Leave(/*keeps_slots=*/false, milliseconds(100));
   }
   EXPECT_LT(Clock::System().Now() - start, seconds(5));
   EXPECT_EQ(registered_, 0);
