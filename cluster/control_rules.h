@@ -47,6 +47,8 @@ struct ControlRules {
   // A process takes no Put before the first view that shows it is active, also for slots that it
   // keeps by the storage of the one before.
   bool heirs_wait = true;
+  // A Put is taken only if its server has had the slot, and the lease, from its begin to its end.
+  bool puts_are_checked_at_their_end = true;
 };
 
 // A server that is cut off from the controller goes on for so long after a majority of the servers

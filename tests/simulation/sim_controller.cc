@@ -10,6 +10,7 @@ namespace ems::simulation {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kStartAgain = std::chrono::seconds(1);
 
 class Watcher final : public controller::Subscriber {
  public:
@@ -48,7 +49,8 @@ SimController::SimController(World* world, double drift, const ControlRules& rul
       clock_(world, drift),
       rules_(rules),
       hooks_(std::move(hooks)),
-      store_(rules.open_views_are_kept) {}
+      store_(rules.open_views_are_kept, {.fails = [this] { return StoreFails(); },
+                                         .found = [this] { return world_.Chance(0.5); }}) {}
 
 SimController::~SimController() = default;
 
@@ -64,6 +66,7 @@ void SimController::Start() {
   const Status started = life_->state.Start("default");
   if (!started.ok()) {
     life_.reset();
+    if (StoreFails()) return world_.After(kStartAgain, [this] { Start(); });
     return hooks_.on_violation("the controller does not start: " + ToString(started));
   }
   life_->state.Listen();

@@ -29,6 +29,8 @@ class SimController final {
   void Start();
   void Crash();
   void Pause(Duration time);
+  // Writes to its store fail for so long.
+  void FailStore(Duration time) { store_fails_until_ = world_.now() + time; }
   void Backup() { store_.Backup(); }
   // Only while it is down.
   void RestoreBackup();
@@ -46,6 +48,7 @@ class SimController final {
 
  private:
   struct Life;
+  bool StoreFails() const { return world_.now() < store_fails_until_; }
   void Tick(uint64_t life);
   void Spread();
   void OnPublished();
@@ -59,7 +62,7 @@ class SimController final {
   MemoryStore store_;
   std::unique_ptr<Life> life_;
   uint64_t lives_ = 0;
-  TimePoint paused_until_{};
+  TimePoint paused_until_{}, store_fails_until_{};
   std::vector<std::function<void(controller::ClusterState*)>> waiting_;
   ViewVersion highest_;    // that was ever published
   uint64_t history_ = 0;   // of the views so far

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ems::simulation {
@@ -13,6 +14,7 @@ using std::chrono::seconds;
 constexpr Duration kPatience = seconds(1);          // of calls to the controller
 constexpr Duration kStepEvery = milliseconds(250);  // as "ems-ctl" looks
 constexpr Duration kPeersPatience = milliseconds(100);
+constexpr Duration kTransfer = milliseconds(30);  // of a Put's bytes
 
 }  // namespace
 
@@ -37,6 +39,7 @@ struct SimServer::Life {
   server::ServerControl control;
   server::LeaseKeeper keeper;
   std::map<int, uint64_t> values;
+  std::map<int, uint64_t> losses;  // how often the slot of a key went
   ssd::GrantRecord granted;
   bool poked = false;
   bool stepping = false;    // "ems-ctl" waits for the disk or for peers
@@ -98,11 +101,11 @@ void SimServer::Start() {
   self.name = name_;
   self.boot_id = world_.Number() | 1;
   self.data_address = address_;
-  self.host_id = fmt::format("host-{}", options_.machine);
+  self.host_id = fmt::format("host-{}/{}", options_.machine, boots_);
   self.capacity_bytes = 1 << 30;
   self.lineage = disk_.lineage;
   self.folder_id = disk_.folder;
-  self.listener_id = static_cast<uint64_t>(options_.machine);
+  self.listener_id = static_cast<uint64_t>(options_.machine * 1000 + boots_);
   life_ = std::make_unique<Life>(this, self.boot_id, self);
   life_->values = disk_.values;
   life_->granted = disk_.granted;
@@ -116,17 +119,38 @@ void SimServer::Crash(bool lose_disk) {
   life_.reset();
   ++lives_;
   waiting_.clear();
-  if (lose_disk) disk_ = {};
+  if (!lose_disk) return;
+  disk_ = {};
+  lost_disk_ = true;
+}
+
+void SimServer::CrashMachine() {
+  Crash(false);
+  ++boots_;
+}
+
+size_t SimServer::peers() const {
+  const ViewCache::View view = life_ == nullptr ? nullptr : life_->control.views().view();
+  const bool installed = view != nullptr && view->version() == life_->ownership.version();
+  return installed ? std::max<size_t>(view->nodes().size(), 1) - 1 : 0;
+}
+
+void SimServer::Copy(const SimServer& original) {
+  Crash(true);
+  disk_ = original.disk_;
+  address_ = original.address_;
+  options_.has_ssd = original.options_.has_ssd;
 }
 
 void SimServer::Stop() {
   if (life_ == nullptr) return;
-  if (!options_.has_ssd && life_->keeper.registered()) SayLeave();
+  if (life_->keeper.registered()) SayLeave(options_.has_ssd);
   Crash(false);
 }
 
-void SimServer::SayLeave() {
+void SimServer::SayLeave(bool keeps_slots) {
   v1::LeaveRequest request;
+  request.set_keeps_slots(keeps_slots);
   request.set_node_id(life_->ownership.self().value());
   request.set_boot_id(life_->boot_id);
   network_.Send(options_.machine, 0, [this, request] {
@@ -196,7 +220,7 @@ void SimServer::NextBeat(std::optional<Duration> pause) {
   if (!pause.has_value()) {
     for (int tries = 0; tries < 10; ++tries)
       world_.After(seconds(tries), [this, life = lives_] {
-        if (life == lives_) Run([this] { SayLeave(); });
+        if (life == lives_) Run([this] { SayLeave(false); });
       });
     return;
   }
@@ -318,24 +342,40 @@ bool SimServer::TakesPuts(int key) const {
          life_->ownership.CheckWrite(SlotOf(key), ViewVersion()) == server::Verdict::kYes;
 }
 
+Answer SimServer::CheckPut(int key, ViewVersion client) const {
+  Answer said{.view = life_->ownership.version()};
+  const server::Verdict verdict = life_->ownership.CheckWrite(SlotOf(key), client);
+  if (verdict == server::Verdict::kYes) said.kind = Answer::Kind::kDone;
+  if (verdict == server::Verdict::kWrongOwner) said.kind = Answer::Kind::kWrongOwner;
+  return said;
+}
+
 void SimServer::TakePut(int key, uint64_t value, ViewVersion client,
                         std::function<void(Answer)> answer) {
   Run([=, this] {
-    Answer said{.view = life_->ownership.version()};
-    switch (life_->ownership.CheckWrite(SlotOf(key), client)) {
-      case server::Verdict::kYes:
-        said.kind = Answer::Kind::kDone;
-        value == 0 ? (void)life_->values.erase(key) : (void)(life_->values[key] = value);
-        if (options_.has_ssd) disk_.values = life_->values;
-        break;
-      case server::Verdict::kWrongOwner:
-        said.kind = Answer::Kind::kWrongOwner;
-        break;
-      default:
-        break;
-    }
-    answer(said);
+    const Answer said = CheckPut(key, client);
+    if (said.kind != Answer::Kind::kDone) return answer(said);
+    // Its bytes come.
+    world_.After(world_.Between(Duration::zero(), kTransfer),
+                 [=, this, life = lives_, losses = life_->losses[key]] {
+                   if (life == lives_)
+                     Run([=, this] { EndPut(key, value, client, losses, answer); });
+                 });
   });
+}
+
+void SimServer::EndPut(int key, uint64_t value, ViewVersion client, uint64_t losses,
+                       const std::function<void(Answer)>& answer) {
+  Answer said{.kind = Answer::Kind::kDone, .view = life_->ownership.version()};
+  if (options_.rules.puts_are_checked_at_their_end) {
+    said = CheckPut(key, client);
+    if (losses != life_->losses[key]) said.kind = Answer::Kind::kWrongOwner;
+  }
+  if (said.kind == Answer::Kind::kDone) {
+    value == 0 ? (void)life_->values.erase(key) : (void)(life_->values[key] = value);
+    if (options_.has_ssd) disk_.values = life_->values;
+  }
+  answer(said);
 }
 
 void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)> answer) {
@@ -354,8 +394,10 @@ void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)>
 }
 
 void SimServer::SetOwnedSlots(const ssd::SlotGrant& grant) {
-  for (int key = 0; key < kKeys; ++key)
+  for (int key = 0; key < kKeys; ++key) {
     if (!grant.Keeps(life_->granted, SlotOf(key).value())) life_->values.erase(key);
+    if (!grant.owned[SlotOf(key).value()]) ++life_->losses[key];
+  }
   life_->granted = grant.Record(disk_.lineage);
   if (options_.has_ssd) disk_.values = life_->values;
 }

@@ -42,8 +42,12 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
 
   void Start();
   void Crash(bool lose_disk);
-  // Leaves in order, and stops.
+  // Its machine does: the next process runs under another kernel.
+  void CrashMachine();
+  // Says so, and stops.
   void Stop();
+  // Becomes a copy of the machine of `original`, folder and address included, as it is now.
+  void Copy(const SimServer& original);
   void Pause(Duration time);
   // Writes that are made in this time end after it.
   void HangDisk(Duration time) { disk_hangs_until_ = world_.now() + time; }
@@ -55,6 +59,11 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
   Machine machine() const { return options_.machine; }
+  // It has another disk and another kernel than in the beginning: nothing shows that a process of
+  // then is dead.
+  bool is_new() const { return boots_ > 0 && lost_disk_; }
+  // Other servers in the view that it has; 0, too, while it has none, or the next one comes.
+  size_t peers() const;
   // It has been told that another process has its name.
   bool replaced() const;
   // A life of it ended that had acted upon a view whose number its disk does not have.
@@ -96,7 +105,11 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   // Runs when the process gets to it; never, if it dies before.
   void Run(std::function<void()> step);
   void Resume();
-  void SayLeave();
+  void SayLeave(bool keeps_slots);
+  // Whether a Put from a client with that view is taken now; kDone: it is.
+  Answer CheckPut(int key, ViewVersion client) const;
+  void EndPut(int key, uint64_t value, ViewVersion client, uint64_t losses,
+              const std::function<void(Answer)>& answer);
   void Beat();
   void NextBeat(std::optional<Duration> pause);
   void Step();
@@ -112,15 +125,17 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   World& world_;
   Network& network_;
   SimController& controller_;
-  const Options options_;
+  Options options_;
   const std::vector<std::unique_ptr<SimServer>>& peers_;
-  const std::string name_, address_;
+  const std::string name_;
+  std::string address_;
   DriftingClock clock_;
   Disk disk_;
   std::unique_ptr<Life> life_;
   uint64_t lives_ = 0;
+  int boots_ = 0;  // of its machine
   TimePoint paused_until_{}, disk_hangs_until_{}, disk_fails_until_{};
-  bool forgot_a_view_ = false, mistook_a_view_ = false;
+  bool forgot_a_view_ = false, mistook_a_view_ = false, lost_disk_ = false;
   std::vector<std::function<void()>> waiting_;
 };
 

@@ -23,7 +23,7 @@ constexpr Duration kHeals = seconds(19);  // from when nothing is broken any mor
 constexpr int kClients = 3;
 constexpr double kRestoredShare = 0.25;  // of the runs
 
-constexpr std::array<std::pair<FaultKind, const char*>, 17> kNames = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 20> kNames = {{
     {FaultKind::kServerCrash, "server crashes"},
     {FaultKind::kServerLosesDisk, "server crashes and loses its disk"},
     {FaultKind::kServerStops, "server stops in order"},
@@ -41,13 +41,17 @@ constexpr std::array<std::pair<FaultKind, const char*>, 17> kNames = {{
     {FaultKind::kStranger, "a stranger sends heartbeats"},
     {FaultKind::kForeignServer, "a server of another cluster comes"},
     {FaultKind::kControllerRestored, "controller restored from an older copy"},
+    {FaultKind::kMachineCrashes, "server's machine crashes and boots"},
+    {FaultKind::kMachineCopied, "a copy of the server's machine starts elsewhere"},
+    {FaultKind::kStoreFails, "controller's store refuses writes"},
 }};
+constexpr size_t kByChance = 16;  // of them, the first
 
 struct RuleName {
   const char* name;
   bool ControlRules::*rule;
 };
-constexpr std::array<RuleName, 13> kRules = {{
+constexpr std::array<RuleName, 17> kRules = {{
     {"renewals_need_the_view", &ControlRules::renewals_need_the_view},
     {"puts_wait_for_activation", &ControlRules::puts_wait_for_activation},
     {"activation_waits_for_peers", &ControlRules::activation_waits_for_peers},
@@ -61,6 +65,10 @@ constexpr std::array<RuleName, 13> kRules = {{
     {"numbers_are_durable", &ControlRules::numbers_are_durable},
     {"leaving_is_durable", &ControlRules::leaving_is_durable},
     {"open_views_are_kept", &ControlRules::open_views_are_kept},
+    {"boots_close_views", &ControlRules::boots_close_views},
+    {"boots_count_together", &ControlRules::boots_count_together},
+    {"heirs_wait", &ControlRules::heirs_wait},
+    {"puts_are_checked_at_their_end", &ControlRules::puts_are_checked_at_their_end},
 }};
 
 std::string StateOf(const SimServer& server) {
@@ -94,6 +102,7 @@ class Cluster final {
   void CutBoth(Machine a, Machine b, Duration lasts);
   void CutOne(Machine from, Machine to, Duration lasts);
   void Stranger();
+  void CopyMachine(int target);
   void CheckAlways();
   void OperatorLooks();
   void CheckHealed();
@@ -103,6 +112,7 @@ class Cluster final {
   Network network_{&world_};
   const int names_;
   bool moved_ = false;            // a machine was replaced by another one
+  bool unknown_ = false;          // nothing is left that shows that a process is dead
   std::set<uint64_t> strangers_;  // boot ids of processes of other clusters
   const TimePoint start_;
   const TimePoint mended_;
@@ -217,6 +227,16 @@ void Cluster::Stranger() {
   });
 }
 
+// What a copy of a disk has is not what its original takes from then on. Of a server that is alone
+// in its view there must be none (mp_controller/activation.h).
+void Cluster::CopyMachine(int target) {
+  if (Spare(target).running() || Server(target).peers() == 0) return;
+  moved_ = true;
+  log_.StopChecking();
+  Spare(target).Copy(Server(target));
+  Spare(target).Start();
+}
+
 void Cluster::Befall(const Fault& fault) {
   SimServer& server = Server(fault.target);
   const Machine at = Of(fault.target);
@@ -225,7 +245,16 @@ void Cluster::Befall(const Fault& fault) {
     case FaultKind::kServerCrash:
     case FaultKind::kServerLosesDisk:
       server.Crash(fault.kind == FaultKind::kServerLosesDisk);
+      unknown_ |= server.is_new();
       return again([&server] { server.Start(); });
+    case FaultKind::kMachineCrashes:
+      server.CrashMachine();
+      unknown_ |= server.is_new();
+      return again([&server] { server.Start(); });
+    case FaultKind::kMachineCopied:
+      return CopyMachine(fault.target);
+    case FaultKind::kStoreFails:
+      return controller_.FailStore(fault.lasts);
     case FaultKind::kServerStops:
       server.Stop();
       return again([&server] { server.Start(); });
@@ -275,7 +304,7 @@ void Cluster::Befall(const Fault& fault) {
 // At the end, as `emsctl status` asks for it: a machine that was replaced may never say a word
 // again, and after a restored store servers are ahead.
 void Cluster::OperatorLooks() {
-  if (moved_) {
+  if (moved_ || unknown_) {
     controller_.Serve([](controller::ClusterState* state) {
       v1::AcceptLossReply reply;
       (void)state->AcceptLoss(v1::AcceptLossRequest(), &reply);
@@ -394,6 +423,33 @@ void AddRestarts(World* dice, int servers, std::vector<Fault>* faults) {
     faults->push_back({cut, FaultKind::kServerCutOff, joins + i, 0, at - cut});
 }
 
+// A majority is cut off from the controller, and goes on, when a copy of one of them starts where
+// it is not.
+void AddCopy(World* dice, int servers, std::vector<Fault>* faults) {
+  const int copied = static_cast<int>(dice->Below(static_cast<uint64_t>(servers)));
+  const Duration at = dice->Between(kWarmUp, kFaultsUntil - seconds(15));
+  const Duration lasts = dice->Between(seconds(3), seconds(15));
+  for (int i = 0; i <= servers / 2; ++i)
+    faults->push_back({at, FaultKind::kServerCutOff, copied + i, 0, lasts});
+  const Duration starts = at + dice->Between(milliseconds(100), lasts / 2);
+  faults->push_back({starts, FaultKind::kMachineCopied, copied, 0, {}});
+}
+
+// What was added later has dice of its own: the other faults of a seed stay what they were.
+void AddMore(const Options& options, bool restores, std::vector<Fault>* faults) {
+  World dice(options.seed ^ 0xb007ULL);
+  // In such a run it is the whole machine that crashes.
+  if (dice.Chance(0.3)) {
+    for (Fault& fault : *faults)
+      if (fault.kind == FaultKind::kServerCrash) fault.kind = FaultKind::kMachineCrashes;
+  }
+  if (dice.Chance(0.15)) {
+    faults->push_back({dice.Between(kWarmUp, kFaultsUntil), FaultKind::kStoreFails, 0, 0,
+                       dice.Between(milliseconds(100), seconds(8))});
+  }
+  if (dice.Chance(0.1) && !restores) AddCopy(&dice, options.servers, faults);
+}
+
 }  // namespace
 
 std::vector<Fault> MakeFaults(const Options& options) {
@@ -402,7 +458,7 @@ std::vector<Fault> MakeFaults(const Options& options) {
   for (int i = 0; i < options.faults; ++i) {
     Fault fault;
     fault.at = dice.Between(kWarmUp, kFaultsUntil);
-    fault.kind = kNames[dice.Below(kNames.size() - 1)].first;
+    fault.kind = kNames[dice.Below(kByChance)].first;
     fault.target = static_cast<int>(dice.Below(static_cast<uint64_t>(options.servers)));
     fault.other = static_cast<int>(dice.Below(static_cast<uint64_t>(options.servers)));
     fault.lasts = dice.Chance(0.5) ? dice.Between(milliseconds(50), seconds(4))
@@ -427,11 +483,13 @@ std::vector<Fault> MakeFaults(const Options& options) {
            fault.kind == FaultKind::kControllerPauses;
   };
   World more_dice(options.seed ^ 0x4e57ULL);
-  if (std::any_of(faults.begin(), faults.end(), restores)) {
+  const bool is_restored = std::any_of(faults.begin(), faults.end(), restores);
+  if (is_restored) {
     std::erase_if(faults, silences);
   } else if (options.faults > 0 && options.servers > 2 && more_dice.Chance(0.05)) {
     AddRestarts(&more_dice, options.servers, &faults);
   }
+  if (options.faults > 0) AddMore(options, is_restored, &faults);
   return faults;
 }
 

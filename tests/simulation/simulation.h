@@ -3,11 +3,11 @@
 // The same options give the same run.
 //
 // What must hold after every event: one server at a time takes Puts for a slot; nobody reads a
-// value that an acknowledged Put or Remove has replaced; view numbers grow; the history ends only
-// when an operator says so; no server forgets a view that it acted upon, or installs another one of
-// its number; who stopped in order counts as stopped; servers of other clusters get nothing, take
-// nobody's name and lose nothing. And at the end, when nothing is broken any more: every server
-// serves.
+// value that an acknowledged Put or Remove has replaced (but of copies of a disk, which may be
+// old); view numbers grow; the history ends only when an operator says so; no server forgets a view
+// that it acted upon, or installs another one of its number; who stopped in order counts as
+// stopped; servers of other clusters get nothing, take nobody's name and lose nothing. And at the
+// end, when nothing is broken any more: every server serves.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,7 +34,11 @@ enum class FaultKind {
   kControllerPauses,
   kStranger,            // a process that belongs elsewhere registers and sends a heartbeat
   kForeignServer,       // a server with the disk of another cluster and the name of a member
-  kControllerRestored,  // from an older copy of its store; the last one
+  kControllerRestored,  // from an older copy of its store
+  // Not by chance alone, but as MakeFaults says.
+  kMachineCrashes,  // and boots
+  kMachineCopied,   // the copy starts while the server goes on
+  kStoreFails,      // the controller's
 };
 
 struct Fault {
