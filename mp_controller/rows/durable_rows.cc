@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "common/bytes.h"
+#include "common/durable_folder.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
 #include "common/rocksdb_options.h"
@@ -175,6 +176,7 @@ Result<std::unique_ptr<DurableRows>> DurableRows::Open(const std::string& folder
   if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) {
     return Error(StatusCode::kUnavailable, "data_dir {} is not writable for this user", folder);
   }
+  EMS_RETURN_IF_ERROR(MakeDurableFolders(folder));
   const std::string marker = fmt::format("{}/{}", folder, kMarkerName);
   const bool first = !std::filesystem::exists(marker, error);
   bool kept = false;  // a ledger, as the marker says

@@ -14,6 +14,7 @@
 
 #include "common/bytes.h"
 #include "common/check.h"
+#include "common/durable_folder.h"
 #include "common/hash.h"
 #include "common/logging.h"
 #include "common/random_id.h"
@@ -52,9 +53,7 @@ std::string MachineId() {
 }
 
 Result<DataDir> DataDir::Open(const std::string& path, const std::string& machine) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return Error(StatusCode::kUnavailable, "data_dir {}: {}", path, error.message());
+  if (const Status made = MakeDurableFolders(path); !made.ok()) return Prefixed(made, "data_dir");
   const std::string lock_path = path + "/lock";
   fabric::Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock.valid()) return Errno("cannot open", lock_path);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/durable_folder.h"
 #include "common/logging.h"
 #include "common/parse_number.h"
 #include "common/random_id.h"
@@ -90,9 +91,7 @@ std::unique_ptr<SsdTier> SsdTier::Open(const TierOptions& options) {
 Status SsdTier::OpenAll() {
   const TimePoint began = Clock::System().Now();
   index_bytes_ = IndexBytesFor(options_.capacity_bytes);
-  std::error_code error;
-  std::filesystem::create_directories(options_.folder, error);
-  if (error) return Error(StatusCode::kUnavailable, "{}: {}", options_.folder, error.message());
+  EMS_RETURN_IF_ERROR(MakeDurableFolders(options_.folder));
   RegionIndex::Options wanted;
   wanted.folder = options_.folder + "/index";
   wanted.env = options_.env;

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/durable_folder.h"
 #include "common/rocksdb_options.h"
 #include "mp_server/ssd/disk/index_files.h"
 #include "mp_server/ssd/disk/synced_ends.h"
@@ -176,9 +177,8 @@ Status RegionIndex::Judge(const rocksdb::Status& status) {
 }
 
 Status RegionIndex::OpenDb() {
-  // RocksDB would make it, too, but first warn that it is not there.
-  std::error_code ignored;
-  if (options_.create) std::filesystem::create_directory(options_.folder, ignored);
+  // RocksDB would make it, too, but first warn that it is not there, and not sync its name.
+  if (options_.create) EMS_RETURN_IF_ERROR(MakeDurableFolder(options_.folder));
   env_.reset();
   ends_ = std::make_unique<SyncedEnds>(options_.folder);
   env_ = MakeIndexEnv(options_.env != nullptr ? options_.env : rocksdb::Env::Default(), ends_.get(),

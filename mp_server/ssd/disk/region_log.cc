@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/durable_folder.h"
 #include "common/logging.h"
 #include "common/parse_number.h"
 #include "mp_server/ssd/disk/folder.h"
@@ -88,9 +89,8 @@ std::string RegionLog::PathOf(uint32_t id) const {
 }
 
 Status RegionLog::Load() {
+  EMS_RETURN_IF_ERROR(MakeDurableFolders(options_.folder));
   std::error_code error;
-  std::filesystem::create_directories(options_.folder, error);
-  if (error) return Error(StatusCode::kUnavailable, "{}: {}", options_.folder, error.message());
   std::vector<std::pair<uint32_t, std::string>> found;
   EMS_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> paths, ListFolder(options_.folder));
   for (const std::filesystem::path& path : paths) {
