@@ -229,6 +229,10 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     const uint64_t size = SizeOf(path);  // of the file that this one replaces
     IOStatus made = FileSystemWrapper::NewWritableFile(path, options, file, debug);
     if (!made.ok()) return made;
+    // RocksDB does so only after the file's first sync, when an end says already that it is there.
+    if (ends != nullptr) {
+      if (IOStatus named = SyncFolder(path, debug); !named.ok()) return named;
+    }
     const Counter counter = Counter::Of(bytes_, name);
     counter.Go(size);
     bytes_->changes.fetch_add(1, std::memory_order_relaxed);
@@ -258,6 +262,12 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
   }
 
  private:
+  IOStatus SyncFolder(const std::string& path, IODebugContext* debug) {
+    std::unique_ptr<rocksdb::FSDirectory> folder;
+    IOStatus opened = FileSystemWrapper::NewDirectory(path.substr(0, path.find_last_of('/')),
+                                                      IOOptions(), &folder, debug);
+    return opened.ok() ? folder->Fsync(IOOptions(), debug) : opened;
+  }
   uint64_t SizeOf(const std::string& path) {
     uint64_t size = 0;
     const IOStatus found = FileSystemWrapper::GetFileSize(path, IOOptions(), &size, nullptr);

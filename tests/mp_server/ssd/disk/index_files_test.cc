@@ -59,6 +59,52 @@ TEST_F(IndexFilesTest, WhatWasSyncedMustBeThereAndNothingElse) {
   EXPECT_EQ(Check().code(), StatusCode::kDataLoss);
 }
 
+// Notes whether a file's name is durable when its first bytes are.
+class NameKeeper final : public rocksdb::FileSystemWrapper {
+ public:
+  using FileSystemWrapper::FileSystemWrapper;
+  const char* Name() const override { return "NameKeeper"; }
+  rocksdb::IOStatus NewDirectory(const std::string& path, const rocksdb::IOOptions& options,
+                                 std::unique_ptr<rocksdb::FSDirectory>* folder,
+                                 rocksdb::IODebugContext* debug) override {
+    class Folder final : public rocksdb::FSDirectoryWrapper {
+     public:
+      Folder(std::unique_ptr<rocksdb::FSDirectory> below, int* synced)
+          : FSDirectoryWrapper(std::move(below)), synced_(synced) {}
+      rocksdb::IOStatus Fsync(const rocksdb::IOOptions& how,
+                              rocksdb::IODebugContext* why) override {
+        ++*synced_;
+        return FSDirectoryWrapper::Fsync(how, why);
+      }
+
+     private:
+      int* const synced_;
+    };
+    auto made = FileSystemWrapper::NewDirectory(path, options, folder, debug);
+    if (made.ok()) *folder = std::make_unique<Folder>(std::move(*folder), &synced_);
+    return made;
+  }
+  int synced() const { return synced_; }
+
+ private:
+  int synced_ = 0;
+};
+
+// An end that outlives a power cut while its file's name does not would be taken for damage.
+TEST_F(IndexFilesTest, AFilesNameIsDurableBeforeItHasAnEnd) {
+  const auto disk = std::make_shared<NameKeeper>(rocksdb::FileSystem::Default());
+  const auto below = rocksdb::NewCompositeEnv(disk);
+  const auto env = MakeIndexEnv(below.get(), &ends_, &bytes_);
+  std::unique_ptr<rocksdb::WritableFile> file;
+  int synced = 0;
+  for (const char* name : {"000001.log", "MANIFEST-000004"}) {
+    ASSERT_TRUE(env->NewWritableFile(folder_ / name, &file, rocksdb::EnvOptions()).ok());
+    EXPECT_EQ(disk->synced(), ++synced) << name;
+  }
+  ASSERT_TRUE(env->NewWritableFile(folder_ / "000005.sst", &file, rocksdb::EnvOptions()).ok());
+  EXPECT_EQ(disk->synced(), synced) << "no end is kept of those";
+}
+
 TEST_F(IndexFilesTest, ManifestsAreCoveredAndTablesAreNot) {
   const auto manifest = Make("MANIFEST-000004");
   ASSERT_TRUE(manifest->Append("tables").ok() && manifest->Fsync().ok());
