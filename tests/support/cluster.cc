@@ -9,6 +9,7 @@
 #include "cluster/controller_client.h"
 #include "common/check.h"
 #include "tests/support/eventually.h"
+#include "tests/support/power_cut.h"
 
 namespace ems::testing {
 namespace {
@@ -43,6 +44,8 @@ Daemon::Options Cluster::ControllerOptions(const Options& options) const {
                   "--set", "heartbeat_ms=200"};
   daemon.flags.insert(daemon.flags.end(), options.controller_flags.begin(),
                       options.controller_flags.end());
+  if (options.power_loss)
+    daemon.environment = PowerLossEnvironment(folder_ + "/controller", options.lost_syncs);
   return daemon;
 }
 
@@ -67,6 +70,10 @@ Daemon::Options Cluster::ServerOptions(const Options& options, int index) const 
                                              "--set", "advertise=" + links.data->address()});
   }
   daemon.flags.insert(daemon.flags.end(), options.server_flags.begin(), options.server_flags.end());
+  if (options.power_loss) {
+    for (std::string& one : PowerLossEnvironment(folder_ + "/" + name, options.lost_syncs))
+      daemon.environment.push_back(std::move(one));
+  }
   return daemon;
 }
 

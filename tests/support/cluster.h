@@ -29,6 +29,8 @@ class Cluster final {
     // Servers are reached over TCP, and reach the controller, through proxies. Their Unix sockets
     // and the calls of tests to the controller go past them.
     bool proxied = false;
+    bool power_loss = false;      // CutPower works on each daemon's folder, folder()/NAME
+    std::string lost_syncs = {};  // with it: see PowerLossEnvironment
   };
 
   // All daemons ready and all servers in the view.
