@@ -110,6 +110,7 @@ timed() {
 
   open_cluster 1 --set dram.bytes=2GiB
   gate local local --gate
+  gate 'store beside peers' store --peers --threads 1,2,8 --gate # 3 minutes at most
 }
 
 [[ -x $BENCH ]] || { echo "gates.sh: no $BENCH: build it with ninja -C build/release ems-bench" >&2; exit 1; }

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/harness/interrupt.h"
+#include "common/bytes.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
 #include "fabric/net/socket.h"
@@ -18,9 +21,12 @@
 namespace ems::bench {
 namespace {
 
+constexpr std::string_view kIoThreadName = "ems-io-";  // of an RpcServer's threads
 constexpr Duration kControlTimeout = std::chrono::seconds(5);
 constexpr Duration kReadyTimeout = std::chrono::seconds(10);
 constexpr Duration kReadyPoll = std::chrono::milliseconds(50);
+// Values take more than their bytes: headers, chunks that are larger, the old value until it goes.
+constexpr double kPoolShareMax = 0.75;
 constexpr uint64_t kProbes = 256;  // keys that reach every server with near certainty
 
 std::string UniqueName() {
@@ -121,6 +127,31 @@ Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view) {
     }
   }
   return LocalServerPids(view);
+}
+
+Status RequireCapacity(uint64_t working_set_bytes, const DhtView& view) {
+  uint64_t capacity = 0;
+  for (const NodeInfo& node : view.nodes()) capacity += node.capacity_bytes;
+  const auto working_set = static_cast<double>(working_set_bytes);
+  if (working_set <= kPoolShareMax * static_cast<double>(capacity)) return OkStatus();
+  return Error(StatusCode::kFailedPrecondition,
+               "a working set of {} needs pools of {}, these have {}: give the servers more "
+               "(dram.bytes) or take a smaller --working-set",
+               FormatBytes(working_set_bytes),
+               FormatBytes(static_cast<uint64_t>(working_set / kPoolShareMax)),
+               FormatBytes(capacity));
+}
+
+uint32_t IoThreadsOf(pid_t server) {
+  uint32_t threads = 0;
+  std::error_code gone;
+  const std::filesystem::directory_iterator tasks(fmt::format("/proc/{}/task", server), gone);
+  for (const auto& task : tasks) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name.starts_with(kIoThreadName)) ++threads;
+  }
+  return threads;
 }
 
 Result<v1::ListNodesReply> ListNodes(ControllerClient* controller) {

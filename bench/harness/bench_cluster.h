@@ -3,6 +3,7 @@
 // process ids of local servers, usage of nodes and namespaces.
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,12 @@ std::vector<pid_t> LocalServerPids(const DhtView& view);
 // Errors: kFailedPrecondition  no servers, one on another machine, without a unix_path, or that
 // does not answer there; the text says which
 Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view);
+
+// Whether the pools have room for so many bytes of values. Errors: kFailedPrecondition  too small;
+// says what is needed
+Status RequireCapacity(uint64_t working_set_bytes, const DhtView& view);
+// How many threads of a server on this host serve connections.
+uint32_t IoThreadsOf(pid_t server);
 
 // All nodes, with what their last heartbeats said.
 Result<v1::ListNodesReply> ListNodes(ControllerClient* controller);

@@ -30,32 +30,32 @@ Result<std::unique_ptr<EmsSubject>> EmsSubject::Make(Client* client, std::vector
   return made;
 }
 
-std::vector<LocalOp> EmsSubject::ops() const { return {std::begin(kAllOps), std::end(kAllOps)}; }
+std::vector<SideOp> EmsSubject::ops() const { return {std::begin(kAllOps), std::end(kAllOps)}; }
 
-MutableBytes EmsSubject::PutMemory(LocalOp op) const {
-  return op == LocalOp::kPutOrdinary ? MutableBytes() : registered_.bytes();
+MutableBytes EmsSubject::PutMemory(SideOp op) const {
+  return op == SideOp::kPutOrdinary ? MutableBytes() : registered_.bytes();
 }
 
-Status EmsSubject::Call(LocalOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
+Status EmsSubject::Call(SideOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
                         uint64_t count) {
   const std::string_view key = stretch.keys[first];
   switch (op) {
-    case LocalOp::kGet:
+    case SideOp::kGet:
       return Copy(key, stretch.Buffer(first), Verify::kNever);
-    case LocalOp::kGetChecked:
+    case SideOp::kGetChecked:
       return Copy(key, stretch.Buffer(first), Verify::kAlways);
-    case LocalOp::kGetView:
+    case SideOp::kGetView:
       return Touch(key);
-    case LocalOp::kExists: {
+    case SideOp::kExists: {
       const Result<bool> found = client_->Exists(key);
       return found.ok() && !*found ? Miss() : found.status();
     }
-    case LocalOp::kLookup:
+    case SideOp::kLookup:
       return Lookup(stretch.objects[first]);
-    case LocalOp::kPut:
-    case LocalOp::kPutOrdinary:
+    case SideOp::kPut:
+    case SideOp::kPutOrdinary:
       return client_->Put(key, ConstBytes(stretch.Buffer(first)), {.overwrite = true});
-    case LocalOp::kPutBatch:
+    case SideOp::kPutBatch:
       return PutMany(stretch, first, count);
   }
   return Error(StatusCode::kUnimplemented, "an operation of number {}", static_cast<int>(op));

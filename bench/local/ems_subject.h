@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/local/subject.h"
+#include "bench/sides/subject.h"
 #include "mp_sdk/client.h"
 
 namespace ems::bench {
@@ -17,12 +17,12 @@ class EmsSubject final : public Subject {
                                                   uint64_t registered_bytes,
                                                   const ValueSet* values);
   const std::string& name() const override { return name_; }
-  std::vector<LocalOp> ops() const override;
-  LocalOp load_op() const override { return LocalOp::kPut; }
+  std::vector<SideOp> ops() const override;
+  SideOp load_op() const override { return SideOp::kPut; }
   std::vector<pid_t> server_pids() const override { return server_pids_; }
-  MutableBytes PutMemory(LocalOp op) const override;
+  MutableBytes PutMemory(SideOp op) const override;
   uint64_t one_sided() const override { return client_->stats().one_sided; }
-  Status Call(LocalOp op, uint32_t caller, const Stretch& stretch, uint64_t first,
+  Status Call(SideOp op, uint32_t caller, const Stretch& stretch, uint64_t first,
               uint64_t count) override;
   Status View(uint64_t object, const std::function<void(ConstBytes)>& look) override;
   // Takes all its values out of the servers again. Errors: of the first that would not go

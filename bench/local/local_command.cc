@@ -12,12 +12,12 @@
 #include "bench/harness/commands.h"
 #include "bench/harness/figures.h"
 #include "bench/local/ems_subject.h"
-#include "bench/local/local_bench.h"
 #include "bench/local/local_gates.h"
 #include "bench/local/local_report.h"
 #include "bench/local/memcpy_subject.h"
-#include "bench/local/peer_server.h"
-#include "bench/local/peer_subject.h"
+#include "bench/sides/peer_server.h"
+#include "bench/sides/peer_subject.h"
+#include "bench/sides/side_bench.h"
 #include "mp_sdk/client.h"
 #include "tools/terminal.h"
 
@@ -27,8 +27,6 @@ namespace {
 constexpr uint64_t kWorkingSetMax = 64 * kGiB;
 constexpr uint64_t kValueBytesMax = 64 * kMiB;
 constexpr uint64_t kKeysMax = uint64_t{1} << 20;
-// Values take more than their bytes: headers, chunks that are larger, the old value until it goes.
-constexpr double kPoolShareMax = 0.75;
 
 // Of keys that are read on the servers' host. A server need not be asked but for an index that is
 // being changed at that moment.
@@ -39,7 +37,7 @@ struct Flags : ClusterFlags {
   std::vector<std::string> peers = {"redis", "memcached"};
   std::vector<std::string> peer_transports = {"unix", "tcp"};
   std::string working_set = "1GiB";
-  LocalSettings settings;
+  SideSettings settings;
 };
 
 // One peer over one transport.
@@ -64,7 +62,7 @@ struct Plan {
 
 // Tiny rings and rounds, and of sizes only those that fit them.
 void MakeQuick(Flags* flags) {
-  LocalSettings& s = flags->settings;
+  SideSettings& s = flags->settings;
   s.rounds = std::min<uint64_t>(s.rounds, 3);
   s.read_ring_bytes = s.put_ring_bytes = s.round_bytes = 4 * kMiB;
   s.round_calls_max = s.light_calls = 64;
@@ -106,41 +104,11 @@ Result<Plan> MakePlan(Flags flags) {
   return plan;
 }
 
-// Errors: kFailedPrecondition  the servers' pools are too small; says what is needed
-Status CheckCapacity(const Plan& plan, const DhtView& view) {
-  uint64_t capacity = 0;
-  for (const NodeInfo& node : view.nodes()) capacity += node.capacity_bytes;
-  const auto working_set = static_cast<double>(plan.working_set_bytes);
-  if (working_set <= kPoolShareMax * static_cast<double>(capacity)) return OkStatus();
-  return Error(StatusCode::kFailedPrecondition,
-               "a working set of {} needs pools of {}, these have {}: give the servers more "
-               "(dram.bytes) or take a smaller --working-set",
-               FormatBytes(plan.working_set_bytes),
-               FormatBytes(static_cast<uint64_t>(working_set / kPoolShareMax)),
-               FormatBytes(capacity));
-}
-
-// A peer with its process.
-struct RunningPeer {
-  std::unique_ptr<PeerServer> server;
-  std::unique_ptr<PeerSubject> subject;
-};
-
-Result<RunningPeer> StartPeer(const Plan& plan, const PeerChoice& choice, const ValueSet& values) {
-  const PeerServerOptions options{
-      .kind = choice.kind,
-      .transport = choice.transport,
-      // memcached's classes of items waste a fifth; an overwritten value is there twice for a while
-      .memory_bytes = 2 * plan.working_set_bytes + 16 * values.value_bytes() + 256 * kMiB,
-      .value_bytes_max = values.value_bytes()};
+Result<std::unique_ptr<PeerSubject>> StartPeer(const Plan& plan, const PeerChoice& choice,
+                                               const ValueSet& values) {
   const std::vector<uint32_t>& threads = plan.flags.settings.threads;
-  const uint32_t callers = *std::max_element(threads.begin(), threads.end());
-  RunningPeer peer;
-  EMS_ASSIGN_OR_RETURN(peer.server, PeerServer::Start(options));
-  EMS_ASSIGN_OR_RETURN(peer.subject,
-                       PeerSubject::Connect(choice.name, choice.kind, peer.server->address(),
-                                            peer.server->pid(), callers));
-  return peer;
+  return PeerSubject::Start(choice.name, {.kind = choice.kind, .transport = choice.transport},
+                            values, *std::max_element(threads.begin(), threads.end()));
 }
 
 // The whole measurement. Threading: one thread.
@@ -158,12 +126,12 @@ class LocalRun final {
                        plan.sizes.size(),
               .unit = "rounds"}) {}
 
-  Result<LocalResults> Measure() {
+  Result<SideResults> Measure() {
     for (PageBuffer& arena : arenas_) {
       EMS_ASSIGN_OR_RETURN(arena, PageBuffer::Make(plan_.working_set_bytes));
     }
-    EMS_ASSIGN_OR_RETURN(bench_, LocalBench::Make(plan_.flags.settings, plan_.LargestSize(),
-                                                  [this] { bar_.Update(++rounds_done_); }));
+    EMS_ASSIGN_OR_RETURN(bench_, SideBench::Make(plan_.flags.settings, plan_.LargestSize(),
+                                                 [this] { bar_.Update(++rounds_done_); }));
     for (const uint64_t bytes : plan_.sizes) EMS_RETURN_IF_ERROR(MeasureSize(bytes));
     bar_.Clear();
     return std::move(results_);
@@ -176,10 +144,10 @@ class LocalRun final {
     MemcpySubject own(CopyWay::kCopyValue, &values, arenas_[1].bytes());
     EMS_ASSIGN_OR_RETURN(const std::unique_ptr<EmsSubject> ems,
                          EmsSubject::Make(client_, pids_, RegisteredBytes(), &values));
-    std::vector<RunningPeer> peers;
+    std::vector<std::unique_ptr<PeerSubject>> peers;
     EMS_RETURN_IF_ERROR(StartPeers(values, &peers));
     std::vector<Subject*> subjects = {&libc, &own, ems.get()};
-    for (const RunningPeer& peer : peers) subjects.push_back(peer.subject.get());
+    for (const auto& peer : peers) subjects.push_back(peer.get());
     EMS_ASSIGN_OR_RETURN(std::vector<TrialResult> trials, bench_->Run(values, subjects));
     std::move(trials.begin(), trials.end(), std::back_inserter(results_.trials));
     EMS_ASSIGN_OR_RETURN(const StormResult storm, bench_->Storm(values, ems.get()));
@@ -189,24 +157,24 @@ class LocalRun final {
 
   // As much as the bench puts from, with room for one value a caller.
   uint64_t RegisteredBytes() const {
-    const LocalSettings& s = plan_.flags.settings;
+    const SideSettings& s = plan_.flags.settings;
     return std::max(s.put_ring_bytes,
                     plan_.LargestSize() * *std::max_element(s.threads.begin(), s.threads.end()));
   }
 
   // One that is not installed is left out, once and for all, and that is said.
-  Status StartPeers(const ValueSet& values, std::vector<RunningPeer>* peers) {
+  Status StartPeers(const ValueSet& values, std::vector<std::unique_ptr<PeerSubject>>* peers) {
     for (const PeerChoice& choice : plan_.peers) {
       if (absent_.contains(choice.kind)) continue;
-      Result<RunningPeer> peer = StartPeer(plan_, choice, values);
+      auto peer = StartPeer(plan_, choice, values);
       if (peer.status().code() == StatusCode::kNotFound) {
         absent_.insert(choice.kind);
         Miss(choice, Message(peer.status()));
         continue;
       }
       if (!peer.ok()) return Prefixed(peer.status(), choice.name);
-      if (versions_.insert(peer->server->version()).second) {
-        report_->json()["peers"].push_back(peer->server->version());
+      if (versions_.insert((*peer)->version()).second) {
+        report_->json()["peers"].push_back((*peer)->version());
       }
       peers->push_back(*std::move(peer));
     }
@@ -230,14 +198,14 @@ class LocalRun final {
   terminal::ProgressBar bar_;
   uint64_t rounds_done_ = 0;
   PageBuffer arenas_[2];  // a working set of each way to copy
-  std::unique_ptr<LocalBench> bench_;
-  LocalResults results_;
+  std::unique_ptr<SideBench> bench_;
+  SideResults results_;
   std::set<PeerKind> absent_;
   std::set<std::string> versions_;
 };
 
 void Announce(const Plan& plan, const std::string& name_space, size_t servers, Report* report) {
-  const LocalSettings& s = plan.flags.settings;
+  const SideSettings& s = plan.flags.settings;
   report->Print(fmt::format(
       "ems-bench local: {} server{} on this host, namespace {}, working set {}, medians of {} "
       "rounds\n"
@@ -274,7 +242,7 @@ void TellStats(const ClientStats& stats, Report* report) {
       asked, stats.not_attached, stats.not_current, stats.not_conclusive, stats.one_sided));
 }
 
-void Gates(const Plan& plan, const LocalResults& results, Report* report) {
+void Gates(const Plan& plan, const SideResults& results, Report* report) {
   report->AtLeast(kExact, "one_sided_share_min", OneSidedShareMin(results), kOneSidedShare);
   if (plan.flags.gates != GateSet::kAll) return;
   if (plan.flags.settings.rounds < kLocalGateRounds) {
@@ -300,10 +268,10 @@ Status MeasureAndReport(const Plan& plan, Report* report) {
                        Client::Connect(ClientOptionsOf(plan.flags, name_space)));
   const ViewCache::View view = client->views().view();
   EMS_ASSIGN_OR_RETURN(const std::vector<pid_t> pids, RequireLocalServers(*view));
-  EMS_RETURN_IF_ERROR(CheckCapacity(plan, *view));
+  EMS_RETURN_IF_ERROR(RequireCapacity(plan.working_set_bytes, *view));
   Announce(plan, name_space, pids.size(), report);
 
-  EMS_ASSIGN_OR_RETURN(const LocalResults results,
+  EMS_ASSIGN_OR_RETURN(const SideResults results,
                        LocalRun(plan, name_space, client.get(), pids, report).Measure());
   report->Print(LocalTables(results));
   TellStats(client->stats(), report);
@@ -313,7 +281,7 @@ Status MeasureAndReport(const Plan& plan, Report* report) {
 }
 
 void AddFlags(Command* command, Flags* flags) {
-  LocalSettings& s = flags->settings;
+  SideSettings& s = flags->settings;
   AddClusterOptions(command, flags);
   command->AddOption("--sizes", &flags->sizes, "Value sizes; --gate adds those that it needs",
                      {.delimiter = ','});

@@ -23,22 +23,22 @@ constexpr const char* kEms = "EMS";
 
 class Judge final {
  public:
-  explicit Judge(const LocalResults& results) : results_(results) {}
+  explicit Judge(const SideResults& results) : results_(results) {}
   std::vector<LocalGate> TakeGates() { return std::move(gates_); }
 
-  void Absolute(std::string name, LocalOp op, uint64_t bytes, Figure figure, double bound) {
+  void Absolute(std::string name, SideOp op, uint64_t bytes, Figure figure, double bound) {
     std::string why;
     const std::vector<double> ours = Rounds(kEms, op, bytes, 1, figure, &why);
     Add(std::move(name), Median(ours), GateOp::kAtMost, bound, std::move(why));
   }
 
   // Beside the faster way to copy of each round.
-  void VsCopy(std::string name, LocalOp op, uint32_t threads, double bound) {
-    VsBest(std::move(name), op, kMiB, threads, Gbps, GateOp::kAtLeast, bound, LocalOp::kGet,
+  void VsCopy(std::string name, SideOp op, uint32_t threads, double bound) {
+    VsBest(std::move(name), op, kMiB, threads, Gbps, GateOp::kAtLeast, bound, SideOp::kGet,
            {MemcpySubject::NameOf(CopyWay::kMemcpy), MemcpySubject::NameOf(CopyWay::kCopyValue)});
   }
 
-  void VsPeer(std::string name, LocalOp op, uint64_t bytes, uint32_t threads, Figure figure,
+  void VsPeer(std::string name, SideOp op, uint64_t bytes, uint32_t threads, Figure figure,
               GateOp gate, double bound) {
     VsBest(std::move(name), op, bytes, threads, figure, gate, bound, Counterpart(op),
            {"redis unix", "memcached unix"});
@@ -53,8 +53,8 @@ class Judge final {
 
  private:
   // Beside the best side of each round: more is better for kAtLeast, and less for kAtMost.
-  void VsBest(std::string name, LocalOp op, uint64_t bytes, uint32_t threads, Figure figure,
-              GateOp gate, double bound, LocalOp theirs, const std::vector<std::string>& sides) {
+  void VsBest(std::string name, SideOp op, uint64_t bytes, uint32_t threads, Figure figure,
+              GateOp gate, double bound, SideOp theirs, const std::vector<std::string>& sides) {
     std::string why;
     const auto ours = Rounds(kEms, op, bytes, threads, figure, &why);
     std::vector<double> best;
@@ -75,7 +75,7 @@ class Judge final {
   }
 
   // Adds to `why` when there are none.
-  std::vector<double> Rounds(const std::string& subject, LocalOp op, uint64_t bytes,
+  std::vector<double> Rounds(const std::string& subject, SideOp op, uint64_t bytes,
                              uint32_t threads, Figure figure, std::string* why) const {
     const TrialResult* trial = results_.Find(subject, op, bytes, threads);
     if (trial != nullptr && !trial->rounds.empty()) return trial->All(figure);
@@ -90,46 +90,46 @@ class Judge final {
     return {};
   }
 
-  const LocalResults& results_;
+  const SideResults& results_;
   std::vector<LocalGate> gates_;
 };
 
 }  // namespace
 
-double OneSidedShareMin(const LocalResults& results) {
+double OneSidedShareMin(const SideResults& results) {
   double least = std::nan("");
   for (const TrialResult& trial : results.trials)
     if (trial.subject == kEms && !IsPut(trial.op)) least = std::fmin(least, trial.one_sided_share);
   return least;
 }
 
-std::vector<LocalGate> JudgeLocal(const LocalResults& results) {
+std::vector<LocalGate> JudgeLocal(const SideResults& results) {
   Judge judge(results);
   for (const uint64_t bytes : kLocalGateSizes) {
-    judge.Absolute(fmt::format("view_{}_p50_us", SizeName(bytes)), LocalOp::kGetView, bytes, P50,
+    judge.Absolute(fmt::format("view_{}_p50_us", SizeName(bytes)), SideOp::kGetView, bytes, P50,
                    kViewP50Us);
   }
-  judge.Absolute("get_4KiB_p50_us", LocalOp::kGetChecked, 4 * kKiB, P50, kGet4KiBP50Us);
-  judge.Absolute("lookup_1000_p50_us", LocalOp::kLookup, 4 * kKiB, P50, kLookupP50Us);
+  judge.Absolute("get_4KiB_p50_us", SideOp::kGetChecked, 4 * kKiB, P50, kGet4KiBP50Us);
+  judge.Absolute("lookup_1000_p50_us", SideOp::kLookup, 4 * kKiB, P50, kLookupP50Us);
   judge.Storm();
 
-  judge.VsCopy("get_1MiB_vs_copy", LocalOp::kGet, 1, kGetVsCopy);
-  judge.VsCopy("get_checked_1MiB_vs_copy", LocalOp::kGetChecked, 1, kGetCheckedVsCopy);
-  judge.VsCopy("get_1MiB_2_threads_vs_copy", LocalOp::kGet, 2, kTwoThreadsVsCopy);
-  judge.VsCopy("put_1MiB_vs_copy", LocalOp::kPut, 1, kPutVsCopy);
-  judge.VsCopy("put_batch_1MiB_vs_copy", LocalOp::kPutBatch, 1, kPutBatchVsCopy);
-  judge.VsCopy("put_ordinary_1MiB_vs_copy", LocalOp::kPutOrdinary, 1, kPutOrdinaryVsCopy);
+  judge.VsCopy("get_1MiB_vs_copy", SideOp::kGet, 1, kGetVsCopy);
+  judge.VsCopy("get_checked_1MiB_vs_copy", SideOp::kGetChecked, 1, kGetCheckedVsCopy);
+  judge.VsCopy("get_1MiB_2_threads_vs_copy", SideOp::kGet, 2, kTwoThreadsVsCopy);
+  judge.VsCopy("put_1MiB_vs_copy", SideOp::kPut, 1, kPutVsCopy);
+  judge.VsCopy("put_batch_1MiB_vs_copy", SideOp::kPutBatch, 1, kPutBatchVsCopy);
+  judge.VsCopy("put_ordinary_1MiB_vs_copy", SideOp::kPutOrdinary, 1, kPutOrdinaryVsCopy);
 
-  const auto get = LocalOp::kGetChecked;
+  const auto get = SideOp::kGetChecked;
   judge.VsPeer("get_64KiB_p50_vs_peer", get, 64 * kKiB, 1, P50, GateOp::kAtMost,
                kGet64KiBP50VsPeer);
   judge.VsPeer("get_1MiB_vs_peer", get, kMiB, 1, Gbps, GateOp::kAtLeast, kGetVsPeer);
   judge.VsPeer("get_1MiB_cpu_vs_peer", get, kMiB, 1, Cpu, GateOp::kAtMost, kGetCpuVsPeer);
-  judge.VsPeer("get_1MiB_2_threads_vs_peer", LocalOp::kGet, kMiB, 2, Gbps, GateOp::kAtLeast,
+  judge.VsPeer("get_1MiB_2_threads_vs_peer", SideOp::kGet, kMiB, 2, Gbps, GateOp::kAtLeast,
                kTwoThreadsVsPeer);
   judge.VsPeer("get_4KiB_p50_vs_peer", get, 4 * kKiB, 1, P50, GateOp::kAtMost, kGet4KiBP50VsPeer);
-  judge.VsPeer("put_1MiB_vs_peer", LocalOp::kPut, kMiB, 1, Gbps, GateOp::kAtLeast, kPutVsPeer);
-  judge.VsPeer("put_1MiB_cpu_vs_peer", LocalOp::kPut, kMiB, 1, Cpu, GateOp::kAtMost, kPutCpuVsPeer);
+  judge.VsPeer("put_1MiB_vs_peer", SideOp::kPut, kMiB, 1, Gbps, GateOp::kAtLeast, kPutVsPeer);
+  judge.VsPeer("put_1MiB_cpu_vs_peer", SideOp::kPut, kMiB, 1, Cpu, GateOp::kAtMost, kPutCpuVsPeer);
   return judge.TakeGates();
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/harness/report.h"
-#include "bench/local/local_result.h"
+#include "bench/sides/side_result.h"
 
 namespace ems::bench {
 
@@ -23,12 +23,12 @@ struct LocalGate {
 
 // The least share of keys that EMS read without waking a server, of all sizes and operations that
 // read; not a number when nothing was read.
-double OneSidedShareMin(const LocalResults& results);
+double OneSidedShareMin(const SideResults& results);
 
 // One gate a target, always all of them: a target that was not measured fails and says why.
 // Ratios are medians over paired rounds; "copy" is, in each round, the faster of memcpy
 // and EMS's own; "peer" is the better one of redis and
 // memcached over Unix sockets, and both must have been measured.
-std::vector<LocalGate> JudgeLocal(const LocalResults& results);
+std::vector<LocalGate> JudgeLocal(const SideResults& results);
 
 }  // namespace ems::bench

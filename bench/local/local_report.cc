@@ -16,15 +16,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // GB/s of a trial beside another side's, from paired rounds; 0 where there is none.
-double Ratio(const LocalResults& results, const TrialResult& trial, const std::string& subject,
-             LocalOp op) {
+double Ratio(const SideResults& results, const TrialResult& trial, const std::string& subject,
+             SideOp op) {
   const TrialResult* other = results.Find(subject, op, trial.value_bytes, trial.threads);
   if (other == nullptr || other == &trial) return 0;
   return MedianRatio(trial.All(Gbps), other->All(Gbps));
 }
 
 // `op`: of the table, at which the trial may be of its counterpart.
-void AddRow(const LocalResults& results, LocalOp op, const TrialResult& trial, FigureTable* table) {
+void AddRow(const SideResults& results, SideOp op, const TrialResult& trial, FigureTable* table) {
   table->AddRow();
   table->Cell("size", FormatBytes(trial.value_bytes));
   table->Label("side", "", trial.subject);
@@ -36,23 +36,22 @@ void AddRow(const LocalResults& results, LocalOp op, const TrialResult& trial, F
     table->Cell("GB/s", FixedAboveZero(trial.MedianOf(Gbps), 2));
     table->Cell("client CPU s/GB", FixedAboveZero(trial.MedianOf(ClientCpu), 3));
     table->Cell("server CPU s/GB", FixedAboveZero(trial.MedianOf(ServerCpu), 3));
-    table->Cell("GB/s vs memcpy",
-                FixedAboveZero(Ratio(results, trial, "memcpy", LocalOp::kGet), 2));
+    table->Cell("GB/s vs memcpy", FixedAboveZero(Ratio(results, trial, "memcpy", SideOp::kGet), 2));
   }
   if (!IsPut(op))
     table->Cell("one-sided", trial.subject == "EMS" ? PercentText(trial.one_sided_share) : "");
-  if (op == LocalOp::kPutBatch) table->Count("values/call", "", trial.batch);
+  if (op == SideOp::kPutBatch) table->Count("values/call", "", trial.batch);
 }
 
 // What a side did at an operation, or at its counterpart when it does not know the operation.
-const TrialResult* TrialFor(const LocalResults& results, const std::string& subject, LocalOp op,
+const TrialResult* TrialFor(const SideResults& results, const std::string& subject, SideOp op,
                             uint64_t value_bytes, uint32_t threads) {
   const TrialResult* trial = results.Find(subject, op, value_bytes, threads);
   if (trial != nullptr || !MovesBytes(op)) return trial;
   return results.Find(subject, Counterpart(op), value_bytes, threads);
 }
 
-std::string TableOf(const LocalResults& results, LocalOp op) {
+std::string TableOf(const SideResults& results, SideOp op) {
   std::set<uint32_t> threads;
   for (const TrialResult& trial : results.trials) {
     if (trial.op == op) threads.insert(trial.threads);
@@ -74,7 +73,7 @@ Json TrialJson(const TrialResult& trial) {
           {"operation", OpName(trial.op)},
           {"value_bytes", trial.value_bytes},
           {"threads", trial.threads},
-          {"values_per_call", trial.op == LocalOp::kLookup ? kLookupKeys : trial.batch},
+          {"values_per_call", trial.op == SideOp::kLookup ? kLookupKeys : trial.batch},
           {"p50_us", trial.MedianOf(P50)},
           {"p99_us", trial.calls.p99_ms() * 1e3},
           {"gb_per_second", trial.MedianOf(Gbps)},
@@ -91,9 +90,9 @@ Json TrialJson(const TrialResult& trial) {
 
 }  // namespace
 
-std::string LocalTables(const LocalResults& results) {
+std::string LocalTables(const SideResults& results) {
   std::string text;
-  for (const LocalOp op : kAllOps) text += TableOf(results, op);
+  for (const SideOp op : kAllOps) text += TableOf(results, op);
   for (const StormResult& storm : results.storms) {
     text += fmt::format("{}Storm of {:.0f} Gets/s of {}: the servers used {:.2f} % of one core\n",
                         &storm == results.storms.data() ? "\n" : "", storm.reads_per_second,
@@ -102,7 +101,7 @@ std::string LocalTables(const LocalResults& results) {
   return text;
 }
 
-Json LocalJson(const LocalResults& results) {
+Json LocalJson(const SideResults& results) {
   Json json = {{"lanes", Json::array()}, {"storms", Json::array()}, {"missing", results.missing}};
   for (const TrialResult& trial : results.trials) json["lanes"].push_back(TrialJson(trial));
   for (const StormResult& storm : results.storms) {

@@ -16,12 +16,12 @@ MemcpySubject::MemcpySubject(CopyWay way, const ValueSet* values, MutableBytes a
   EMS_CHECK(values->count() * values->value_bytes() <= arena.size());
 }
 
-Status MemcpySubject::Call(LocalOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
+Status MemcpySubject::Call(SideOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
                            uint64_t count) {
   for (uint64_t i = first; i < first + count; ++i) {
     MutableBytes to = stretch.Buffer(i);
     const std::byte* from = arena_.data() + stretch.objects[i] * stretch.value_bytes;
-    if (op != LocalOp::kGet) {
+    if (op != SideOp::kGet) {
       from = to.data();
       to = arena_.subspan(stretch.objects[i] * stretch.value_bytes, stretch.value_bytes);
     }

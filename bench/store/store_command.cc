@@ -15,6 +15,7 @@
 #include "bench/harness/cpu_placement.h"
 #include "bench/harness/figure_table.h"
 #include "bench/harness/figures.h"
+#include "bench/store/peer_comparison.h"
 #include "bench/store/store_bench.h"
 #include "bench/store/store_gates.h"
 #include "tools/terminal.h"
@@ -26,11 +27,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // values and room for them
 constexpr uint64_t kExistsRounds = 21;
+constexpr uint64_t kValueBytesMaxOfPeers = 64 * kMiB;
+const std::vector<std::string> kSizes = {"4KiB", "64KiB", "1MiB"};
 
 struct Flags : ClusterFlags {
   std::string name_space;
-  std::vector<std::string> sizes = {"4KiB", "64KiB", "1MiB"};
+  std::vector<std::string> sizes;  // empty: kSizes, or those of --peers
   StoreSettings settings;
+  uint64_t rounds = 0;  // 0: as many as such a run has by itself
+  std::vector<uint32_t> threads = {1};
+  bool peers = false;
   std::string transport = "auto";
   std::string only;
   std::vector<pid_t> server_pids;
@@ -63,6 +69,13 @@ Status CheckGate(const Flags& flags, std::vector<uint64_t>* sizes) {
 }
 
 Result<Plan> MakePlan(Flags flags) {
+  if (flags.threads.size() != 1) {
+    return Error(StatusCode::kInvalidArgument,
+                 "--threads: several numbers of callers are for --peers");
+  }
+  flags.settings.threads = flags.threads[0];
+  if (flags.rounds != 0) flags.settings.rounds = flags.rounds;
+  if (flags.sizes.empty()) flags.sizes = kSizes;
   if (flags.quick) {
     flags.settings.keys = std::min<uint64_t>(flags.settings.keys, 16);
     flags.settings.rounds = std::min<uint64_t>(flags.settings.rounds, 5);
@@ -90,6 +103,21 @@ Result<Plan> MakePlan(Flags flags) {
   plan.transport = ParseTransport(flags.transport);
   plan.flags = std::move(flags);
   return plan;
+}
+
+// What --peers runs. Errors: kInvalidArgument  what the user has to change
+Result<PeerPlan> MakePeersPlan(const Flags& flags) {
+  if (flags.settings.batch != 1 || flags.no_verify || flags.transport == "unix" ||
+      flags.placement == "apart" || !flags.only.empty() || !flags.name_space.empty() ||
+      flags.expect_get_gbps || flags.expect_put_gbps) {
+    return Error(StatusCode::kInvalidArgument,
+                 "--peers measures single Gets and Puts over TCP in a namespace of its own: leave "
+                 "out --batch, --no-verify, --only, --namespace, --transport unix, --placement "
+                 "apart and --expect-…-gbps");
+  }
+  EMS_ASSIGN_OR_RETURN(std::vector<uint64_t> sizes,
+                       ParseSizes("--sizes", flags.sizes, 1, kValueBytesMaxOfPeers));
+  return MakePeerPlan(flags, std::move(sizes), flags.rounds, flags.threads);
 }
 
 // The raw sockets that this run may compare with. Forks, so it comes before anything that makes
@@ -316,16 +344,20 @@ Status MeasureAndReport(const Plan& plan, Report* report) {
 
 void AddWorkloadFlags(Command* command, Flags* flags) {
   StoreSettings& s = flags->settings;
-  command->AddOption("--sizes", &flags->sizes, "Value sizes, e.g. 4KiB,64KiB,1MiB",
+  command->AddOption("--sizes", &flags->sizes,
+                     "Value sizes; by default 4KiB,64KiB,1MiB, with --peers also 9MiB",
                      {.delimiter = ','});
   command->AddOption("--keys", &s.keys, "Keys in a round", {.check = InRange{1, 1'000'000}});
-  command->AddOption("--rounds", &s.rounds, "Measured rounds", {.check = InRange{1, 1'000'000}});
+  command->AddOption("--rounds", &flags->rounds, "Measured rounds; by default 20, with --peers 5",
+                     {.check = InRange{1, 1'000'000}, .show_default = false});
   command->AddOption("--warmup-rounds", &s.warmup_rounds, "Rounds before, not measured",
                      {.check = InRange{0, 1'000'000}});
   command->AddOption("--batch", &s.batch, "Keys in a call; above 1 the Multi calls are measured",
                      {.check = InRange{1, 16384}});
-  command->AddOption("--threads", &s.threads, "Callers at once; they share the keys of a round",
-                     {.check = InRange{1, 256}});
+  command->AddOption("--threads", &flags->threads,
+                     "Callers at once; they share the keys of a round. With --peers several "
+                     "numbers, e.g. 1,2,8",
+                     {.check = InRange{1, 256}, .delimiter = ','});
   command->AddOption("--hit-rate", &s.hit_rate, "Share of the keys of a Lookup that were stored",
                      {.check = InRange{0.0, 1.0}});
   command->AddOption("--only", &flags->only, "Measure one section (what it needs is stored before)",
@@ -343,6 +375,9 @@ void AddStoreCommand(Command* program) {
                    "Namespace to use; without it one is made and deleted at the end");
   AddWorkloadFlags(store, flags.get());
   AddTransportOption(store, &flags->transport);
+  store->AddFlag("--peers", &flags->peers,
+                 "Get and Put over TCP beside memcached and Redis instead; of a cluster of one "
+                 "server on this host");
   store->AddOption("--server-pids", &flags->server_pids,
                    "Server processes whose CPU counts; found by itself for Unix sockets",
                    {.delimiter = ','});
@@ -361,8 +396,12 @@ void AddStoreCommand(Command* program) {
                    {.quick = "A few seconds at most: 16 keys, 5 rounds",
                     .failures = "an error, a wrong byte, a missing key or a failed gate",
                     .examples = {"store", "store --transport tcp --gate --json store.json",
+                                 "store --peers --threads 1,2,8 --gate",
                                  "store --sizes 128KiB --keys 512 --batch 64 --threads 4"}});
-  store->SetRun([=] { return RunPlanned("store", *flags, MakePlan(*flags), MeasureAndReport); });
+  store->SetRun([=] {
+    return flags->peers ? RunPlanned("store", *flags, MakePeersPlan(*flags), ComparePeers)
+                        : RunPlanned("store", *flags, MakePlan(*flags), MeasureAndReport);
+  });
 }
 
 }  // namespace ems::bench

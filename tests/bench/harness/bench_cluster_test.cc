@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <latch>
 
+#include "common/thread_pool.h"
 #include "fabric/net/socket.h"
 
 namespace ems::bench {
@@ -68,6 +70,33 @@ TEST_F(BenchClusterTest, EveryServerHasToBeWithinReachWhereThatIsAsked) {
     EXPECT_THAT(std::string(Message(refused.status())), ::testing::HasSubstr(text));
   }
   EXPECT_FALSE(RequireLocalServers(*ViewOf({})).ok());
+}
+
+TEST_F(BenchClusterTest, PoolsHaveToHaveRoomForMoreThanTheValues) {
+  NodeInfo node = Node(1, path_);
+  node.capacity_bytes = 100 * kMiB;
+  EXPECT_TRUE(RequireCapacity(75 * kMiB, *ViewOf({node})).ok());
+  const Status refused = RequireCapacity(76 * kMiB, *ViewOf({node}));
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(refused)), ::testing::HasSubstr("dram.bytes"));
+}
+
+TEST(BenchServerTest, ThreadsThatServeAreCountedByTheirName) {
+  EXPECT_EQ(IoThreadsOf(getpid()), 0U);
+  StopFlag stop;
+  std::latch named(3);
+  {
+    std::vector<Thread> threads;
+    for (const char* name : {"ems-io-0", "ems-io-1", "ems-shm"}) {
+      threads.emplace_back(name, [&] {
+        named.count_down();
+        stop.WaitFor(std::chrono::minutes(1));
+      });
+    }
+    named.wait();
+    EXPECT_EQ(IoThreadsOf(getpid()), 2U);
+    stop.Set();
+  }
 }
 
 TEST(BenchNamespaceTest, NamespaceWithoutAControllerIsAnError) {

@@ -30,8 +30,8 @@ TEST_F(EmsSubjectTest, EveryOperationWorksOnStoredValuesAndMissesAfterwards) {
   const auto made = EmsSubject::Make(client->get(), {cluster_->server(0).pid()}, kMiB, &values);
   ASSERT_TRUE(made.ok()) << ToString(made.status());
   EmsSubject& ems = **made;
-  ASSERT_GE(ems.PutMemory(LocalOp::kPut).size(), kMiB);
-  EXPECT_TRUE(ems.PutMemory(LocalOp::kPutOrdinary).empty());
+  ASSERT_GE(ems.PutMemory(SideOp::kPut).size(), kMiB);
+  EXPECT_TRUE(ems.PutMemory(SideOp::kPutOrdinary).empty());
 
   const std::vector<uint64_t> objects = {0, 1, 2, 3, 4, 5};
   std::vector<std::byte> memory(6 * kBytes);
@@ -40,17 +40,17 @@ TEST_F(EmsSubjectTest, EveryOperationWorksOnStoredValuesAndMissesAfterwards) {
   const Stretch into{
       .objects = objects, .keys = keys, .buffers = memory.data(), .value_bytes = kBytes};
   uint32_t version = 0;
-  for (const LocalOp put : {LocalOp::kPut, LocalOp::kPutBatch, LocalOp::kPutOrdinary}) {
+  for (const SideOp put : {SideOp::kPut, SideOp::kPutBatch, SideOp::kPutOrdinary}) {
     Stretch from = into;
-    if (put != LocalOp::kPutOrdinary) from.buffers = ems.PutMemory(put).data();
+    if (put != SideOp::kPutOrdinary) from.buffers = ems.PutMemory(put).data();
     ++version;
     for (uint64_t i = 0; i < 6; ++i) values.Fill(i, version, from.Buffer(i));
-    const uint64_t batch = put == LocalOp::kPutBatch ? 6 : 1;
+    const uint64_t batch = put == SideOp::kPutBatch ? 6 : 1;
     for (uint64_t i = 0; i < 6; i += batch) {
       const Status status = ems.Call(put, 0, from, i, batch);
       ASSERT_TRUE(status.ok()) << ToString(status);
     }
-    for (const LocalOp get : {LocalOp::kGet, LocalOp::kGetChecked}) {
+    for (const SideOp get : {SideOp::kGet, SideOp::kGetChecked}) {
       memory.assign(memory.size(), std::byte{0});
       for (uint64_t i = 0; i < 6; ++i) {
         ASSERT_TRUE(ems.Call(get, 0, into, i, 1).ok());
@@ -62,14 +62,14 @@ TEST_F(EmsSubjectTest, EveryOperationWorksOnStoredValuesAndMissesAfterwards) {
     ASSERT_TRUE(ems.View(3, look).ok());
     EXPECT_TRUE(right);
   }
-  for (const LocalOp op : {LocalOp::kGetView, LocalOp::kExists, LocalOp::kLookup}) {
+  for (const SideOp op : {SideOp::kGetView, SideOp::kExists, SideOp::kLookup}) {
     const Status status = ems.Call(op, 0, into, 2, 1);
     EXPECT_TRUE(status.ok()) << OpName(op) << ": " << ToString(status);
   }
 
   const Status removed = ems.RemoveAll();
   ASSERT_TRUE(removed.ok()) << ToString(removed);
-  for (const LocalOp op : {LocalOp::kGet, LocalOp::kGetView, LocalOp::kExists, LocalOp::kLookup}) {
+  for (const SideOp op : {SideOp::kGet, SideOp::kGetView, SideOp::kExists, SideOp::kLookup}) {
     EXPECT_EQ(ems.Call(op, 0, into, 0, 1).code(), StatusCode::kNotFound) << OpName(op);
   }
 }

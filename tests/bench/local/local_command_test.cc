@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/harness/commands.h"
-#include "bench/local/peer_server.h"
+#include "bench/sides/peer_server.h"
 #include "tests/bench/harness/cluster_command.h"
 
 namespace ems::bench {

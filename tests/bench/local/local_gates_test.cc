@@ -24,7 +24,7 @@ const LocalGate& Named(const std::vector<LocalGate>& gates, const std::string& n
   return found == gates.end() ? gates.front() : *found;
 }
 
-void Drop(LocalResults* results, const std::string& subject) {
+void Drop(SideResults* results, const std::string& subject) {
   std::erase_if(results->trials,
                 [&](const TrialResult& trial) { return trial.subject == subject; });
 }
@@ -48,7 +48,7 @@ TEST(LocalGatesTest, RatiosAreWithTheBetterPeerOfEachRound) {
 }
 
 TEST(LocalGatesTest, TheFasterWayToCopyIsTheLimit) {
-  LocalResults results = GoodResults();
+  SideResults results = GoodResults();
   EXPECT_DOUBLE_EQ(Named(JudgeLocal(results), "get_1MiB_vs_copy").result.value, 0.95);
   for (TrialResult& trial : results.trials)
     if (trial.subject == "memcpy")
@@ -61,16 +61,16 @@ TEST(LocalGatesTest, TheFasterWayToCopyIsTheLimit) {
 }
 
 TEST(LocalGatesTest, OneSidedShareIsTheLeastOfWhatReads) {
-  LocalResults results = GoodResults();
+  SideResults results = GoodResults();
   EXPECT_EQ(OneSidedShareMin(results), 1);
   results.trials[2].one_sided_share = 0.5;
   EXPECT_EQ(results.trials[2].subject, "EMS");
   EXPECT_EQ(OneSidedShareMin(results), 0.5);
-  EXPECT_TRUE(std::isnan(OneSidedShareMin(LocalResults())));
+  EXPECT_TRUE(std::isnan(OneSidedShareMin(SideResults())));
 }
 
 TEST(LocalGatesTest, NothingMeasuredFailsEveryGateWithAReason) {
-  const std::vector<LocalGate> gates = JudgeLocal(LocalResults());
+  const std::vector<LocalGate> gates = JudgeLocal(SideResults());
   EXPECT_EQ(gates.size(), kGateCount);
   for (const LocalGate& gate : gates) {
     EXPECT_FALSE(gate.result.passed()) << gate.result.Line();
@@ -79,7 +79,7 @@ TEST(LocalGatesTest, NothingMeasuredFailsEveryGateWithAReason) {
 }
 
 TEST(LocalGatesTest, OneAbsentPeerFailsItsGatesAloneAndSaysWhy) {
-  LocalResults results = GoodResults();
+  SideResults results = GoodResults();
   Drop(&results, "redis unix");
   results.missing.push_back("redis unix: redis-server is not installed");
   size_t failed = 0;
@@ -95,7 +95,7 @@ TEST(LocalGatesTest, OneAbsentPeerFailsItsGatesAloneAndSaysWhy) {
 }
 
 TEST(LocalGatesTest, EachMissedFigureFailsItsGate) {
-  LocalResults slow = GoodResults();
+  SideResults slow = GoodResults();
   for (TrialResult& trial : slow.trials) {
     if (trial.subject != "EMS") continue;
     for (RoundFigures& round : trial.rounds) {

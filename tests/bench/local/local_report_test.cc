@@ -27,7 +27,7 @@ TEST(LocalReportTest, TablesHaveARowASideAndSizeAndRatios) {
 }
 
 TEST(LocalReportTest, DocumentHasEveryLane) {
-  LocalResults results = GoodResults();
+  SideResults results = GoodResults();
   results.missing.push_back("redis tcp: not installed");
   const nlohmann::ordered_json json = LocalJson(results);
   EXPECT_EQ(json["lanes"].size(), results.trials.size());

@@ -18,10 +18,10 @@ TEST_P(MemcpySubjectTest, GetsWhatWasPut) {
   const Stretch stretch{
       .objects = objects, .keys = {}, .buffers = buffers.data(), .value_bytes = 100};
   for (uint64_t i = 0; i < 3; ++i) values.Fill(objects[i], 1, stretch.Buffer(i));
-  ASSERT_TRUE(plain.Call(LocalOp::kPutOrdinary, 0, stretch, 0, 3).ok());
+  ASSERT_TRUE(plain.Call(SideOp::kPutOrdinary, 0, stretch, 0, 3).ok());
   EXPECT_TRUE(values.Matches(1, 1, ConstBytes(arena).subspan(100, 100)));
   buffers.assign(300, std::byte{0xee});
-  ASSERT_TRUE(plain.Call(LocalOp::kGet, 0, stretch, 1, 1).ok());
+  ASSERT_TRUE(plain.Call(SideOp::kGet, 0, stretch, 1, 1).ok());
   EXPECT_TRUE(values.Matches(0, 1, stretch.Buffer(1)));
   EXPECT_EQ(stretch.Buffer(0)[0], std::byte{0xee});
 }

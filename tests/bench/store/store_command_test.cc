@@ -73,6 +73,8 @@ TEST_F(StoreCommandTest, BadFlagsAreUsageErrors) {
   EXPECT_EQ(Run({"--sizes", "1GiB", "--keys", "1000"}).exit_code, 2);
   EXPECT_EQ(Run({"--gate", "--threads", "4"}).exit_code, 2);
   EXPECT_EQ(Run({"--only", "dance"}).exit_code, 2);
+  EXPECT_EQ(Run({"--threads", "1,2"}).exit_code, 2);
+  EXPECT_EQ(Run({"--peers", "--transport", "unix"}).exit_code, 2);
   EXPECT_EQ(Run({"--help"}).exit_code, 0);
 }
 

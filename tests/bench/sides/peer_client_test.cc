@@ -1,11 +1,11 @@
 // What must hold: requests are RESP or meta commands, values arrive whole, and every other answer
 // is an error that says what the peer said.
-#include "bench/local/peer_client.h"
+#include "bench/sides/peer_client.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/bench/local/scripted_socket.h"
+#include "tests/bench/sides/scripted_socket.h"
 
 namespace ems::bench {
 namespace {

@@ -17,12 +17,12 @@
 #include "bench/harness/page_buffer.h"
 #include "bench/harness/report.h"
 #include "bench/harness/value_set.h"
-#include "bench/local/local_result.h"
-#include "bench/local/subject.h"
+#include "bench/sides/side_result.h"
+#include "bench/sides/subject.h"
 
 namespace ems::bench {
 
-struct LocalSettings {
+struct SideSettings {
   uint64_t rounds = 7;
   uint64_t warmup_rounds = 1;
   uint64_t read_ring_bytes = 64 * kMiB;  // where what is read goes
@@ -36,12 +36,12 @@ struct LocalSettings {
 };
 
 // Threading: one thread; makes the callers itself.
-class LocalBench final {
+class SideBench final {
  public:
   // Allocates the rings for values of up to `value_bytes_max`. `on_round` is called after each
   // round. Errors: kResourceExhausted
-  static Result<std::unique_ptr<LocalBench>> Make(LocalSettings settings, uint64_t value_bytes_max,
-                                                  std::function<void()> on_round);
+  static Result<std::unique_ptr<SideBench>> Make(SideSettings settings, uint64_t value_bytes_max,
+                                                 std::function<void()> on_round);
 
   // Stores `values` with every subject and measures what each offers. The result of each comes in
   // the order of `subjects`. Errors: kDataLoss  wrong bytes    kNotFound  a stored value is
@@ -54,7 +54,7 @@ class LocalBench final {
  private:
   struct Trial;
   struct Timed;
-  explicit LocalBench(LocalSettings settings, std::function<void()> on_round)
+  explicit SideBench(SideSettings settings, std::function<void()> on_round)
       : settings_(std::move(settings)), on_round_(std::move(on_round)) {}
 
   Status Load(const ValueSet& values, Subject* subject);
@@ -62,19 +62,19 @@ class LocalBench final {
                                         const std::vector<Subject*>& subjects) const;
   Status RunRound(const ValueSet& values, Trial* trial, bool measured);
   // The objects are to be in objects_.
-  Stretch MakeStretch(const ValueSet& values, const Subject& subject, LocalOp op);
-  Stretch WalkOn(const ValueSet& values, const Subject& subject, LocalOp op, uint64_t from,
+  Stretch MakeStretch(const ValueSet& values, const Subject& subject, SideOp op);
+  Stretch WalkOn(const ValueSet& values, const Subject& subject, SideOp op, uint64_t from,
                  uint64_t count);
-  uint64_t ObjectsOfRound(const ValueSet& values, LocalOp op) const;
-  uint64_t BuffersFor(const ValueSet& values, const Subject& subject, LocalOp op) const;
-  MutableBytes PutRing(const Subject& subject, LocalOp op) const;
+  uint64_t ObjectsOfRound(const ValueSet& values, SideOp op) const;
+  uint64_t BuffersFor(const ValueSet& values, const Subject& subject, SideOp op) const;
+  MutableBytes PutRing(const Subject& subject, SideOp op) const;
   void Fill(const ValueSet& values, const Stretch& stretch, std::vector<uint32_t>* versions);
   // `cpu` runs while the callers do.
-  Timed Time(Subject* subject, LocalOp op, uint32_t threads, uint64_t batch, const Stretch& stretch,
+  Timed Time(Subject* subject, SideOp op, uint32_t threads, uint64_t batch, const Stretch& stretch,
              CpuMeter* cpu) const;
-  Status Check(const ValueSet& values, Subject* subject, LocalOp op, const Stretch& stretch);
+  Status Check(const ValueSet& values, Subject* subject, SideOp op, const Stretch& stretch);
 
-  const LocalSettings settings_;
+  const SideSettings settings_;
   const std::function<void()> on_round_;
   PageBuffer read_ring_, put_ring_;
   // Of the stretch at hand.

@@ -15,7 +15,7 @@
 
 #include "bench/harness/child_process.h"
 #include "bench/harness/scratch_folder.h"
-#include "bench/local/peer_client.h"
+#include "bench/sides/peer_client.h"
 #include "common/status.h"
 
 namespace ems::bench {
@@ -27,6 +27,7 @@ struct PeerServerOptions {
   PeerTransport transport = PeerTransport::kUnix;
   uint64_t memory_bytes = 0;     // most that its values may take
   uint64_t value_bytes_max = 0;  // of one value
+  uint32_t threads = 0;          // that serve; 0: as many as it takes by itself
 };
 
 // The path of a peer's program, or nothing when it is not installed: as FindProgram.

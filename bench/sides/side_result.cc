@@ -1,4 +1,4 @@
-#include "bench/local/local_result.h"
+#include "bench/sides/side_result.h"
 
 #include <algorithm>
 
@@ -22,8 +22,8 @@ std::vector<double> TrialResult::All(Figure figure) const {
 
 double TrialResult::MedianOf(Figure figure) const { return Median(All(figure)); }
 
-const TrialResult* LocalResults::Find(const std::string& subject, LocalOp op, uint64_t value_bytes,
-                                      uint32_t threads) const {
+const TrialResult* SideResults::Find(const std::string& subject, SideOp op, uint64_t value_bytes,
+                                     uint32_t threads) const {
   const auto found = std::find_if(trials.begin(), trials.end(), [&](const TrialResult& trial) {
     return trial.subject == subject && trial.op == op && trial.value_bytes == value_bytes &&
            trial.threads == threads;
@@ -31,13 +31,13 @@ const TrialResult* LocalResults::Find(const std::string& subject, LocalOp op, ui
   return found == trials.end() ? nullptr : &*found;
 }
 
-std::vector<uint64_t> LocalResults::Sizes() const {
+std::vector<uint64_t> SideResults::Sizes() const {
   std::vector<uint64_t> sizes;
   for (const TrialResult& trial : trials) AddOnce(trial.value_bytes, &sizes);
   return sizes;
 }
 
-std::vector<std::string> LocalResults::Subjects() const {
+std::vector<std::string> SideResults::Subjects() const {
   std::vector<std::string> names;
   for (const TrialResult& trial : trials) AddOnce(trial.subject, &names);
   return names;

@@ -1,12 +1,12 @@
 // What must hold: medians are of rounds, and trials are found by all that sets them apart.
-#include "bench/local/local_result.h"
+#include "bench/sides/side_result.h"
 
 #include <gtest/gtest.h>
 
 namespace ems::bench {
 namespace {
 
-TrialResult Trial(const char* subject, LocalOp op, uint64_t bytes, uint32_t threads) {
+TrialResult Trial(const char* subject, SideOp op, uint64_t bytes, uint32_t threads) {
   TrialResult trial;
   trial.subject = subject;
   trial.op = op;
@@ -15,7 +15,7 @@ TrialResult Trial(const char* subject, LocalOp op, uint64_t bytes, uint32_t thre
   return trial;
 }
 
-TEST(LocalResultTest, MediansAreOfRounds) {
+TEST(SideResultTest, MediansAreOfRounds) {
   TrialResult trial;
   for (const double gbps : {3.0, 1.0, 2.0}) {
     trial.rounds.push_back({.gb_per_second = gbps,
@@ -32,14 +32,14 @@ TEST(LocalResultTest, MediansAreOfRounds) {
   EXPECT_EQ(TrialResult().MedianOf(Gbps), 0);
 }
 
-TEST(LocalResultTest, FindsBySubjectOperationSizeAndThreads) {
-  LocalResults results;
-  results.trials.push_back(Trial("EMS", LocalOp::kGet, 4096, 1));
-  results.trials.push_back(Trial("EMS", LocalOp::kGet, 4096, 2));
-  results.trials.push_back(Trial("memcpy", LocalOp::kGet, 65536, 1));
-  EXPECT_EQ(results.Find("EMS", LocalOp::kGet, 4096, 2), &results.trials[1]);
-  EXPECT_EQ(results.Find("EMS", LocalOp::kPut, 4096, 2), nullptr);
-  EXPECT_EQ(results.Find("redis unix", LocalOp::kGet, 4096, 1), nullptr);
+TEST(SideResultTest, FindsBySubjectOperationSizeAndThreads) {
+  SideResults results;
+  results.trials.push_back(Trial("EMS", SideOp::kGet, 4096, 1));
+  results.trials.push_back(Trial("EMS", SideOp::kGet, 4096, 2));
+  results.trials.push_back(Trial("memcpy", SideOp::kGet, 65536, 1));
+  EXPECT_EQ(results.Find("EMS", SideOp::kGet, 4096, 2), &results.trials[1]);
+  EXPECT_EQ(results.Find("EMS", SideOp::kPut, 4096, 2), nullptr);
+  EXPECT_EQ(results.Find("redis unix", SideOp::kGet, 4096, 1), nullptr);
   EXPECT_EQ(results.Sizes(), (std::vector<uint64_t>{4096, 65536}));
   EXPECT_EQ(results.Subjects(), (std::vector<std::string>{"EMS", "memcpy"}));
 }

@@ -1,12 +1,12 @@
 #pragma once
-// Results of an `ems-bench local` run: for each subject, operation, size and number of threads the
-// figures of every round, so that ratios are taken between rounds that ran right after each other.
+// Results of a comparison: for each subject, operation, size and number of threads the figures of
+// every round, so that ratios are taken between rounds that ran right after each other.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bench/harness/latency_recorder.h"
-#include "bench/local/subject.h"
+#include "bench/sides/subject.h"
 
 namespace ems::bench {
 
@@ -30,7 +30,7 @@ inline double Cpu(const RoundFigures& r) { return r.cpu_per_gb(); }
 
 struct TrialResult {
   std::string subject;  // "EMS", "memcpy", "redis unix"
-  LocalOp op = LocalOp::kGet;
+  SideOp op = SideOp::kGet;
   uint64_t value_bytes = 0;
   uint32_t threads = 1;
   uint64_t batch = 1;  // values a call
@@ -48,7 +48,7 @@ struct StormResult {
 };
 
 // A whole run. Threading: one thread.
-class LocalResults final {
+class SideResults final {
  public:
   std::vector<TrialResult> trials;
   std::vector<StormResult> storms;
@@ -56,7 +56,7 @@ class LocalResults final {
   std::vector<std::string> missing;
 
   // Null when it was not measured. The pointer lives until trials changes.
-  const TrialResult* Find(const std::string& subject, LocalOp op, uint64_t value_bytes,
+  const TrialResult* Find(const std::string& subject, SideOp op, uint64_t value_bytes,
                           uint32_t threads) const;
   std::vector<uint64_t> Sizes() const;        // in the order of measurement
   std::vector<std::string> Subjects() const;  // the same

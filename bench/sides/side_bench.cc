@@ -1,4 +1,4 @@
-#include "bench/local/local_bench.h"
+#include "bench/sides/side_bench.h"
 
 #include <sched.h>
 
@@ -41,7 +41,7 @@ class StartLine final {
 }  // namespace
 
 // One side at one operation with some callers.
-struct LocalBench::Trial {
+struct SideBench::Trial {
   Subject* subject = nullptr;
   TrialResult result;
   CpuMeter cpu;
@@ -53,17 +53,16 @@ struct LocalBench::Trial {
 };
 
 // The results and times of the calls of one stretch.
-struct LocalBench::Timed {
+struct SideBench::Timed {
   LatencyRecorder calls;
   TimePoint start, end;
   Status status = OkStatus();
   Duration wall() const { return end - start; }
 };
 
-Result<std::unique_ptr<LocalBench>> LocalBench::Make(LocalSettings settings,
-                                                     uint64_t value_bytes_max,
-                                                     std::function<void()> on_round) {
-  std::unique_ptr<LocalBench> made(new LocalBench(settings, std::move(on_round)));
+Result<std::unique_ptr<SideBench>> SideBench::Make(SideSettings settings, uint64_t value_bytes_max,
+                                                   std::function<void()> on_round) {
+  std::unique_ptr<SideBench> made(new SideBench(settings, std::move(on_round)));
   const uint64_t least =
       value_bytes_max * *std::max_element(settings.threads.begin(), settings.threads.end());
   EMS_ASSIGN_OR_RETURN(made->read_ring_,
@@ -72,20 +71,20 @@ Result<std::unique_ptr<LocalBench>> LocalBench::Make(LocalSettings settings,
   return made;
 }
 
-MutableBytes LocalBench::PutRing(const Subject& subject, LocalOp op) const {
+MutableBytes SideBench::PutRing(const Subject& subject, SideOp op) const {
   const MutableBytes own = subject.PutMemory(op);
   return own.empty() ? put_ring_.bytes() : own;
 }
 
-uint64_t LocalBench::ObjectsOfRound(const ValueSet& values, LocalOp op) const {
-  if (op == LocalOp::kLookup) return kLookupsPerRound;
+uint64_t SideBench::ObjectsOfRound(const ValueSet& values, SideOp op) const {
+  if (op == SideOp::kLookup) return kLookupsPerRound;
   if (!MovesBytes(op)) return settings_.light_calls;
   return std::clamp<uint64_t>(settings_.round_bytes / values.value_bytes(), 1,
                               settings_.round_calls_max);
 }
 
 // How many objects a stretch has.
-uint64_t LocalBench::BuffersFor(const ValueSet& values, const Subject& subject, LocalOp op) const {
+uint64_t SideBench::BuffersFor(const ValueSet& values, const Subject& subject, SideOp op) const {
   const uint64_t objects = ObjectsOfRound(values, op);
   if (!MovesBytes(op)) return objects;
   const uint64_t ring = IsPut(op) ? PutRing(subject, op).size() : read_ring_.bytes().size();
@@ -93,7 +92,7 @@ uint64_t LocalBench::BuffersFor(const ValueSet& values, const Subject& subject, 
   return std::min({objects, ring / values.value_bytes(), values.count()});
 }
 
-Stretch LocalBench::MakeStretch(const ValueSet& values, const Subject& subject, LocalOp op) {
+Stretch SideBench::MakeStretch(const ValueSet& values, const Subject& subject, SideOp op) {
   key_bytes_.clear(), keys_.clear();
   for (const uint64_t object : objects_) key_bytes_ += values.key(object);
   size_t at = 0;
@@ -107,16 +106,16 @@ Stretch LocalBench::MakeStretch(const ValueSet& values, const Subject& subject, 
   return stretch;
 }
 
-Stretch LocalBench::WalkOn(const ValueSet& values, const Subject& subject, LocalOp op,
-                           uint64_t from, uint64_t count) {
+Stretch SideBench::WalkOn(const ValueSet& values, const Subject& subject, SideOp op, uint64_t from,
+                          uint64_t count) {
   objects_.resize(count);
   for (uint64_t i = 0; i < count; ++i) objects_[i] = values.Walk(from + i);
   return MakeStretch(values, subject, op);
 }
 
 // New content for each object: storing the same again may store nothing.
-void LocalBench::Fill(const ValueSet& values, const Stretch& stretch,
-                      std::vector<uint32_t>* versions) {
+void SideBench::Fill(const ValueSet& values, const Stretch& stretch,
+                     std::vector<uint32_t>* versions) {
   for (uint64_t i = 0; i < stretch.objects.size(); ++i) {
     const uint64_t object = stretch.objects[i];
     values.Fill(object, ++(*versions)[object], stretch.Buffer(i));
@@ -125,8 +124,8 @@ void LocalBench::Fill(const ValueSet& values, const Stretch& stretch,
 
 // Stores every value once, in another order than that of the walk. Servers may hear of a new
 // namespace a moment late.
-Status LocalBench::Load(const ValueSet& values, Subject* subject) {
-  const LocalOp op = subject->load_op();
+Status SideBench::Load(const ValueSet& values, Subject* subject) {
+  const SideOp op = subject->load_op();
   std::vector<uint32_t>& versions = versions_[subject];
   versions.assign(values.count(), 0);
   const uint64_t buffers = BuffersFor(values, *subject, op);
@@ -153,13 +152,13 @@ Status LocalBench::Load(const ValueSet& values, Subject* subject) {
   return OkStatus();
 }
 
-Result<std::vector<LocalBench::Trial>> LocalBench::MakeTrials(
+Result<std::vector<SideBench::Trial>> SideBench::MakeTrials(
     const ValueSet& values, const std::vector<Subject*>& subjects) const {
   std::vector<Trial> trials;
-  for (const LocalOp op : kAllOps) {
+  for (const SideOp op : kAllOps) {
     for (const uint32_t threads : settings_.threads) {
       for (Subject* subject : subjects) {
-        const std::vector<LocalOp> offered = subject->ops();
+        const std::vector<SideOp> offered = subject->ops();
         if (std::find(offered.begin(), offered.end(), op) == offered.end()) continue;
         EMS_ASSIGN_OR_RETURN(CpuMeter cpu, CpuMeter::Make(subject->server_pids()));
         Trial trial{.subject = subject, .result = {}, .cpu = std::move(cpu)};
@@ -169,8 +168,8 @@ Result<std::vector<LocalBench::Trial>> LocalBench::MakeTrials(
         trial.result.threads = threads;
         trial.buffers = BuffersFor(values, *subject, op);
         trial.objects = ObjectsOfRound(values, op);
-        if (op == LocalOp::kLookup) trial.keys_per_object = kLookupKeys;
-        if (op == LocalOp::kPutBatch) {
+        if (op == SideOp::kLookup) trial.keys_per_object = kLookupKeys;
+        if (op == SideOp::kPutBatch) {
           trial.result.batch = std::clamp<uint64_t>(trial.buffers / threads, 1, settings_.batch);
         }
         trials.push_back(std::move(trial));
@@ -180,8 +179,8 @@ Result<std::vector<LocalBench::Trial>> LocalBench::MakeTrials(
   return trials;
 }
 
-Result<std::vector<TrialResult>> LocalBench::Run(const ValueSet& values,
-                                                 const std::vector<Subject*>& subjects) {
+Result<std::vector<TrialResult>> SideBench::Run(const ValueSet& values,
+                                                const std::vector<Subject*>& subjects) {
   versions_.clear();
   for (Subject* subject : subjects) EMS_RETURN_IF_ERROR(Load(values, subject));
   EMS_ASSIGN_OR_RETURN(std::vector<Trial> trials, MakeTrials(values, subjects));
@@ -206,7 +205,7 @@ Result<std::vector<TrialResult>> LocalBench::Run(const ValueSet& values,
   return results;
 }
 
-Status LocalBench::RunRound(const ValueSet& values, Trial* trial, bool measured) {
+Status SideBench::RunRound(const ValueSet& values, Trial* trial, bool measured) {
   Subject* const subject = trial->subject;
   TrialResult& result = trial->result;
   LatencyRecorder calls;
@@ -246,8 +245,8 @@ Status LocalBench::RunRound(const ValueSet& values, Trial* trial, bool measured)
   return OkStatus();
 }
 
-LocalBench::Timed LocalBench::Time(Subject* subject, LocalOp op, uint32_t threads, uint64_t batch,
-                                   const Stretch& stretch, CpuMeter* cpu) const {
+SideBench::Timed SideBench::Time(Subject* subject, SideOp op, uint32_t threads, uint64_t batch,
+                                 const Stretch& stretch, CpuMeter* cpu) const {
   const Clock& clock = Clock::System();
   std::vector<Timed> parts(threads);
   StartLine start_line;
@@ -288,8 +287,8 @@ LocalBench::Timed LocalBench::Time(Subject* subject, LocalOp op, uint32_t thread
   return std::move(parts[0]);
 }
 
-Status LocalBench::Check(const ValueSet& values, Subject* subject, LocalOp op,
-                         const Stretch& stretch) {
+Status SideBench::Check(const ValueSet& values, Subject* subject, SideOp op,
+                        const Stretch& stretch) {
   const std::vector<uint32_t>& versions = versions_[subject];
   const auto judge = [&](uint64_t object, ConstBytes bytes) {
     if (values.Matches(object, versions[object], bytes)) return OkStatus();
@@ -302,7 +301,7 @@ Status LocalBench::Check(const ValueSet& values, Subject* subject, LocalOp op,
     Status right = OkStatus();
     if (IsGet(op)) {
       right = judge(object, stretch.Buffer(i));
-    } else if (op == LocalOp::kGetView && i < views_max) {
+    } else if (op == SideOp::kGetView && i < views_max) {
       Status judged = OkStatus();
       right = subject->View(object, [&](ConstBytes bytes) { judged = judge(object, bytes); });
       if (right.ok()) right = judged;
@@ -311,7 +310,7 @@ Status LocalBench::Check(const ValueSet& values, Subject* subject, LocalOp op,
                         .keys = stretch.keys.subspan(i, 1),
                         .buffers = read_ring_.bytes().data(),
                         .value_bytes = stretch.value_bytes};
-      right = subject->Call(LocalOp::kGet, 0, one, 0, 1);
+      right = subject->Call(SideOp::kGet, 0, one, 0, 1);
       if (right.ok()) right = judge(object, one.Buffer(0));
     }
     EMS_RETURN_IF_ERROR(right);
@@ -319,8 +318,8 @@ Status LocalBench::Check(const ValueSet& values, Subject* subject, LocalOp op,
   return OkStatus();
 }
 
-Result<StormResult> LocalBench::Storm(const ValueSet& values, Subject* subject) {
-  const uint64_t buffers = BuffersFor(values, *subject, LocalOp::kGet);
+Result<StormResult> SideBench::Storm(const ValueSet& values, Subject* subject) {
+  const uint64_t buffers = BuffersFor(values, *subject, SideOp::kGet);
   EMS_ASSIGN_OR_RETURN(CpuMeter cpu, CpuMeter::Make(subject->server_pids()));
   const Clock& clock = Clock::System();
   CpuMeter calls = cpu;  // of the calls alone: nobody asks what it says
@@ -333,8 +332,8 @@ Result<StormResult> LocalBench::Storm(const ValueSet& values, Subject* subject) 
     const TimePoint start = clock.Now();
     while (clock.Now() - start < settings_.storm_time / kStormWindows) {
       if (Interrupted()) return Interruption();
-      const Stretch stretch = WalkOn(values, *subject, LocalOp::kGet, reads, buffers);
-      EMS_RETURN_IF_ERROR(Time(subject, LocalOp::kGet, 1, 1, stretch, &calls).status);
+      const Stretch stretch = WalkOn(values, *subject, SideOp::kGet, reads, buffers);
+      EMS_RETURN_IF_ERROR(Time(subject, SideOp::kGet, 1, 1, stretch, &calls).status);
       reads += buffers;
     }
     cpu.Stop();
@@ -343,8 +342,8 @@ Result<StormResult> LocalBench::Storm(const ValueSet& values, Subject* subject) 
     seconds += took;
   }
   // The last ones are still there.
-  const Stretch last = MakeStretch(values, *subject, LocalOp::kGet);
-  EMS_RETURN_IF_ERROR(Check(values, subject, LocalOp::kGet, last));
+  const Stretch last = MakeStretch(values, *subject, SideOp::kGet);
+  EMS_RETURN_IF_ERROR(Check(values, subject, SideOp::kGet, last));
   return StormResult{.value_bytes = values.value_bytes(),
                      .reads_per_second = static_cast<double>(reads) / seconds,
                      .server_cores = Median(std::move(cores))};

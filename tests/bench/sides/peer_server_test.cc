@@ -1,6 +1,6 @@
 // What must hold: redis-server and memcached start on either transport, take values as large as
 // configured, and are gone with their owner, process and folder.
-#include "bench/local/peer_server.h"
+#include "bench/sides/peer_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "bench/local/peer_client.h"
+#include "bench/sides/peer_client.h"
 
 namespace ems::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/local/reply_socket.h"
+#include "bench/sides/reply_socket.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

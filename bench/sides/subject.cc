@@ -1,4 +1,4 @@
-#include "bench/local/subject.h"
+#include "bench/sides/subject.h"
 
 #include <iterator>
 
@@ -9,7 +9,7 @@ namespace {
 struct OpText {
   std::string_view name, title;
 };
-// In the order of LocalOp.
+// In the order of SideOp.
 constexpr OpText kOpTexts[] = {{"Get", "Get: copy a value out, no checksum"},
                                {"GetChecked", "Get, checksum always verified"},
                                {"GetView", "GetView: a value in place, and letting it go"},
@@ -22,8 +22,8 @@ static_assert(std::size(kOpTexts) == std::size(kAllOps));
 
 }  // namespace
 
-std::string_view OpName(LocalOp op) { return kOpTexts[static_cast<size_t>(op)].name; }
-std::string_view OpTitle(LocalOp op) { return kOpTexts[static_cast<size_t>(op)].title; }
+std::string_view OpName(SideOp op) { return kOpTexts[static_cast<size_t>(op)].name; }
+std::string_view OpTitle(SideOp op) { return kOpTexts[static_cast<size_t>(op)].title; }
 
 Status Subject::View(uint64_t /*object*/, const std::function<void(ConstBytes)>& /*look*/) {
   return Error(StatusCode::kUnimplemented, "{} shows nothing in place", name());

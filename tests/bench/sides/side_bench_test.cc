@@ -1,6 +1,6 @@
 // What must hold: every side is measured at what it offers, round by round, verified; a side that
 // returns wrong bytes, loses a value or stores nothing ends the run with its name.
-#include "bench/local/local_bench.h"
+#include "bench/sides/side_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 constexpr uint64_t kValueBytes = 8192;
 constexpr uint64_t kCount = 40;
 
-LocalSettings Tiny() {
-  LocalSettings settings;
+SideSettings Tiny() {
+  SideSettings settings;
   settings.rounds = 3;
   settings.read_ring_bytes = settings.put_ring_bytes = 16 * kValueBytes;
   settings.round_bytes = 32 * kValueBytes;
@@ -34,18 +34,18 @@ class FakeSubject final : public Subject {
   enum class Fault { kNone, kWrongByte, kWrongView, kLoses, kStoresNothingAnew };
   explicit FakeSubject(Fault fault) : fault_(fault), memory_(kCount * kValueBytes) {}
   const std::string& name() const override { return name_; }
-  std::vector<LocalOp> ops() const override {
-    return {LocalOp::kGet,    LocalOp::kGetChecked, LocalOp::kGetView,  LocalOp::kExists,
-            LocalOp::kLookup, LocalOp::kPut,        LocalOp::kPutBatch, LocalOp::kPutOrdinary};
+  std::vector<SideOp> ops() const override {
+    return {SideOp::kGet,    SideOp::kGetChecked, SideOp::kGetView,  SideOp::kExists,
+            SideOp::kLookup, SideOp::kPut,        SideOp::kPutBatch, SideOp::kPutOrdinary};
   }
-  LocalOp load_op() const override { return LocalOp::kPut; }
+  SideOp load_op() const override { return SideOp::kPut; }
   uint64_t one_sided() const override { return one_sided_; }
-  Status Call(LocalOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
+  Status Call(SideOp op, uint32_t /*caller*/, const Stretch& stretch, uint64_t first,
               uint64_t count) override {
     for (uint64_t i = first; i < first + count; ++i) {
       std::byte* const object = memory_.data() + stretch.objects[i] * kValueBytes;
       if (IsPut(op)) {
-        const bool stores = fault_ != Fault::kStoresNothingAnew || op == LocalOp::kPut;
+        const bool stores = fault_ != Fault::kStoresNothingAnew || op == SideOp::kPut;
         if (stores) std::memcpy(object, stretch.Buffer(i).data(), kValueBytes);
       } else if (IsGet(op)) {
         if (fault_ == Fault::kLoses) return Miss();
@@ -54,7 +54,7 @@ class FakeSubject final : public Subject {
       }
       ++one_sided_;
     }
-    if (op == LocalOp::kPutBatch) most_ = std::max<uint64_t>(most_, count);
+    if (op == SideOp::kPutBatch) most_ = std::max<uint64_t>(most_, count);
     return OkStatus();
   }
   Status View(uint64_t object, const std::function<void(ConstBytes)>& look) override {
@@ -78,7 +78,7 @@ Result<std::vector<TrialResult>> RunWith(FakeSubject::Fault fault, uint64_t* lar
   FakeSubject fake(fault);
   uint64_t rounds = 0;
   EMS_ASSIGN_OR_RETURN(const auto bench,
-                       LocalBench::Make(Tiny(), kValueBytes, [&rounds] { ++rounds; }));
+                       SideBench::Make(Tiny(), kValueBytes, [&rounds] { ++rounds; }));
   const std::vector<Subject*> both = {&plain, &fake};
   EMS_ASSIGN_OR_RETURN(std::vector<TrialResult> trials, bench->Run(values, both));
   EXPECT_EQ(rounds, 4U);
@@ -89,7 +89,7 @@ Result<std::vector<TrialResult>> RunWith(FakeSubject::Fault fault, uint64_t* lar
   return trials;
 }
 
-TEST(LocalBenchTest, MeasuresWhatEachSideOffersForEachNumberOfThreads) {
+TEST(SideBenchTest, MeasuresWhatEachSideOffersForEachNumberOfThreads) {
   uint64_t largest_batch = 0;
   const auto trials = RunWith(FakeSubject::Fault::kNone, &largest_batch);
   ASSERT_TRUE(trials.ok()) << ToString(trials.status());
@@ -104,7 +104,7 @@ TEST(LocalBenchTest, MeasuresWhatEachSideOffersForEachNumberOfThreads) {
     if (moves) {
       EXPECT_EQ(trial.calls.count(), 3 * 32 / trial.batch);
     }
-    if (trial.op == LocalOp::kExists) {
+    if (trial.op == SideOp::kExists) {
       EXPECT_EQ(trial.calls.count(), 3 * 24U);
     }
     if (trial.subject == "EMS" && IsGet(trial.op)) {
@@ -116,7 +116,7 @@ TEST(LocalBenchTest, MeasuresWhatEachSideOffersForEachNumberOfThreads) {
   }
 }
 
-TEST(LocalBenchTest, WhateverGoesWrongEndsTheRunWithTheSidesName) {
+TEST(SideBenchTest, WhateverGoesWrongEndsTheRunWithTheSidesName) {
   struct {
     FakeSubject::Fault fault;
     StatusCode code;

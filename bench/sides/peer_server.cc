@@ -1,4 +1,4 @@
-#include "bench/local/peer_server.h"
+#include "bench/sides/peer_server.h"
 
 #include <unistd.h>
 
@@ -47,6 +47,8 @@ Result<std::vector<std::string>> RedisArguments(const PeerServerOptions& options
       "dir {}\nsave \"\"\nappendonly no\ndaemonize no\nloglevel warning\nmaxmemory {}\n"
       "maxmemory-policy noeviction\nbind 127.0.0.1\nport {}\n",
       folder, options.memory_bytes, port);
+  if (options.threads > 0)
+    settings += fmt::format("io-threads {}\nio-threads-do-reads yes\n", options.threads);
   if (port == 0) settings += fmt::format("unixsocket {}/socket\nunixsocketperm 700\n", folder);
   EMS_RETURN_IF_ERROR(WriteWhole(path, settings));
   return std::vector{path};
@@ -61,6 +63,8 @@ std::vector<std::string> MemcachedArguments(const PeerServerOptions& options, ui
                                         "-M", "-U",
                                         "0",  "-c",
                                         "64"};
+  if (options.threads > 0)
+    arguments.insert(arguments.end(), {"-t", fmt::format("{}", options.threads)});
   if (geteuid() == 0) arguments.insert(arguments.end(), {"-u", "root"});
   if (port == 0) {
     arguments.insert(arguments.end(), {"-s", folder + "/socket", "-a", "700"});

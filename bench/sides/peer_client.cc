@@ -1,4 +1,4 @@
-#include "bench/local/peer_client.h"
+#include "bench/sides/peer_client.h"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
 // What must hold: an expected reply fills the caller's memory however it is cut into pieces; any
 // other is a whole line or a clear error, never bytes taken for something else.
-#include "bench/local/reply_socket.h"
+#include "bench/sides/reply_socket.h"
 
 #include <gtest/gtest.h>
 
 #include "common/thread_pool.h"
-#include "tests/bench/local/scripted_socket.h"
+#include "tests/bench/sides/scripted_socket.h"
 
 namespace ems::bench {
 namespace {

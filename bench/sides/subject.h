@@ -16,7 +16,7 @@
 
 namespace ems::bench {
 
-enum class LocalOp {
+enum class SideOp {
   kGet,          // copy a value out, no checksum
   kGetChecked,   // the same, its checksum verified
   kGetView,      // the value in place, and letting it go
@@ -26,21 +26,19 @@ enum class LocalOp {
   kPutBatch,     // the same, several in a call
   kPutOrdinary,  // copy a value in, from ordinary memory
 };
-inline constexpr LocalOp kAllOps[] = {LocalOp::kGet,      LocalOp::kGetChecked, LocalOp::kGetView,
-                                      LocalOp::kExists,   LocalOp::kLookup,     LocalOp::kPut,
-                                      LocalOp::kPutBatch, LocalOp::kPutOrdinary};
+inline constexpr SideOp kAllOps[] = {SideOp::kGet,      SideOp::kGetChecked, SideOp::kGetView,
+                                     SideOp::kExists,   SideOp::kLookup,     SideOp::kPut,
+                                     SideOp::kPutBatch, SideOp::kPutOrdinary};
 inline constexpr uint64_t kLookupKeys = 1000;
-std::string_view OpName(LocalOp op);   // "Get"
-std::string_view OpTitle(LocalOp op);  // "Get, checksum off": as tables name it
-constexpr bool IsPut(LocalOp op) {
-  return op == LocalOp::kPut || op == LocalOp::kPutBatch || op == LocalOp::kPutOrdinary;
+std::string_view OpName(SideOp op);   // "Get"
+std::string_view OpTitle(SideOp op);  // "Get, checksum off": as tables name it
+constexpr bool IsPut(SideOp op) {
+  return op == SideOp::kPut || op == SideOp::kPutBatch || op == SideOp::kPutOrdinary;
 }
 // What another side does that does not know this operation: its plain Get, or its Set.
-constexpr LocalOp Counterpart(LocalOp op) {
-  return IsPut(op) ? LocalOp::kPutOrdinary : LocalOp::kGet;
-}
-constexpr bool IsGet(LocalOp op) { return op == LocalOp::kGet || op == LocalOp::kGetChecked; }
-constexpr bool MovesBytes(LocalOp op) { return IsGet(op) || IsPut(op); }
+constexpr SideOp Counterpart(SideOp op) { return IsPut(op) ? SideOp::kPutOrdinary : SideOp::kGet; }
+constexpr bool IsGet(SideOp op) { return op == SideOp::kGet || op == SideOp::kGetChecked; }
+constexpr bool MovesBytes(SideOp op) { return IsGet(op) || IsPut(op); }
 
 // The calls that are measured in one go: object i has key i and lies in buffer i. Borrows
 // everything.
@@ -58,19 +56,19 @@ class Subject {
  public:
   virtual ~Subject() = default;
   virtual const std::string& name() const = 0;
-  virtual std::vector<LocalOp> ops() const = 0;
+  virtual std::vector<SideOp> ops() const = 0;
   // By which values are stored at first.
-  virtual LocalOp load_op() const = 0;
+  virtual SideOp load_op() const = 0;
   // Where its CPU time is spent besides this process.
   virtual std::vector<pid_t> server_pids() const { return {}; }
   // The memory that values of `op` are put from; empty: the bench's own.
-  virtual MutableBytes PutMemory(LocalOp /*op*/) const { return {}; }
+  virtual MutableBytes PutMemory(SideOp /*op*/) const { return {}; }
   // Reads so far that needed no help of a server.
   virtual uint64_t one_sided() const { return 0; }
 
   // Does `op` for objects [first, first + count) of the stretch; count is 1 but for kPutBatch.
   // Errors: kNotFound  an object is missing; others as they come
-  virtual Status Call(LocalOp op, uint32_t caller, const Stretch& stretch, uint64_t first,
+  virtual Status Call(SideOp op, uint32_t caller, const Stretch& stretch, uint64_t first,
                       uint64_t count) = 0;
   // Shows an object's bytes in place, for who offers kGetView.
   virtual Status View(uint64_t object, const std::function<void(ConstBytes)>& look);

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/local/reply_socket.h"
+#include "bench/sides/reply_socket.h"
 #include "common/bytes.h"
 #include "common/status.h"
 

@@ -1,10 +1,10 @@
 // What must hold: a peer as a side of the comparison keeps and returns every value, for each
 // caller.
-#include "bench/local/peer_subject.h"
+#include "bench/sides/peer_subject.h"
 
 #include <gtest/gtest.h>
 
-#include "bench/local/peer_server.h"
+#include "bench/sides/peer_server.h"
 
 namespace ems::bench {
 namespace {
@@ -29,17 +29,17 @@ TEST(PeerSubjectTest, EachCallerGetsWhatWasPut) {
   const Stretch stretch{
       .objects = objects, .keys = keys, .buffers = buffers.data(), .value_bytes = 5000};
   for (uint64_t i = 0; i < 2; ++i) values.Fill(objects[i], 1, stretch.Buffer(i));
-  ASSERT_TRUE((*peer)->Call(LocalOp::kPutOrdinary, 0, stretch, 0, 2).ok());
+  ASSERT_TRUE((*peer)->Call(SideOp::kPutOrdinary, 0, stretch, 0, 2).ok());
   for (const uint32_t caller : {0U, 1U}) {
     buffers.assign(buffers.size(), std::byte{0});
-    ASSERT_TRUE((*peer)->Call(LocalOp::kGet, caller, stretch, 0, 2).ok());
+    ASSERT_TRUE((*peer)->Call(SideOp::kGet, caller, stretch, 0, 2).ok());
     for (uint64_t i = 0; i < 2; ++i) EXPECT_TRUE(values.Matches(objects[i], 1, stretch.Buffer(i)));
   }
   const std::vector<uint64_t> absent = {0};
   const std::vector<std::string_view> absent_keys = {values.key(0)};
   const Stretch nothing{
       .objects = absent, .keys = absent_keys, .buffers = buffers.data(), .value_bytes = 5000};
-  EXPECT_EQ((*peer)->Call(LocalOp::kGet, 0, nothing, 0, 1).code(), StatusCode::kNotFound);
+  EXPECT_EQ((*peer)->Call(SideOp::kGet, 0, nothing, 0, 1).code(), StatusCode::kNotFound);
 }
 
 }  // namespace

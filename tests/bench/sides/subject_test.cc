@@ -1,5 +1,5 @@
 // What must hold: operations have names of their own and a kind.
-#include "bench/local/subject.h"
+#include "bench/sides/subject.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 
 TEST(SubjectTest, OperationsHaveNamesOfTheirOwn) {
   std::set<std::string_view> names, titles;
-  for (int i = 0; i <= static_cast<int>(LocalOp::kPutOrdinary); ++i) {
-    const auto op = static_cast<LocalOp>(i);
+  for (int i = 0; i <= static_cast<int>(SideOp::kPutOrdinary); ++i) {
+    const auto op = static_cast<SideOp>(i);
     names.insert(OpName(op));
     titles.insert(OpTitle(op));
     EXPECT_FALSE(IsPut(op) && IsGet(op));
