@@ -1,7 +1,9 @@
 #include "fabric/rpc/rpc_channel.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +25,8 @@ constexpr size_t kReceivePartBytes = 256 * kKiB;
 // In the middle of a value the caller is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
+// What comes at once anyway: to wait for less costs two system calls and saves no waking.
+constexpr uint64_t kSegmentBytes = 64 * kKiB;
 constexpr size_t kDropPartBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
 // Clocks of two machines drift by a thousandth at most, so by 10 ms meanwhile.
@@ -50,7 +54,8 @@ class HelloSink final : public AnswerSink {
 
 }  // namespace
 
-RpcChannel::RpcChannel(Fd fd) : fd_(std::move(fd)), owner_(::getpid()) {}
+RpcChannel::RpcChannel(Fd fd)
+    : fd_(std::move(fd)), owner_(::getpid()), reads_sleep_(LetReadsSleep(true)) {}
 
 RpcChannel::~RpcChannel() {
   if (fd_.valid() && ::getpid() == owner_) ::shutdown(fd_.get(), SHUT_RDWR);
@@ -109,7 +114,16 @@ Fd RpcChannel::Release() {
   EMS_CHECK(done() && ahead_begin_ == ahead_end_, "{} bytes were read ahead",
             ahead_end_ - ahead_begin_);
   SetLowWater(1);
+  (void)LetReadsSleep(false);
   return std::move(fd_);
+}
+
+bool RpcChannel::LetReadsSleep(bool sleep) {
+  using Micros = std::chrono::microseconds;
+  const timeval most{0, sleep ? std::chrono::duration_cast<Micros>(kNap).count() : 0};
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  return flags >= 0 && ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most)) == 0 &&
+         ::fcntl(fd_.get(), F_SETFL, sleep ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0;
 }
 
 RpcRequest& RpcChannel::NewRequest() {
@@ -165,11 +179,13 @@ std::string RpcChannel::BrokenText(std::string_view what) const {
   return fmt::format("{}: {}", wire::OpName(request_.header.op), what);
 }
 
-// Checksums the next parts of the values and queues them, each value followed by its trailer.
+// Checksums the next parts of the values and queues them, each value followed by its trailer, which
+// leaves with the last of the value.
 void RpcChannel::FillPending() {
   const uint64_t ahead = part_ == 0 && part_offset_ == 0 ? kSendFirstBytes : kSendAheadBytes;
-  while (pending_bytes_ < ahead && value_ < request_.values.size()) {
+  while (value_ < request_.values.size()) {
     const auto& parts = request_.values[value_];
+    if (pending_bytes_ >= ahead && part_ < parts.size()) return;
     if (!value_started_) {
       hasher_.Start({});
       value_started_ = true;
@@ -225,9 +241,15 @@ Status RpcChannel::Send() {
 
 Status RpcChannel::Advance() {
   moved_ = 0;
-  if (state_ == State::kSend) EMS_RETURN_IF_ERROR(Send());
-  if (state_ == State::kSend || state_ == State::kIdle) return OkStatus();
+  if (state_ == State::kSend) return Send();
   return Receive();
+}
+
+Status RpcChannel::AwaitBytes() {
+  may_sleep_ = reads_sleep_ && awaits_bytes();
+  const Status received = Advance();
+  may_sleep_ = false;
+  return received;
 }
 
 // Reads what is there; 0 when there is nothing just now.
@@ -235,7 +257,8 @@ Result<size_t> RpcChannel::ReadSocket(std::span<iovec> into) {
   msghdr message{};
   message.msg_iov = into.data();
   message.msg_iovlen = into.size();
-  const ssize_t n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+  const ssize_t n =
+      ::recvmsg(fd_.get(), &message, std::exchange(may_sleep_, false) ? 0 : MSG_DONTWAIT);
   if (n > 0) {
     answer_begun_ = true;
     moved_ += static_cast<uint64_t>(n);
@@ -255,7 +278,8 @@ Status RpcChannel::Receive() {
     EMS_RETURN_IF_ERROR(state_ == State::kValues ? ReceiveValue() : ReceiveSmall());
     if (drained_) return OkStatus();
     // What has been read ahead wakes no poll(2): it is used up first.
-    if (moved_ >= kStepBytes && ahead_begin_ == ahead_end_ && state_ != State::kIdle) {
+    if (moved_ >= kStepBytes && ahead_begin_ == ahead_end_ && early_.empty() &&
+        state_ != State::kIdle) {
       if (state_ == State::kValues) WaitForMore();
       return OkStatus();
     }
@@ -282,9 +306,25 @@ Status RpcChannel::ReceiveSmall() {
               ahead_.begin() + static_cast<ptrdiff_t>(ahead_end_), ahead_.begin());
     ahead_end_ -= std::exchange(ahead_begin_, 0);
   }
-  iovec into{ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
-  EMS_ASSIGN_OR_RETURN(const size_t n, ReadSocket(std::span(&into, 1)));
-  ahead_end_ += n;
+  return ReadAhead();
+}
+
+Status RpcChannel::ReadAhead() {
+  MutableBytes ahead = MutableBytes(ahead_).subspan(ahead_end_);
+  MutableBytes expected;
+  if (state_ == State::kHeader && ahead_end_ == 0) expected = sink_->Expected();
+  if (expected.size() > wire::kErrorTextMax) {
+    ahead = ahead.first(wire::kHeaderBytes + wire::kErrorTextMax);
+    expected =
+        expected.first(std::min(expected.size(), kReceivePartBytes)).subspan(wire::kErrorTextMax);
+  } else {
+    expected = {};
+  }
+  std::array<iovec, 2> into{iovec{ahead.data(), ahead.size()},
+                            iovec{expected.data(), expected.size()}};
+  EMS_ASSIGN_OR_RETURN(const size_t n, ReadSocket(into));
+  ahead_end_ += std::min(n, ahead.size());
+  early_ = expected.first(n - std::min(n, ahead.size()));
   return OkStatus();
 }
 
@@ -318,6 +358,7 @@ Status RpcChannel::OnAnswerHeader() {
   if (small_bytes_ > answer_.body_bytes) {
     return Error(StatusCode::kDataLoss, BrokenText("answer is too short"));
   }
+  EMS_CHECK(small_bytes_ == 0 || early_.empty(), "a table where a value was expected");
   body_left_ = answer_.body_bytes - small_bytes_;
   state_ = State::kTable;
   if (small_bytes_ > 0) return OkStatus();
@@ -362,7 +403,7 @@ Status RpcChannel::BeginNextValue() {
 
 // Nothing may be left over: it would be taken for the next answer.
 Status RpcChannel::EndAnswer() {
-  if (ahead_begin_ != ahead_end_) {
+  if (ahead_begin_ != ahead_end_ || !early_.empty()) {
     return Error(StatusCode::kDataLoss, BrokenText("bytes after the answer"));
   }
   SetLowWater(1);
@@ -370,7 +411,10 @@ Status RpcChannel::EndAnswer() {
   return OkStatus();
 }
 
-void RpcChannel::WaitForMore() { SetLowWater(std::min(incoming_left_ + body_left_, kWakeBytes)); }
+void RpcChannel::WaitForMore() {
+  const uint64_t left = incoming_left_ + body_left_;
+  SetLowWater(left <= kSegmentBytes ? 1 : std::min(left, kWakeBytes));
+}
 
 void RpcChannel::SetLowWater(uint64_t bytes) {
   if (bytes == low_water_) return;
@@ -395,6 +439,10 @@ Status RpcChannel::ReceiveValue() {
   if (n > 0) {
     std::copy_n(ahead_.begin() + static_cast<ptrdiff_t>(ahead_begin_), n, into.begin());
     ahead_begin_ += n;
+  } else if (!early_.empty()) {
+    n = std::min(into.size(), early_.size());
+    if (into.data() != early_.data()) std::copy_n(early_.begin(), n, into.begin());
+    early_ = early_.subspan(n);
   } else {
     iovec one{into.data(), into.size()};
     EMS_ASSIGN_OR_RETURN(n, ReadSocket(std::span(&one, 1)));
@@ -419,11 +467,11 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
   std::vector<pollfd> large(channels.size() > kChunk ? channels.size() : 0);
   const std::span<pollfd> entries =
       large.empty() ? std::span(small).first(channels.size()) : std::span(large);
-  const auto advance = [&](size_t i) {
-    results[i] = channels[i]->Advance();
+  const auto move_on = [&](size_t i, Status moved) {
+    results[i] = std::move(moved);
     if (on_done && results[i].ok() && channels[i]->done()) on_done(i);
   };
-  for (size_t i = 0; i < channels.size(); ++i) advance(i);
+  for (size_t i = 0; i < channels.size(); ++i) move_on(i, channels[i]->Advance());
   if (meanwhile) meanwhile();
   while (true) {
     size_t waiting = 0;
@@ -437,13 +485,18 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
       soonest = Deadline(std::min(soonest.at(), channels[i]->until()));
     }
     if (waiting == 0) return;
+    if (channels.size() == 1 && channels[0]->awaits_bytes() &&
+        soonest.Remaining() > RpcChannel::kNap) {
+      move_on(0, channels[0]->AwaitBytes());
+      continue;
+    }
     const int ready = ::poll(entries.data(), entries.size(), soonest.RemainingMs());
     if (ready < 0 && errno == EINTR) continue;
     // One channel that keeps moving must not keep the others waiting beyond their time.
     const bool late = ready == 0 || soonest.Passed();
     for (size_t i = 0; i < channels.size(); ++i) {
       if (entries[i].fd < 0) continue;
-      if (entries[i].revents != 0) advance(i);
+      if (entries[i].revents != 0) move_on(i, channels[i]->Advance());
       // What `on_done` has started now has its own time.
       const bool over = late && std::min(deadline.at(), channels[i]->until()) <= soonest.at();
       if (over && results[i].ok() && !channels[i]->done()) {

@@ -46,6 +46,10 @@ class AnswerSink {
     uint64_t first_piece_bytes = kPieceBytes;
   };
   virtual ~AnswerSink() = default;
+  // Where the answer's body probably goes, if that is one value: what comes together with the
+  // header is read there at once, but for as many bytes as an error's text can have. Empty: not
+  // known.
+  virtual MutableBytes Expected() const { return {}; }
   // An answer with status kOk begins. Returns how many bytes of its body come before the values.
   virtual uint64_t OnHeader(const wire::FrameHeader& header) = 0;
   // Those bytes. An error ends the connection.
@@ -61,6 +65,7 @@ class AnswerSink {
 class RpcChannel final {
  public:
   static constexpr uint64_t kStepBytes = 4 * kMiB;
+  static constexpr Duration kNap = std::chrono::milliseconds(20);
 
   explicit RpcChannel(Fd fd);
   // Ends the connection for the server at once, even if another process (a forked child) holds the
@@ -90,8 +95,14 @@ class RpcChannel final {
   // Begins it. `sink` must live until done() or the channel is destroyed.
   void Start(AnswerSink* sink);
   // Moves as many bytes as the socket takes or has, about kStepBytes at most: the caller
-  // looks at the time in between. Errors: the connection is of no more use.
+  // looks at the time in between. One that has sent the last of a request leaves the answer, which
+  // cannot be there yet, to the next. Errors: the connection is of no more use.
   Status Advance();
+  // It waits for the next bytes of an answer, however few come.
+  bool awaits_bytes() const { return state_ > State::kSend && low_water_ == 1; }
+  // The same as Advance where awaits_bytes(): sleeps until there are some, for kNap at most. It
+  // takes a system call less than poll(2) and Advance.
+  Status AwaitBytes();
   bool done() const { return state_ == State::kIdle; }
   // poll(2) events to wait for before the next Advance.
   short wants() const;
@@ -121,6 +132,7 @@ class RpcChannel final {
   Status Send();
   Status Receive();
   Status ReceiveSmall();
+  Status ReadAhead();
   Status ReceiveValue();
   Status OnAnswerHeader();
   void NoteClock();
@@ -132,10 +144,14 @@ class RpcChannel final {
   // The same in the middle of values.
   void WaitForMore();
   Result<size_t> ReadSocket(std::span<iovec> into);
+  // Whether a read that is not told otherwise sleeps. False: it cannot be had.
+  bool LetReadsSleep(bool sleep);
   std::string BrokenText(std::string_view what) const;
 
   Fd fd_;
-  const pid_t owner_;  // the process that may end it
+  const pid_t owner_;       // the process that may end it
+  const bool reads_sleep_;  // when they may
+  bool may_sleep_ = false;  // the next read
   State state_ = State::kIdle;
   TimePoint until_ = TimePoint::max();
   uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
@@ -179,6 +195,7 @@ class RpcChannel final {
   std::array<std::byte, 8192> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
+  MutableBytes early_;  // what was read behind it, where the value is expected
 };
 
 // Drives the channels until each is done or has failed; `results[i]` says which. At the deadline,

@@ -202,6 +202,12 @@ void Frame::SetWholeStatus(WireStatus status, std::string_view text) {
   }
 }
 
+MutableBytes Frame::Expected() const {
+  const BatchItem& item = *items_[0];
+  const bool known = brings_values() && !multi() && item.grow == nullptr;
+  return known && !item.into.parts().empty() ? item.into.parts()[0] : MutableBytes();
+}
+
 uint64_t Frame::OnHeader(const FrameHeader& header) {
   next_ = 0;
   if (multi()) {

@@ -49,6 +49,7 @@ class Frame final : public fabric::AnswerSink {
   // their bytes.
   bool staging_refused() const { return staging_refused_; }
 
+  MutableBytes Expected() const override;
   uint64_t OnHeader(const wire::FrameHeader& header) override;
   Status OnTable(ConstBytes table) override;
   bool NextValue(Value* value) override;
