@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -133,7 +134,10 @@ void IoThread::Tick() {
 void IoThread::Run() {
   while (!context_.stopped()) {
     if (busy_poll_.IsOn(Clock::System().Now())) {
-      context_.poll();
+      if (context_.poll() > 0) continue;
+      const TimePoint before = Clock::System().Now();
+      ::sched_yield();
+      busy_poll_.OnYield(before, Clock::System().Now());
     } else {
       context_.run_one();
     }

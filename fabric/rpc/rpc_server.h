@@ -3,7 +3,7 @@
 //
 // Each connection lives on one "ems-io" thread and serves its requests in the order they come.
 // Bounds: connections_max connections, three quarters of them of one peer (idle ones give way to
-// others, io_threads.h), each with 1 KiB of read-ahead and one request in hand; a request must
+// others, io_threads.h), each with 5 KiB of read-ahead and one request in hand; a request must
 // bring its header and key within header_timeout, and of its body, as of its answer, 10 MB must
 // have passed for each second beyond transfer_timeout. What is slower loses its connection, and
 // with it the room of a value that is being received and the pins of an answer.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "common/check.h"
 
@@ -95,7 +96,7 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
                                               uint64_t wake_bytes) {
   const MutableBytes into = first.empty() ? second : first;
   if (const size_t n = std::min(into.size(), ahead().size()); n > 0) {
-    std::ranges::copy(TakeAhead(n), into.begin());
+    std::memcpy(into.data(), TakeAhead(n).data(), n);  // std::ranges::copy goes byte by byte
     co_return n;
   }
   iovec parts[2] = {{first.data(), first.size()}, {second.data(), second.size()}};

@@ -18,8 +18,9 @@ namespace ems::fabric::internal {
 // Threading: one thread (the io_context's). One read and one write at a time.
 class FrameStream final {
  public:
-  // A header and the longest key fit; whatever of a value comes along is copied once.
-  static constexpr size_t kAheadBytes = 1024;
+  // A header, the longest key and a value of 4 KiB fit, so that a small Put takes one read;
+  // whatever of a value comes along is copied once.
+  static constexpr size_t kAheadBytes = 5 * kKiB;
   // 30 to 60 us of copying: what a small request behind a bulk transfer waits for.
   static constexpr size_t kTurnBytes = 256 * kKiB;
 

@@ -91,6 +91,8 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   FrameHeader request;
   if (!co_await ReadHeaderAndKey(&request)) co_return false;
   const InHand in_hand(busy_);
+  const bool staged = request.op == Op::kPutStaged || request.op == Op::kMultiPutStaged;
+  const BusyPoll::Request awake(busy_poll_, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);
   // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
   // request is done.
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
@@ -267,7 +269,6 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
     co_return co_await RefuseDamaged(request, 0);
   SetDeadline(options_.transfer_timeout);
   answer_.Clear();
-  const BusyPoll::Request awake(busy_poll_);
   WireStatus status =
       co_await receiver_.Copy({&request, key, request.slot_id(), staged.bytes}, staged);
   co_await SettlePuts(std::span(&status, 1));
@@ -277,7 +278,6 @@ asio::awaitable<bool> RpcConnection::ServePutStaged(const FrameHeader& request,
 asio::awaitable<bool> RpcConnection::ServeMultiPutStaged(const FrameHeader& request) {
   if (const auto answered = co_await ReadItemTable(request)) co_return *answered;
   answer_.Clear();
-  const BusyPoll::Request awake(busy_poll_);
   SetDeadline(options_.transfer_timeout);
   std::vector<WireStatus> statuses(request.item_count);
   uint32_t next = 0;

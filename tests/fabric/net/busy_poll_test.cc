@@ -9,28 +9,56 @@ namespace {
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
 
+constexpr Duration kSoon = BusyPoll::kSoon;
+
 TEST(BusyPollTest, ALoneRequestKeepsNobodyAwake) {
   BusyPoll poll;
   EXPECT_FALSE(poll.IsOn(kStart));
-  poll.OnRequest(kStart);
+  poll.OnRequest(kStart, kSoon);
   poll.OnAnswer(kStart + Duration(1));
   EXPECT_FALSE(poll.IsOn(kStart + Duration(2)));
 }
 
 TEST(BusyPollTest, OneThatFollowsCloselyDoesAndThenNoneComes) {
   BusyPoll poll;
-  poll.OnRequest(kStart);
+  poll.OnRequest(kStart, kSoon);
   poll.OnAnswer(kStart);
-  poll.OnRequest(kStart + BusyPoll::kSoon / 2);
-  const TimePoint answered = kStart + 2 * BusyPoll::kSoon;
+  poll.OnRequest(kStart + kSoon / 2, kSoon);
+  const TimePoint answered = kStart + 2 * kSoon;
   poll.OnAnswer(answered);
   EXPECT_TRUE(poll.IsOn(answered));
-  EXPECT_TRUE(poll.IsOn(answered + BusyPoll::kSoon - Duration(1)));
-  EXPECT_FALSE(poll.IsOn(answered + BusyPoll::kSoon));
+  EXPECT_TRUE(poll.IsOn(answered + kSoon - Duration(1)));
+  EXPECT_FALSE(poll.IsOn(answered + kSoon));
   // The next comes too late: it is a lone one again.
-  poll.OnRequest(answered + BusyPoll::kSoon);
-  poll.OnAnswer(answered + 2 * BusyPoll::kSoon);
-  EXPECT_FALSE(poll.IsOn(answered + 2 * BusyPoll::kSoon));
+  poll.OnRequest(answered + kSoon, kSoon);
+  poll.OnAnswer(answered + 2 * kSoon);
+  EXPECT_FALSE(poll.IsOn(answered + 2 * kSoon));
+}
+
+TEST(BusyPollTest, NobodyIsKeptAwakeWhereOthersCompute) {
+  BusyPoll poll;
+  const auto request = [&poll](TimePoint at) {
+    poll.OnAnswer(at);
+    poll.OnRequest(at, kSoon);
+    poll.OnAnswer(at);
+    return poll.IsOn(at);
+  };
+  EXPECT_TRUE(request(kStart));
+  poll.OnYield(kStart, kStart + BusyPoll::kLong);
+  EXPECT_TRUE(poll.IsOn(kStart));
+  const TimePoint back = kStart + BusyPoll::kLong + Duration(1);
+  poll.OnYield(kStart, back);
+  EXPECT_FALSE(request(back + BusyPoll::kRest - Duration(1)));
+  EXPECT_TRUE(request(back + BusyPoll::kRest));
+}
+
+TEST(BusyPollTest, EachKindOfRequestHasItsOwnBound) {
+  BusyPoll poll;
+  poll.OnAnswer(kStart);
+  poll.OnRequest(kStart + kSoon, BusyPoll::kSoonStaged);  // too late for one of the other kind
+  poll.OnAnswer(kStart + kSoon);
+  EXPECT_TRUE(poll.IsOn(kStart + 2 * kSoon));
+  EXPECT_FALSE(poll.IsOn(kStart + kSoon + BusyPoll::kSoonStaged));
 }
 
 }  // namespace
