@@ -55,8 +55,9 @@ Result<std::unique_ptr<RpcChannel>> Peer::TakeIdle(bool fresh, Duration patience
     ++state->open;
     *may_open = true;
   } else {
-    channel = std::move(state->idle.back());
-    state->idle.pop_back();
+    const auto first = std::ranges::min_element(state->idle, {}, &RpcChannel::fd);
+    channel = std::move(*first);
+    state->idle.erase(first);
   }
   state.Unlock();
   return channel;

@@ -61,7 +61,9 @@ class Peer final {
     std::vector<std::unique_ptr<fabric::RpcChannel>> idle;
     uint32_t open = 0;
   };
-  // An idle channel; or null, and room for a new one if `*may_open`.
+  // An idle channel, of several the one that was opened first, by its descriptor: a server spreads
+  // connections over its threads as they come, so that few callers use different threads. Or null,
+  // and room for a new one if `*may_open`. Cost: O(idle channels).
   Result<std::unique_ptr<fabric::RpcChannel>> TakeIdle(bool fresh, Duration patience,
                                                        bool* may_open);
   Result<std::unique_ptr<fabric::RpcChannel>> TakeAny(bool fresh, Deadline deadline,

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "common/thread_pool.h"
@@ -46,6 +48,28 @@ TEST(PeerTest, ReusesWhatIsIdle) {
     f.peer.Return(std::move(*channel));
   }
   EXPECT_EQ(f.server.store.counts().sessions, 1);
+}
+
+// A server spreads connections over its threads in the order in which they are opened.
+TEST(PeerTest, FewCallersUseTheConnectionsThatWereOpenedFirst) {
+  MemoryServer server;
+  Peer peer(*fabric::ParseAddress(server.address()), 4, seconds(1));
+  std::vector<std::unique_ptr<RpcChannel>> taken;
+  std::vector<int> opened;
+  for (int i = 0; i < 4; ++i) {
+    auto channel = peer.Take(false, In(seconds(1)));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    opened.push_back((*channel)->fd());
+    taken.push_back(*std::move(channel));
+  }
+  std::ranges::sort(opened);
+  for (const size_t i : {1U, 3U, 0U, 2U}) peer.Return(std::move(taken[i]));
+  for (const int fd : opened) {
+    auto channel = peer.Take(false, In(seconds(1)));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    EXPECT_EQ((*channel)->fd(), fd);
+    taken.push_back(*std::move(channel));
+  }
 }
 
 TEST(PeerTest, IsBoundedAndWaitsWithinTheDeadline) {
