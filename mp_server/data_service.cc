@@ -45,6 +45,13 @@ void Empty(std::vector<T>* items) {
   if (items->capacity() > kItemsKept) std::vector<T>().swap(*items);
 }
 
+void SayFound(const std::optional<TieredNamespace::Found>& found, ItemResult* result) {
+  result->status = found ? WireStatus::kOk : WireStatus::kMiss;
+  if (!found) return;
+  result->value_bytes = found->info.value_bytes;
+  result->tier = found->in_dram ? ItemTier::kDram : ItemTier::kSsd;
+}
+
 }  // namespace
 
 // Threading: one thread (the connection's "ems-io").
@@ -116,6 +123,8 @@ class DataSession final : public fabric::Session {
   void Send(Answer* answer);
   void CountReads();
   void Exists(std::string_view key, bool touch, ItemResult* result);
+  // A turn of the keys of a MultiExists, none of which waits.
+  Outcome ExistMany(const FrameHeader& request);
   Outcome Read(const FrameHeader& request, std::string_view key,
                std::optional<wire::RangeBody> range, Waiting* one, ItemResult* result);
   // A value that the answer can be made of, wherever it lay, which `tier` says; none: see
@@ -199,6 +208,7 @@ Outcome DataSession::HandleItems(const FrameHeader& request, std::string_view ke
     again_.swap(waiting_);
   }
   turn_left_ = kTurnBytes;
+  if (request.op == Op::kMultiExists) return ExistMany(request);
   for (; pass_->item < results_.size(); ++pass_->item) {
     if (turn_left_ == 0) return {.again = true};
     ItemReader items = pass_->items;
@@ -223,7 +233,7 @@ bool DataSession::HandleNext(const FrameHeader& request, SlotId slot, std::strin
     result.status =
         write ? service_.check_.Write(slot, &refusal_) : service_.check_.Read(slot, &refusal_);
     if (result.status != WireStatus::kOk) return true;
-    if (request.op == Op::kExists || request.op == Op::kMultiExists) {
+    if (request.op == Op::kExists) {
       Exists(key, (request.flags & wire::kFlagNoTouch) == 0, &result);
       return true;
     }
@@ -362,11 +372,36 @@ Result<fabric::StagedBytes> DataSession::Staged(const wire::StagedValue& value) 
 }
 
 void DataSession::Exists(std::string_view key, bool touch, ItemResult* result) {
-  const auto found = objects_.Find(key, touch);
-  result->status = found ? WireStatus::kOk : WireStatus::kMiss;
-  if (!found) return;
-  result->value_bytes = found->info.value_bytes;
-  result->tier = found->in_dram ? ItemTier::kDram : ItemTier::kSsd;
+  SayFound(objects_.Find(key, touch), result);
+}
+
+// A call into the store for many keys: see ObjectIndex::FindMany.
+Outcome DataSession::ExistMany(const FrameHeader& request) {
+  const bool touch = (request.flags & wire::kFlagNoTouch) == 0;
+  std::array<std::string_view, TieredNamespace::kFindMax> keys;
+  std::array<uint32_t, TieredNamespace::kFindMax> items;
+  std::array<std::optional<TieredNamespace::Found>, TieredNamespace::kFindMax> found;
+  size_t count = 0;
+  const auto look = [&] {
+    objects_.FindMany(std::span(keys).first(count), touch, std::span(found).first(count));
+    for (size_t i = 0; i < count; ++i) SayFound(found[i], &results_[items[i]]);
+    count = 0;
+  };
+  while (!pass_->items.done() && turn_left_ > 0) {
+    const auto [head, key] = pass_->items.Next();
+    const uint32_t item = pass_->item++;
+    Spend(kTurnBytesPerKey);
+    results_[item].status = service_.check_.Read(SlotId(head.slot), &refusal_);
+    if (results_[item].status != WireStatus::kOk) continue;
+    keys[count] = key;
+    items[count] = item;
+    if (++count == keys.size()) look();
+  }
+  look();
+  if (!pass_->items.done()) return {.again = true};
+  EMS_CHECK(pass_->item == results_.size(), "{} of {} keys", pass_->item, results_.size());
+  pass_.reset();
+  return {};
 }
 
 Outcome DataSession::Read(const FrameHeader& request, std::string_view key,

@@ -34,32 +34,33 @@ inline constexpr uint32_t kLinked = uint32_t{1} << 31;
 // Fields are set by Reserve before anyone else can see the entry, and constant until it is free;
 // `checksum` by Publish. Threading: constant after publication, but for the atomics and the index's
 // links (under the shard's lock).
-class ObjectEntry final : public EvictionHook {
+class alignas(32) ObjectEntry final : public EvictionHook {
  public:
   ObjectHeader* header() const { return reinterpret_cast<ObjectHeader*>(head); }
   std::string_view key() const { return {reinterpret_cast<const char*>(key_data), key_bytes}; }
   ConstBytes value() const { return {payload, value_bytes}; }
   bool evictable() const { return holds.load(std::memory_order_acquire) == kLinked; }
 
+  // Looking an object up takes what comes first, and no more than two cache lines.
   std::atomic<uint32_t> holds{0};
-  // Its Put has still to tell another tier of it, where an older value may be: until then it is not
-  // evicted. Set before it is linked; cleared by who has a pin on it (release).
-  std::atomic<bool> settling{false};
+  Hash128 hash;
+  ObjectEntry* next = nullptr;  // in its bucket, or in the free list
+  std::byte* key_data = nullptr;
+  uint64_t value_bytes = 0;
+  uint64_t checksum = 0;
   uint16_t key_bytes = 0;
   uint16_t slot = 0;
   uint8_t size_class = 0;
+  // Its Put has still to tell another tier of it, where an older value may be: until then it is not
+  // evicted. Set before it is linked; cleared by who has a pin on it (release).
+  std::atomic<bool> settling{false};
   uint32_t unit_index = 0;    // which chunk of its slab
   void* unit = nullptr;       // Slab*, or PageRuns::Page* of a run; SlabPool's
   std::byte* head = nullptr;  // the header
   std::byte* payload = nullptr;
-  std::byte* key_data = nullptr;
   std::span<uint64_t> piece_sums;  // in the chunk
-  uint64_t value_bytes = 0;
-  uint64_t checksum = 0;
-  uint64_t generation = 0;  // unique for each use
-  uint64_t location = 0;    // shm::Location of the header; SlabPool's
-  Hash128 hash;
-  ObjectEntry* next = nullptr;  // in its bucket, or in the free list
+  uint64_t generation = 0;         // unique for each use
+  uint64_t location = 0;           // shm::Location of the header; SlabPool's
 };
 
 // An object that is about to be evicted, as it was when a lock was held. By the time it is used the

@@ -15,9 +15,14 @@ constexpr size_t kBucketsMin = 16;
 constexpr size_t kSweepBuckets = 256;
 constexpr int kShardTries = 64;
 constexpr int kJoinTries = 4;
-constexpr size_t kTouchWindow = 16;
 
 ObjectEntry* EntryOf(EvictionHook* hook) { return static_cast<ObjectEntry*>(hook); }
+
+// What looking it up reads and touching it writes: its first two cache lines.
+void PrefetchEntry(const ObjectEntry* entry) {
+  __builtin_prefetch(entry, 1);
+  __builtin_prefetch(reinterpret_cast<const std::byte*>(entry) + 64);  // of null: nothing happens
+}
 
 }  // namespace
 
@@ -272,8 +277,9 @@ bool ObjectIndex::SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes) 
   return true;
 }
 
-void ObjectIndex::Touch(std::span<const Hash128> hashes) {
-  EMS_CHECK(hashes.size() <= kTouchesMax, "{} touches", hashes.size());
+template <typename Look>
+void ObjectIndex::ByShard(std::span<const Hash128> hashes, Look look) {
+  EMS_CHECK(hashes.size() <= kTouchesMax, "{} hashes at once", hashes.size());
   // By shard, in their order; 16 bits an index keep it on the stack.
   std::array<uint16_t, kTouchesMax> order;
   std::array<size_t, kShards + 1> begin{};
@@ -284,34 +290,66 @@ void ObjectIndex::Touch(std::span<const Hash128> hashes) {
   for (size_t i = 0; i < hashes.size(); ++i)
     order[next[ShardOf(hashes[i])]++] = static_cast<uint16_t>(i);
   for (size_t shard = 0; shard < kShards; ++shard) {
-    if (begin[shard] == begin[shard + 1]) continue;
-    for (size_t at = begin[shard]; at < begin[shard + 1]; at += kTouchWindow) {
-      const size_t end = std::min(at + kTouchWindow, begin[shard + 1]);
+    for (size_t at = begin[shard]; at < begin[shard + 1]; at += kWindow) {
+      const size_t end = std::min(at + kWindow, begin[shard + 1]);
       auto table = shards_[shard].table.Lock();
-      TouchWindow(*table, hashes, std::span(order).subspan(at, end - at));
+      look(*table, std::span<const uint16_t>(order).subspan(at, end - at));
       PublishColdest(shards_[shard], *table);
     }
   }
 }
 
-// The cache misses of a window overlap: buckets, then entries, then neighbours in the order.
-void ObjectIndex::TouchWindow(Table& table, std::span<const Hash128> hashes,
-                              std::span<const uint16_t> which) {
-  std::array<ObjectEntry*, kTouchWindow> found;
-  for (const uint16_t i : which) __builtin_prefetch(&table.buckets[table.BucketOf(hashes[i])]);
-  for (const uint16_t i : which) __builtin_prefetch(table.buckets[table.BucketOf(hashes[i])], 1);
+// The cache misses of a window overlap: buckets, then entries, then what they point to.
+ObjectIndex::Window ObjectIndex::Gather(const Table& table, std::span<const Hash128> hashes,
+                                        std::span<const uint16_t> which, bool keys, bool order) {
+  std::array<ObjectEntry* const*, kWindow> buckets;
   for (size_t n = 0; n < which.size(); ++n) {
-    ObjectEntry* entry = table.buckets[table.BucketOf(hashes[which[n]])];
+    buckets[n] = &table.buckets[table.BucketOf(hashes[which[n]])];
+    __builtin_prefetch(buckets[n]);
+  }
+  for (size_t n = 0; n < which.size(); ++n) PrefetchEntry(*buckets[n]);
+  Window found{};
+  for (size_t n = 0; n < which.size(); ++n) {
+    ObjectEntry* entry = *buckets[n];
     while (entry != nullptr && entry->hash != hashes[which[n]]) entry = entry->next;
     found[n] = entry;
     if (entry == nullptr) continue;
+    if (keys) __builtin_prefetch(entry->key_data);
+    if (!order) continue;
     __builtin_prefetch(entry->colder, 1);
     __builtin_prefetch(entry->warmer, 1);
   }
-  const int64_t now = NowNs();
-  for (size_t n = 0; n < which.size(); ++n) {
-    if (found[n] != nullptr) table.policy->OnTouch(found[n], now);
-  }
+  return found;
+}
+
+void ObjectIndex::FindMany(std::span<const Hash128> hashes, std::span<const std::string_view> keys,
+                           bool touch, TimePoint now, std::span<Found> found) {
+  EMS_CHECK(keys.size() <= kFindMax && keys.size() == hashes.size() && found.size() == keys.size(),
+            "{} keys, {} hashes, {} places", keys.size(), hashes.size(), found.size());
+  const int64_t used_ns = now == TimePoint() ? NowNs() : now.time_since_epoch().count();
+  ByShard(hashes, [&](Table& table, std::span<const uint16_t> which) {
+    const Window window = Gather(table, hashes, which, true, touch);
+    for (size_t n = 0; n < which.size(); ++n) {
+      const uint16_t i = which[n];
+      ObjectEntry* entry = window[n];
+      while (entry != nullptr && (entry->hash != hashes[i] || entry->key() != keys[i]))
+        entry = entry->next;
+      found[i] = {};
+      if (entry == nullptr) continue;
+      if (touch) table.policy->OnTouch(entry, used_ns);
+      found[i] = {entry, entry->value_bytes, entry->checksum};
+    }
+  });
+}
+
+void ObjectIndex::Touch(std::span<const Hash128> hashes) {
+  ByShard(hashes, [&](Table& table, std::span<const uint16_t> which) {
+    const Window window = Gather(table, hashes, which, false, true);
+    const int64_t now = NowNs();
+    for (size_t n = 0; n < which.size(); ++n) {
+      if (window[n] != nullptr) table.policy->OnTouch(window[n], now);
+    }
+  });
 }
 
 void ObjectIndex::JoinVersion(Hash128 hash, std::string_view key, uint32_t version,

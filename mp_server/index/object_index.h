@@ -62,6 +62,12 @@ class ObjectIndex final {
   // The object of `key`; entry is null on a miss. With `pin`, holds is one higher. With `touch` it
   // was used at `now`, by default when this is called.
   Found Find(Hash128 hash, std::string_view key, bool touch, bool pin, TimePoint now = {});
+  // The same for many keys at once, without a pin: `found`, an entry for each, says what was there.
+  // Bound: kFindMax keys a call. Cost: a shard's lock for 16 keys at a time; of these the cache
+  // misses overlap.
+  static constexpr size_t kFindMax = 256;
+  void FindMany(std::span<const Hash128> hashes, std::span<const std::string_view> keys, bool touch,
+                TimePoint now, std::span<Found> found);
   // Ends a pin; true when the caller must free the entry.
   [[nodiscard]] static bool Drop(ObjectEntry* entry, uint32_t holds);
   [[nodiscard]] bool Unpin(ObjectEntry* entry);
@@ -141,7 +147,16 @@ class ObjectIndex final {
   };
 
   static size_t ShardOf(Hash128 hash) { return hash.hi >> 60; }
-  void TouchWindow(Table& table, std::span<const Hash128> hashes, std::span<const uint16_t> which);
+  static constexpr size_t kWindow = 16;
+  using Window = std::array<ObjectEntry*, kWindow>;
+  // Calls `look(table, which)`, under the shard's lock, for the hashes of each shard in their
+  // order, kWindow at most at once; `which` are their places.
+  template <typename Look>
+  void ByShard(std::span<const Hash128> hashes, Look look);
+  // The first entry with each of these hashes, or null; on its way to the cache is what comes next:
+  // the keys, with `keys`, and the neighbours in the order, with `order`.
+  static Window Gather(const Table& table, std::span<const Hash128> hashes,
+                       std::span<const uint16_t> which, bool keys, bool order);
   static void PublishColdest(Shard& shard, const Table& table);
   ObjectEntry* Detach(Shard& shard, Table& table, ObjectEntry* entry);
   int64_t NowNs() const { return clock_->Now().time_since_epoch().count(); }

@@ -1,6 +1,7 @@
 #include "mp_server/store/namespace_store.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -67,6 +68,15 @@ std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch,
       objects_.index().Find(options_.hash(key), key, touch, false, now);
   if (found.entry == nullptr) return std::nullopt;
   return ObjectInfo{found.value_bytes, found.checksum};
+}
+
+void NamespaceStore::FindMany(std::span<const std::string_view> keys, bool touch, TimePoint now,
+                              std::span<ObjectIndex::Found> found) {
+  NoteUse();
+  std::array<Hash128, ObjectIndex::kFindMax> hashes;
+  EMS_CHECK(keys.size() <= hashes.size(), "{} keys at once", keys.size());
+  std::ranges::transform(keys, hashes.begin(), options_.hash);
+  objects_.index().FindMany(std::span(hashes).first(keys.size()), keys, touch, now, found);
 }
 
 // What lies in front of the value against what the process knows: a stray write must become a miss,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // As in ObjectStore. What is touched was used at `now`, by default when this is called.
   ObjectPin Get(std::string_view key, bool touch, TimePoint now = {});
   std::optional<ObjectInfo> Find(std::string_view key, bool touch, TimePoint now = {});
+  // As ObjectIndex::FindMany.
+  void FindMany(std::span<const std::string_view> keys, bool touch, TimePoint now,
+                std::span<ObjectIndex::Found> found);
   Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes);
   static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
                         bool* stored);

@@ -1,10 +1,12 @@
 #include "mp_server/store/tiered_store.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "common/check.h"
 #include "common/fail_point.h"
+#include "mp_server/index/object_index.h"
 #include "mp_server/store/namespace_store.h"
 
 namespace ems::server {
@@ -26,6 +28,8 @@ class PinnedObject final : public ssd::DirtyObject {
 };
 
 }  // namespace
+
+static_assert(TieredNamespace::kFindMax <= ObjectIndex::kFindMax);
 
 std::string TieredStore::SsdState() const {
   if (ssd_ == nullptr) return "there is none";
@@ -63,6 +67,28 @@ std::optional<TieredNamespace::Found> TieredNamespace::Find(std::string_view key
                                                             bool touch) const {
   if (dram_ == nullptr) return std::nullopt;
   if (const auto info = dram_->Find(key, touch, opened_)) return Found{*info, true};
+  return FindOnSsd(key, touch);
+}
+
+void TieredNamespace::FindMany(std::span<const std::string_view> keys, bool touch,
+                               std::span<std::optional<Found>> found) const {
+  EMS_CHECK(keys.size() <= kFindMax && found.size() == keys.size(), "{} keys, {} places",
+            keys.size(), found.size());
+  std::ranges::fill(found, std::nullopt);
+  if (dram_ == nullptr) return;
+  std::array<ObjectIndex::Found, kFindMax> in_dram;
+  dram_->FindMany(keys, touch, opened_, std::span(in_dram).first(keys.size()));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (in_dram[i].entry != nullptr) {
+      found[i] = Found{{in_dram[i].value_bytes, in_dram[i].checksum}, true};
+    } else {
+      found[i] = FindOnSsd(keys[i], touch);
+    }
+  }
+}
+
+std::optional<TieredNamespace::Found> TieredNamespace::FindOnSsd(std::string_view key,
+                                                                 bool touch) const {
   if (store_->ssd_ == nullptr) return std::nullopt;
   const auto stored = store_->ssd_->Find(NameOf(key), touch);
   if (!stored || !open()) return std::nullopt;

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +83,10 @@ class TieredNamespace final {
   };
   // What is there under the key, in either tier.
   std::optional<Found> Find(std::string_view key, bool touch) const;
+  // The same for many keys at once: `found` has a place for each. Bound: kFindMax keys a call.
+  static constexpr size_t kFindMax = 256;
+  void FindMany(std::span<const std::string_view> keys, bool touch,
+                std::span<std::optional<Found>> found) const;
 
   struct Got {
     ObjectPin pin;                     // the value, in DRAM
@@ -129,6 +134,7 @@ class TieredNamespace final {
   enum class Begun : uint8_t { kComing, kMiss, kBusy };
   Begun Begin(const FetchPtr& fetch, const ssd::ObjectName& name, std::string_view key) const;
   bool open() const;
+  std::optional<Found> FindOnSsd(std::string_view key, bool touch) const;
   ssd::ObjectName NameOf(std::string_view key) const;
 
   TieredStore* store_ = nullptr;

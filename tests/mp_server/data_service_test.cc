@@ -383,6 +383,23 @@ TEST_F(DataServiceTest, MultiOpsAnswerEachItem) {
   EXPECT_EQ(removed[1].status, WireStatus::kMiss);
 }
 
+// They are looked up in pieces.
+TEST_F(DataServiceTest, AMultiExistsOfManyKeysAnswersEachInItsPlace) {
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < 600; ++i) {
+    keys.push_back("k" + std::to_string(i));
+    if (i % 3 == 0) {
+      ASSERT_EQ(Put(keys.back(), std::string(1 + i % 7, 'v')), WireStatus::kOk);
+    }
+  }
+  const std::vector<wire::ItemResult> found = Multi(Op::kMultiExists, keys);
+  ASSERT_EQ(found.size(), keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(found[i].status, i % 3 == 0 ? WireStatus::kOk : WireStatus::kMiss) << keys[i];
+    EXPECT_EQ(found[i].value_bytes, i % 3 == 0 ? 1 + i % 7 : 0) << keys[i];
+  }
+}
+
 // A bug that was there: the empty results went out as the error's text.
 TEST_F(DataServiceTest, AMultiRequestThatMustWaitLeavesNoBody) {
   behind_ = true;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/object_key.h"
 #include "mp_server/index/lru_policy.h"
@@ -39,6 +40,16 @@ class ObjectIndexTest : public ::testing::Test {
     clock_.Advance(Duration(1));
     return index_.Find(constant_hash_ ? Hash128{1, 1} : KeyHash(key), key, touch, false).entry;
   }
+  std::vector<ObjectIndex::Found> FindMany(const std::vector<std::string>& names, bool touch) {
+    clock_.Advance(Duration(1));
+    std::vector<Hash128> hashes;
+    for (const std::string& name : names)
+      hashes.push_back(constant_hash_ ? Hash128{1, 1} : KeyHash(name));
+    const std::vector<std::string_view> keys(names.begin(), names.end());
+    std::vector<ObjectIndex::Found> found(names.size());
+    index_.FindMany(hashes, keys, touch, {}, found);
+    return found;
+  }
   ObjectEntry* Take(int size_class = ObjectIndex::kAnyClass) {
     int skips = 100;
     return index_.TakeColdest(size_class, &skips).entry;
@@ -64,6 +75,45 @@ TEST_F(ObjectIndexTest, TheFullKeyDecidesWhenAllHashesAreEqual) {
   EXPECT_EQ(index_.Unlink(Hash128{1, 1}, "key7"), entries[7]);
   EXPECT_EQ(Find("key7"), nullptr);
   EXPECT_EQ(Find("key8"), entries[8]);
+}
+
+TEST_F(ObjectIndexTest, ManyAreFoundAndTouchedAsEachByItself) {
+  std::vector<ObjectEntry*> entries;
+  for (int i = 0; i < 600; ++i) {
+    entries.push_back(Make(std::to_string(i)));
+    Link(entries.back());
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < 250; ++i)
+    names.push_back(i % 5 == 0 ? "absent" + std::to_string(i) : std::to_string(2 * i));
+  const std::vector<ObjectIndex::Found> found = FindMany(names, true);
+  std::set<ObjectEntry*> touched;
+  for (size_t i = 0; i < names.size(); ++i) {
+    ASSERT_EQ(found[i].entry, i % 5 == 0 ? nullptr : entries[2 * i]) << names[i];
+    EXPECT_EQ(found[i].value_bytes, found[i].entry == nullptr ? 0 : 10);
+    if (found[i].entry != nullptr) touched.insert(found[i].entry);
+  }
+  for (ObjectEntry* const entry : entries) {
+    if (touched.contains(entry)) continue;
+    ASSERT_EQ(Take(), entry);
+  }
+  for (size_t left = touched.size(); left > 0; --left) EXPECT_EQ(touched.erase(Take()), 1U);
+}
+
+TEST_F(ObjectIndexTest, OfManyTheFullKeysDecideWhenAllHashesAreEqual) {
+  constant_hash_ = true;
+  std::vector<ObjectEntry*> entries;
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) {
+    names.push_back("key" + std::to_string(i));
+    entries.push_back(Make(names.back()));
+    Link(entries.back());
+  }
+  names.emplace_back("key40");
+  entries.push_back(nullptr);
+  const std::vector<ObjectIndex::Found> found = FindMany(names, false);
+  for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(found[i].entry, entries[i]) << names[i];
+  EXPECT_EQ(Take(), entries[0]) << "nothing was touched";
 }
 
 TEST_F(ObjectIndexTest, TablesGrowAndKeepEveryObject) {

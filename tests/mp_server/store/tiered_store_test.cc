@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -182,6 +184,22 @@ TEST_F(TieredStoreTest, SmallAndLargeValuesSurviveARestart) {
   Restart();
   EXPECT_EQ(tier_->stats().recovered_objects, sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(Get("s" + std::to_string(i)), 3u) << sizes[i];
+}
+
+TEST_F(TieredStoreTest, ManyAreFoundInTheTierThatHasThem) {
+  ASSERT_TRUE(Put("in dram", 1, 100, true).ok());
+  ASSERT_TRUE(Put("on the ssd", 2, 50'000, true).ok());
+  Quiesce();
+  Evict("on the ssd");
+  const std::vector<std::string_view> keys = {"on the ssd", "nowhere", "in dram"};
+  std::vector<std::optional<TieredNamespace::Found>> found(keys.size());
+  Objects().FindMany(keys, true, found);
+  ASSERT_TRUE(found[0] && found[2]);
+  EXPECT_FALSE(found[1]);
+  EXPECT_FALSE(found[0]->in_dram);
+  EXPECT_EQ(found[0]->info.value_bytes, 50'000U);
+  EXPECT_TRUE(found[2]->in_dram);
+  EXPECT_EQ(found[2]->info.value_bytes, 100U);
 }
 
 TEST_F(TieredStoreTest, AnEmptyValueLivesOnTheSsdToo) {
