@@ -1,7 +1,6 @@
 #include "mp_server/data_service.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "common/check.h"
 #include "common/checksum.h"
 #include "mp_server/answer_room.h"
+#include "mp_server/key_batch.h"
 #include "mp_server/put_session.h"
 #include "mp_server/value_check.h"
 
@@ -43,13 +43,6 @@ template <typename T>
 void Empty(std::vector<T>* items) {
   items->clear();
   if (items->capacity() > kItemsKept) std::vector<T>().swap(*items);
-}
-
-void SayFound(const std::optional<TieredNamespace::Found>& found, ItemResult* result) {
-  result->status = found ? WireStatus::kOk : WireStatus::kMiss;
-  if (!found) return;
-  result->value_bytes = found->info.value_bytes;
-  result->tier = found->in_dram ? ItemTier::kDram : ItemTier::kSsd;
 }
 
 }  // namespace
@@ -122,7 +115,6 @@ class DataSession final : public fabric::Session {
   Outcome AnswerItems(Op op, Outcome waiting, Answer* answer);
   void Send(Answer* answer);
   void CountReads();
-  void Exists(std::string_view key, bool touch, ItemResult* result);
   // A turn of the keys of a MultiExists, none of which waits.
   Outcome ExistMany(const FrameHeader& request);
   Outcome Read(const FrameHeader& request, std::string_view key,
@@ -234,7 +226,7 @@ bool DataSession::HandleNext(const FrameHeader& request, SlotId slot, std::strin
         write ? service_.check_.Write(slot, &refusal_) : service_.check_.Read(slot, &refusal_);
     if (result.status != WireStatus::kOk) return true;
     if (request.op == Op::kExists) {
-      Exists(key, (request.flags & wire::kFlagNoTouch) == 0, &result);
+      KeyBatch::Say(objects_.Find(key, (request.flags & wire::kFlagNoTouch) == 0), &result);
       return true;
     }
   } else {
@@ -288,27 +280,19 @@ Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
   Send(answer);
   // What does not come in time is a miss, or not durable; the other items do not wait for ever.
   if (waits) return waiting;
-  std::array<uint32_t, wire::kWireStatusMax + 1> counts{};
-  for (const ItemResult& result : results_) ++counts[static_cast<size_t>(result.status)];
-  for (size_t status = 0; status < counts.size(); ++status) {
-    if (counts[status] > 0)
-      service_.metrics_->OnAnswer(op, static_cast<WireStatus>(status), counts[status]);
-  }
+  service_.metrics_->OnAnswers(op, results_);
   CountReads();
   return {};
 }
 
 void DataSession::Send(Answer* answer) {
-  for (const Part& part : parts_) {
+  for (const Part& part : parts_)
     if (!part.bytes.empty()) answer->payload.push_back(part.bytes);
-  }
 }
 
 void DataSession::CountReads() {
-  for (const Part& part : parts_) {
-    const bool from_ssd = results_[part.item].tier == ItemTier::kSsd;
-    service_.metrics_->OnRead(part.bytes.size(), from_ssd);
-  }
+  for (const Part& part : parts_)
+    service_.metrics_->OnRead(part.bytes.size(), results_[part.item].tier == ItemTier::kSsd);
 }
 
 void DataSession::Sent() {
@@ -371,33 +355,16 @@ Result<fabric::StagedBytes> DataSession::Staged(const wire::StagedValue& value) 
   return service_.shm_->Staged(value);
 }
 
-void DataSession::Exists(std::string_view key, bool touch, ItemResult* result) {
-  SayFound(objects_.Find(key, touch), result);
-}
-
-// A call into the store for many keys: see ObjectIndex::FindMany.
 Outcome DataSession::ExistMany(const FrameHeader& request) {
-  const bool touch = (request.flags & wire::kFlagNoTouch) == 0;
-  std::array<std::string_view, TieredNamespace::kFindMax> keys;
-  std::array<uint32_t, TieredNamespace::kFindMax> items;
-  std::array<std::optional<TieredNamespace::Found>, TieredNamespace::kFindMax> found;
-  size_t count = 0;
-  const auto look = [&] {
-    objects_.FindMany(std::span(keys).first(count), touch, std::span(found).first(count));
-    for (size_t i = 0; i < count; ++i) SayFound(found[i], &results_[items[i]]);
-    count = 0;
-  };
+  KeyBatch batch(&objects_, (request.flags & wire::kFlagNoTouch) == 0);
   while (!pass_->items.done() && turn_left_ > 0) {
     const auto [head, key] = pass_->items.Next();
-    const uint32_t item = pass_->item++;
+    ItemResult& result = results_[pass_->item++];
     Spend(kTurnBytesPerKey);
-    results_[item].status = service_.check_.Read(SlotId(head.slot), &refusal_);
-    if (results_[item].status != WireStatus::kOk) continue;
-    keys[count] = key;
-    items[count] = item;
-    if (++count == keys.size()) look();
+    result.status = service_.check_.Read(SlotId(head.slot), &refusal_);
+    if (result.status == WireStatus::kOk) batch.Add(key, &result);
   }
-  look();
+  batch.Finish();
   if (!pass_->items.done()) return {.again = true};
   EMS_CHECK(pass_->item == results_.size(), "{} of {} keys", pass_->item, results_.size());
   pass_.reset();

@@ -120,6 +120,14 @@ void ServerMetrics::Refresh(const ssd::TierStats& tier) const {
   ShowSsd(1 + static_cast<uint64_t>(tier.state), tier);
 }
 
+void ServerMetrics::OnAnswers(wire::Op op, std::span<const wire::ItemResult> results) const {
+  std::array<uint32_t, wire::kWireStatusMax + 1> counts{};
+  for (const wire::ItemResult& result : results) ++counts[static_cast<size_t>(result.status)];
+  for (size_t status = 0; status < counts.size(); ++status) {
+    if (counts[status] > 0) OnAnswer(op, static_cast<wire::WireStatus>(status), counts[status]);
+  }
+}
+
 ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
   HitCounts counts;
   counts.ssd_hits = static_cast<uint64_t>(ssd_hits_.value());

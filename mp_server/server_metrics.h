@@ -2,6 +2,7 @@
 // Every metric of mp-server, declared once. Logic calls the verbs.
 #include <array>
 #include <set>
+#include <span>
 #include <string>
 
 #include "common/guarded.h"
@@ -26,6 +27,8 @@ class ServerMetrics final {
   void OnAnswer(wire::Op op, wire::WireStatus status, uint64_t count = 1) const {
     answers_[static_cast<size_t>(op)][static_cast<size_t>(status)].Add(static_cast<double>(count));
   }
+  // Of the items of a Multi request.
+  void OnAnswers(wire::Op op, std::span<const wire::ItemResult> results) const;
   void OnRead(uint64_t bytes, bool from_ssd) const {
     (from_ssd ? ssd_read_bytes_ : read_bytes_).Add(static_cast<double>(bytes));
     if (from_ssd) ssd_hits_.Add();

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "common/check.h"
+#include "fabric/rpc/internal/hello_sink.h"
 
 namespace ems::fabric {
 namespace {
@@ -32,25 +33,6 @@ constexpr size_t kIovecsMax = 64;
 // Clocks of two machines drift by a thousandth at most, so by 10 ms meanwhile.
 constexpr Duration kClockAge = std::chrono::seconds(10);
 constexpr size_t kTableKeepBytes = 256 * kKiB;
-
-// A sink for answers that carry no value.
-class HelloSink final : public AnswerSink {
- public:
-  explicit HelloSink(wire::HelloBody* hello) : hello_(hello) {}
-  uint64_t OnHeader(const FrameHeader& header) override { return header.body_bytes; }
-  Status OnTable(ConstBytes table) override {
-    if (table.size() != sizeof(*hello_)) {
-      return Error(StatusCode::kDataLoss, "greeting of {} bytes", table.size());
-    }
-    *hello_ = wire::ReadRaw<wire::HelloBody>(table);
-    return OkStatus();
-  }
-  bool NextValue(Value*) override { return false; }
-  void OnValue(uint64_t) override {}
-
- private:
-  wire::HelloBody* hello_;
-};
 
 }  // namespace
 
@@ -89,7 +71,7 @@ void RpcChannel::StartGreeting() {
   const wire::HelloBody mine;
   const ConstBytes raw = wire::RawBytes(mine);
   request.head.assign(raw.begin(), raw.end());
-  greeting_ = std::make_unique<HelloSink>(&hello_);
+  greeting_ = std::make_unique<internal::HelloSink>(&hello_);
   Start(greeting_.get());
 }
 

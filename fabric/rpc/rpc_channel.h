@@ -22,6 +22,7 @@
 #include "common/cluster_id.h"
 #include "common/status.h"
 #include "fabric/net/socket.h"
+#include "fabric/rpc/answer_sink.h"
 #include "proto/data_plane.h"
 
 namespace ems::fabric {
@@ -34,31 +35,6 @@ struct RpcRequest {
   uint16_t key_bytes = 0;       // how much of `head` is the frame's key
   std::vector<std::span<const ConstBytes>>
       values;  // Put and MultiPut; each is followed by its trailer
-};
-
-// The destination of an answer. Called from Advance().
-class AnswerSink {
- public:
-  struct Value {
-    uint64_t bytes = 0;
-    std::span<const MutableBytes>
-        into;  // together at least `bytes`, or the value is read and dropped
-    uint64_t first_piece_bytes = kPieceBytes;
-  };
-  virtual ~AnswerSink() = default;
-  // Where the answer's body probably goes, if that is one value: what comes together with the
-  // header is read there at once, but for as many bytes as an error's text can have. Empty: not
-  // known.
-  virtual MutableBytes Expected() const { return {}; }
-  // An answer with status kOk begins. Returns how many bytes of its body come before the values.
-  virtual uint64_t OnHeader(const wire::FrameHeader& header) = 0;
-  // Those bytes. An error ends the connection.
-  virtual Status OnTable(ConstBytes table) = 0;
-  // The next value; false when there is none.
-  virtual bool NextValue(Value* value) = 0;
-  // The value is in place, or dropped; `checksum` is that of the bytes received. What it has to be
-  // is for the sink to say, with wire::FoldChecksum and the request's header.
-  virtual void OnValue(uint64_t checksum) = 0;
 };
 
 // Threading: one thread at a time (holder).
