@@ -3,12 +3,8 @@
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "common/bytes.h"
@@ -34,13 +30,13 @@ IOStatus ToIo(const Status& status) {
                                                 : IOStatus::IOError(text);
 }
 
-bool IsLog(std::string_view name) { return name.ends_with(".log"); }
-
 // Counts what a file takes: of all files, and of logs.
 class Counter final {
  public:
   Counter(IndexBytes* bytes, bool log) : bytes_(bytes), log_(log) {}
-  static Counter Of(IndexBytes* bytes, std::string_view name) { return {bytes, IsLog(name)}; }
+  static Counter Of(IndexBytes* bytes, std::string_view name) {
+    return {bytes, name.ends_with(".log")};
+  }
   void Grow(uint64_t from, uint64_t to) const {
     Add(RoundUp(to, kBlockBytes) - RoundUp(from, kBlockBytes));
   }
@@ -55,34 +51,24 @@ class Counter final {
   bool log_;
 };
 
-// A log is written ahead with zeros, which RocksDB reads as its end: a sync of what takes their
-// place need not write the file's size as well, which costs one of the file system's journal.
-constexpr uint64_t kAheadBytes = 64 * kKiB;
-// Logs that are closed, by name, and where their zeros begin.
-using Tails = Guarded<std::map<std::string, uint64_t>>;
-
 // A file that is only appended to. After a failure, or a change that is no append, nobody knows
 // what it holds beyond the last end: no later one is told of.
 class AppendedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   // `ends`: null for a file that has none.
   AppendedFile(std::unique_ptr<rocksdb::FSWritableFile> file, std::string name, SyncedEnds* ends,
-               Tails* tails, Counter counter)
+               Counter counter)
       : FSWritableFileOwnerWrapper(std::move(file)),
         name_(std::move(name)),
-        log_(IsLog(name_)),
         ends_(ends),
-        tails_(tails),
         counter_(counter) {}
 
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* debug) override {
-    WriteAhead(data.size(), options, debug);
     return Appended(data, FSWritableFileOwnerWrapper::Append(data, options, debug));
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   const rocksdb::DataVerificationInfo& info, IODebugContext* debug) override {
-    WriteAhead(data.size(), options, debug);
     return Appended(data, FSWritableFileOwnerWrapper::Append(data, options, info, debug));
   }
   IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset, const IOOptions& options,
@@ -100,18 +86,6 @@ class AppendedFile final : public rocksdb::FSWritableFileOwnerWrapper {
     Lose();
     return FSWritableFileOwnerWrapper::Truncate(bytes, options, debug);
   }
-  IOStatus Close(const IOOptions& options, IODebugContext* debug) override {
-    if (const auto [end, ahead] = Ends(); ahead > end) {
-      auto tails = tails_->Lock();
-      (*tails)[name_] = end;
-    }
-    return FSWritableFileOwnerWrapper::Close(options, debug);
-  }
-  // What a log takes of the disk is counted here: nothing is allocated that Close would give back.
-  void PrepareWrite(size_t offset, size_t bytes, const IOOptions& options,
-                    IODebugContext* debug) override {
-    if (!log_) FSWritableFileOwnerWrapper::PrepareWrite(offset, bytes, options, debug);
-  }
   IOStatus Sync(const IOOptions& options, IODebugContext* debug) override {
     const Reached reached = Now();
     return Synced(reached, FSWritableFileOwnerWrapper::Sync(options, debug));
@@ -128,32 +102,14 @@ class AppendedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   };
   struct Contents {
     uint64_t bytes = 0;
-    uint64_t ahead = 0;  // where the zeros end; they are counted
     Hash64Stream hash;
     bool known = true;
   };
 
-  // Where that fails the file grows as others do.
-  void WriteAhead(uint64_t more, const IOOptions& options, IODebugContext* debug) {
-    static const std::string zeros(kAheadBytes, '\0');
-    const auto [end, ahead] = Ends();
-    const uint64_t from = std::max(end, ahead);
-    if (!log_ || more > kAheadBytes || end + more <= from) return;
-    // A file of the machine: where its next append goes does not depend on this.
-    if (!FSWritableFileOwnerWrapper::PositionedAppend(zeros, from, options, debug).ok()) return;
-    counter_.Grow(from, from + kAheadBytes);
-    auto contents = contents_.Lock();
-    contents->ahead = from + kAheadBytes;
-  }
-  std::pair<uint64_t, uint64_t> Ends() {
-    auto contents = contents_.Lock();
-    return {contents->bytes, contents->ahead};
-  }
   IOStatus Appended(const rocksdb::Slice& data, IOStatus status) {
     auto contents = contents_.Lock();
     contents->known = contents->known && status.ok();
-    const uint64_t end = contents->bytes + data.size();  // also what may be half there
-    counter_.Grow(std::max(contents->bytes, contents->ahead), std::max(end, contents->ahead));
+    counter_.Grow(contents->bytes, contents->bytes + data.size());  // also what may be half there
     contents->bytes += data.size();
     if (ends_ != nullptr)
       contents->hash.Update({reinterpret_cast<const std::byte*>(data.data()), data.size()});
@@ -179,9 +135,7 @@ class AppendedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   }
 
   const std::string name_;
-  const bool log_;
   SyncedEnds* const ends_;
-  Tails* const tails_;
   const Counter counter_;
   Guarded<Contents> contents_;
 };
@@ -200,26 +154,12 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     if (!locked.ok()) return locked;
     IOStatus sound = ToIo(ends_->LoadAndCheck());
     if (sound.ok()) {
-      folder_ = path.substr(0, path.find_last_of('/') + 1);
-      CountAll(folder_);
+      CountAll(path.substr(0, path.find_last_of('/')));
       return sound;
     }
     FileSystemWrapper::UnlockFile(*lock, options, debug).PermitUncheckedError();
     *lock = nullptr;
     return sound;
-  }
-  // RocksDB has closed all files: logs need no zeros at their ends any more.
-  IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions& options,
-                      IODebugContext* debug) override {
-    std::map<std::string, uint64_t> tails;
-    {
-      auto closed = tails_.Lock();
-      tails.swap(*closed);
-    }
-    std::error_code ignored;
-    for (const auto& [name, end] : tails)
-      std::filesystem::resize_file(folder_ + name, end, ignored);
-    return FileSystemWrapper::UnlockFile(lock, options, debug);
   }
   IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options, File* file,
                            IODebugContext* debug) override {
@@ -236,8 +176,7 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     const Counter counter = Counter::Of(bytes_, name);
     counter.Go(size);
     bytes_->changes.fetch_add(1, std::memory_order_relaxed);
-    *file =
-        std::make_unique<AppendedFile>(std::move(*file), std::move(name), ends, &tails_, counter);
+    *file = std::make_unique<AppendedFile>(std::move(*file), std::move(name), ends, counter);
     return made;
   }
   IOStatus DeleteFile(const std::string& path, const IOOptions& options,
@@ -249,8 +188,6 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     if (!gone.ok()) return gone;
     Counter::Of(bytes_, name).Go(size);
     bytes_->changes.fetch_add(1, std::memory_order_relaxed);
-    auto tails = tails_.Lock();
-    tails->erase(name);
     return gone;
   }
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
@@ -284,8 +221,6 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
 
   SyncedEnds* const ends_;
   IndexBytes* const bytes_;
-  std::string folder_;  // of what is locked
-  Tails tails_;
 };
 
 }  // namespace

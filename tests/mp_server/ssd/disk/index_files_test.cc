@@ -7,7 +7,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -166,22 +165,16 @@ TEST_F(IndexFilesTest, DamagedFilesAreNotLocked) {
 TEST_F(IndexFilesTest, WhatTheFilesTakeIsCountedInBlocks) {
   const auto log = Make("000001.log");
   EXPECT_EQ(bytes_.all, 0U);
-  ASSERT_TRUE(log->Append(std::string(100, 'x')).ok() && log->Close().ok());
-  constexpr uint64_t kLog = 64 * kKiB;
-  EXPECT_EQ(bytes_.all, kLog);
-  const auto manifest = Make("MANIFEST-000002");
-  ASSERT_TRUE(manifest->Append("x").ok());
-  EXPECT_EQ(bytes_.all, kLog + 4096U);
-  ASSERT_TRUE(manifest->Append(std::string(4095, 'x')).ok());
-  EXPECT_EQ(bytes_.all, kLog + 4096U);
-  ASSERT_TRUE(manifest->Append("x").ok());
-  EXPECT_EQ(bytes_.all, kLog + 8192U);
-  ASSERT_TRUE(env_->DeleteFile(folder_ / "MANIFEST-000002").ok());
-  EXPECT_EQ(bytes_.all, kLog);
+  ASSERT_TRUE(log->Append("x").ok());
+  EXPECT_EQ(bytes_.all, 4096U);
+  ASSERT_TRUE(log->Append(std::string(4095, 'x')).ok());
+  EXPECT_EQ(bytes_.all, 4096U);
+  ASSERT_TRUE(log->Append("x").ok());
+  EXPECT_EQ(bytes_.all, 8192U);
   auto table = Make("000002.sst");
   ASSERT_TRUE(table->Append(std::string(5000, 'x')).ok() && table->Close().ok());
-  EXPECT_EQ(bytes_.all, kLog + 8192U);
-  EXPECT_EQ(bytes_.logs, kLog);
+  EXPECT_EQ(bytes_.all, 16384U);
+  EXPECT_EQ(bytes_.logs, 8192U);
   const uint64_t changes = bytes_.changes;
   ASSERT_TRUE(env_->RenameFile(folder_ / "000002.sst", folder_ / "000001.log").ok());
   EXPECT_EQ(bytes_.all, 8192U) << "the log is gone with that";
@@ -192,33 +185,6 @@ TEST_F(IndexFilesTest, WhatTheFilesTakeIsCountedInBlocks) {
   ASSERT_TRUE(env_->DeleteFile(folder_ / "000003.sst").ok());
   EXPECT_EQ(bytes_.all, 8192U);
   EXPECT_EQ(bytes_.changes, changes + 3);
-}
-
-// Its size is on the disk already when something is synced.
-TEST_F(IndexFilesTest, ALogIsWrittenAheadAndCutOffAtTheEnd) {
-  rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(env_->LockFile(folder_ / "LOCK", &lock).ok());
-  const uint64_t others = bytes_.all;
-  const auto log = Make("000001.log");
-  const auto size = [this] { return fs::file_size(folder_ / "000001.log"); };
-  ASSERT_TRUE(log->Append("12345").ok() && log->Sync().ok());
-  const uint64_t ahead = size();
-  EXPECT_GE(ahead, 64 * kKiB);
-  EXPECT_EQ(bytes_.all, others + ahead);
-  EXPECT_EQ(bytes_.logs, ahead);
-  ASSERT_TRUE(log->Append(std::string(ahead - 10, 'x')).ok() && log->Sync().ok());
-  EXPECT_EQ(size(), ahead);
-  ASSERT_TRUE(log->Append("1234567").ok());
-  EXPECT_EQ(size(), 2 * ahead);
-  EXPECT_EQ(bytes_.all, others + 2 * ahead);
-  EXPECT_TRUE(Check().ok());
-  ASSERT_TRUE(log->Close().ok());
-  EXPECT_EQ(bytes_.all, others + size()) << "as it lies there";
-  ASSERT_TRUE(env_->UnlockFile(lock).ok());
-  EXPECT_EQ(size(), ahead + 2);
-  std::ifstream file(folder_ / "000001.log", std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  EXPECT_EQ(text, "12345" + std::string(ahead - 10, 'x') + "1234567");
 }
 
 TEST_F(IndexFilesTest, WhatIsThereCountsFromTheStart) {

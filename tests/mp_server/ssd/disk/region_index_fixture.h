@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -95,19 +94,6 @@ class RegionIndexTest : public ::testing::Test {
     return newest.empty() ? "" : folder + "/" + newest;
   }
 
-  // Where a log of less than 32 KiB ends: zeros lie behind its last record. Each has a checksum,
-  // two bytes of length and a type in front.
-  static uint64_t EndOf(const std::string& path) {
-    constexpr uint64_t kHeaderBytes = 7;
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-    uint64_t at = 0;
-    while (at + kHeaderBytes <= bytes.size() && bytes[at + 6] != 0) {
-      at += kHeaderBytes + static_cast<uint8_t>(bytes[at + 4]) +
-            uint64_t{static_cast<uint8_t>(bytes[at + 5])} * 256;
-    }
-    return at;
-  }
   static void FlipBit(const std::string& path, uint64_t at, char bit) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(static_cast<std::streamoff>(at));

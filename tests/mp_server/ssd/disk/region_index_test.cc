@@ -128,21 +128,19 @@ TEST_F(RegionIndexTest, ABatchThatWasTornIsNotThereAtAll) {
   ASSERT_TRUE(Open().ok());
   ASSERT_TRUE(Put("before", 1).ok());
   const std::string log = fs::path(Newest(options_.folder, "0", ".log")).filename().string();
-  const uint64_t begin = EndOf(options_.folder + "/" + log);
+  const uint64_t begin = fs::file_size(options_.folder + "/" + log);
   RowBatch batch;
   batch.Put(NameOf("x"), MakeRow(2));
   batch.Delete(NameOf("before"));
   batch.Put(NameOf("y"), MakeRow(3));
   ASSERT_TRUE(index_->Write(batch, false).ok());
-  const uint64_t end = EndOf(options_.folder + "/" + log);
+  const uint64_t end = fs::file_size(options_.folder + "/" + log);
   ASSERT_GT(end, begin);
   std::vector<uint64_t> cuts = {begin, begin + 1, end - 1, end};
   for (uint64_t cut = begin + 6; cut < end; cut += 48) cuts.push_back(cut);
   for (const uint64_t cut : cuts) {
     const std::string torn = Copy("torn");
     fs::resize_file(torn + "/" + log, cut);
-    // Or zeros are there instead; a row ends with some.
-    if (cut % 2 == 0 && cut + 8 < end) fs::resize_file(torn + "/" + log, 2 * end);
     const auto after = OpenAt(torn);
     ASSERT_TRUE(after.ok()) << cut << ": " << after.status();
     if (cut == end) {
