@@ -1,5 +1,6 @@
 #include "mp_server/ssd/group_commit.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -82,7 +83,7 @@ bool GroupCommit::SyncRegion(Region* region) {
   EMS_FAIL_POINT("ssd.before_sync");
   const Status synced = options_.log->options().files->Sync(region->fd.get());
   EMS_FAIL_POINT("ssd.after_sync");
-  region->unsynced = region->unsynced_moves = false;
+  region->unsynced = false;
   const std::vector<Hash128> members = std::exchange(region->unsynced_members, {});
   if (synced.ok()) return true;
   region->state = RegionState::kBad;
@@ -96,21 +97,20 @@ bool GroupCommit::SyncRegion(Region* region) {
   return false;
 }
 
-void GroupCommit::SyncMoved(const Region& from) {
-  if (from.moved_objects == 0 || options_.space->relaxed_sync(from.ns)) return;
-  for (const auto& region : options_.log->regions()) {
-    if (region->ns == from.ns && region->unsynced_moves) (void)SyncRegion(region.get());
-  }
-  options_.commit->RequireSync();
+// Whatever the namespace relaxes by now: what moves may have been promised to be durable before.
+bool GroupCommit::HasMoves(WriteGroup* group) {
+  return std::any_of(group->jobs().begin(), group->jobs().end(),
+                     [](const WriteJob& job) { return job.from != nullptr; });
 }
 
-// Makes the records durable whose rows callers wait for.
-void GroupCommit::SyncLanded() {
+// False: a sync has failed, and what it was for is over.
+bool GroupCommit::SyncLanded() {
+  bool all = true;
   const std::vector<WriteGroup*> landed = std::exchange(landed_, {});
   for (WriteGroup* group : landed) {
     Region* region = group->region();
     const bool durable = group->durable() && !options_.space->relaxed_sync(region->ns);
-    if (durable) SyncRegion(region);
+    if (durable || HasMoves(group)) all = SyncRegion(region) && all;
     if (region->lost_writes) {
       Fail(group);
       continue;
@@ -124,6 +124,7 @@ void GroupCommit::SyncLanded() {
     Fail(group);
     return true;
   });
+  return all;
 }
 
 bool GroupCommit::Counts(const WriteJob& job) const {
@@ -132,9 +133,9 @@ bool GroupCommit::Counts(const WriteJob& job) const {
   return options_.index->Counts(job.name, job.sequence) && job.object->current();
 }
 
-void GroupCommit::Commit() {
-  SyncLanded();
-  if (landed_.empty() && options_.commit->empty()) return;
+bool GroupCommit::Commit() {
+  const bool landed = SyncLanded();
+  if (landed_.empty() && options_.commit->empty()) return landed;
   for (WriteGroup* group : landed_) {
     for (WriteJob& job : group->jobs()) {
       if (Counts(job)) {
@@ -153,6 +154,7 @@ void GroupCommit::Commit() {
   EMS_FAIL_POINT("ssd.after_commit");
   for (WriteGroup* group : std::exchange(landed_, {})) EndGroup(group, written.ok());
   if (!written.ok()) options_.health->Degrade(std::string(Message(written)));
+  return landed && written.ok();
 }
 
 void GroupCommit::EndGroup(WriteGroup* group, bool written) {
@@ -171,7 +173,6 @@ void GroupCommit::EndGroup(WriteGroup* group, bool written) {
     if (counts) {
       region->members.push_back(job.name.hash);
       if (region->unsynced) region->unsynced_members.push_back(job.name.hash);
-      region->unsynced_moves = region->unsynced_moves || (moves && region->unsynced);
     }
     options_.counts->Add(&WriterStats::written_bytes, job.value_bytes);
     const bool moved = moves || job.moved;

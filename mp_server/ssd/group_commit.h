@@ -3,8 +3,10 @@
 // completes the tickets of the callers that wait.
 //
 // A row is written only after its record is on the disk and, where a caller waits for it to be
-// durable, after a sync of its region. An object whose write fails is not on the SSD, and the row
-// of what it was to replace goes; nothing is retried behind the caller's back.
+// durable, after a sync of its region. So is one that leads from a record that may be durable to
+// its copy: every later sync of the index makes that row durable, whoever asked for it. An object
+// whose write fails is not on the SSD, and the row of what it was to replace goes; nothing is
+// retried behind the caller's back.
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -39,8 +41,9 @@ class GroupCommit final {
   void Land(WriteGroup* group) { landed_.push_back(group); }
   // They never will be. The group is free again, as after the Commit.
   void Fail(WriteGroup* group);
-  // Writes rows, deletes and meta rows; for those that callers wait for, after a sync.
-  void Commit();
+  // Writes rows, deletes and meta rows; for those that callers wait for, after a sync. False: the
+  // disk has refused some of it.
+  bool Commit();
 
   // A job is over, as `counter` counts it.
   void End(WriteJob* job, bool ok, uint64_t WriterStats::*counter);
@@ -53,8 +56,6 @@ class GroupCommit final {
   // Looks whether those are there by now. `last`: what is still pending fails.
   void LookAtWaiting(bool last);
   void FailWaiting();
-  // Makes what was moved from this region as durable as it was there. Blocks.
-  void SyncMoved(const Region& from);
   bool waiting() const { return !waiting_.empty(); }
 
  private:
@@ -63,7 +64,8 @@ class GroupCommit final {
     TicketPtr ticket;
   };
   bool Counts(const WriteJob& job) const;
-  void SyncLanded();
+  static bool HasMoves(WriteGroup* group);
+  bool SyncLanded();
   bool SyncRegion(Region* region);
   void EndGroup(WriteGroup* group, bool written);
   static void Free(WriteGroup* group);

@@ -371,7 +371,7 @@ RowRoom::Answer LogWriter::MakeRowRoom() {
   Submit(&filling_);
   if (answer != RowRoom::Answer::kReclaim) return answer;
   const Result<RegionSpace::Choice> full = space_.NextToGo();
-  if (full.ok()) reclaimer_.Reclaim(full->region);
+  if (full.ok()) (void)reclaimer_.Reclaim(full->region);  // or later
   const bool soon = full.ok() || full.status().code() == StatusCode::kUnavailable;
   return soon ? RowRoom::Answer::kSoon : RowRoom::Answer::kNone;
 }
@@ -414,8 +414,10 @@ Result<Region*> LogWriter::NextRegion(NamespaceRef ns) {
     return next.status();
   }
   const RegionSpace::Choice choice = *next;
-  if (choice.surplus != nullptr) reclaimer_.Reclaim(choice.surplus);
-  if (choice.reclaim) reclaimer_.Reclaim(choice.region);
+  const bool given = (choice.surplus == nullptr || reclaimer_.Reclaim(choice.surplus)) &&
+                     (!choice.reclaim || reclaimer_.Reclaim(choice.region));
+  if (!given)
+    return Error(StatusCode::kUnavailable, "region {} cannot be given up now", choice.region->id);
   EMS_FAIL_POINT("ssd.before_begin");
   if (const Status begun = options_.log->Begin(choice.region, ns); !begun.ok()) {
     health_.Degrade(std::string(Message(begun)));

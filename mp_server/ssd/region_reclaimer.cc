@@ -48,14 +48,13 @@ std::optional<WriteJob> RegionReclaimer::NextMove(
   return std::nullopt;
 }
 
-void RegionReclaimer::Reclaim(Region* victim) {
+bool RegionReclaimer::Reclaim(Region* victim) {
   EMS_FAIL_POINT("ssd.reclaim");
-  groups_->Commit();
+  if (!groups_->Commit()) return false;
   EMS_CHECK(victim->writes_under_way == 0 && victim->moves_under_way == 0,
             "region {} is reclaimed with {} writes and {} moves under way", victim->id,
             victim->writes_under_way, victim->moves_under_way);
   if (moving_ == victim) EndMoving();
-  groups_->SyncMoved(*victim);
   uint64_t gone = 0;
   for (const Hash128& hash : std::exchange(victim->members, {})) {
     const ObjectName name{victim->ns, hash};
@@ -78,13 +77,15 @@ void RegionReclaimer::Reclaim(Region* victim) {
   // each would have to wait for one. A power cut before it does no harm: a row that comes back
   // names this use of the region, so recovery drops it once the region's header says another; until
   // then the reader compares the record, and an object that is found again is one that nobody has
-  // removed.
-  if (gone > 0) commit_->RequireSync();
-  groups_->Commit();
+  // removed. The rows of what has moved on are durable with this sync, so those that lead here may
+  // go.
+  if (gone > 0 || victim->moved_objects > 0) commit_->RequireSync();
+  if (!groups_->Commit()) return false;
   counts_->Add(&WriterStats::reclaimed_regions);
   counts_->Add(&WriterStats::reclaimed_objects, gone);
   EMS_FAIL_POINT("ssd.reclaimed");
   log_->Release(victim);
+  return true;
 }
 
 bool RegionReclaimer::Read(Region* region, const ObjectName& name, const Row& row, WriteJob* job) {

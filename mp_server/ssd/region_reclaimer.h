@@ -40,8 +40,9 @@ class RegionReclaimer final {
   void EndMoving() { moving_ = nullptr; }
 
   // Commits what has landed, then gives the region up; no write to it, or move from it, may be
-  // under way. May block: each record that is moved is read by itself.
-  void Reclaim(Region* victim);
+  // under way. False: the disk refuses, and the region stays for now: what was to move may lie
+  // nowhere else. May block: each record that is moved is read by itself.
+  bool Reclaim(Region* victim);
   // What is still to be written again, oldest first.
   std::deque<WriteJob>& moves() { return moves_; }
 

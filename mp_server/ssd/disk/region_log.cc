@@ -207,7 +207,7 @@ Status RegionLog::Begin(Region* region, NamespaceRef ns) {
   const MutableBytes bytes = block.Take(kBlockBytes);
   WriteRegionHeader(header, bytes);
   region->sequence = header.sequence;
-  region->lost_writes = region->looked_ahead = region->unsynced_moves = false;
+  region->lost_writes = region->looked_ahead = false;
   region->moved_objects = region->moved_bytes = 0;
   region->ns = ns;
   region->members.clear();

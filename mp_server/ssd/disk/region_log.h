@@ -57,10 +57,9 @@ struct Region {
   // Of it to other regions: its records count until those rows are in the index.
   uint64_t moves_under_way = 0;
   uint64_t moved_objects = 0, moved_bytes = 0;  // in this use, by all moves that were begun
-  bool looked_ahead = false;    // what goes next has been looked for since it was begun
-  bool unsynced = false;        // written to since the last sync
-  bool unsynced_moves = false;  // of what was written since is some that was moved
-  bool lost_writes = false;     // a sync has failed
+  bool looked_ahead = false;  // what goes next has been looked for since it was begun
+  bool unsynced = false;      // written to since the last sync
+  bool lost_writes = false;   // a sync has failed
   fabric::Fd fd;
   // Members whose records have been written since the last sync: with a failing one they are lost.
   std::vector<Hash128> unsynced_members;

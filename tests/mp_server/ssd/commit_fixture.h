@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "mp_server/ssd/group_commit.h"
 #include "tests/mp_server/ssd/rocksdb_faults.h"
@@ -88,6 +90,36 @@ class GroupFixture : public RowFixture {
                                               .dirty_bytes = &dirty_bytes_});
     region_ = BeginRegion(log_.get());
   }
+  // A group of one object of 1000 bytes, as it is once its write is done.
+  ssd::WriteGroup* WriteTo(ssd::Region* region, const std::string& key, uint64_t sequence,
+                           ssd::TicketPtr durable) {
+    ssd::WriteJob job;
+    job.durable = durable != nullptr;
+    job.ticket = std::move(durable);
+    job.object = MakeObject(key, sequence, 1000);
+    EXPECT_TRUE(index_.BeginWrite(NameOf(key), sequence, *job.object).begun);
+    dirty_bytes_.fetch_add(1000);
+    return GroupOf(region, key, sequence, std::move(job));
+  }
+  // The same of one that is stored elsewhere, and moves.
+  ssd::WriteGroup* MoveTo(ssd::Region* region, const std::string& key, const ssd::Row& old) {
+    ssd::WriteJob job;
+    job.object = MakeObject(key, old.sequence, 1000);
+    job.from = log_->Find(old.region);
+    ++job.from->moves_under_way;
+    ++job.from->moved_objects;
+    return GroupOf(region, key, old.sequence, std::move(job));
+  }
+  // Where its row leads.
+  uint32_t RegionOf(const ssd::ObjectName& name) {
+    std::map<ssd::ObjectName, uint32_t> found;
+    uint64_t unreadable = 0;
+    const auto note = [&](const ssd::ObjectName& one, const ssd::Row& row) {
+      found[one] = row.region;
+    };
+    EXPECT_TRUE(rows_->ForEach(note, &unreadable).ok());
+    return found.at(name);
+  }
 
   ManualClock clock_;
   FaultyFiles files_;
@@ -99,6 +131,26 @@ class GroupFixture : public RowFixture {
   ssd::WriterCounts counts_;
   std::atomic<uint64_t> dirty_bytes_{0};
   ssd::Region* region_ = nullptr;
+
+ private:
+  class Group final : public ssd::WriteGroup {
+    void OnDone(int64_t) override {}
+  };
+  ssd::WriteGroup* GroupOf(ssd::Region* region, const std::string& key, uint64_t sequence,
+                           ssd::WriteJob job) {
+    job.name = NameOf(key);
+    job.sequence = sequence;
+    job.value_bytes = 1000;
+    made_.push_back(std::make_unique<Group>());
+    ssd::WriteGroup* group = made_.back().get();
+    group->Start(region, false);
+    ++region->writes_under_way;
+    group->Add(std::move(job), ssd::RecordShape(1000, key.size()), log_->options().store_id);
+    group->Place();
+    region->unsynced = true;
+    return group;
+  }
+  std::vector<std::unique_ptr<ssd::WriteGroup>> made_;
 };
 
 }  // namespace ems::testing

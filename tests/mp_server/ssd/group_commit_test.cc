@@ -9,6 +9,7 @@
 namespace ems::ssd {
 namespace {
 
+using ::ems::testing::BeginRegion;
 using ::ems::testing::FaultyFiles;
 using ::ems::testing::MakeObject;
 using ::ems::testing::MakeTicket;
@@ -17,33 +18,10 @@ using State = Ticket::State;
 
 class GroupCommitTest : public ::ems::testing::GroupFixture {
  protected:
-  class Group final : public WriteGroup {
-    void OnDone(int64_t) override {}
-  };
-  // A group of one object of 1000 bytes, as it is once its write is done.
   WriteGroup* Write(const std::string& key, uint64_t sequence, TicketPtr durable) {
-    auto object = MakeObject(key, sequence, 1000);
-    WriteJob job;
-    job.name = NameOf(key);
-    job.sequence = sequence;
-    job.value_bytes = 1000;
-    job.durable = durable != nullptr;
-    job.ticket = std::move(durable);
-    EXPECT_TRUE(index_.BeginWrite(job.name, sequence, *object).begun);
-    const RecordShape shape(1000, key.size());
-    job.object = std::move(object);
-    made_.push_back(std::make_unique<Group>());
-    WriteGroup* group = made_.back().get();
-    group->Start(region_, false);
-    ++region_->writes_under_way;
-    group->Add(std::move(job), shape, log_->options().store_id);
-    group->Place();
-    region_->unsynced = true;
-    dirty_bytes_.fetch_add(1000);
-    return group;
+    return WriteTo(region_, key, sequence, std::move(durable));
   }
   bool Stored(const std::string& key) { return index_.Find(NameOf(key), false).stored; }
-  std::vector<std::unique_ptr<WriteGroup>> made_;
 };
 
 TEST_F(GroupCommitTest, WhatHasLandedIsStoredWithTheCommit) {
@@ -117,6 +95,34 @@ TEST_F(GroupCommitTest, WhatIsStoredIsDurableWithTheNextCommit) {
   EXPECT_EQ(ticket->state(), State::kWaiting);
   groups_->Commit();
   EXPECT_EQ(ticket->state(), State::kDone);
+}
+
+// The sync of any later commit makes its row durable, so its copy has to be durable before; and who
+// waits for the object is not told of a copy that is not.
+TEST_F(GroupCommitTest, WhatMovesIsSyncedBeforeItsRowLeadsThere) {
+  Region* const from = BeginRegion(log_.get());
+  for (const bool fails : {false, true}) {
+    Row old;
+    old.sequence = 1;
+    old.region = from->id;
+    old.region_sequence = from->sequence;
+    StoreRow(a_, old);
+    WriteGroup* group = MoveTo(region_, "a", old);
+    const uint64_t synced = files_.calls(FaultyFiles::kSync);
+    if (fails) files_.Fail(FaultyFiles::kSync, StatusCode::kUnavailable, 1);
+    const TicketPtr ticket = MakeTicket();
+    groups_->WaitDurable(a_, ticket);
+    groups_->Land(group);
+    groups_->LookAtWaiting(false);
+    EXPECT_EQ(groups_->Commit(), !fails);
+    EXPECT_EQ(files_.calls(FaultyFiles::kSync), synced + 1);
+    EXPECT_EQ(ticket->state(), State::kDone);
+    const SsdIndex::Found found = index_.Find(a_, false);
+    ASSERT_TRUE(found.stored) << "where it was before, if it cannot be synced";
+    EXPECT_EQ(found.row.region, fails ? from->id : region_->id);
+    EXPECT_EQ(RegionOf(a_), found.row.region);
+    EXPECT_EQ(from->moves_under_way, 0u);
+  }
 }
 
 TEST_F(GroupCommitTest, AtTheEndWhatIsStillPendingFails) {

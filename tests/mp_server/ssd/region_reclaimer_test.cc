@@ -11,11 +11,14 @@ namespace ems::ssd {
 namespace {
 
 using ::ems::testing::Answer;
+using ::ems::testing::BeginRegion;
+using ::ems::testing::DiskFault;
 using ::ems::testing::Eventually;
 using ::ems::testing::FaultyFiles;
 using ::ems::testing::FillThreeRegions;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
+using ::ems::testing::MakeTicket;
 using ::ems::testing::NameOf;
 using ::ems::testing::Rig;
 using ::ems::testing::WriteRecord;
@@ -102,6 +105,36 @@ TEST_F(RegionReclaimerTest, WhatFindsNoRoomElsewhereIsNotRead) {
   EXPECT_EQ(files_.calls(FaultyFiles::kRead), 0u);
 }
 
+// What was to move away may have stayed, and what is wanted could not be written elsewhere.
+TEST_F(RegionReclaimerTest, WhileTheDiskRefusesNothingIsGivenUp) {
+  (void)Write("warm", 1);
+  (void)index_.Find(NameOf("warm"), true);
+  groups_->Land(WriteTo(BeginRegion(log_.get()), "other", 2, MakeTicket()));
+  files_.Fail(FaultyFiles::kSync, StatusCode::kUnavailable, 1);
+  EXPECT_FALSE(reclaimer_.Reclaim(region_));
+  EXPECT_TRUE(index_.Find(NameOf("warm"), false).stored);
+  EXPECT_TRUE(reclaimer_.moves().empty());
+  EXPECT_EQ(region_->members.size(), 1u);
+  EXPECT_EQ(counts_.Get().reclaimed_regions, 0u);
+  EXPECT_TRUE(reclaimer_.Reclaim(region_));
+}
+
+// After a crash, rows that were not synced may lead here.
+TEST_F(RegionReclaimerTest, WhatHasMovedIsNotOverwrittenBeforeItsRowsAreSynced) {
+  const WrittenRecord warm = Write("warm", 1);
+  groups_->Land(MoveTo(BeginRegion(log_.get()), "warm", warm.row));
+  EXPECT_TRUE(groups_->Commit());
+  EXPECT_EQ(counts_.Get().synced_commits, 0u);
+  BreakRows();
+  EXPECT_FALSE(reclaimer_.Reclaim(region_));
+  EXPECT_NE(region_->state, RegionState::kFree);
+  disk_.Set(DiskFault::kNone);
+  ASSERT_TRUE(rows_->Reopen(true).ok());
+  EXPECT_TRUE(reclaimer_.Reclaim(region_));
+  EXPECT_EQ(region_->state, RegionState::kFree);
+  EXPECT_EQ(counts_.Get().synced_commits, 2u) << "the first of which has failed";
+}
+
 // --- As the writer uses it.
 
 TEST(WriterReclaimTest, AFullLogGivesItsOldestRegionUpAndKeepsWhatWasWanted) {
@@ -158,15 +191,42 @@ TEST(WriterReclaimTest, WhatIsWantedIsThereAllTheWhile) {
   EXPECT_EQ(rig.InMemory("1"), 1);
 }
 
-TEST(WriterReclaimTest, WhatMovesIsSyncedBeforeItsRegionGoes) {
+TEST(WriterReclaimTest, WhatMovesIsSyncedBeforeItsRowLeadsThere) {
   Rig rig({.regions_max = 3});
   FillUntilTheNextOneLooksAhead(&rig);
+  const uint32_t before = rig.index->Find(NameOf("1"), false).row.region;
+  rig.files.Shut();
   (void)rig.Put("10", 10, kQuarter, false);
+  ASSERT_TRUE(rig.files.WaitForOneAtTheGate());
+  EXPECT_EQ(rig.writer->stats().moved_objects, 0);
+  EXPECT_EQ(rig.index->Find(NameOf("1"), false).row.region, before);
+  EXPECT_EQ(rig.InRows("1"), 1);
+  rig.files.OpenGate();
   ASSERT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 1; }));
-  const uint64_t synced = rig.files.faults.calls(FaultyFiles::kSync);
-  (void)rig.Put("12", 12, kQuarter, false);
-  ASSERT_TRUE(Eventually([&] { return rig.writer->stats().reclaimed_regions == 1; }));
-  EXPECT_EQ(rig.files.faults.calls(FaultyFiles::kSync), synced + 1);
+  EXPECT_NE(rig.index->Find(NameOf("1"), false).row.region, before);
+}
+
+TEST(WriterReclaimTest, AMoveThatCannotBeSyncedLosesNothing) {
+  for (const bool while_it_moves : {true, false}) {
+    ManualClock clock;
+    Rig rig({.regions_max = 3, .clock = &clock});
+    FillUntilTheNextOneLooksAhead(&rig);
+    if (while_it_moves) rig.files.faults.Fail(FaultyFiles::kSync, StatusCode::kUnavailable, 1);
+    (void)rig.Put("10", 10, kQuarter, false);
+    if (!while_it_moves) {
+      ASSERT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 1; }));
+      rig.files.faults.Fail(FaultyFiles::kSync, StatusCode::kUnavailable, 1);
+      EXPECT_EQ(rig.Put("12", 12, kQuarter).Wait(), State::kFailed);
+    }
+    ASSERT_TRUE(Eventually([&] { return rig.writer->state() == TierState::kDegraded; }));
+    EXPECT_EQ(rig.InMemory("1"), 1);
+    EXPECT_EQ(rig.InRows("1"), 1);
+    clock.Advance(std::chrono::seconds(10));
+    ASSERT_TRUE(rig.Heals());
+    ASSERT_EQ(rig.Put("13", 13, kQuarter).Wait(), State::kDone);
+    ASSERT_EQ(rig.MakeDurable("1").Wait(), State::kDone);
+    EXPECT_EQ(rig.InMemory("1"), 1);
+  }
 }
 
 TEST(WriterReclaimTest, WhatIsPutOrRemovedWhileItMovesIsNotBroughtBack) {
