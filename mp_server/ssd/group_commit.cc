@@ -97,10 +97,15 @@ bool GroupCommit::SyncRegion(Region* region) {
   return false;
 }
 
+bool GroupCommit::IsDurable(const WriteGroup& group) const {
+  return group.durable() && !options_.space->relaxed_sync(group.region()->ns);
+}
+
 // Whatever the namespace relaxes by now: what moves may have been promised to be durable before.
-bool GroupCommit::HasMoves(WriteGroup* group) {
-  return std::any_of(group->jobs().begin(), group->jobs().end(),
-                     [](const WriteJob& job) { return job.from != nullptr; });
+bool GroupCommit::MustSync(WriteGroup* group) const {
+  const bool moves = std::any_of(group->jobs().begin(), group->jobs().end(),
+                                 [](const WriteJob& job) { return job.from != nullptr; });
+  return group->region()->unsynced && (moves || IsDurable(*group));
 }
 
 // False: a sync has failed, and what it was for is over.
@@ -109,13 +114,12 @@ bool GroupCommit::SyncLanded() {
   const std::vector<WriteGroup*> landed = std::exchange(landed_, {});
   for (WriteGroup* group : landed) {
     Region* region = group->region();
-    const bool durable = group->durable() && !options_.space->relaxed_sync(region->ns);
-    if (durable || HasMoves(group)) all = SyncRegion(region) && all;
+    if (MustSync(group)) all = SyncRegion(region) && all;
     if (region->lost_writes) {
       Fail(group);
       continue;
     }
-    if (durable) options_.commit->RequireSync();
+    if (IsDurable(*group)) options_.commit->RequireSync();
     landed_.push_back(group);
   }
   // A sync that failed for a later group has lost the earlier ones, too.
@@ -133,9 +137,22 @@ bool GroupCommit::Counts(const WriteJob& job) const {
   return options_.index->Counts(job.name, job.sequence) && job.object->current();
 }
 
+bool GroupCommit::WriteRows() {
+  options_.counts->Add(&WriterStats::commits);
+  if (options_.commit->synced()) options_.counts->Add(&WriterStats::synced_commits);
+  EMS_FAIL_POINT("ssd.before_commit");
+  const Status written = options_.commit->Write();
+  EMS_FAIL_POINT("ssd.after_commit");
+  if (!written.ok()) options_.health->Degrade(std::string(Message(written)));
+  return written.ok();
+}
+
 bool GroupCommit::Commit() {
-  const bool landed = SyncLanded();
-  if (landed_.empty() && options_.commit->empty()) return landed;
+  const bool long_syncs = std::any_of(landed_.begin(), landed_.end(),
+                                      [this](WriteGroup* group) { return MustSync(group); });
+  bool all = !long_syncs || !options_.commit->awaited() || WriteRows();
+  all = SyncLanded() && all;
+  if (landed_.empty() && options_.commit->empty()) return all;
   for (WriteGroup* group : landed_) {
     for (WriteJob& job : group->jobs()) {
       if (Counts(job)) {
@@ -147,14 +164,9 @@ bool GroupCommit::Commit() {
       }
     }
   }
-  options_.counts->Add(&WriterStats::commits);
-  if (options_.commit->synced()) options_.counts->Add(&WriterStats::synced_commits);
-  EMS_FAIL_POINT("ssd.before_commit");
-  const Status written = options_.commit->Write();
-  EMS_FAIL_POINT("ssd.after_commit");
-  for (WriteGroup* group : std::exchange(landed_, {})) EndGroup(group, written.ok());
-  if (!written.ok()) options_.health->Degrade(std::string(Message(written)));
-  return landed && written.ok();
+  const bool written = WriteRows();
+  for (WriteGroup* group : std::exchange(landed_, {})) EndGroup(group, written);
+  return written && all;
 }
 
 void GroupCommit::EndGroup(WriteGroup* group, bool written) {

@@ -41,8 +41,8 @@ class GroupCommit final {
   void Land(WriteGroup* group) { landed_.push_back(group); }
   // They never will be. The group is free again, as after the Commit.
   void Fail(WriteGroup* group);
-  // Writes rows, deletes and meta rows; for those that callers wait for, after a sync. False: the
-  // disk has refused some of it.
+  // Writes rows, deletes and meta rows; for those that callers wait for, after a sync. Deletes that
+  // callers wait for go ahead of syncs of regions. False: the disk has refused some of it.
   bool Commit();
 
   // A job is over, as `counter` counts it.
@@ -64,8 +64,10 @@ class GroupCommit final {
     TicketPtr ticket;
   };
   bool Counts(const WriteJob& job) const;
-  static bool HasMoves(WriteGroup* group);
+  bool IsDurable(const WriteGroup& group) const;
+  bool MustSync(WriteGroup* group) const;
   bool SyncLanded();
+  bool WriteRows();
   bool SyncRegion(Region* region);
   void EndGroup(WriteGroup* group, bool written);
   static void Free(WriteGroup* group);

@@ -16,7 +16,9 @@ namespace {
 constexpr Duration kPackPatience = std::chrono::milliseconds(10);
 constexpr uint64_t kPackBytes = 256 * kKiB;
 constexpr Duration kLookAgain = std::chrono::microseconds(2500);
-constexpr uint64_t kMoveStepBytes = kMiB;  // then others have their turn
+// Then others have their turn.
+constexpr uint64_t kMoveStepBytes = kMiB;
+constexpr int kMoveStepReads = 16;
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kStopPatience = std::chrono::seconds(5);
 constexpr Duration kComplainEvery = std::chrono::seconds(60);
@@ -213,13 +215,14 @@ void LogWriter::Run() {
   while (Step()) {
   }
   // Nobody will write these any more.
+  std::vector<Delete> deletes;
   {
     auto queue = queue_.Lock();
     for (Op& op : queue->ops) ops_.push_back(std::move(op));
     queue->ops.clear();
-    for (const Delete& one : queue->deletes) Finish(one.ticket, false);
-    queue->deletes.clear();
+    deletes.swap(queue->deletes);
   }
+  for (const Delete& one : deletes) Finish(one.ticket, false);
   for (Op& op : ops_) {
     if (op.job.object != nullptr) {
       group_commit_.End(&op.job, false, &WriterStats::failed_objects);
@@ -241,8 +244,10 @@ void LogWriter::Run() {
 bool LogWriter::Step() {
   TakeNews();
   Heal();
+  // Before anything else is given to the disk, which a sync would have to wait for, and before what
+  // others wait for is synced.
+  if (commit_.awaited()) group_commit_.Commit();
   group_commit_.LookAtWaiting(stopping_);
-  // Before anything else is given to the disk, which a sync would have to wait for.
   if (commit_.awaited()) group_commit_.Commit();
   MoveSome();
   Work();
@@ -351,7 +356,9 @@ bool LogWriter::HandlePut(WriteJob* job) {
 
 void LogWriter::MoveSome() {
   if (health_.state() != TierState::kOk || stopping_) reclaimer_.EndMoving();
-  for (uint64_t bytes = 0; bytes < kMoveStepBytes && CanWork();) {
+  uint64_t bytes = 0;
+  for (int reads = 0; reads < kMoveStepReads && bytes < kMoveStepBytes && CanWork(); ++reads) {
+    if (deletes_wait_.load(std::memory_order_relaxed)) return;  // those first
     const Region* const from = reclaimer_.moving();
     Region* const open = from == nullptr ? nullptr : space_.OpenOf(from->ns);
     if (open == nullptr) return reclaimer_.EndMoving();

@@ -104,6 +104,7 @@ TEST_F(GroupCommitTest, WhatMovesIsSyncedBeforeItsRowLeadsThere) {
   for (const bool fails : {false, true}) {
     Row old;
     old.sequence = 1;
+    old.value_bytes = 1000;
     old.region = from->id;
     old.region_sequence = from->sequence;
     StoreRow(a_, old);
@@ -123,6 +124,19 @@ TEST_F(GroupCommitTest, WhatMovesIsSyncedBeforeItsRowLeadsThere) {
     EXPECT_EQ(RegionOf(a_), found.row.region);
     EXPECT_EQ(from->moves_under_way, 0u);
   }
+}
+
+TEST_F(GroupCommitTest, DeletesThatAreWaitedForGoAheadOfSyncsOfRegions) {
+  Store(b_, 1);
+  const TicketPtr deleted = MakeTicket(), stored = MakeTicket();
+  deletes_->Delete(index_.Drop(b_), deleted);
+  groups_->Land(Write("a", 2, stored));
+  State before_sync = State::kWaiting;
+  files_.before_sync = [&] { before_sync = deleted->state(); };
+  groups_->Commit();
+  EXPECT_EQ(before_sync, State::kDone);
+  EXPECT_FALSE(Sequences().contains(b_));
+  EXPECT_EQ(stored->state(), State::kDone);
 }
 
 TEST_F(GroupCommitTest, AtTheEndWhatIsStillPendingFails) {

@@ -374,6 +374,31 @@ TEST(LogWriterTest, MakeForgottenWaitsForTheOldRowAlone) {
   EXPECT_EQ(rig.InRows("a"), 2);
 }
 
+// "a", not synced yet, is asked to be durable while the writer is about to give "b" to the disk,
+// and "old" is removed meanwhile.
+TEST(LogWriterTest, DeletesGoAheadOfWhatOthersWantToBeDurable) {
+  Rig rig;
+  ASSERT_EQ(rig.Put("old", 1, kQuarter).Wait(), State::kDone);
+  (void)rig.Put("a", 2, kQuarter, false);
+  ASSERT_TRUE(Eventually([&] { return rig.Stored("a"); }));
+  Answer durable, removed;
+  int submits = 0;
+  rig.io->before_submit = [&] {
+    if (++submits == 1) {
+      durable = rig.MakeDurable("a");
+      (void)rig.Put("b", 3, kQuarter, false);
+    } else if (submits == 2) {
+      rig.files.Shut();
+      removed = rig.Remove("old");
+    }
+  };
+  (void)rig.Put("first", 4, kQuarter, false);
+  ASSERT_TRUE(rig.files.WaitForOneAtTheGate());
+  EXPECT_EQ(removed.ticket->state(), State::kDone);
+  rig.files.OpenGate();
+  EXPECT_EQ(durable.Wait(), State::kDone);
+}
+
 TEST(LogWriterTest, WhenTheIndexIsFullWhatIsOldMakesRoom) {
   Rig rig({.regions_max = 4, .objects_max = 10});
   for (uint64_t i = 0; i < 30; ++i)

@@ -206,6 +206,29 @@ TEST(WriterReclaimTest, WhatMovesIsSyncedBeforeItsRowLeadsThere) {
   EXPECT_NE(rig.index->Find(NameOf("1"), false).row.region, before);
 }
 
+TEST(WriterReclaimTest, DeletesGoAheadOfMovesThatAreStillToBeRead) {
+  constexpr uint64_t kTenth = 100 * kKiB;
+  Rig rig({.regions_max = 3});
+  uint64_t puts = 0;
+  const auto put = [&] {
+    ASSERT_EQ(rig.Put(std::to_string(puts), puts, kTenth).Wait(), State::kDone);
+    ++puts;
+  };
+  while (rig.writer->stats().regions < 3) put();
+  const uint64_t last = puts + 3;  // with one more, half of the third is full
+  while (puts < last) put();
+  for (const char* wanted : {"1", "2"}) (void)rig.index->Find(NameOf(wanted), true);
+  Answer removed;
+  State at_second_read = State::kWaiting;
+  rig.files.before_read = [&] {
+    removed = rig.Remove("0");
+    rig.files.before_read = [&] { at_second_read = removed.ticket->state(); };
+  };
+  put();
+  ASSERT_TRUE(Eventually([&] { return rig.writer->stats().moved_objects == 2; }));
+  EXPECT_EQ(at_second_read, State::kDone);
+}
+
 TEST(WriterReclaimTest, AMoveThatCannotBeSyncedLosesNothing) {
   for (const bool while_it_moves : {true, false}) {
     ManualClock clock;

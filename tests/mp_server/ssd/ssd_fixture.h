@@ -164,7 +164,10 @@ class FaultyFiles final : public ssd::RegionFiles {
     EMS_RETURN_IF_ERROR(Next(kPreallocate));
     return RegionFiles::Preallocate(fd, bytes);
   }
+  std::function<void()> before_sync;  // set it while nobody syncs
+
   Status Sync(int fd) override {
+    if (before_sync) before_sync();
     EMS_RETURN_IF_ERROR(Next(kSync));
     return RegionFiles::Sync(fd);
   }
