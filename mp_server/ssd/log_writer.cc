@@ -24,15 +24,6 @@ constexpr Duration kStopPatience = std::chrono::seconds(5);
 constexpr Duration kComplainEvery = std::chrono::seconds(60);
 constexpr Duration kCountEvery = std::chrono::seconds(1);
 
-// What is still read of the region that will be reclaimed for the next one begins to move into what
-// is left of the open one.
-void LookAhead(Region* open, RegionSpace* space, RegionReclaimer* reclaimer) {
-  if (open->looked_ahead || reclaimer->moving() != nullptr) return;
-  open->looked_ahead = true;
-  if (Region* const next = space->NextVictim(open->ns); next != nullptr)
-    reclaimer->BeginMoving(next);
-}
-
 // Of a region, for a record: the block that a group of packed ones ends in is filled up.
 uint64_t Needed(uint64_t record_bytes) { return RoundUp(record_bytes, kBlockBytes) + kBlockBytes; }
 
@@ -256,6 +247,7 @@ bool LogWriter::Step() {
   if (options_.clock->Now() >= count_at_) {
     count_at_ = options_.clock->Now() + kCountEvery;
     counts_.Set(&WriterStats::index_bytes, options_.rows->disk_bytes());
+    reclaimer_.DropDeadMembers();
   }
   if (!stopping_ || under_way_ > 0) return true;
   auto queue = queue_.Lock();
@@ -346,7 +338,7 @@ bool LogWriter::HandlePut(WriteJob* job) {
     Group** group = GroupFor(*region, shape);
     (*group)->Add(std::move(*job), shape, options_.log->options().store_id);
     if (RoomLeft(**region) <= space_.FillLimit((*region)->ns) / 2)
-      LookAhead(*region, &space_, &reclaimer_);
+      reclaimer_.LookAhead(*region, &space_);
     return true;
   }
   if (region.status().code() == StatusCode::kUnavailable) return false;

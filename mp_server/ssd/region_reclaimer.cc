@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/fail_point.h"
@@ -16,6 +17,22 @@ constexpr uint64_t kMovePart = 4;
 constexpr uint64_t kMovesMax = 1024;
 constexpr uint64_t kMovedBytesMax = 64 * kMiB;  // they are in memory until they are written again
 constexpr size_t kLookStep = 1024;
+constexpr uint64_t kDeadMembersMax = 1 << 16;  // beside as many as there are objects
+constexpr uint64_t kLookForDeadMax = 1 << 19;  // at once: about a tenth of a second
+
+void DropRepeats(std::vector<Hash128>* members) {
+  std::sort(members->begin(), members->end());
+  members->erase(std::unique(members->begin(), members->end()), members->end());
+}
+
+void DropDead(const Region& region, SsdIndex* index, std::vector<Hash128>* members) {
+  DropRepeats(members);
+  std::erase_if(*members, [&](const Hash128& hash) {
+    const SsdIndex::Found found = index->Find({region.ns, hash}, false);
+    return !found.stored || found.row.region_sequence != region.sequence;
+  });
+  members->shrink_to_fit();
+}
 
 }  // namespace
 
@@ -24,9 +41,18 @@ bool RegionReclaimer::MayMove(const Region& region) const {
   return region.moved_bytes < bytes_max && region.moved_objects < kMovesMax;
 }
 
-void RegionReclaimer::BeginMoving(Region* from) {
+void RegionReclaimer::LookAhead(Region* open, RegionSpace* space) {
+  if (open->looked_ahead || moving_ != nullptr) return;
+  Region* const next = space->NextVictim(open->ns);
+  open->looked_ahead = next == nullptr || BeginMoving(next);
+}
+
+bool RegionReclaimer::BeginMoving(Region* from) {
+  if (from->moves_under_way > 0) return false;
+  DropRepeats(&from->members);  // each moves once
   moving_ = from;
   next_ = 0;
+  return true;
 }
 
 std::optional<WriteJob> RegionReclaimer::NextMove(
@@ -39,13 +65,29 @@ std::optional<WriteJob> RegionReclaimer::NextMove(
     if (!row) continue;
     if (!fits(RecordShape(row->value_bytes, row->key_bytes).record_bytes())) break;
     WriteJob job;
-    if (!Read(moving_, name, *row, &job)) continue;  // whoever reads it drops it
+    if (!Read(moving_, name, *row, &job)) return std::nullopt;  // whoever reads it drops it
     job.from = moving_;
     ++moving_->moves_under_way;
     return job;
   }
   EndMoving();
   return std::nullopt;
+}
+
+void RegionReclaimer::DropDeadMembers() {
+  const auto& regions = log_->regions();
+  uint64_t members = 0, looked = 0;
+  for (const auto& region : regions) members += region->members.size();
+  const uint64_t most = 2 * index_->objects() + kDeadMembersMax;
+  for (size_t i = 0; i < regions.size() && members > most && looked < kLookForDeadMax; ++i) {
+    Region* const region = regions[next_with_dead_++ % regions.size()].get();
+    if (region == moving_) continue;  // its members are being counted off
+    looked += region->members.size();
+    members -= region->members.size();
+    DropDead(*region, index_, &region->members);
+    DropDead(*region, index_, &region->unsynced_members);
+    members += region->members.size();
+  }
 }
 
 bool RegionReclaimer::Reclaim(Region* victim) {
@@ -90,6 +132,7 @@ bool RegionReclaimer::Reclaim(Region* victim) {
 
 bool RegionReclaimer::Read(Region* region, const ObjectName& name, const Row& row, WriteJob* job) {
   const RegionLog::Options& log = log_->options();
+  ++region->moved_objects;  // also those that cannot be read: each takes its time
   Result<std::unique_ptr<DirtyObject>> object =
       MovedObject::Read(log.files, region->fd.get(), log.store_id, name, row);
   if (!object.ok()) return false;
@@ -97,7 +140,6 @@ bool RegionReclaimer::Read(Region* region, const ObjectName& name, const Row& ro
   job->sequence = row.sequence;
   job->value_bytes = row.value_bytes;
   job->object = *std::move(object);
-  ++region->moved_objects;
   region->moved_bytes += row.value_bytes;
   return true;
 }

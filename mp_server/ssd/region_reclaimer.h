@@ -16,6 +16,7 @@
 
 #include "mp_server/ssd/disk/region_log.h"
 #include "mp_server/ssd/group_commit.h"
+#include "mp_server/ssd/region_space.h"
 #include "mp_server/ssd/row_commit.h"
 #include "mp_server/ssd/ssd_index.h"
 #include "mp_server/ssd/writer_stats.h"
@@ -30,12 +31,16 @@ class RegionReclaimer final {
                   WriterCounts* counts)
       : log_(log), index_(index), commit_(commit), groups_(groups), counts_(counts) {}
 
+  // What is wanted of the region that will be reclaimed for the next one begins to move into what
+  // is left of the open one; once, unless that is not possible yet.
+  void LookAhead(Region* open, RegionSpace* space);
   // Begins to move what is wanted of a region that will be reclaimed; it is not added to any more.
-  void BeginMoving(Region* from);
+  // False: not now, some of it moves still. Cost: sorts its members.
+  bool BeginMoving(Region* from);
   // The region that it comes from; null: none.
   Region* moving() const { return moving_; }
   // The next one to be written elsewhere; none: when it is asked again, or `fits` says that there
-  // is no room for it, or all have been. May block: it is read. Cost: looks at kLookStep records.
+  // is no room for it, or all have been. May block: one is read. Cost: looks at kLookStep records.
   std::optional<WriteJob> NextMove(const std::function<bool(uint64_t record_bytes)>& fits);
   void EndMoving() { moving_ = nullptr; }
 
@@ -43,7 +48,11 @@ class RegionReclaimer final {
   // under way. False: the disk refuses, and the region stays for now: what was to move may lie
   // nowhere else. May block: each record that is moved is read by itself.
   bool Reclaim(Region* victim);
-  // What is still to be written again, oldest first.
+  // Forgets members that lie elsewhere by now, once they outnumber all others: keys that are put
+  // again and again would fill memory. Cost: O(regions), and sorts and looks up the members of
+  // some.
+  void DropDeadMembers();
+  // What is still to be written again.
   std::deque<WriteJob>& moves() { return moves_; }
 
  private:
@@ -57,6 +66,7 @@ class RegionReclaimer final {
   GroupCommit* const groups_;
   WriterCounts* const counts_;
   std::deque<WriteJob> moves_;
+  size_t next_with_dead_ = 0;  // of the regions
   Region* moving_ = nullptr;
   size_t next_ = 0;  // of its members, to be looked at
 };

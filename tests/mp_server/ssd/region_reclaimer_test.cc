@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tests/mp_server/ssd/commit_fixture.h"
 #include "tests/mp_server/ssd/log_writer_rig.h"
@@ -81,7 +83,7 @@ TEST_F(RegionReclaimerTest, WhatIsWantedBeginsToMoveAndStaysStoredWhereItIs) {
   (void)Write("cold", 1);
   const WrittenRecord warm = Write("warm", 2);
   (void)index_.Find(NameOf("warm"), true);
-  reclaimer_.BeginMoving(region_);
+  ASSERT_TRUE(reclaimer_.BeginMoving(region_));
   const auto fits = [](uint64_t) { return true; };
   const std::optional<WriteJob> job = reclaimer_.NextMove(fits);
   ASSERT_TRUE(job.has_value());
@@ -95,10 +97,55 @@ TEST_F(RegionReclaimerTest, WhatIsWantedBeginsToMoveAndStaysStoredWhereItIs) {
   EXPECT_EQ(reclaimer_.moving(), nullptr) << "that was all";
 }
 
+TEST_F(RegionReclaimerTest, WhatWasPutManyTimesMovesOnce) {
+  (void)Write("warm", 1);
+  (void)Write("warm", 2);
+  (void)Write("warm", 3);
+  (void)index_.Find(NameOf("warm"), true);
+  ASSERT_TRUE(reclaimer_.BeginMoving(region_));
+  const auto fits = [](uint64_t) { return true; };
+  EXPECT_TRUE(reclaimer_.NextMove(fits).has_value());
+  EXPECT_FALSE(reclaimer_.NextMove(fits).has_value());
+  EXPECT_EQ(reclaimer_.moving(), nullptr);
+  EXPECT_FALSE(reclaimer_.BeginMoving(region_)) << "it has not arrived yet";
+  EXPECT_EQ(reclaimer_.moving(), nullptr);
+}
+
+// A disk that answers slowly is not asked a thousand times in a row.
+TEST_F(RegionReclaimerTest, WhatCannotBeReadCountsAsAMove) {
+  for (uint64_t i = 0; i < 3; ++i) {
+    (void)Write(std::to_string(i), i + 1);
+    (void)index_.Find(NameOf(std::to_string(i)), true);
+  }
+  ASSERT_TRUE(reclaimer_.BeginMoving(region_));
+  files_.Fail(FaultyFiles::kRead, StatusCode::kUnavailable);
+  EXPECT_FALSE(reclaimer_.NextMove([](uint64_t) { return true; }).has_value());
+  EXPECT_EQ(reclaimer_.moving(), region_) << "others have their turn";
+  EXPECT_EQ(files_.calls(FaultyFiles::kRead), 1u);
+  EXPECT_EQ(region_->moved_objects, 1u);
+}
+
+TEST_F(RegionReclaimerTest, KeysThatArePutAgainAndAgainDoNotFillMemory) {
+  const WrittenRecord live = Write("live", 1);
+  const WrittenRecord gone = Write("gone", 2);
+  (void)index_.Drop(gone.name);
+  for (std::vector<Hash128>* members : {&region_->members, &region_->unsynced_members}) {
+    for (int i = 0; i < 100'000; ++i)
+      members->push_back(i % 2 == 0 ? live.name.hash : gone.name.hash);
+  }
+  reclaimer_.DropDeadMembers();
+  EXPECT_EQ(region_->members, std::vector{live.name.hash});
+  EXPECT_EQ(region_->unsynced_members, std::vector{live.name.hash});
+  EXPECT_LT(region_->members.capacity(), 1000u);
+  (void)index_.Drop(live.name);
+  reclaimer_.DropDeadMembers();
+  EXPECT_EQ(region_->members.size(), 1u) << "a few are not worth a look";
+}
+
 TEST_F(RegionReclaimerTest, WhatFindsNoRoomElsewhereIsNotRead) {
   (void)Write("warm", 1);
   (void)index_.Find(NameOf("warm"), true);
-  reclaimer_.BeginMoving(region_);
+  ASSERT_TRUE(reclaimer_.BeginMoving(region_));
   EXPECT_FALSE(reclaimer_.NextMove([](uint64_t bytes) { return bytes < 1000; }).has_value());
   EXPECT_EQ(reclaimer_.moving(), nullptr);
   EXPECT_EQ(region_->moves_under_way, 0u);
