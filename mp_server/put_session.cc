@@ -47,7 +47,7 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
     outcome.status =
         refusal_->Say(WireStatus::kInvalid, "the namespace is immutable: put without overwrite");
   }
-  if (outcome.status == WireStatus::kOk) outcome.status = CheckDurable(put);
+  if (outcome.status == WireStatus::kOk) outcome.status = CheckDurable(request.key, put);
   if (outcome.status == WireStatus::kOk) outcome = Reserve(request.key, &put, target);
   if (outcome.status == WireStatus::kOk) {
     put.room.set_until(wire::WantedUntil(header, Clock::System().Now()));
@@ -58,16 +58,21 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
   return outcome;
 }
 
-WireStatus PutSession::CheckDurable(const Put& put) {
+WireStatus PutSession::CheckDurable(std::string_view key, const Put& put) {
   if (!put.durable) return WireStatus::kOk;
   if (!store_->has_ssd()) {
     return refusal_->Say(WireStatus::kUnimplemented,
                          "this server has no SSD tier: put with durability dram");
   }
-  if (store_->FitsSsd(put.bytes)) return WireStatus::kOk;
-  return refusal_->Say(WireStatus::kTooLarge,
-                       "larger than the SSD tier takes: see ssd.region_bytes and "
-                       "ssd.dirty_bytes_max, or put with durability dram");
+  if (!store_->FitsSsd(put.bytes)) {
+    return refusal_->Say(WireStatus::kTooLarge,
+                         "larger than the SSD tier takes: see ssd.region_bytes and "
+                         "ssd.dirty_bytes_max, or put with durability dram");
+  }
+  if (!objects_.TooSmallForSsd(key, put.bytes, put.overwrite)) return WireStatus::kOk;
+  return refusal_->Say(WireStatus::kQuotaExceeded,
+                       "too small for what is left of the SSD tier's index: see "
+                       "ssd.index_memory_bytes, or put with durability dram");
 }
 
 Outcome PutSession::Reserve(std::string_view key, Put* put, PutTarget* target) {

@@ -27,15 +27,6 @@ constexpr Duration kCountEvery = std::chrono::seconds(1);
 // Of a region, for a record: the block that a group of packed ones ends in is filled up.
 uint64_t Needed(uint64_t record_bytes) { return RoundUp(record_bytes, kBlockBytes) + kBlockBytes; }
 
-// The index is nearly full, and larger ones fill half of the disk: these shall find room. When
-// nearly all are small, the oldest region makes room for more of them, as on a full disk.
-bool IsTooSmall(uint64_t value_bytes, const LogWriter::Options& options) {
-  if (value_bytes >= options.small_bytes) return false;
-  if (options.index->objects() < options.objects_max - options.objects_max / 10) return false;
-  const SsdIndex::Totals stored = options.index->totals();
-  return stored.value_bytes >= options.objects_max * options.small_bytes / 2;
-}
-
 }  // namespace
 
 class LogWriter::Group final : public WriteGroup {
@@ -57,6 +48,9 @@ LogWriter::LogWriter(Options options)
     : options_(std::move(options)),
       next_sequence_(options_.next_sequence),
       health_(options_.clock),
+      small_values_({.index = options_.index,
+                     .objects_max = options_.objects_max,
+                     .small_bytes = options_.small_bytes}),
       space_(options_.log),
       commit_(options_.rows, options_.index),
       deletes_(options_.rows, options_.index, &commit_),
@@ -95,6 +89,12 @@ bool LogWriter::HasRoomFor(uint64_t value_bytes) const {
          dirty_bytes_.load(std::memory_order_relaxed) + value_bytes <= options_.dirty_bytes_max;
 }
 
+bool LogWriter::RefusesSmall(NamespaceRef ns, uint64_t value_bytes) {
+  if (!small_values_.Refuses(ns, value_bytes)) return false;
+  counts_.Add(&WriterStats::refused_small_objects);
+  return true;
+}
+
 bool LogWriter::Enqueue(Op op) {
   auto queue = queue_.Lock();
   const bool full = queue->ops.size() >= kOpsMax && op.kind != OpKind::kForget;  // one a view
@@ -129,7 +129,7 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
   }
   // Counted first, so that many at once do not all find the last room.
   const uint64_t before = dirty_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  const bool refused = IsTooSmall(bytes, options_);
+  const bool refused = small_values_.Refuses(name.ns, bytes);
   const bool room =
       !refused && state() == TierState::kOk && before + bytes <= options_.dirty_bytes_max;
   if (owed && !(durable && room)) {
@@ -280,7 +280,10 @@ void LogWriter::TakeNews() {
     give_up_at_ = queue->give_up_at;
     if (ops_.empty()) ops_.swap(queue->ops);
   }
-  if (limits) space_.SetLimits(*limits);
+  if (limits) {
+    space_.SetLimits(*limits);
+    small_values_.Except(space_.BelowReserved());
+  }
   for (Delete& one : deletes) deletes_.Delete(one.owed, std::move(one.ticket));
   for (Group* group : done) OnGroupDone(group);
 }
@@ -427,6 +430,7 @@ Result<Region*> LogWriter::NextRegion(NamespaceRef ns) {
   counts_.Set(&WriterStats::regions, options_.log->count());
   if (options_.on_region) options_.on_region(choice.region->id, choice.region->fd.get());
   space_.SetOpen(ns, choice.region);
+  small_values_.Except(space_.BelowReserved());
   return choice.region;
 }
 

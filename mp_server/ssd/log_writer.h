@@ -26,6 +26,7 @@
 #include "mp_server/ssd/region_space.h"
 #include "mp_server/ssd/row_commit.h"
 #include "mp_server/ssd/row_room.h"
+#include "mp_server/ssd/small_values.h"
 #include "mp_server/ssd/tier_health.h"
 #include "mp_server/ssd/write_group.h"
 #include "mp_server/ssd/writer_stats.h"
@@ -46,8 +47,7 @@ class LogWriter final {
     IoEngine* io = nullptr;
     uint64_t dirty_bytes_max = 0;
     uint64_t objects_max = UINT64_MAX;  // so many rows the index has room for
-    // Values below are not worth their rows while these are scarce: objects_max of this size fill
-    // the disk. 0: all are.
+    // As SmallValues'.
     uint64_t small_bytes = 0;
     uint64_t next_sequence = 1;
     const Clock* clock = &Clock::System();
@@ -81,6 +81,8 @@ class LogWriter final {
   TierState state() const { return health_.state(); }
   std::string state_reason() { return health_.reason(); }
   WriterStats stats();
+  // Whether a value is too small for what is left of the index; it counts as refused then.
+  bool RefusesSmall(NamespaceRef ns, uint64_t value_bytes);
   // Whether a value of so many bytes would be taken now.
   bool HasRoomFor(uint64_t value_bytes) const;
 
@@ -141,6 +143,7 @@ class LogWriter final {
   std::atomic<uint64_t> dirty_bytes_{0};
   std::atomic<uint64_t> next_sequence_;
   TierHealth health_;
+  SmallValues small_values_;
 
   // The log thread's own.
   RegionSpace space_;

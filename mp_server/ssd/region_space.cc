@@ -41,6 +41,15 @@ uint64_t RegionSpace::RegionsOf(NamespaceRef ns) const {
   return count == log_->in_use().end() ? 0 : count->second;
 }
 
+std::set<NamespaceRef> RegionSpace::BelowReserved() {
+  std::set<NamespaceRef> below;
+  for (const auto& [ns, limits] : limits_) {
+    const uint64_t full = RegionsOf(ns) - (OpenOf(ns) != nullptr ? 1 : 0);
+    if (full * log_->options().region_bytes < limits.reserved_bytes) below.insert(ns);
+  }
+  return below;
+}
+
 int64_t RegionSpace::ExcessOf(NamespaceRef ns) const {
   const NamespaceLimits* limits = LimitsOf(ns);
   const uint64_t reserved =

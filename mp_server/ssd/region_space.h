@@ -9,6 +9,7 @@
 // since they were written are written again, so this is an LRU order in steps of regions.
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "common/ids.h"
@@ -58,6 +59,8 @@ class RegionSpace final {
   // nothing. Cost: as Next.
   Region* NextVictim(NamespaceRef ns);
   uint64_t RegionsOf(NamespaceRef ns) const;
+  // Namespaces that have not filled what they have reserved.
+  std::set<NamespaceRef> BelowReserved();
   // Why the last attempt to make a region failed; OK: it did not.
   const Status& disk() const { return disk_; }
 

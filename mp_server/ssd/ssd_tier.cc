@@ -259,8 +259,8 @@ Status SsdTier::StartIo() {
   write.io = io_.get();
   write.dirty_bytes_max = options_.dirty_bytes_max;
   write.objects_max = objects_max_;
-  if (options_.index_memory_bytes != 0)
-    write.small_bytes = regions_max_ * region_bytes_ / objects_max_;
+  write.small_bytes = SmallValues::BytesFor(regions_max_ * region_bytes_, objects_max_,
+                                            RegionIndex::RowsMax(index_bytes_));
   write.next_sequence = recovered_.next_sequence;
   write.clock = options_.clock;
   write.on_region = [this](uint32_t region, int fd) { reader_->SetRegion(region, fd); };
@@ -321,6 +321,10 @@ uint64_t SsdTier::value_bytes_max() const {
 
 bool SsdTier::HasRoomFor(uint64_t value_bytes) const {
   return writer_ != nullptr && writer_->HasRoomFor(value_bytes);
+}
+
+bool SsdTier::RefusesSmall(NamespaceRef ns, uint64_t value_bytes) {
+  return writer_ != nullptr && writer_->RefusesSmall(ns, value_bytes);
 }
 
 bool SsdTier::ReadRecord(const ObjectName& name, std::optional<std::string> key, const Row& row,

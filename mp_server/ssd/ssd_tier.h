@@ -110,6 +110,8 @@ class SsdTier final {
   TicketPtr MakeDurable(const ObjectName& name, std::function<void()> wake);
   TicketPtr MakeForgotten(const ObjectName& name, std::function<void()> wake);
   bool HasRoomFor(uint64_t value_bytes) const;
+  // As LogWriter's.
+  bool RefusesSmall(NamespaceRef ns, uint64_t value_bytes);
   // Larger values never go to the SSD.
   uint64_t value_bytes_max() const;
   // As RecordReader's. A record that is damaged or cannot be read is dropped before `done`.

@@ -289,6 +289,15 @@ bool TieredNamespace::Confirm(std::string_view key, bool durable, const Wake& wa
   return true;
 }
 
+bool TieredNamespace::TooSmallForSsd(std::string_view key, uint64_t value_bytes,
+                                     bool overwrite) const {
+  ssd::SsdTier* const ssd = store_->ssd_;
+  if (ssd == nullptr) return false;
+  const ssd::ObjectName name = NameOf(key);
+  if (!overwrite && (ssd->Find(name, false) || ssd->Pending(name))) return false;
+  return ssd->RefusesSmall(ns_, value_bytes);
+}
+
 // The SSD first: once it has nothing under the name, no new fetch begins; then those under way are
 // told; then DRAM. A value that had landed before it was told is in DRAM by then, and goes with it.
 TieredNamespace::Removed TieredNamespace::Remove(std::string_view key, const Wake& wake) const {

@@ -123,6 +123,10 @@ class TieredNamespace final {
   // The ticket, if there is one, says when the Put may be answered.
   bool Confirm(std::string_view key, bool durable, const Wake& wake, ssd::TicketPtr* ticket) const;
 
+  // Whether a durable Put of this size cannot be stored now, however often it is repeated: it is
+  // too small for what is left of the SSD's index, and is not there.
+  bool TooSmallForSsd(std::string_view key, uint64_t value_bytes, bool overwrite) const;
+
   struct Removed {
     bool found = false;
     ssd::TicketPtr ticket;  // when it may be answered; null: now

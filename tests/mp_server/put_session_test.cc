@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/mp_server/session_fixture.h"
+#include "tests/mp_server/ssd/ssd_fixture.h"
 
 namespace ems::server {
 namespace {
@@ -17,7 +18,8 @@ using wire::WireStatus;
 
 class PutSessionTest : public SessionFixture {
  protected:
-  PutSessionTest() : SessionFixture("put_session") {
+  explicit PutSessionTest(uint64_t index_memory_bytes = 0)
+      : SessionFixture("put_session", {}, index_memory_bytes) {
     puts_.SetWaker([] {});
   }
   ~PutSessionTest() override { puts_.Abort(); }
@@ -136,6 +138,36 @@ TEST_F(PutSessionTest, WhatTheSsdCannotTakeIsRefusedBeforeItIsReceived) {
   PutSession dram_puts(&dram_alone_, &check_, &metrics_, &refusal_);
   EXPECT_EQ(dram_puts.Begin({&header_, "k", kSlot, 5}, &target_).status,
             WireStatus::kUnimplemented);
+}
+
+// Of an SSD that large values fill before the memory of its index is full.
+class SmallIndexTest : public PutSessionTest {
+ protected:
+  static constexpr uint64_t kObjects = 20;
+  SmallIndexTest() : PutSessionTest(kObjects * ssd::SsdIndex::kObjectMemoryBytes) {}
+};
+
+TEST_F(SmallIndexTest, WhatIsTooSmallForTheSsdIsRefusedForGood) {
+  ASSERT_EQ(PutOne("there", "value", wire::kFlagDurableSsd), WireStatus::kOk);
+  ASSERT_EQ(Await(1), std::vector(1, WireStatus::kOk));
+  puts_.Sent();
+  for (uint64_t i = 1; i < kObjects - 3; ++i) {
+    const std::string key = std::to_string(i);
+    (void)tier_->Put({kNs, KeyHash(key)}, ems::testing::MakeObject(key, i, 25 * kMiB / 16, kNs),
+                     false, [] {});
+    ASSERT_TRUE(testing::Eventually([&] {
+      return tier_->Find({kNs, KeyHash(key)}, false).has_value();
+    }));
+  }
+  ASSERT_EQ(PutOne("new", "value"), WireStatus::kOk);
+  ASSERT_TRUE(testing::Eventually([&] {
+    return tier_->Find({kNs, KeyHash("new")}, false).has_value();
+  }));
+  EXPECT_EQ(PutOne("newer", "value", wire::kFlagDurableSsd), WireStatus::kQuotaExceeded);
+  EXPECT_THAT(refusal_.text, HasSubstr("ssd.index_memory_bytes"));
+  EXPECT_EQ(InDram("newer"), "(miss)");
+  EXPECT_EQ(tier_->stats().writer.refused_small_objects, 1u);
+  EXPECT_EQ(PutOne("there", "value", wire::kFlagDurableSsd), WireStatus::kOk) << "it has its room";
 }
 
 TEST_F(PutSessionTest, AValueThatDoesNotMatchItsSendersChecksumIsNotStored) {

@@ -18,8 +18,10 @@ class SessionFixture : public SmallTierTest {
  protected:
   static constexpr SlotId kSlot{11};
 
-  explicit SessionFixture(std::string_view name, decltype(ssd::TierOptions::wrap_io) wrap_io = {})
-      : SmallTierTest(name, std::move(wrap_io)), dram_alone_(dram_.get(), nullptr) {
+  explicit SessionFixture(std::string_view name, decltype(ssd::TierOptions::wrap_io) wrap_io = {},
+                          uint64_t index_memory_bytes = 0)
+      : SmallTierTest(name, std::move(wrap_io), index_memory_bytes),
+        dram_alone_(dram_.get(), nullptr) {
     SlotTable slots;
     for (uint16_t s = 0; s < kSlotCount; ++s) slots.set_owner(SlotId(s), NodeId(1));
     NodeInfo node;

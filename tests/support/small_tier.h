@@ -19,10 +19,12 @@ class SmallTierTest : public ::testing::Test {
  protected:
   static constexpr NamespaceRef kNs{NamespaceId(1), 3};
 
-  explicit SmallTierTest(std::string_view name, decltype(ssd::TierOptions::wrap_io) wrap_io = {})
+  explicit SmallTierTest(std::string_view name, decltype(ssd::TierOptions::wrap_io) wrap_io = {},
+                         uint64_t index_memory_bytes = 0)
       : folder_(fmt::format("{}ems_{}_{}_{}", ::testing::TempDir(), name, ::getpid(),
                             ::testing::UnitTest::GetInstance()->current_test_info()->name())),
-        wrap_io_(std::move(wrap_io)) {
+        wrap_io_(std::move(wrap_io)),
+        index_memory_bytes_(index_memory_bytes) {
     Open();
   }
   ~SmallTierTest() override {
@@ -46,6 +48,7 @@ class SmallTierTest : public ::testing::Test {
     tier.dirty_bytes_max = 8 * kMiB;
     tier.lineage = 40;
     tier.wrap_io = wrap_io_;
+    tier.index_memory_bytes = index_memory_bytes_;
     tier.observer = observer_;
     tier_ = ssd::SsdTier::Open(tier);
     ASSERT_EQ(tier_->state(), ssd::TierState::kOk) << tier_->stats().reason;
@@ -67,7 +70,8 @@ class SmallTierTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next two
+  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next three
+  uint64_t index_memory_bytes_;
   ssd::StoredObserver* observer_ = nullptr;
   Hash128 (*hash_)(std::string_view key) = &KeyHash;
   std::unique_ptr<SegmentPool> pool_;

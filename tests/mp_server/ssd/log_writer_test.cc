@@ -407,32 +407,6 @@ TEST(LogWriterTest, WhenTheIndexIsFullWhatIsOldMakesRoom) {
   EXPECT_EQ(rig.InMemory("29"), 29);
 }
 
-// No region gets full before the index is.
-TEST(LogWriterTest, WhenTheIndexIsFullOfSmallObjectsTheyMakeRoomToo) {
-  Rig rig({.objects_max = 10});
-  for (uint64_t i = 0; i < 30; ++i)
-    ASSERT_EQ(rig.Put(std::to_string(i), i, 100).Wait(), State::kDone) << i;
-}
-
-TEST(LogWriterTest, WhenTheIndexIsNearlyFullSmallObjectsLeaveItsRoomToLargeOnes) {
-  Rig rig({.regions_max = 4, .objects_max = 10, .small_bytes = kQuarter});
-  for (uint64_t i = 0; i < 9; ++i)
-    ASSERT_EQ(rig.Put(std::to_string(i), i, kQuarter).Wait(), State::kDone);
-  EXPECT_EQ(rig.Put("small", 20, 100, false).ticket, nullptr);
-  EXPECT_EQ(rig.Put("small and durable", 21, 100).Wait(), State::kFailed);
-  EXPECT_EQ(rig.writer->stats().refused_small_objects, 2);
-  EXPECT_EQ(rig.writer->stats().shed_objects, 0);
-  EXPECT_EQ(rig.writer->stats().dirty_bytes, 0);
-  ASSERT_EQ(rig.Put("large", 23, kQuarter).Wait(), State::kDone);
-}
-
-TEST(LogWriterTest, WhereNearlyAllAreSmallTheyReplaceEachOther) {
-  Rig rig({.objects_max = 10, .small_bytes = kQuarter});
-  for (uint64_t i = 0; i < 30; ++i)
-    ASSERT_EQ(rig.Put(std::to_string(i), i, 100).Wait(), State::kDone) << i;
-  EXPECT_EQ(rig.writer->stats().refused_small_objects, 0);
-}
-
 TEST(LogWriterTest, NothingIsDurableInARegionWhoseSyncHasFailed) {
   ManualClock clock;
   Rig rig({.clock = &clock});

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "mp_server/ssd/ssd_tier.h"
 #include "tests/mp_server/ssd/ssd_fixture.h"
@@ -133,6 +134,15 @@ TEST_F(RegionSpaceTest, AtItsQuotaANamespaceGivesUpItsOwnThoughOthersAreFree) {
   for (int i = 0; i < 5; ++i) Fill(kA);
   EXPECT_EQ(space_->RegionsOf(kA), 2);
   EXPECT_EQ(log_->regions().size(), 2);
+}
+
+TEST_F(RegionSpaceTest, ARegionThatIsOpenHasNotUsedUpAReservation) {
+  space_->SetLimits({LimitsOf(kA, 0, kRegionBytes), LimitsOf(kB)});
+  EXPECT_EQ(space_->BelowReserved(), std::set{kA});
+  Take(kA);
+  EXPECT_EQ(space_->BelowReserved(), std::set{kA});
+  Take(kA);
+  EXPECT_EQ(space_->BelowReserved(), std::set<NamespaceRef>());
 }
 
 TEST_F(RegionSpaceTest, AQuotaIsRoundedDownToWholeRegions) {
