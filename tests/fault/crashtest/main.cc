@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   for (int i = 0; i < runs; ++i, ++options.seed) {
     const std::string repeat =
-        fmt::format("{}--kills {} --seed {}{}", power ? "--power " : "", options.kills,
-                    options.seed, options.tight ? " --tight" : "");
+        fmt::format("{}--kills {} --seed {} --keys {}{}", power ? "--power " : "", options.kills,
+                    options.seed, options.keys, options.tight ? " --tight" : "");
     std::printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
     std::fflush(stdout);
     exit_code |= power ? CutPower({.cuts = options.kills,
