@@ -39,9 +39,11 @@ std::shared_ptr<const DhtView> View(uint64_t epoch) {
 // All that a start finds, in words.
 std::string ToText(const StoredState& state) {
   std::string text = fmt::format(
-      "cluster {} term {} epoch {} node {} namespace {} version {} lease {} active {}\n",
+      "cluster {} term {} epoch {} node {} namespace {} version {} lease {} heartbeat {} active "
+      "{}\n",
       state.cluster.value(), state.term, state.epoch, state.next_node_id, state.next_namespace_id,
-      state.namespaces_version, state.lease_ms, state.active.packed());
+      state.namespaces_version, state.given.lease_ms, state.given.heartbeat_ms,
+      state.active.packed());
   for (const StoredNode& node : state.nodes)
     text += fmt::format("node {} {} {}\n", node.id.value(), node.name, node.left_boot_id);
   for (const NamespaceInfo& ns : state.namespaces)
@@ -73,7 +75,7 @@ class StoreDamageTest : public ::testing::Test {
         ASSERT_TRUE((*store)->PutCluster(ClusterId(77)).ok());
       }
       ASSERT_TRUE((*store)->PutTerm(life).ok());
-      ASSERT_TRUE((*store)->PutLease(1000 * life).ok());
+      ASSERT_TRUE((*store)->PutTimes({.lease_ms = 1000 * life, .heartbeat_ms = 100 * life}).ok());
       const std::string name = "node-" + std::to_string(life);
       const auto id = static_cast<uint32_t>(life);
       ASSERT_TRUE((*store)->PutNode({.id = NodeId(id), .name = name}, id + 1).ok());
