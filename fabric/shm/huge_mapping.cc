@@ -44,13 +44,11 @@ void* MapShared(int fd, uint64_t bytes, int protection) {
   const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kHuge;
   void* const map = ::mmap(begin + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
   const int error = errno;
-  if (map == MAP_FAILED) {
-    (void)::munmap(room, length + kHuge);
-    errno = error;
-    return MAP_FAILED;
-  }
   if (before > 0) (void)::munmap(room, before);
   if (before < kHuge) (void)::munmap(begin + before + length, kHuge - before);
+  // When the mapping fails, the kernel may have taken the addresses in the middle away before, and
+  // another thread may have its stack there by now: they are left alone.
+  errno = error;
   return map;
 }
 

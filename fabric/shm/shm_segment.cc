@@ -261,7 +261,10 @@ Status ShmSegment::Map(uint64_t bytes, PageKind kind) {
   if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
     return Error(StatusCode::kInternal, "sizing a segment of {}: {}", FormatBytes(bytes),
                  ErrnoText(errno));
-  void* map = internal::MapShared(fd_, bytes, PROT_READ | PROT_WRITE);
+  // Those of hugetlb are aligned anyway, and to map them fails wherever there are none.
+  void* map = kind == PageKind::kHugetlb
+                  ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0)
+                  : internal::MapShared(fd_, bytes, PROT_READ | PROT_WRITE);
   if (map == MAP_FAILED) return NoMemory(bytes, kind, errno);
   data_ = static_cast<std::byte*>(map);
   size_ = bytes;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/thread_pool.h"
 #include "fabric/net/socket.h"
 
 namespace ems::fabric::internal {
@@ -113,6 +115,24 @@ TEST(HugePagesTest, PartsThatAreNoWholeUnitAreLeftAlone) {
   EXPECT_TRUE(MakeHuge(map + 4 * kKiB, kHuge));
   EXPECT_EQ(Smaps(map, "Rss"), 0);
   ::munmap(map, 2 * kHuge);
+}
+
+// The kernel may take the addresses away before it refuses the mapping. Threads are made all the
+// time, and their stacks may lie there by then.
+TEST(HugeMappingTest, AMappingThatFailsTakesNoAddressesOfOthers) {
+  constexpr uint64_t kBytes = 16 * kMiB;
+  const Fd fd(::memfd_create("test", MFD_CLOEXEC | MFD_HUGETLB));
+  if (!fd.valid()) GTEST_SKIP() << "this kernel has no hugetlb pages at all";
+  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  std::atomic<bool> stop{false};
+  Thread mapper("mapper", [&] {
+    while (!stop.load()) {
+      void* const map = MapShared(fd.get(), kBytes, PROT_READ | PROT_WRITE);
+      if (map != MAP_FAILED) (void)::munmap(map, kBytes);  // they are reserved on this machine
+    }
+  });
+  for (int i = 0; i < 3000; ++i) Thread("other", [] {}).Join();
+  stop.store(true);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST_F(DataDirTest, AFlippedBitOfAnyFileIsNoOtherNumber) {
   const ClusterId cluster(0x1234567890abcdef);
   const Life clean = Live(path_, true);
   {
-    Result<DataDir> dir = DataDir::Open(path_, {.id = "m", .boot = "m/1"});
+    Result<DataDir> dir = DataDir::Open(path_, "m");
     ASSERT_TRUE(dir.ok() && dir->SetCluster(cluster).ok());
   }
   const size_t step = testing::NumberOfVariable("EMS_DAMAGE_FLIPS", 0) > 0 ? 1 : 9;
@@ -146,7 +146,7 @@ TEST_F(DataDirTest, AFlippedBitOfAnyFileIsNoOtherNumber) {
       damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
       std::filesystem::copy(path_, path_ + "_copy", std::filesystem::copy_options::recursive);
       std::ofstream(file, std::ios::binary) << damaged;
-      const Result<DataDir> dir = DataDir::Open(path_, {.id = "m", .boot = "m/1"});
+      const Result<DataDir> dir = DataDir::Open(path_, "m");
       ASSERT_TRUE(dir.ok()) << dir.status();
       const ViewIdentity view = dir->highest_view();
       const bool view_gone = name == "view" && bit < 128;

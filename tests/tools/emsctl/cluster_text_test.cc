@@ -112,7 +112,7 @@ TEST_F(ClusterTextTest, AServerThatIsAheadOfTheControllerIsAFault) {
   EXPECT_FALSE(NodesJson(nodes_)[1]["ahead"]);
   nodes_.mutable_nodes(1)->set_ahead(true);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
-  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("Server beta came with a view"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("Server beta came with views or namespaces"));
   EXPECT_TRUE(NeedsAnOperator(Snapshot()));
   nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_DOWN);
   EXPECT_THAT(StatusText(Snapshot()), Not(HasSubstr("has not been heard of"))) << "it is there";
