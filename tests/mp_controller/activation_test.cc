@@ -349,7 +349,7 @@ class BootTest : public Test {
 };
 
 TEST_F(BootTest, AfterAPowerCutThatAllCameBackFromPutsGoOnWhenTheLeasesHaveEnded) {
-  for (const size_t servers : {1, 2, 3, 5}) {
+  for (const size_t servers : {1U, 2U, 3U, 5U}) {
     SCOPED_TRACE(servers);
     activation_.emplace(ControlRules{});
     Publish(1, std::vector<int>(servers, 1));

@@ -105,7 +105,7 @@ void SimServer::Start() {
   self.capacity_bytes = 1 << 30;
   self.lineage = disk_.lineage;
   self.folder_id = disk_.folder;
-  self.listener_id = static_cast<uint64_t>(options_.machine * 1000 + boots_);
+  self.listener_id = static_cast<uint64_t>(options_.machine) * 1000 + static_cast<uint64_t>(boots_);
   life_ = std::make_unique<Life>(this, self.boot_id, self);
   life_->values = disk_.values;
   life_->granted = disk_.granted;

@@ -50,7 +50,10 @@ class Turn final {
   std::abort();
 }
 
-const char* Root() { return std::getenv(ems::testing::kPowerLossVariable); }
+// Nobody changes the environment of a daemon.
+const char* Root() {
+  return std::getenv(ems::testing::kPowerLossVariable);  // NOLINT(concurrency-mt-unsafe)
+}
 
 bool Below(std::string_view path) {
   const char* const root = Root();
@@ -284,6 +287,7 @@ int Link(int dir, const char* from, int dir_to, const char* to, int flags) {
 }
 
 bool IsLost(int fd) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): see Root
   const char* const glob = std::getenv(ems::testing::kLostSyncsVariable);
   return glob != nullptr && ::fnmatch(glob, LinkOf(fd).c_str(), 0) == 0;
 }
@@ -407,7 +411,8 @@ void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offs
   struct stat file {};
   if ((flags & MAP_SHARED) != 0 && (protection & PROT_WRITE) != 0 && fd >= 0 && Watched(fd, &file))
     Refuse("a shared mapping");
-  return reinterpret_cast<void*>(syscall(SYS_mmap, at, bytes, protection, flags, fd, offset));
+  const long mapped = syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+  return reinterpret_cast<void*>(mapped);  // NOLINT(performance-no-int-to-ptr)
 }
 void* mmap64(void* at, size_t bytes, int protection, int flags, int fd, off64_t offset) noexcept
     __attribute__((alias("mmap")));
