@@ -301,22 +301,22 @@ void Cluster::Befall(const Fault& fault) {
   }
 }
 
-// At the end, as `emsctl status` asks for it: a machine that was replaced may never say a word
-// again, and after a restored store servers are ahead.
+// At the end, as `emsctl status` asks for it: after a restored store servers are ahead, and then a
+// machine that was replaced may never say a word again.
 void Cluster::OperatorLooks() {
-  if (moved_ || unknown_) {
-    controller_.Serve([](controller::ClusterState* state) {
-      v1::AcceptLossReply reply;
-      (void)state->AcceptLoss(v1::AcceptLossRequest(), &reply);
+  if (controller_.restored()) {
+    controller_.Serve([this](controller::ClusterState* state) {
+      controller_.AllowNewHistory();
+      v1::AcceptAheadReply reply;
+      const Status accepted = state->AcceptAhead(v1::AcceptAheadRequest(), &reply);
+      if (accepted.code() == StatusCode::kUnavailable)
+        world_.After(seconds(2), [this] { OperatorLooks(); });
     });
   }
-  if (!controller_.restored()) return;
-  controller_.Serve([this](controller::ClusterState* state) {
-    controller_.AllowNewHistory();
-    v1::AcceptAheadReply reply;
-    const Status accepted = state->AcceptAhead(v1::AcceptAheadRequest(), &reply);
-    if (accepted.code() == StatusCode::kUnavailable)
-      world_.After(seconds(2), [this] { OperatorLooks(); });
+  if (!moved_ && !unknown_) return;
+  controller_.Serve([](controller::ClusterState* state) {
+    v1::AcceptLossReply reply;
+    (void)state->AcceptLoss(v1::AcceptLossRequest(), &reply);
   });
 }
 
