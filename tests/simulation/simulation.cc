@@ -301,23 +301,24 @@ void Cluster::Befall(const Fault& fault) {
   }
 }
 
-// At the end, as `emsctl status` asks for it: after a restored store servers are ahead, and then a
-// machine that was replaced may never say a word again.
+// At the end, as `emsctl status` asks for it, and again for as long as it may: after a restored
+// store servers are ahead, and then a machine that was replaced may never say a word again.
 void Cluster::OperatorLooks() {
-  if (controller_.restored()) {
+  const bool ahead = controller_.restored(), waited_for = moved_ || unknown_;
+  if (ahead) {
     controller_.Serve([this](controller::ClusterState* state) {
       controller_.AllowNewHistory();
       v1::AcceptAheadReply reply;
-      const Status accepted = state->AcceptAhead(v1::AcceptAheadRequest(), &reply);
-      if (accepted.code() == StatusCode::kUnavailable)
-        world_.After(seconds(2), [this] { OperatorLooks(); });
+      (void)state->AcceptAhead(v1::AcceptAheadRequest(), &reply);
     });
   }
-  if (!moved_ && !unknown_) return;
-  controller_.Serve([](controller::ClusterState* state) {
-    v1::AcceptLossReply reply;
-    (void)state->AcceptLoss(v1::AcceptLossRequest(), &reply);
-  });
+  if (waited_for) {
+    controller_.Serve([](controller::ClusterState* state) {
+      v1::AcceptLossReply reply;
+      (void)state->AcceptLoss(v1::AcceptLossRequest(), &reply);
+    });
+  }
+  if (ahead || waited_for) world_.After(seconds(2), [this] { OperatorLooks(); });
 }
 
 void Cluster::CheckHealed() {
