@@ -70,7 +70,6 @@ class RingEngine final : public IoEngine {
   void Push(std::span<IoOp* const> ops) {
     under_way_.fetch_add(static_cast<int64_t>(ops.size()), std::memory_order_relaxed);
     auto waiting = waiting_.Lock();
-    for (IoOp* op : ops) op->submitted.store(true, std::memory_order_release);
     if (waiting->empty()) {
       while (!ops.empty() && Add(ops.front())) ops = ops.subspan(1);
     }
@@ -107,6 +106,8 @@ class RingEngine final : public IoEngine {
                           op->offset);
     }
     io_uring_sqe_set_data(entry, op);
+    // What was read of it here comes before what its callback writes.
+    if (op != nullptr) op->submitted.store(true, std::memory_order_release);
   }
 
   void Reap() {
