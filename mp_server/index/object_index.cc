@@ -20,8 +20,9 @@ ObjectEntry* EntryOf(EvictionHook* hook) { return static_cast<ObjectEntry*>(hook
 
 // What looking it up reads and touching it writes: its first two cache lines.
 void PrefetchEntry(const ObjectEntry* entry) {
+  if (entry == nullptr) return;
   __builtin_prefetch(entry, 1);
-  __builtin_prefetch(reinterpret_cast<const std::byte*>(entry) + 64);  // of null: nothing happens
+  __builtin_prefetch(reinterpret_cast<const std::byte*>(entry) + 64);
 }
 
 }  // namespace

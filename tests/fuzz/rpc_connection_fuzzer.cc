@@ -135,6 +135,21 @@ void CheckAnswers(std::string_view answers, const std::vector<Sent>& frames) {
   }
 }
 
+// Without the times at which the answers were made.
+std::string WithoutClocks(std::string answers) {
+  for (size_t at = 0; at + wire::kHeaderBytes <= answers.size();) {
+    if (std::string_view(answers).substr(at) == internal::kHttpAnswer) break;
+    const MutableBytes raw =
+        std::as_writable_bytes(std::span(answers)).subspan(at, wire::kHeaderBytes);
+    auto header = wire::ReadRaw<FrameHeader>(raw);
+    header.answer_clock = 0;
+    wire::Seal(&header);
+    std::ranges::copy(wire::RawBytes(header), raw.begin());
+    at += wire::kHeaderBytes + header.body_bytes;
+  }
+  return answers;
+}
+
 // One connection and its peer, both on this thread. Threading: one thread.
 class Rig final {
  public:
@@ -242,7 +257,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // looks at whether its peer has hung up.
   if (play.expire || std::ranges::any_of(frames, IsTimed)) return 0;
   Rig whole({.piece = stream.size() + 1, .seal = play.seal, .refuse = play.refuse}, &context);
-  EMS_CHECK(whole.Run(stream) == answers);
+  EMS_CHECK(WithoutClocks(whole.Run(stream)) == WithoutClocks(answers));
   whole.CheckEnd();
   return 0;
 }

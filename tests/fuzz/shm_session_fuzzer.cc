@@ -149,6 +149,7 @@ struct Gift {
   uint64_t bytes = 0;
   bool good = false;  // memory that a Put may come from
 };
+constexpr auto kGiftByte = std::byte{'x'};  // a gift is full of it
 
 Gift MakeGift(FuzzInput* input) {
   const auto how = input->Take<uint8_t>();
@@ -165,7 +166,7 @@ Gift MakeGift(FuzzInput* input) {
   gift.fd = Fd(::memfd_create("gift", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto length = static_cast<off_t>(gift.bytes);
   const bool holes = how % 16 == 3;
-  const std::string pages(gift.bytes, 'x');
+  const std::vector<std::byte> pages(gift.bytes, kGiftByte);
   EMS_CHECK(holes ? ::ftruncate(gift.fd.get(), length) == 0
                   : ::write(gift.fd.get(), pages.data(), pages.size()) == length);
   int seals = F_SEAL_SHRINK | fabric::kSealFutureWrite;
@@ -284,8 +285,9 @@ class Peer final {
     EMS_CHECK(value.session != id_ || (value.secret == secret_ && registered_bytes_ > 0));
     EMS_CHECK(staged->bytes.size() == value.bytes);
     if (value.session == id_) EMS_CHECK(value.offset + value.bytes <= registered_bytes_);
-    for (const std::byte byte : staged->bytes) EMS_CHECK(byte == std::byte{0});
-    if (staged->progress != nullptr) EMS_CHECK(staged->progress->load() == 0);
+    for (const std::byte byte : staged->bytes) EMS_CHECK(byte == kGiftByte);
+    if (staged->progress != nullptr)
+      EMS_CHECK(wire::RawBytes(staged->progress->load())[0] == kGiftByte);
   }
 
  private:

@@ -24,6 +24,7 @@ constexpr uint32_t kPoolThreadsMax = 8;
 constexpr uint32_t kReapersMin = 2;
 constexpr uint32_t kReapersMax = 4;
 constexpr int64_t kLookAgainNs = 100'000'000;
+constexpr int64_t kTakesLongBytes = 64 << 10;  // to check them takes longer than to wake a thread
 
 void Finish(IoOp* op, int64_t result) {
   (void)op->submitted.load(std::memory_order_acquire);
@@ -37,7 +38,8 @@ bool Passes(int error) {
 
 // The kernel works, a few threads reap. One of them waits for the next result; when there are more
 // behind it, another one takes those, so that checking what was read holds up nobody's callback.
-// Without more, waking that one would cost more than the check.
+// It also waits for what is under way while a long result is checked. For a short one, waking it
+// would cost more than the check.
 class RingEngine final : public IoEngine {
  public:
   static Result<std::unique_ptr<IoEngine>> Make(uint32_t depth) {
@@ -114,7 +116,7 @@ class RingEngine final : public IoEngine {
     while (TakeTurn()) {
       int64_t result = 0;
       IoOp* const op = NextResult(&result);
-      PassTurn(io_uring_cq_ready(&ring_) > 0);
+      PassTurn(io_uring_cq_ready(&ring_) > 0 || (result >= kTakesLongBytes && UnderWay() > 0));
       if (op == nullptr) continue;
       Finish(op, result);
       HandOver();
@@ -124,19 +126,19 @@ class RingEngine final : public IoEngine {
   bool TakeTurn() {
     auto turn = turn_.Lock();
     turn.Wait(passed_, [](const Turn& t) { return !t.taken; });
-    if (turn->stopping && under_way_.load(std::memory_order_relaxed) == 0) {
+    if (turn->stopping && UnderWay() == 0) {
       passed_.notify_one();  // the others end, too
       return false;
     }
     turn->taken = true;
     return true;
   }
-  void PassTurn(bool more) {
+  void PassTurn(bool to_another) {
     {
       auto turn = turn_.Lock();
       turn->taken = false;
     }
-    if (more) passed_.notify_one();
+    if (to_another) passed_.notify_one();
   }
   // Null: look whether it is time to end.
   IoOp* NextResult(int64_t* result) {
@@ -154,6 +156,7 @@ class RingEngine final : public IoEngine {
     if (op != nullptr) under_way_.fetch_sub(1, std::memory_order_relaxed);
     return op;
   }
+  int64_t UnderWay() const { return under_way_.load(std::memory_order_relaxed); }
   void HandOver() {
     auto waiting = waiting_.Lock();
     Give(&*waiting);

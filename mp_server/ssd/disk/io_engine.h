@@ -4,8 +4,8 @@
 //
 // Bound: the caller keeps at most `depth` operations under way; more wait their turn in the
 // kernel's, the engine's or the pool's queue, none is refused. A callback must not block for long:
-// all callbacks come from a few threads, 4 at most (io_uring) or 8 (pool), and one that checks what
-// it has read holds up none whose result is there, while one of these is free.
+// all callbacks come from a few threads, 4 at most (io_uring) or 8 (pool), and one that checks
+// 64 KiB or more that it has read holds up no other, while one of these is free.
 #include <sys/uio.h>
 
 #include <atomic>

@@ -350,14 +350,16 @@ TEST_P(IoEngineTest, MoreThanItsDepthWaitTheirTurnAndNoneIsRefused) {
 
 // Checking what was read takes a while: others whose results are there are called back meanwhile.
 TEST_P(IoEngineTest, ACallbackThatTakesLongHoldsUpNoOther) {
-  const fabric::Fd file = FileOf("text");
-  std::vector<std::byte> memory(16);
+  constexpr size_t kLongBytes = 64 << 10;
+  const fabric::Fd file = FileOf(std::string(kLongBytes, 'a'));
   StopFlag all_there, two_at_once;
   std::atomic<int> at_work{0};
   std::vector<TestOp> ops(16);
+  std::vector<std::vector<std::byte>> memory(ops.size(), std::vector<std::byte>(kLongBytes));
   Countdown countdown(static_cast<int>(ops.size()));
-  for (TestOp& op : ops) {
-    op.Set(file.get(), false, 100, memory);  // beyond the end: the memory is shared
+  for (size_t i = 0; i < ops.size(); ++i) {
+    TestOp& op = ops[i];
+    op.Set(file.get(), false, 0, memory[i]);
     op.then = [&] {
       EXPECT_TRUE(all_there.WaitFor(kPatience));
       if (at_work.fetch_add(1) > 0) two_at_once.Set();
