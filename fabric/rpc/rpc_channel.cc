@@ -20,8 +20,8 @@ using wire::WireStatus;
 
 // How much is checksummed ahead of the kernel taking it: enough for one send to fill the socket,
 // little enough to be still in the L2 cache when the kernel copies it.
-constexpr uint64_t kSendAheadBytes = 256 * kKiB;
-constexpr uint64_t kSendFirstBytes = 64 * kKiB;  // of a value: the receiver starts with it
+constexpr uint64_t kSendAheadBytes = 512 * kKiB;
+constexpr uint64_t kSendFirstBytes = 256 * kKiB;  // of a value: the receiver starts with it
 constexpr size_t kReceivePartBytes = 256 * kKiB;
 // In the middle of a value the caller is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
