@@ -74,6 +74,7 @@ exact() {
   gate paper paper --gate exact
   gate memory memory --gate exact
   gate control control --quick --gate exact
+  gate fairness fairness --quick --gate exact
   gate ssd ssd --folder "$SCRATCH" --quick --only server --gate exact
   gate serve serve --model tiny --quick --brief --gate exact
 
@@ -97,6 +98,7 @@ timed() {
   gate fabric fabric --gate
   gate memory memory --gate
   gate control control --gate
+  gate fairness fairness --gate
   gate engine engine --gate
   gate engines engines --gate
   gate ssd ssd --gate

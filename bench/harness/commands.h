@@ -17,6 +17,8 @@ void AddEngineCommand(Command* program);
 void AddEnginesCommand(Command* program);
 // The emulated fabric: messages between processes beside memcpy, paced links beside their model.
 void AddFabricCommand(Command* program);
+// Small calls beside others that ask the same io thread for much.
+void AddFairnessCommand(Command* program);
 // A client on its servers' host, beside memcpy, redis and memcached in the same run.
 void AddLocalCommand(Command* program);
 // How much of a full pool is payload, and how long allocation takes in it.

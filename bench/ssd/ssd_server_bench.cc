@@ -131,7 +131,7 @@ Result<ServerRestart> SsdServerBench::Restart(std::string name, uint64_t objects
   EMS_ASSIGN_OR_RETURN(const auto folder, ScratchFolder::Make(folder_));
   ServerRestart restart{.name = std::move(name), .objects = objects, .value_bytes = value_bytes};
   EMS_ASSIGN_OR_RETURN(const auto server,
-                       SsdServer::Start({.folder = folder->path(),
+                       BenchServer::Start({.folder = folder->path(),
                                          .programs = programs_,
                                          .dram_bytes = kRestartDramBytes,
                                          .ssd_bytes = SsdBytesOfRestart(objects, value_bytes)}));
@@ -158,14 +158,14 @@ Result<ServerRestart> SsdServerBench::Restart(std::string name, uint64_t objects
 Result<TierPuts> SsdServerBench::Puts(uint64_t count, uint64_t value_bytes) {
   EMS_ASSIGN_OR_RETURN(const auto with_folder, ScratchFolder::Make(folder_));
   EMS_ASSIGN_OR_RETURN(const auto without_folder, ScratchFolder::Make(folder_));
-  SsdServerOptions options{.folder = with_folder->path(),
+  BenchServerOptions options{.folder = with_folder->path(),
                            .programs = programs_,
                            .dram_bytes = kPutDramBytes,
                            .ssd_bytes = SsdBytesOfPuts(count, value_bytes)};
-  EMS_ASSIGN_OR_RETURN(const auto with_server, SsdServer::Start(options));
+  EMS_ASSIGN_OR_RETURN(const auto with_server, BenchServer::Start(options));
   options.folder = without_folder->path();
   options.ssd_bytes = 0;
-  EMS_ASSIGN_OR_RETURN(const auto without_server, SsdServer::Start(options));
+  EMS_ASSIGN_OR_RETURN(const auto without_server, BenchServer::Start(options));
   EMS_ASSIGN_OR_RETURN(const auto with_client, with_server->Connect());
   EMS_ASSIGN_OR_RETURN(const auto without_client, without_server->Connect());
   TierPuts puts{.value_bytes = value_bytes, .with_tier = {}, .without = {}};

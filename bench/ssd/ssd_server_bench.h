@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/harness/latency_recorder.h"
-#include "bench/ssd/ssd_server.h"
+#include "bench/harness/bench_server.h"
 #include "common/status.h"
 
 namespace ems::bench {
@@ -57,7 +57,7 @@ class SsdServerBench final {
 
   // Puts objects with durability `ssd`, kills the server, drops the page cache, starts the server
   // again and reads all of them. Blocks.
-  // Errors: kUnavailable  a Put was refused    those of SsdServer    kCancelled  interrupted
+  // Errors: kUnavailable  a Put was refused    those of BenchServer    kCancelled  interrupted
   Result<ServerRestart> Restart(std::string name, uint64_t objects, uint64_t value_bytes);
   // One Put after the other, in turns between a server with a tier and one without: `count` new
   // keys, then all of them again with other bytes. Some come first that do not count: memory is

@@ -81,7 +81,7 @@ TEST_F(BenchClusterTest, PoolsHaveToHaveRoomForMoreThanTheValues) {
   EXPECT_THAT(std::string(Message(refused)), ::testing::HasSubstr("dram.bytes"));
 }
 
-TEST(BenchServerTest, ThreadsThatServeAreCountedByTheirName) {
+TEST(IoThreadsOfTest, ThreadsThatServeAreCountedByTheirName) {
   EXPECT_EQ(IoThreadsOf(getpid()), 0U);
   StopFlag stop;
   std::latch named(3);

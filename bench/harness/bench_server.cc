@@ -1,4 +1,4 @@
-#include "bench/ssd/ssd_server.h"
+#include "bench/harness/bench_server.h"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@ constexpr Duration kReadyTimeout = std::chrono::minutes(2);
 
 }  // namespace
 
-Result<std::unique_ptr<SsdServer>> SsdServer::Start(SsdServerOptions options) {
-  auto made = std::make_unique<SsdServer>(Passkey{}, std::move(options));
+Result<std::unique_ptr<BenchServer>> BenchServer::Start(BenchServerOptions options) {
+  auto made = std::make_unique<BenchServer>(Passkey{}, std::move(options));
   const std::string& folder = made->options_.folder;
   EMS_ASSIGN_OR_RETURN(made->controller_,
                        BenchDaemon::StartReady(made->options_.programs, "mp-controller", folder,
@@ -32,7 +32,7 @@ Result<std::unique_ptr<SsdServer>> SsdServer::Start(SsdServerOptions options) {
   return made;
 }
 
-Status SsdServer::StartServer() {
+Status BenchServer::StartServer() {
   std::vector<std::string> settings = {"name=server-1",
                                        "controller=" + controller_address_,
                                        fmt::format("data_dir={}/server", options_.folder),
@@ -43,25 +43,25 @@ Status SsdServer::StartServer() {
     settings.push_back(fmt::format("unix_path={}/server.sock", options_.folder));
   if (options_.ssd_bytes > 0)
     settings.push_back(fmt::format("ssd.capacity_bytes={}", options_.ssd_bytes));
+  settings.insert(settings.end(), options_.settings.begin(), options_.settings.end());
   EMS_ASSIGN_OR_RETURN(server_, BenchDaemon::StartReady(options_.programs, "mp-server",
                                                         options_.folder, settings, kReadyTimeout));
   return OkStatus();
 }
 
-Result<std::unique_ptr<Client>> SsdServer::Connect() const {
-  ClientOptions options;
+Result<std::unique_ptr<Client>> BenchServer::Connect(ClientOptions options) const {
   options.controller = controller_address_;
   EMS_ASSIGN_OR_RETURN(auto client, Client::Connect(options));
   EMS_RETURN_IF_ERROR(WaitUntilReady(client.get()));
   return client;
 }
 
-void SsdServer::Kill() {
+void BenchServer::Kill() {
   server_->Kill();
   server_.reset();
 }
 
-Result<double> SsdServer::StartAgain() {
+Result<double> BenchServer::StartAgain() {
   const TimePoint begin = Clock::System().Now();
   EMS_RETURN_IF_ERROR(StartServer());
   return SecondsSince(begin);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/harness/bench_daemon.h"
 #include "common/status.h"
@@ -13,24 +14,26 @@
 
 namespace ems::bench {
 
-struct SsdServerOptions {
+struct BenchServerOptions {
   std::string folder;    // there already; of this server alone
   std::string programs;  // as FindDaemon takes it
   uint64_t dram_bytes = 0;
-  uint64_t ssd_bytes = 0;  // 0: no tier
+  uint64_t ssd_bytes = 0;                  // 0: no tier
+  std::vector<std::string> settings = {};  // further ones, KEY=VALUE
 };
 
 // Threading: one thread, as BenchDaemon.
-class SsdServer final {
+class BenchServer final {
   struct Passkey {};  // only Start constructs
 
  public:
   // Errors: kNotFound  a program is not there    kUnavailable, kDeadlineExceeded  it is not ready
-  static Result<std::unique_ptr<SsdServer>> Start(SsdServerOptions options);
-  SsdServer(Passkey, SsdServerOptions options) : options_(std::move(options)) {}
+  static Result<std::unique_ptr<BenchServer>> Start(BenchServerOptions options);
+  BenchServer(Passkey, BenchServerOptions options) : options_(std::move(options)) {}
 
-  // Waits until the namespace takes values. Errors: as Client::Connect
-  Result<std::unique_ptr<Client>> Connect() const;
+  // A client of its cluster, once the namespace takes values. Errors: as Client::Connect
+  Result<std::unique_ptr<Client>> Connect(ClientOptions options = {}) const;
+  pid_t pid() const { return server_->pid(); }
   // Ends the server without giving it time for anything (SIGKILL); the controller goes on.
   void Kill();
   // Starts it again in its folder. Seconds from the start of the process until it is ready: its
@@ -40,7 +43,7 @@ class SsdServer final {
  private:
   Status StartServer();
 
-  const SsdServerOptions options_;
+  const BenchServerOptions options_;
   std::string controller_address_;
   std::unique_ptr<BenchDaemon> controller_;
   std::unique_ptr<BenchDaemon> server_;  // ends before its controller
