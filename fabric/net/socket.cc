@@ -1,7 +1,6 @@
 #include "fabric/net/socket.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,18 +13,21 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <system_error>
 
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/host_port.h"
+#include "fabric/net/name_lookup.h"
 
 namespace ems::fabric {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
+// A name server at hand answers within a few milliseconds; what is known already takes no time.
+constexpr Duration kNamePatience = std::chrono::milliseconds(20);
+constexpr Duration kListenNamePatience = std::chrono::seconds(30);
 
 // Waits for a pending connect to end.
 Status FinishConnect(int fd, Duration timeout, const std::string& name) {
@@ -87,20 +89,6 @@ Result<Fd> ConnectUnix(const std::string& path, Duration timeout) {
   return ConnectTo(reinterpret_cast<const sockaddr*>(&address), sizeof(address), timeout, path);
 }
 
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-Result<AddressList> Resolve(const Address& address, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* list = nullptr;
-  const int error =
-      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
-  if (error == 0) return AddressList(list, ::freeaddrinfo);
-  return Error(StatusCode::kUnavailable, "cannot resolve {}: {}",
-               FormatHostPort(address.host, address.port), ::gai_strerror(error));
-}
-
 }  // namespace
 
 void Fd::Close() {
@@ -137,15 +125,15 @@ std::string FormatHostPort(std::string_view host, uint16_t port) {
 
 Result<Fd> Connect(const Address& address, Duration timeout) {
   if (address.is_unix()) return ConnectUnix(address.unix_path, timeout);
-  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, 0));
-  const std::string name = FormatHostPort(address.host, address.port);
   const Deadline deadline = Deadline::After(timeout);
-  int left = 0;
-  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) ++left;
-  Status last = Error(StatusCode::kUnavailable, "no address for {}", name);
-  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+  EMS_ASSIGN_OR_RETURN(const SocketAddresses all,
+                       NameLookup::Shared().Find(address.host, address.port, timeout));
+  const std::string name = FormatHostPort(address.host, address.port);
+  auto left = static_cast<int64_t>(all->size());
+  Status last;
+  for (const SocketAddress& one : *all) {
     // What is left of the time is for all that are left.
-    Result<Fd> fd = ConnectTo(at->ai_addr, at->ai_addrlen, deadline.Remaining() / left--, name);
+    Result<Fd> fd = ConnectTo(one.get(), one.bytes, deadline.Remaining() / left--, name);
     if (fd.ok()) return fd;
     last = fd.status();
   }
@@ -154,24 +142,22 @@ Result<Fd> Connect(const Address& address, Duration timeout) {
 
 Result<Fd> StartConnect(const Address& address, uint32_t attempt) {
   if (address.is_unix()) return ConnectUnix(address.unix_path, Duration::zero());
-  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, 0));
-  uint32_t count = 0;
-  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) ++count;
-  const addrinfo* at = list.get();
-  for (uint32_t skip = attempt % std::max(count, 1U); skip > 0; --skip) at = at->ai_next;
-  const std::string name = FormatHostPort(address.host, address.port);
-  if (at == nullptr) return Error(StatusCode::kUnavailable, "no address for {}", name);
-  EMS_ASSIGN_OR_RETURN(auto started, StartConnectTo(at->ai_addr, at->ai_addrlen, name));
+  EMS_ASSIGN_OR_RETURN(const SocketAddresses all,
+                       NameLookup::Shared().Find(address.host, address.port, kNamePatience));
+  const SocketAddress& one = (*all)[attempt % all->size()];
+  EMS_ASSIGN_OR_RETURN(auto started, StartConnectTo(one.get(), one.bytes,
+                                                    FormatHostPort(address.host, address.port)));
   return std::move(started.first);
 }
 
 Result<Fd> ListenTcp(const Address& address) {
-  EMS_ASSIGN_OR_RETURN(const AddressList list, Resolve(address, AI_PASSIVE));
-  Fd fd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  EMS_ASSIGN_OR_RETURN(const SocketAddresses all,
+                       NameLookup::Shared().Find(address.host, address.port, kListenNamePatience));
+  const SocketAddress& one = all->front();
+  Fd fd(::socket(one.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (fd.valid() && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-      ::bind(fd.get(), list->ai_addr, list->ai_addrlen) == 0 &&
-      ::listen(fd.get(), SOMAXCONN) == 0) {
+      ::bind(fd.get(), one.get(), one.bytes) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) {
     return fd;
   }
   return Error(StatusCode::kUnavailable, "cannot listen on {}: {}",

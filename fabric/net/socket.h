@@ -50,17 +50,18 @@ Result<Address> ParseAddress(std::string_view text);
 std::string FormatHostPort(std::string_view host, uint16_t port);
 
 // Connects a non-blocking stream socket (TCP: no delay, keep-alive). Of a name with several
-// addresses each is tried. May block on name resolution when the host is a name; otherwise no
-// longer than `timeout`, for all addresses together. Errors: kUnavailable  refused or unreachable
-// kDeadlineExceeded    kInvalidArgument  bad address
+// addresses each is tried. Takes no longer than `timeout`, for the name and all addresses together
+// (name_lookup.h). Errors: kUnavailable  refused or unreachable    kDeadlineExceeded
+// kInvalidArgument  bad address
 Result<Fd> Connect(const Address& address, Duration timeout);
 // Begins to connect such a socket: it can be written to once it is connected; when it cannot be,
 // the next use of it says so. Of a name that has several addresses it takes the `attempt`-th,
-// modulo their number. May block on name resolution when the host is a name. Errors: as Connect
+// modulo their number. Waits for a name that it does not know yet, 20 ms at most. Errors: as
+// Connect
 Result<Fd> StartConnect(const Address& address, uint32_t attempt);
 
-// A non-blocking socket that listens on a TCP address (port 0: any). May block on name resolution.
-// Errors: kUnavailable  in use, not allowed, or not an address of this machine
+// A non-blocking socket that listens on a TCP address (port 0: any). Waits for a name, 30 s at
+// most. Errors: kUnavailable  in use, not allowed, or not an address of this machine
 Result<Fd> ListenTcp(const Address& address);
 // The port that a TCP socket is bound to.
 uint16_t BoundPort(int socket);

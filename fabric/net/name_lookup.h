@@ -1,0 +1,54 @@
+#pragma once
+// Addresses of a host by its name, within a time: the system's resolver has none of its own, and
+// takes many seconds where the name servers are silent.
+//
+// What was found for a name is used from then on, and looked up again in the background when it is
+// older than kFreshFor: a call waits for the first answer alone, and name servers that fail later
+// are not noticed. Bound: kNamesMax names, kLookupsMax threads, which end when the resolver does.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace ems::fabric {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+using SocketAddresses = std::shared_ptr<const std::vector<SocketAddress>>;  // one or more
+
+// Threading: thread-safe.
+class NameLookup final {
+ public:
+  static constexpr Duration kFreshFor = std::chrono::seconds(5);
+  static constexpr size_t kNamesMax = 4096;
+  static constexpr size_t kLookupsMax = 16;
+
+  explicit NameLookup(const Clock& clock = Clock::System());
+  // Waits for the lookups that are under way.
+  ~NameLookup();
+  NameLookup(const NameLookup&) = delete;
+  NameLookup& operator=(const NameLookup&) = delete;
+  // One for the process. It is never destroyed, so that no exit waits for name servers.
+  static NameLookup& Shared();
+
+  // Of a name, or of a number at once. Errors: kUnavailable  no such name, or too many lookups
+  // that do not end    kDeadlineExceeded  no answer in time; a later call finds it
+  Result<SocketAddresses> Find(const std::string& host, uint16_t port, Duration timeout);
+
+ private:
+  struct State;
+  const Clock& clock_;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace ems::fabric
