@@ -235,7 +235,18 @@ std::vector<NodeId> Activation::WaitsFor(TimePoint now) const {
       if (!IsDone(loser, view.version, now)) nodes.push_back(loser.id);
     break;
   }
+  if (nodes.empty() && !HasRoom())
+    for (const Process& server : views_.front().telling) nodes.push_back(server.id);
   return nodes;
+}
+
+bool Activation::WaitsFor(NodeId id, TimePoint now) const {
+  const auto waits = [&](const OpenView& view) {
+    return view.version > active_ && std::ranges::any_of(view.losers, [&](const Process& loser) {
+             return loser.id == id && !IsDone(loser, view.version, now);
+           });
+  };
+  return std::ranges::any_of(views_, waits) || std::ranges::count(WaitsFor(now), id) > 0;
 }
 
 // Forgets views that nobody can act upon any more, and processes of which no other tells.

@@ -88,8 +88,11 @@ class Activation final {
   ViewVersion Active(TimePoint now);
   // What a later life has to know: the views that count still, and the one that is active.
   ViewWindow Window() const;
-  // Processes that the next view to become active waits for.
+  // Processes that the next view to become active waits for; when all are active, those that the
+  // oldest one is open for and there is no room for another.
   std::vector<NodeId> WaitsFor(TimePoint now) const;
+  // Whether any view waits for a process of this server.
+  bool WaitsFor(NodeId id, TimePoint now) const;
 
  private:
   struct OpenView {

@@ -75,8 +75,10 @@ Status ClusterState::Start(const std::string& default_namespace) {
     Remember(*view);
   }
   for (const StoredNode& node : stored.nodes) {
-    membership_.RestoreNode(node.id, node.name, node.left_boot_id, node.times);
-    if (node.left_boot_id != 0) activation_.OnGone({node.id, node.left_boot_id}, now);
+    membership_.RestoreNode(node.id, node.name, node.left ? node.stopped_boot_id : 0, node.times);
+    if (node.stopped_boot_id == 0) continue;
+    stopped_[node.id] = node.stopped_boot_id;
+    activation_.OnGone({node.id, node.stopped_boot_id}, now);
   }
   namespaces_.Restore(
       {std::move(stored.namespaces), stored.namespaces_version, stored.next_namespace_id});
@@ -114,7 +116,10 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
       NextHistory(history_ends_ ? nullptr : view_.get(), nodes, slots, version.epoch(), RandomId());
   EMS_ASSIGN_OR_RETURN(ViewCache::View next, DhtView::Make(version, std::move(nodes), slots, frozen,
                                                            std::move(history), cluster_));
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, activation_.Window())));
+  ViewWindow window = activation_.Window();
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, window)));
+  stored_window_ = std::move(window);
+  stored_window_.open.push_back(version);
   const uint32_t moved = view_ == nullptr ? 0 : view_->slots().CountMoved(next->slots());
   view_ = next;
   published_at_ = parts_.clock->Now();
@@ -158,7 +163,8 @@ Status ClusterState::PublishProposal(const Proposal& proposal) {
 bool ClusterState::MayPublish(TimePoint now) {
   const bool is_active = activation_.Active(now) == view_->version();  // it forgets views first
   if (parts_.rules.open_views_are_kept && !activation_.HasRoom()) {
-    if (!std::exchange(crowded_reported_, true)) {
+    if (!crowded_since_.has_value()) {
+      crowded_since_ = now;
       EMS_LOG(kError, "mp_controller",
               "no further view can be published: {} wait until it is certain that no old owner of "
               "slots takes Puts. `emsctl status` names those; if they have stopped for good, "
@@ -167,7 +173,7 @@ bool ClusterState::MayPublish(TimePoint now) {
     }
     return false;
   }
-  crowded_reported_ = false;
+  crowded_since_.reset();
   return is_active || now - published_at_ >= options_.heartbeat;
 }
 
@@ -182,7 +188,8 @@ void ClusterState::Tick() {
   if (longest_end_at_.has_value() && *longest_end_at_ <= now &&
       Counted(parts_.store->PutTimes(own_)).ok())
     longest_end_at_.reset();
-  const Status status = PublishDue(now);
+  Status status = PublishDue(now);
+  if (status.ok()) status = StoreWindow(now);
   if (!status.ok() && !publish_failing_)
     EMS_LOG(kError, "mp_controller", "no view can be published: {}", ToString(status));
   publish_failing_ = !status.ok();
@@ -197,6 +204,15 @@ Status ClusterState::PublishDue(TimePoint now) {
   if ((!begins_term && !proposal.has_value()) || !MayPublish(now)) return OkStatus();
   if (begins_term) return PublishView(view_->nodes(), view_->slots(), view_->frozen());
   return PublishProposal(*proposal);
+}
+
+Status ClusterState::StoreWindow(TimePoint now) {
+  (void)activation_.Active(now);
+  ViewWindow window = activation_.Window();
+  if (window == stored_window_) return OkStatus();
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutWindow(window)));
+  stored_window_ = std::move(window);
+  return OkStatus();
 }
 
 void ClusterState::SetGauges(TimePoint now) const {
@@ -224,8 +240,14 @@ Status ClusterState::CheckCluster(ClusterId theirs, std::string_view who) {
 Status ClusterState::AddNode(const std::string& name) {
   EMS_RETURN_IF_ERROR(membership_.CanAddNode());
   if (const auto oldest = membership_.NodeToForget()) {
+    if (IsWaitedFor(*oldest)) {
+      return Error(StatusCode::kResourceExhausted,
+                   "{} servers that are gone are remembered, and Puts wait for the oldest, {}: "
+                   "accept the loss first (emsctl view accept-loss)",
+                   kGoneNodesMax, *oldest);
+    }
     EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(*oldest)));
-    if (const auto id = membership_.IdOf(*oldest)) store_age_.Forget(*id);
+    if (const auto id = membership_.IdOf(*oldest)) Forget(*id);
     membership_.Remove(*oldest);
     EMS_LOG(kInfo, "mp_controller", "node forgotten name={}: {} that are gone are remembered",
             *oldest, kGoneNodesMax);
@@ -249,8 +271,8 @@ Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterRe
   if (membership_.HasLeft(name)) {
     const NodeId id = *membership_.IdOf(name);
     const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms};
-    EMS_RETURN_IF_ERROR(
-        Counted(parts_.store->PutNode({.id = id, .name = name, .times = times}, next_node_id_)));
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(
+        {.id = id, .name = name, .stopped_boot_id = stopped_[id], .times = times}, next_node_id_)));
     membership_.SetTimes(id, times);
   }
   EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(info, now));
@@ -377,18 +399,15 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   if (!is_anothers) EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
   // It has been told, and will not act any more, or has not begun; or its slots wait for the next.
   if (is_anothers || request.keeps_slots()) {
+    // Who has left last is remembered before one that had the name earlier.
+    if (!membership_.HasLeft(membership_.NameOf(id)))
+      EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), false, membership_.TimesOf(id)));
     activation_.OnGone({id, request.boot_id()}, now);
     return OkStatus();
   }
   const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms,
                         .left_unix_ms = UnixMs()};
-  if (parts_.rules.leaving_is_durable) {
-    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode({.id = id,
-                                                       .name = membership_.NameOf(id),
-                                                       .left_boot_id = request.boot_id(),
-                                                       .times = times},
-                                                      next_node_id_)));
-  }
+  EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), true, times));
   EMS_RETURN_IF_ERROR(membership_.Leave(id, request.boot_id(), now));
   membership_.SetTimes(id, times);
   activation_.OnGone({id, request.boot_id()}, now);
@@ -396,9 +415,28 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   return OkStatus();
 }
 
+Status ClusterState::StoreStopped(NodeId id, uint64_t boot_id, bool left, const NodeTimes& times) {
+  if (parts_.rules.leaving_is_durable) {
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode({.id = id,
+                                                       .name = membership_.NameOf(id),
+                                                       .stopped_boot_id = boot_id,
+                                                       .left = left,
+                                                       .times = times},
+                                                      next_node_id_)));
+  }
+  stopped_[id] = boot_id;
+  return OkStatus();
+}
+
+bool ClusterState::IsWaitedFor(const std::string& name) const {
+  const auto id = membership_.IdOf(name);
+  return id.has_value() && activation_.WaitsFor(*id, parts_.clock->Now());
+}
+
 Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* reply) {
   const TimePoint now = parts_.clock->Now();
-  const Duration waiting = BehindFor(activation_.Active(now), now);
+  Duration waiting = BehindFor(activation_.Active(now), now);
+  if (crowded_since_.has_value()) waiting = std::max(waiting, now - *crowded_since_);
   const std::vector<NodeId> waited_for = activation_.WaitsFor(now);
   std::unordered_map<NodeId, uint32_t> slots;
   for (const NodeId owner : view_->slots().owners()) ++slots[owner];
@@ -414,7 +452,9 @@ Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* 
   reply->set_cluster(cluster_.value());
   reply->set_store_is_old(store_age_.IsOld());
   reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
-  reply->set_lease_ms(static_cast<uint32_t>(Ms(options_.lease)));
+  // What servers may go by still.
+  reply->set_lease_ms(
+      static_cast<uint32_t>(longest_end_at_.has_value() ? longest_.lease_ms : own_.lease_ms));
   reply->set_now_unix_ms(UnixMs());
   return OkStatus();
 }
@@ -423,14 +463,14 @@ Status ClusterState::RemoveNode(const v1::RemoveNodeRequest& request, v1::Remove
   EMS_RETURN_IF_ERROR(membership_.CanRemove(request.name()));
   const auto id = membership_.IdOf(request.name());
   // ListNodes would name nobody then.
-  if (id && std::ranges::count(activation_.WaitsFor(parts_.clock->Now()), *id) > 0) {
+  if (IsWaitedFor(request.name())) {
     return Error(StatusCode::kFailedPrecondition,
                  "Puts of slots of server {} wait for it: accept the loss first (emsctl view "
                  "accept-loss), or try again when `emsctl nodes` says that nobody waits",
                  Printable(request.name()));
   }
   EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(request.name())));
-  if (id) store_age_.Forget(*id);
+  if (id) Forget(*id);
   membership_.Remove(request.name());
   EMS_LOG(kInfo, "mp_controller", "node removed name={}", request.name());
   return OkStatus();
@@ -446,9 +486,10 @@ Status ClusterState::AcceptLoss(const v1::AcceptLossRequest&, v1::AcceptLossRepl
   activation_.AcceptLoss(membership_.Lives(), now);
   EMS_LOG(kWarn, "mp_controller", "an operator accepted the loss of the missing servers");
   Tick();
-  if (!view_->frozen()) return OkStatus();
   // Leases may be ending just now, or the disk refuses: the decision stands and is tried again, but
   // it is not durable yet and must not be acknowledged.
+  EMS_RETURN_IF_ERROR(StoreWindow(now));
+  if (!view_->frozen()) return OkStatus();
   return Error(StatusCode::kUnavailable, "the view has not thawed yet: ask again in a second");
 }
 

@@ -113,6 +113,11 @@ class ClusterState final {
   // Errors: kFailedPrecondition  the server `who` belongs to another cluster
   Status CheckCluster(ClusterId theirs, std::string_view who);
   Status AddNode(const std::string& name);
+  bool IsWaitedFor(const std::string& name) const;
+  void Forget(NodeId id) {
+    store_age_.Forget(id);
+    stopped_.erase(id);
+  }
   const NamespaceRegistry& namespaces() const { return namespaces_.registry(); }
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
@@ -125,6 +130,11 @@ class ClusterState final {
   Status BeginAnewBeyond(ViewVersion highest);
   bool MayPublish(TimePoint now);
   void Remember(const DhtView& view);
+  // Makes durable what has become of views. What is certain here is certain in a later life, which
+  // may not hear again of those who proved it.
+  Status StoreWindow(TimePoint now);
+  // Of a process that stops in order. Errors: of the store
+  Status StoreStopped(NodeId id, uint64_t boot_id, bool left, const NodeTimes& times);
   // How long ago the first view was published that is newer than `installed`; zero: there is none.
   Duration BehindFor(ViewVersion installed, TimePoint now) const;
   void SetGauges(TimePoint now) const;
@@ -147,9 +157,11 @@ class ClusterState final {
   uint64_t epoch_ = 0;  // highest ever tried
   uint32_t next_node_id_ = 1;
   bool publish_failing_ = false;
-  bool crowded_reported_ = false;
-  uint64_t known_epoch_ = 0;   // highest that an earlier term can have
-  bool history_ends_ = false;  // with the next view
+  std::optional<TimePoint> crowded_since_;  // no view could be published
+  ViewWindow stored_window_;
+  std::map<NodeId, uint64_t> stopped_;  // boot ids of the processes that stopped in order last
+  uint64_t known_epoch_ = 0;            // highest that an earlier term can have
+  bool history_ends_ = false;           // with the next view
   struct MadeView {
     uint64_t fingerprint = 0;
     TimePoint at;  // published, or found by this start

@@ -19,7 +19,8 @@ inline constexpr size_t kViewsKept = 16;
 struct StoredNode {
   NodeId id;
   std::string name;
-  uint64_t left_boot_id = 0;  // of the process that stopped in order; 0: none since another came
+  uint64_t stopped_boot_id = 0;  // of the last process that stopped in order; 0: none
+  bool left = false;             // that one took its leave, and no other has come since
   NodeTimes times = {};
 };
 
@@ -27,6 +28,7 @@ struct StoredNode {
 struct ViewWindow {
   std::vector<ViewVersion> open;  // oldest first
   ViewVersion active;
+  friend bool operator==(const ViewWindow&, const ViewWindow&) = default;
 };
 
 // What servers go by. 0 in the store of an older controller.
@@ -70,6 +72,8 @@ class ClusterStore {
   // The view and its epoch. Views that are not in the window go; fewer than kViewsKept
   // may be in it.
   virtual Status PutView(const std::shared_ptr<const DhtView>& view, const ViewWindow& window) = 0;
+  // What has become of the views that are there: the newest is in the window.
+  virtual Status PutWindow(const ViewWindow& window) = 0;
   virtual Status PutNode(const StoredNode& node, uint32_t next_node_id) = 0;
   virtual Status DeleteNode(const std::string& name) = 0;
   virtual Status PutNamespace(const NamespaceChange& change) = 0;

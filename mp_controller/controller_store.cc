@@ -72,10 +72,10 @@ Status TakeRecord(std::string_view key, std::string_view value, StoredState* sta
   if (key.starts_with("meta/")) return TakeCounter(key, value, state);
   if (key.starts_with(kNodePrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::Node node, Parse<v1::Node>(key, value));
-    const bool left = node.state() == v1::NODE_LEFT;
     state->nodes.push_back({.id = NodeId(node.id()),
                             .name = node.name(),
-                            .left_boot_id = left ? node.boot_id() : 0,
+                            .stopped_boot_id = node.boot_id(),
+                            .left = node.state() == v1::NODE_LEFT,
                             .times = {node.joined_unix_ms(), node.left_unix_ms()}});
   } else if (key.starts_with(kNamespacePrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::Namespace ns, Parse<v1::Namespace>(key, value));
@@ -148,12 +148,7 @@ Status ControllerStore::PutView(const std::shared_ptr<const DhtView>& view,
   PutCounter(&change, kEpochKey, view->version().epoch());
   EMS_CHECK(view_keys_.empty() || view_keys_.back() < key, "view {} after {}", key,
             view_keys_.back());
-  PutCounter(&change, kActiveKey, window.active.packed());
-  std::set<std::string> open;
-  for (const ViewVersion version : window.open) open.insert(ViewKey(version));
-  std::deque<std::string> kept;
-  for (const std::string& known : view_keys_)
-    open.contains(known) ? kept.push_back(known) : change.drop.push_back(known);
+  std::deque<std::string> kept = KeepOpen(window, &change);
   // Without an open view the next start would take slots for free whose old owner still has them.
   EMS_CHECK(kept.size() < kViewsKept, "{} open views", kept.size());
   EMS_RETURN_IF_ERROR(rows_->Write(change));
@@ -162,16 +157,35 @@ Status ControllerStore::PutView(const std::shared_ptr<const DhtView>& view,
   return OkStatus();
 }
 
+Status ControllerStore::PutWindow(const ViewWindow& window) {
+  RowChange change;
+  std::deque<std::string> kept = KeepOpen(window, &change);
+  EMS_CHECK(view_keys_.empty() || (!kept.empty() && kept.back() == view_keys_.back()),
+            "the newest view is dropped");
+  EMS_RETURN_IF_ERROR(rows_->Write(change));
+  view_keys_ = std::move(kept);
+  return OkStatus();
+}
+
+std::deque<std::string> ControllerStore::KeepOpen(const ViewWindow& window,
+                                                  RowChange* change) const {
+  PutCounter(change, kActiveKey, window.active.packed());
+  std::set<std::string> open;
+  for (const ViewVersion version : window.open) open.insert(ViewKey(version));
+  std::deque<std::string> kept;
+  for (const std::string& known : view_keys_)
+    open.contains(known) ? kept.push_back(known) : change->drop.push_back(known);
+  return kept;
+}
+
 Status ControllerStore::PutNode(const StoredNode& node, uint32_t next_node_id) {
   v1::Node proto;
   proto.set_id(node.id.value());
   proto.set_name(node.name);
   proto.set_joined_unix_ms(node.times.joined_unix_ms);
   proto.set_left_unix_ms(node.times.left_unix_ms);
-  if (node.left_boot_id != 0) {
-    proto.set_state(v1::NODE_LEFT);
-    proto.set_boot_id(node.left_boot_id);
-  }
+  if (node.left) proto.set_state(v1::NODE_LEFT);
+  proto.set_boot_id(node.stopped_boot_id);
   RowChange change;
   change.put.emplace_back(fmt::format("{}{}", kNodePrefix, node.name), proto.SerializeAsString());
   PutCounter(&change, kNextNodeKey, next_node_id);

@@ -16,6 +16,7 @@
 namespace ems::controller {
 
 class DurableRows;
+struct RowChange;
 
 // Threading: one thread (the controller's loop).
 class ControllerStore final : public ClusterStore {
@@ -34,12 +35,15 @@ class ControllerStore final : public ClusterStore {
   Status PutTimes(const GivenTimes& given) override;
   Status PutTerm(uint64_t term) override;
   Status PutView(const std::shared_ptr<const DhtView>& view, const ViewWindow& window) override;
+  Status PutWindow(const ViewWindow& window) override;
   Status PutNode(const StoredNode& node, uint32_t next_node_id) override;
   Status DeleteNode(const std::string& name) override;
   Status PutNamespace(const NamespaceChange& change) override;
 
  private:
   explicit ControllerStore(std::unique_ptr<DurableRows> rows);
+  // Adds to `change` what the window says of the views that are there; the keys of those that stay.
+  std::deque<std::string> KeepOpen(const ViewWindow& window, RowChange* change) const;
 
   const std::unique_ptr<DurableRows> rows_;
   std::deque<std::string> view_keys_;  // of the views that are kept, oldest first

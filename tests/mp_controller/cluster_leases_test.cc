@@ -263,5 +263,99 @@ TEST_F(ClusterLeasesTest, AnOpenViewIsNotForgottenHoweverOftenTheControllerStart
   EXPECT_EQ(life.Beat(all[3], 1, newest).active_epoch(), newest.epoch());
 }
 
+// Nobody who could prove it is left, and the operator has forgotten the dead.
+TEST_F(ClusterLeasesTest, AnAcceptedLossIsAcceptedInALaterLifeToo) {
+  uint32_t c = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    const std::vector<uint32_t> all = {life.Register("a", 1), life.Register("b", 1),
+                                       c = life.Register("c", 1)};
+    RunWith(&life, all, seconds(3));
+    RunWith(&life, {c}, seconds(8));
+    ASSERT_TRUE(life.publisher.view()->frozen());
+    for (int tries = 0; !AcceptLoss(&life).ok(); ++tries) {
+      ASSERT_LT(tries, 20);
+      RunWith(&life, {c}, seconds(1));
+    }
+    RunWith(&life, {c}, seconds(1));
+    for (const char* name : {"a", "b"}) {
+      v1::RemoveNodeRequest remove;
+      remove.set_name(name);
+      v1::RemoveNodeReply removed;
+      ASSERT_EQ(life.state->RemoveNode(remove, &removed), OkStatus());
+    }
+  }
+  ClusterLife life(dir.path(), &clock);
+  RunWith(&life, {c}, seconds(6));
+  const ViewVersion newest = life.publisher.view()->version();
+  EXPECT_EQ(newest.term(), 2U);
+  EXPECT_EQ(life.Beat(c, 1, newest).active_epoch(), newest.epoch());
+}
+
+// A disk was replaced: nothing of the next process shows that the one before is dead, but its word.
+TEST_F(ClusterLeasesTest, WhoStoppedInOrderHasDoneSoInALaterLifeToo) {
+  for (const bool keeps_slots : {true, false}) {
+    SCOPED_TRACE(keeps_slots);
+    const TempDir folder;
+    uint32_t a = 0, b = 0;
+    const MembershipOptions options{.damping = Duration::zero()};
+    {
+      ClusterLife life(folder.path(), &clock, options);
+      a = life.Register("a", 1);
+      b = life.Register("b", 1);
+      RunWith(&life, {a, b}, seconds(2));
+      v1::LeaveRequest leave;
+      leave.set_node_id(a);
+      leave.set_boot_id(1);
+      leave.set_keeps_slots(keeps_slots);
+      v1::LeaveReply left;
+      ASSERT_TRUE(life.state->Leave(leave, &left).ok());
+      if (!keeps_slots) (void)life.Announce("a", 2, 0);  // and dies before a view shows it
+    }
+    ClusterLife life(folder.path(), &clock, options);
+    RunWith(&life, {b}, seconds(5));
+    ASSERT_EQ(life.Register("a", 3), a);
+    RunWith(&life, {b}, seconds(1));
+    const ViewVersion newest = life.publisher.view()->version();
+    ASSERT_EQ(life.publisher.view()->Find(NodeId(a))->boot_id, 3U);
+    EXPECT_EQ(life.Beat(b, 1, newest).active_epoch(), newest.epoch());
+  }
+}
+
+// The controller dies again and again while most servers are dead, so that views gather that nobody
+// can close.
+TEST_F(ClusterLeasesTest, TheDeadForWhomViewsStayOpenAreNamedAndTheirLossIsAccepted) {
+  uint32_t c = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    const std::vector<uint32_t> all = {life.Register("a", 1), life.Register("b", 1),
+                                       c = life.Register("c", 1)};
+    RunWith(&life, all, seconds(3));
+  }
+  for (size_t start = 0; start < Activation::kOpenViewsMax + 2; ++start) {
+    ClusterLife life(dir.path(), &clock);
+    RunWith(&life, {c}, seconds(4));
+  }
+  ClusterLife life(dir.path(), &clock);
+  RunWith(&life, {c}, seconds(20));
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_TRUE(list.nodes(0).waited_for() && list.nodes(1).waited_for());
+  EXPECT_GE(list.nodes(0).waiting_ms(), 15'000U);
+  EXPECT_FALSE(list.nodes(2).waited_for());
+  ASSERT_EQ(AcceptLoss(&life), OkStatus());
+  // There is room for the view that says that most are gone; it asks again.
+  RunWith(&life, {c}, seconds(1));
+  ASSERT_TRUE(life.publisher.view()->frozen());
+  for (int tries = 0; !AcceptLoss(&life).ok(); ++tries) {
+    ASSERT_LT(tries, 20);
+    RunWith(&life, {c}, seconds(1));
+  }
+  RunWith(&life, {c}, seconds(2));
+  const ViewVersion newest = life.publisher.view()->version();
+  EXPECT_EQ(life.publisher.view()->nodes().size(), 1U);
+  EXPECT_EQ(life.Beat(c, 1, newest).active_epoch(), newest.epoch());
+}
+
 }  // namespace
 }  // namespace ems::controller

@@ -66,7 +66,8 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
     ASSERT_TRUE(store
                     ->PutNode({.id = NodeId(2),
                                .name = "b",
-                               .left_boot_id = 9,
+                               .stopped_boot_id = 9,
+                               .left = true,
                                .times = {.joined_unix_ms = 1000, .left_unix_ms = 2000}},
                               3)
                     .ok());
@@ -86,7 +87,8 @@ TEST(ControllerStoreTest, EverythingWrittenIsThereAfterReopening) {
   EXPECT_EQ(state->next_node_id, 3u);
   ASSERT_EQ(state->nodes.size(), 1u);
   EXPECT_EQ(state->nodes[0].name, "b");
-  EXPECT_EQ(state->nodes[0].left_boot_id, 9u);
+  EXPECT_EQ(state->nodes[0].stopped_boot_id, 9u);
+  EXPECT_TRUE(state->nodes[0].left);
   EXPECT_EQ(state->nodes[0].times, (NodeTimes{1000, 2000}));
   ASSERT_EQ(state->namespaces.size(), 1u);
   EXPECT_EQ(state->namespaces[0].name, "y");

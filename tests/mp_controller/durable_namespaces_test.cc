@@ -16,6 +16,7 @@ class FakeStore final : public ClusterStore {
   Status PutCluster(ClusterId) override { return OkStatus(); }
   Status PutTerm(uint64_t) override { return OkStatus(); }
   Status PutTimes(const GivenTimes&) override { return OkStatus(); }
+  Status PutWindow(const ViewWindow&) override { return OkStatus(); }
   Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
     return OkStatus();
   }

@@ -45,7 +45,8 @@ std::string ToText(const StoredState& state) {
       state.namespaces_version, state.given.lease_ms, state.given.heartbeat_ms,
       state.active.packed());
   for (const StoredNode& node : state.nodes)
-    text += fmt::format("node {} {} {}\n", node.id.value(), node.name, node.left_boot_id);
+    text += fmt::format("node {} {} {} {}\n", node.id.value(), node.name, node.stopped_boot_id,
+                        node.left);
   for (const NamespaceInfo& ns : state.namespaces)
     text += fmt::format("namespace {} {}\n", ns.ref.id.value(), ns.name);
   for (const auto& view : state.views)
@@ -80,7 +81,10 @@ class StoreDamageTest : public ::testing::Test {
       const auto id = static_cast<uint32_t>(life);
       ASSERT_TRUE((*store)->PutNode({.id = NodeId(id), .name = name}, id + 1).ok());
       ASSERT_TRUE(
-          (*store)->PutNode({.id = NodeId(id), .name = name, .left_boot_id = 9}, id + 1).ok());
+          (*store)
+              ->PutNode({.id = NodeId(id), .name = name, .stopped_boot_id = 9, .left = true},
+                        id + 1)
+              .ok());
       if (life > 1) {
         ASSERT_TRUE((*store)->DeleteNode("node-" + std::to_string(life - 1)).ok());
       }

@@ -56,6 +56,16 @@ Status MemoryStore::PutView(const std::shared_ptr<const DhtView>& view,
   });
 }
 
+Status MemoryStore::PutWindow(const controller::ViewWindow& window) {
+  return Write([&](StoredState* state) {
+    std::erase_if(state->views, [&](const auto& kept) {
+      return std::find(window.open.begin(), window.open.end(), kept->version()) ==
+             window.open.end();
+    });
+    state->active = window.active;
+  });
+}
+
 Status MemoryStore::PutNode(const controller::StoredNode& node, uint32_t next_node_id) {
   return Write([&](StoredState* state) {
     std::erase_if(state->nodes, [&](const auto& known) { return known.id == node.id; });

@@ -27,6 +27,7 @@ class MemoryStore final : public controller::ClusterStore {
   Status PutCluster(ClusterId cluster) override;
   Status PutTerm(uint64_t term) override;
   Status PutTimes(const controller::GivenTimes& given) override;
+  Status PutWindow(const controller::ViewWindow& window) override;
   Status PutView(const std::shared_ptr<const DhtView>& view,
                  const controller::ViewWindow& window) override;
   Status PutNode(const controller::StoredNode& node, uint32_t next_node_id) override;

@@ -65,8 +65,8 @@ std::string_view Advice(const Status& status) {
       return "it may have been done, or not: `emsctl stat` says what the key holds, and the same "
              "command again makes it so";
     case StatusCode::kResourceExhausted:
-      return "the pool or the namespace's quota is full and nothing can be evicted: see `emsctl "
-             "nodes` and `emsctl namespace list`";
+      return "the pool or the namespace's quota is full and nothing can be evicted, or Puts wait "
+             "for another server: see `emsctl status` and `emsctl namespace list`";
     case StatusCode::kOutOfRange:
       return "servers take values up to network.value_bytes_max of their configuration";
     case StatusCode::kAlreadyExists:

@@ -152,12 +152,18 @@ TEST_F(NameLookupTest, LookupsThatDoNotEndAreBounded) {
 TEST_F(NameLookupTest, ACallThatConnectsKeepsItsTime) {
   BeSilent();
   static int run = 0;  // what all of the process share remembers names
-  const std::string name = "ems-no-such-server-" + std::to_string(++run);
+  const std::string first = "ems-first-" + std::to_string(++run);
+  const std::string second = "ems-second-" + std::to_string(run);
   const TimePoint begin = Clock::System().Now();
-  const auto fd = Connect({.host = name, .port = 7, .unix_path = ""}, kSoon);
+  const auto fd = Connect({.host = first, .port = 7, .unix_path = ""}, kSoon);
   EXPECT_EQ(fd.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(StartConnect({.host = second, .port = 7, .unix_path = ""}, 0).ok());
   EXPECT_LT(Clock::System().Now() - begin, kPatience / 2);
-  EXPECT_FALSE(StartConnect({.host = name + "-2", .port = 7, .unix_path = ""}, 0).ok());
+  asked_->end.Set();
+  for (int i = 0; i < 2; ++i) {  // the second time joins the threads, too
+    EXPECT_TRUE(NameLookup::Shared().Find(first, 7, kPatience).ok());
+    EXPECT_TRUE(NameLookup::Shared().Find(second, 7, kPatience).ok());
+  }
 }
 
 }  // namespace
