@@ -106,6 +106,8 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
   show("degraded_times", writer.degraded_times, "How often the disk has refused writes");
   show("dropped_damaged", tier.dropped_damaged,
        "Objects dropped because they did not match their checksums or could not be read");
+  show("dropped_to_fit", tier.dropped_to_fit,
+       "Objects dropped at the start: the index has no room for so many any more");
   show("index_set_aside", tier.index_set_aside.empty() ? 0 : 1,
        "1: its index was damaged at the start and is set aside; the SSD tier started empty");
   show("reads", tier.reader.reads, "Records read since the start");

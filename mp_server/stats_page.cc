@@ -35,6 +35,7 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"scrubbed_bytes", stats.scrubber.bytes},
           {"index_set_aside", stats.index_set_aside},
           {"recovered_objects", stats.recovered_objects},
+          {"dropped_to_fit", stats.dropped_to_fit},
           {"recovery_seconds", stats.recovery_seconds}};
 }
 

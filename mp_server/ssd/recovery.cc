@@ -89,6 +89,55 @@ class Walk final {
   std::atomic<size_t> next_{0};
 };
 
+// How many rows lead to each use of a region, the oldest first. Notes the largest sequence.
+Result<std::map<uint64_t, uint64_t>> CountRows(const RegionIndex& rows, RegionLog* log,
+                                               Recovered* noted) {
+  std::map<uint64_t, uint64_t> counts;
+  for (const auto& region : log->regions()) {
+    if (region->state != RegionState::kFree) counts[region->sequence] = 0;
+  }
+  const auto count = [&](const ObjectName&, const Row& row) {
+    if (row.sequence <= kSequenceMax)
+      noted->next_sequence = std::max(noted->next_sequence, row.sequence + 1);
+    if (const auto at = counts.find(row.region_sequence); at != counts.end()) ++at->second;
+  };
+  uint64_t unreadable = 0;
+  EMS_RETURN_IF_ERROR(rows.ForEach(count, &unreadable));
+  return counts;
+}
+
+// Deletes the rows of uses of regions before `oldest`. Synced: what takes their place may never be
+// on the disk, and a power cut must not bring them back then.
+Status DeleteOlderRows(uint64_t oldest, RegionIndex* rows) {
+  RowBatch batch;
+  Status written;
+  const auto drop = [&](const ObjectName& name, const Row& row) {
+    if (row.region_sequence >= oldest || !written.ok()) return;
+    batch.Delete(name);
+    if (batch.count() < kDeleteStep) return;
+    written = rows->Write(batch, false);
+    batch.Clear();
+  };
+  uint64_t unreadable = 0;
+  EMS_RETURN_IF_ERROR(rows->ForEach(drop, &unreadable));
+  EMS_RETURN_IF_ERROR(written);
+  return batch.count() > 0 ? rows->Write(batch, true) : rows->SyncLog();
+}
+
+// Before any is loaded, so that the index in memory never takes more than it may.
+Status DropOldest(uint64_t objects_max, RegionLog* log, RegionIndex* rows, Recovered* recovered) {
+  EMS_ASSIGN_OR_RETURN(const auto counts, CountRows(*rows, log, recovered));
+  uint64_t left = 0, oldest = 0;
+  for (const auto& [sequence, count] : counts) left += count;
+  for (const auto& [sequence, count] : counts) {
+    if (left <= objects_max) break;
+    left -= count;
+    recovered->dropped_objects += count;
+    oldest = sequence + 1;
+  }
+  return oldest == 0 ? OkStatus() : DeleteOlderRows(oldest, rows);
+}
+
 Status DeleteRows(const std::vector<ObjectName>& names, RegionIndex* rows) {
   RowBatch batch;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -102,9 +151,12 @@ Status DeleteRows(const std::vector<ObjectName>& names, RegionIndex* rows) {
 
 }  // namespace
 
-Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index, uint32_t threads) {
+Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index, uint32_t threads,
+                          uint64_t objects_max) {
+  Recovered recovered;
   const uint64_t about = rows->RowsAbout();
-  index->Reserve(about);
+  if (about > objects_max) EMS_RETURN_IF_ERROR(DropOldest(objects_max, log, rows, &recovered));
+  index->Reserve(std::min(about, objects_max));
   if (threads == 0) threads = ThreadsFor(about);
   Walk walk(rows, log, index, threads);
   std::vector<Found> all(threads);
@@ -116,7 +168,6 @@ Result<Recovered> Recover(RegionIndex* rows, RegionLog* log, SsdIndex* index, ui
     }
     all[0] = walk.Run();
   }
-  Recovered recovered;
   for (Found& found : all) {
     EMS_RETURN_IF_ERROR(found.status);
     recovered.objects += found.counts.objects;

@@ -99,7 +99,7 @@ Status SsdTier::OpenAll() {
   EMS_RETURN_IF_ERROR(OpenRows(wanted));
   EMS_RETURN_IF_ERROR(Divide());
   EMS_RETURN_IF_ERROR(OpenLog());
-  Result<Recovered> found = Recover(rows_.get(), log_.get(), &index_);
+  Result<Recovered> found = Recover(rows_.get(), log_.get(), &index_, 0, objects_max_);
   if (!found.ok() && found.status().code() == StatusCode::kDataLoss) {
     rows_.reset();
     log_.reset();
@@ -109,9 +109,16 @@ Status SsdTier::OpenAll() {
     EMS_RETURN_IF_ERROR(OpenRows(wanted));
     EMS_RETURN_IF_ERROR(Divide());
     EMS_RETURN_IF_ERROR(OpenLog());
-    found = Recover(rows_.get(), log_.get(), &index_);
+    found = Recover(rows_.get(), log_.get(), &index_, 0, objects_max_);
   }
   EMS_ASSIGN_OR_RETURN(recovered_, std::move(found));
+  if (recovered_.dropped_objects > 0) {
+    EMS_LOG(kWarn, "mp_server",
+            "SSD tier: its index has room for {} objects now (ssd.index_memory_bytes={}, "
+            "ssd.capacity_bytes={}): {} of the oldest are dropped",
+            objects_max_, FormatBytes(options_.index_memory_bytes),
+            FormatBytes(options_.capacity_bytes), recovered_.dropped_objects);
+  }
   EMS_RETURN_IF_ERROR(ReadGrant());
   EMS_RETURN_IF_ERROR(StartIo());
   recovery_seconds_ = std::chrono::duration<double>(Clock::System().Now() - began).count();
@@ -441,6 +448,7 @@ TierStats SsdTier::stats() const {
   stats.index_memory_bytes = totals.objects * SsdIndex::kObjectMemoryBytes;
   stats.index_memory_bytes_max = options_.index_memory_bytes;
   stats.recovered_objects = recovered_.objects;
+  stats.dropped_to_fit = recovered_.dropped_objects;
   stats.recovery_seconds = recovery_seconds_;
   stats.dropped_damaged = dropped_damaged_.load(std::memory_order_relaxed);
   stats.writer = writer_->stats();

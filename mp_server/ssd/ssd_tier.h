@@ -84,6 +84,7 @@ struct TierStats {
   std::string
       index_set_aside;  // where the index lies that was damaged at the start; empty: none was
   uint64_t recovered_objects = 0;
+  uint64_t dropped_to_fit = 0;  // at the start: the index has no room for them any more
   double recovery_seconds = 0;
   uint64_t dropped_damaged = 0;  // records that did not match what they should be, or were not read
   WriterStats writer;

@@ -266,6 +266,33 @@ TEST_F(RecoveryTest, ARowWithANumberThatNoStoreReachesIsStaleAndRaisesNone) {
   EXPECT_EQ(log_->next_sequence(), log_->Find(second_)->sequence + 1);
 }
 
+TEST_F(RecoveryTest, WhatTheIndexHasNoRoomForGoesForGoodTheOldestFirst) {
+  for (uint64_t i = 0; i < 10; ++i) Put(NameOf(std::to_string(i)), GoodRow(first_, 20 + i));
+  Put(NameOf("b", kOtherNs), GoodRow(second_, 7));
+  OpenAll();
+  const Result<Recovered> fits = Recover(rows_.get(), log_.get(), &index_, 0, 11);
+  ExpectCounts(fits, 11, 0);
+  EXPECT_EQ(fits->dropped_objects, 0U);
+  OpenAll();
+  index_.Clear();
+  const Result<Recovered> less = Recover(rows_.get(), log_.get(), &index_, 0, 10);
+  ExpectCounts(less, 1, 0);
+  EXPECT_EQ(less->dropped_objects, 10U);
+  EXPECT_EQ(less->next_sequence, 30U) << "no number is used twice";
+  EXPECT_TRUE(index_.Find(NameOf("b", kOtherNs), false).stored);
+  EXPECT_EQ(log_->Find(first_)->state, RegionState::kFree);
+  ExpectCounts(RecoverAnew(), 1, 0);
+}
+
+// What takes the place of such a row may be in DRAM alone when the power fails.
+TEST_F(RecoveryTest, WhatTheIndexHasNoRoomForIsGoneOnlyWhenThatIsSynced) {
+  Put(NameOf("a"), GoodRow(first_, 20));
+  OpenAll();
+  disk_.Set(testing::DiskFault::kNoSync);
+  const Result<Recovered> refused = Recover(rows_.get(), log_.get(), &index_, 0, 0);
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+}
+
 TEST_F(RecoveryTest, MoreStaleRowsThanOneBatchHoldsAllGo) {
   constexpr uint64_t kRows = 20'000;
   RowBatch batch;

@@ -19,11 +19,11 @@ namespace ems::ssd {
 namespace {
 
 namespace fs = std::filesystem;
+using ems::testing::kNs;
 using ems::testing::MakeObject;
 using ems::testing::Waiter;
 using ::testing::HasSubstr;
 
-constexpr NamespaceRef kNs{NamespaceId(1), 1};
 constexpr ViewVersion kView{1, 1};
 
 class SsdTierTest : public ::testing::Test {
@@ -180,6 +180,21 @@ TEST_F(SsdTierTest, ASmallerCapacityHoldsFromTheStart) {
             options_.capacity_bytes);
   EXPECT_TRUE(Has("k59"));
   EXPECT_FALSE(Has("k0"));
+}
+
+TEST_F(SsdTierTest, LessMemoryForTheIndexHoldsFromTheStart) {
+  Open();
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_TRUE(Put("k" + std::to_string(i), i, 600 * kKiB));
+  options_.index_memory_bytes = 30 * SsdIndex::kObjectMemoryBytes;
+  Open();
+  EXPECT_EQ(tier_->state(), TierState::kOk) << tier_->reason();
+  EXPECT_LE(tier_->stats().index_memory_bytes, options_.index_memory_bytes);
+  EXPECT_EQ(tier_->stats().dropped_to_fit + tier_->stats().recovered_objects, 60U);
+  EXPECT_TRUE(Has("k59"));
+  EXPECT_FALSE(Has("k0"));
+  options_.index_memory_bytes = 0;
+  Open();
+  EXPECT_FALSE(Has("k0")) << "it may have been put again meanwhile, in DRAM alone";
 }
 
 TEST_F(SsdTierTest, NothingIsShownBeforeAViewIsInstalled) {
