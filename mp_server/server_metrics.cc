@@ -90,6 +90,10 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
   const auto& writer = tier.writer;
   show("dirty_bytes", writer.dirty_bytes,
        "Value bytes that wait to be written or are being written");
+  show("held_back_bytes", writer.held_back_bytes,
+       "Those of them that were overwritten, until their keys are quiet");
+  show("spared_objects", writer.spared_objects,
+       "Objects that were overwritten or removed while they were held back: never written");
   show("written_objects", writer.written_objects, "Objects written since the start");
   show("written_bytes", writer.written_bytes, "Value bytes written since the start");
   show("log_bytes", writer.disk_bytes,

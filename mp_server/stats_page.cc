@@ -19,6 +19,8 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"index_memory_bytes", stats.index_memory_bytes},
           {"index_memory_bytes_max", stats.index_memory_bytes_max},
           {"dirty_bytes", stats.writer.dirty_bytes},
+          {"held_back_bytes", stats.writer.held_back_bytes},
+          {"spared_objects", stats.writer.spared_objects},
           {"written_objects", stats.writer.written_objects},
           {"written_bytes", stats.writer.written_bytes},
           {"log_bytes", stats.writer.disk_bytes},

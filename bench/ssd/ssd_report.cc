@@ -20,7 +20,7 @@ constexpr double kWriteAmplification = 1.15;
 constexpr double kDiskShare = 1;
 constexpr double kSmallRestartSeconds = 10, kLargeRestartSeconds = 2;
 constexpr double kSmallReadySeconds = 10, kLargeReadySeconds = 4;
-constexpr double kFreshPutP99Ratio = 2;
+constexpr double kPutP99Ratio = 2;
 constexpr uint64_t kSmallMost = 64 * kKiB;
 
 double ShareOf(const SsdSeries& series) {
@@ -146,10 +146,13 @@ std::string RenderSsdServers(const SsdServerResults& results) {
       row(size + ", new keys", puts.with_tier.fresh, puts.without.fresh, puts.fresh_p99_ratio());
       row(size + ", overwrites", puts.with_tier.overwrite, puts.without.overwrite,
           puts.overwrite_p99_ratio());
+      row(size + ", again and again", puts.with_tier.again, puts.without.again,
+          puts.again_p99_ratio());
     }
     text += fmt::format(
-        "\n{}An overwrite waits until the old value's row is gone from the tier's index: after a "
-        "restart nothing may bring it back.\n\n",
+        "\n{}An overwrite of what is on the SSD waits until the old value's row is gone from the "
+        "tier's index: after a restart nothing may bring it back. Of a key that is overwritten "
+        "again and again the SSD has nothing: it is written when it is quiet.\n\n",
         table.Render());
   }
   for (const ServerRestart& one : results.restarts)
@@ -180,8 +183,11 @@ Json SsdServersJson(const SsdServerResults& results) {
          {"overwrites",
           {{"tier", LatencyJson(one.with_tier.overwrite)},
            {"dram", LatencyJson(one.without.overwrite)}}},
+         {"overwrites_again",
+          {{"tier", LatencyJson(one.with_tier.again)}, {"dram", LatencyJson(one.without.again)}}},
          {"new_p99_ratio", one.fresh_p99_ratio()},
-         {"overwrite_p99_ratio", one.overwrite_p99_ratio()}});
+         {"overwrite_p99_ratio", one.overwrite_p99_ratio()},
+         {"overwrite_again_p99_ratio", one.again_p99_ratio()}});
   return {{"server_restarts", restarts}, {"puts", puts}};
 }
 
@@ -192,9 +198,13 @@ void JudgeSsdServers(const SsdServerResults& results, Report* report) {
     report->AtMost(kTimed, one.name + "_ready_seconds", one.ready_seconds,
                    one.value_bytes < kSmallMost ? kSmallReadySeconds : kLargeReadySeconds);
   }
-  for (const TierPuts& one : results.puts)
-    report->AtMost(kTimed, fmt::format("put_new_{}_p99_vs_dram", SizeName(one.value_bytes)),
-                   one.fresh_p99_ratio(), kFreshPutP99Ratio);
+  for (const TierPuts& one : results.puts) {
+    const std::string size = SizeName(one.value_bytes);
+    report->AtMost(kTimed, fmt::format("put_new_{}_p99_vs_dram", size), one.fresh_p99_ratio(),
+                   kPutP99Ratio);
+    report->AtMost(kTimed, fmt::format("put_again_{}_p99_vs_dram", size), one.again_p99_ratio(),
+                   kPutP99Ratio);
+  }
 }
 
 }  // namespace ems::bench

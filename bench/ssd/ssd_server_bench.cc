@@ -25,6 +25,7 @@ constexpr uint64_t kBatchObjectsMax = 1024;
 constexpr uint64_t kRestartDramBytes = 256 * kMiB;
 constexpr uint64_t kPutDramBytes = kGiB;
 constexpr uint64_t kWarmUpPuts = 50;
+constexpr uint64_t kHotKeys = 20;  // what is overwritten again and again
 constexpr Duration kCallTimeout = std::chrono::seconds(30);
 // A disk that is slow for a moment answers with misses for a second.
 constexpr int kReadAttempts = 3;
@@ -116,14 +117,16 @@ double TierPuts::overwrite_p99_ratio() const {
   return P99Ratio(with_tier.overwrite, without.overwrite);
 }
 
+double TierPuts::again_p99_ratio() const { return P99Ratio(with_tier.again, without.again); }
+
 // A half more: regions are reclaimed before the last one is full.
 uint64_t SsdBytesOfRestart(uint64_t objects, uint64_t value_bytes) {
   return SizeForObjects(objects, value_bytes).capacity_bytes / 2 * 3;
 }
 
-// New keys, overwrites, and as much again.
+// New keys, overwrites of them and of a few, and as much again.
 uint64_t SsdBytesOfPuts(uint64_t count, uint64_t value_bytes) {
-  return SizeForObjects(3 * count, value_bytes).capacity_bytes;
+  return SizeForObjects(4 * count, value_bytes).capacity_bytes;
 }
 
 Result<ServerRestart> SsdServerBench::Restart(std::string name, uint64_t objects,
@@ -170,21 +173,36 @@ Result<TierPuts> SsdServerBench::Puts(uint64_t count, uint64_t value_bytes) {
   EMS_ASSIGN_OR_RETURN(const auto without_client, without_server->Connect());
   TierPuts puts{.value_bytes = value_bytes, .with_tier = {}, .without = {}};
   std::vector<std::byte> value(value_bytes);
-  for (const bool overwrite : {false, true}) {
-    for (uint64_t i = 0; i < kWarmUpPuts + count; ++i) {
+  const uint64_t all = kWarmUpPuts + count;
+  const auto put_to = [&](Client* client, uint64_t key, const PutOptions& put) {
+    return client->Put(fmt::format("object-{}", key), ConstBytes(value), put);
+  };
+  // `keys` of them in turn; contents are numbered from `contents` on.
+  const auto measure = [&](uint64_t keys, uint64_t contents,
+                           LatencyRecorder PutTimes::*kind) -> Status {
+    for (uint64_t i = 0; i < all; ++i) {
       if (Interrupted()) return Interruption();
-      FillBlock(2 * i + (overwrite ? 1 : 0), value);
+      FillBlock(contents + i, value);
       for (const bool tier : {i % 2 == 0, i % 2 != 0}) {  // who goes first changes
         Client* const client = tier ? with_client.get() : without_client.get();
         PutTimes* const times = tier ? &puts.with_tier : &puts.without;
         const TimePoint begin = Clock::System().Now();
-        EMS_RETURN_IF_ERROR(client->Put(fmt::format("object-{}", i), ConstBytes(value),
-                                        {.overwrite = overwrite, .timeout = kCallTimeout}));
-        if (i < kWarmUpPuts) continue;
-        (overwrite ? times->overwrite : times->fresh).Record(Clock::System().Now() - begin);
+        EMS_RETURN_IF_ERROR(
+            put_to(client, i % keys, {.overwrite = contents > 0, .timeout = kCallTimeout}));
+        if (i >= kWarmUpPuts) (times->*kind).Record(Clock::System().Now() - begin);
       }
     }
+    return OkStatus();
+  };
+  EMS_RETURN_IF_ERROR(measure(all, 0, &PutTimes::fresh));
+  for (uint64_t i = 0; i < all; ++i) {  // what the tier had no time for goes there now
+    if (Interrupted()) return Interruption();
+    FillBlock(i, value);
+    EMS_RETURN_IF_ERROR(
+        put_to(with_client.get(), i, {.durability = Durability::kSsd, .timeout = kCallTimeout}));
   }
+  EMS_RETURN_IF_ERROR(measure(all, all, &PutTimes::overwrite));
+  EMS_RETURN_IF_ERROR(measure(kHotKeys, 2 * all, &PutTimes::again));
   return puts;
 }
 

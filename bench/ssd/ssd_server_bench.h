@@ -29,7 +29,8 @@ struct ServerRestart {
 // Calls of one server.
 struct PutTimes {
   LatencyRecorder fresh;      // keys that were not there
-  LatencyRecorder overwrite;  // of the same keys, other bytes
+  LatencyRecorder overwrite;  // of the same keys, other bytes: what they replace is on the SSD
+  LatencyRecorder again;      // of kHotKeys of them, in turn, again and again
 };
 struct TierPuts {
   uint64_t value_bytes = 0;
@@ -37,6 +38,7 @@ struct TierPuts {
   // p99 with the tier / without it; not a number without calls.
   double fresh_p99_ratio() const;
   double overwrite_p99_ratio() const;
+  double again_p99_ratio() const;
 };
 
 // What the tiers of these servers may take of the disk.
@@ -60,8 +62,9 @@ class SsdServerBench final {
   // Errors: kUnavailable  a Put was refused    those of BenchServer    kCancelled  interrupted
   Result<ServerRestart> Restart(std::string name, uint64_t objects, uint64_t value_bytes);
   // One Put after the other, in turns between a server with a tier and one without: `count` new
-  // keys, then all of them again with other bytes. Some come first that do not count: memory is
-  // slow at its first touch. Errors: as above
+  // keys, then all of them again with other bytes, once the SSD has what was put, then `count`
+  // overwrites of a few of them. Some come first that do not count: memory is slow at its first
+  // touch, and of the few the SSD is to have none. Errors: as above
   Result<TierPuts> Puts(uint64_t count, uint64_t value_bytes);
 
  private:

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/fail_point.h"
+#include "mp_server/ssd/recovery.h"
 
 namespace ems::ssd {
 
@@ -61,7 +62,10 @@ void GroupCommit::WaitDurable(const ObjectName& name, TicketPtr ticket) {
 void GroupCommit::LookAtWaiting(bool last) {
   std::erase_if(waiting_, [&](Waiting& one) {
     const SsdIndex::Found found = options_.index->Find(one.name, false);
-    if (found.pending && !last) return false;
+    if (found.pending && !last) {
+      options_.held_back->Hurry(one.name);
+      return false;
+    }
     Region* region = found.stored ? options_.log->Find(found.row.region) : nullptr;
     if (region != nullptr && !options_.rows->broken() && SyncRegion(region)) {
       options_.deletes->FinishAtCommit(std::move(one.ticket));  // its row may not be synced yet
@@ -167,6 +171,19 @@ bool GroupCommit::Commit() {
   const bool written = WriteRows();
   for (WriteGroup* group : std::exchange(landed_, {})) EndGroup(group, written);
   return written && all;
+}
+
+Status GroupCommit::WriteAllAgain() {
+  if (options_.rows->broken()) {
+    EMS_RETURN_IF_ERROR(options_.rows->Reopen(true));
+    EMS_RETURN_IF_ERROR(WriteBack(options_.index, options_.log->options(),
+                                  options_.deletes->metas(), options_.rows));
+  }
+  for (const OwedDelete& owed : options_.index->Owed())
+    options_.commit->Delete(owed, nullptr, true);
+  options_.commit->PutMeta("healed", "");
+  options_.commit->RequireSync();
+  return options_.commit->Write();
 }
 
 void GroupCommit::EndGroup(WriteGroup* group, bool written) {

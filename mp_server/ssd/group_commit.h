@@ -13,6 +13,7 @@
 
 #include "mp_server/ssd/delete_log.h"
 #include "mp_server/ssd/disk/region_log.h"
+#include "mp_server/ssd/held_back.h"
 #include "mp_server/ssd/region_space.h"
 #include "mp_server/ssd/row_commit.h"
 #include "mp_server/ssd/tier_health.h"
@@ -33,6 +34,7 @@ class GroupCommit final {
     DeleteLog* deletes = nullptr;
     TierHealth* health = nullptr;
     WriterCounts* counts = nullptr;
+    HeldBack* held_back = nullptr;
     std::atomic<uint64_t>* dirty_bytes = nullptr;
   };
   explicit GroupCommit(const Options& options) : options_(options) {}
@@ -44,6 +46,11 @@ class GroupCommit final {
   // Writes rows, deletes and meta rows; for those that callers wait for, after a sync. Deletes that
   // callers wait for go ahead of syncs of regions. False: the disk has refused some of it.
   bool Commit();
+  // After an error: makes the durable index what the one in memory is. An index that has failed
+  // once takes no more writes, and RocksDB's own recovery cannot be relied on: it is reopened, and
+  // all of it is written again, for a part of the rows may have been lost with the error, or all of
+  // them with their folder. Errors: kUnavailable
+  Status WriteAllAgain();
 
   // A job is over, as `counter` counts it.
   void End(WriteJob* job, bool ok, uint64_t WriterStats::*counter);
@@ -53,7 +60,8 @@ class GroupCommit final {
   // The ticket is finished when what is stored or pending under `name` cannot be lost any more, or
   // when there is neither.
   void WaitDurable(const ObjectName& name, TicketPtr ticket);
-  // Looks whether those are there by now. `last`: what is still pending fails.
+  // Looks whether those are there by now; what is held back of them is written. `last`: what is
+  // still pending fails.
   void LookAtWaiting(bool last);
   void FailWaiting();
   bool waiting() const { return !waiting_.empty(); }

@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/fail_point.h"
 #include "common/logging.h"
-#include "mp_server/ssd/recovery.h"
 
 namespace ems::ssd {
 namespace {
@@ -51,6 +50,12 @@ LogWriter::LogWriter(Options options)
       small_values_({.index = options_.index,
                      .objects_max = options_.objects_max,
                      .small_bytes = options_.small_bytes}),
+      held_back_({.index = options_.index,
+                  .counts = &counts_,
+                  .dirty_bytes = &dirty_bytes_,
+                  .bytes_max = options_.dirty_bytes_max / HeldBack::kPart,
+                  .quiet = options_.overwrite_quiet,
+                  .clock = options_.clock}),
       space_(options_.log),
       commit_(options_.rows, options_.index),
       deletes_(options_.rows, options_.index, &commit_),
@@ -62,6 +67,7 @@ LogWriter::LogWriter(Options options)
                      .deletes = &deletes_,
                      .health = &health_,
                      .counts = &counts_,
+                     .held_back = &held_back_,
                      .dirty_bytes = &dirty_bytes_}),
       reclaimer_(options_.log, options_.index, &commit_, &group_commit_, &counts_),
       row_room_({.objects = [this] { return options_.index->objects(); },
@@ -83,11 +89,6 @@ LogWriter::~LogWriter() {
 }
 
 // --- Any thread.
-
-bool LogWriter::HasRoomFor(uint64_t value_bytes) const {
-  return state() == TierState::kOk &&
-         dirty_bytes_.load(std::memory_order_relaxed) + value_bytes <= options_.dirty_bytes_max;
-}
 
 bool LogWriter::RefusesSmall(NamespaceRef ns, uint64_t value_bytes) {
   if (!small_values_.Refuses(ns, value_bytes)) return false;
@@ -117,7 +118,7 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
                          std::function<void()> wake) {
   const uint64_t sequence = next_sequence_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t bytes = object->value().size();
-  const SsdIndex::Begun begun = options_.index->BeginWrite(name, sequence, *object);
+  const SsdIndex::Begun begun = options_.index->BeginWrite(name, sequence, *object, !durable);
   const OwedDelete owed = begun.owed;
   if (!begun.begun) counts_.Add(&WriterStats::superseded_objects);
   if (!begun.begun && !durable) return MakeForgotten(name, std::move(wake));
@@ -136,15 +137,21 @@ TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> ob
     // The row of what was there goes first: the new one may never get there.
     if (!EnqueueDelete(owed, durable ? nullptr : ticket) && !durable) ticket->FailAtOnce();
   }
+  const bool hold = begun.held && room;
+  if (!hold) held_back_.Drop(name, sequence);
   if (room) {
-    Op op;
-    op.job.name = name;
-    op.job.sequence = sequence;
-    op.job.value_bytes = bytes;
-    op.job.durable = durable;
-    op.job.object = std::move(object);
-    if (durable) op.job.ticket = ticket;
-    if (Enqueue(std::move(op))) return ticket;
+    Op op{.job = {.name = name,
+                  .sequence = sequence,
+                  .value_bytes = bytes,
+                  .durable = durable,
+                  .object = std::move(object),
+                  .ticket = durable ? ticket : nullptr}};
+    const bool held = hold && held_back_.Hold(&op.job);
+    if (held && held_back_.overdue()) {
+      auto queue = queue_.Lock();
+      wakeup_.notify_one();
+    }
+    if (held || Enqueue(std::move(op))) return ticket;
   }
   dirty_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   options_.index->AbandonWrite(name, sequence);
@@ -161,6 +168,7 @@ TicketPtr LogWriter::AskDelete(const OwedDelete& owed, std::function<void()> wak
 }
 
 TicketPtr LogWriter::Remove(const ObjectName& name, std::function<void()> wake) {
+  held_back_.Drop(name);
   return AskDelete(options_.index->Drop(name), std::move(wake));
 }
 
@@ -178,10 +186,7 @@ TicketPtr LogWriter::MakeDurable(const ObjectName& name, std::function<void()> w
 }
 
 void LogWriter::Forget(std::vector<OwedDelete> owed, Metas metas) {
-  Op op;
-  op.kind = OpKind::kForget;
-  op.all_owed = std::move(owed);
-  op.metas = std::move(metas);
+  Op op{.kind = OpKind::kForget, .all_owed = std::move(owed), .metas = std::move(metas)};
   (void)Enqueue(std::move(op));  // refused while stopping alone: then no meta row is written
 }
 
@@ -197,6 +202,7 @@ WriterStats LogWriter::stats() {
   WriterStats stats = counts_.Get();
   stats.degraded_times = health_.degraded_times();
   stats.dirty_bytes = dirty_bytes_.load(std::memory_order_relaxed);
+  stats.held_back_bytes = held_back_.bytes();
   return stats;
 }
 
@@ -241,6 +247,7 @@ bool LogWriter::Step() {
   group_commit_.LookAtWaiting(stopping_);
   if (commit_.awaited()) group_commit_.Commit();
   MoveSome();
+  for (WriteJob& job : held_back_.TakeDue(stopping_)) ops_.push_back({.job = std::move(job)});
   Work();
   deletes_.Step();
   group_commit_.Commit();
@@ -269,8 +276,8 @@ void LogWriter::TakeNews() {
     const bool now = deletes_.pending() || (reclaimer_.moving() != nullptr && CanWork());
     const Duration patience = now ? Duration::zero() : soon ? kLookAgain : kTick;
     queue.WaitFor(wakeup_, patience, [&](const Queue& q) {
-      return !q.done.empty() || !q.deletes.empty() || q.limits || (q.stopping && !stopping_) ||
-             (ops_.empty() && !q.ops.empty() && CanWork());
+      return !q.done.empty() || !q.deletes.empty() || q.limits || held_back_.overdue() ||
+             (q.stopping && !stopping_) || (ops_.empty() && !q.ops.empty() && CanWork());
     });
     done.swap(queue->done);
     deletes.swap(queue->deletes);
@@ -476,23 +483,9 @@ void LogWriter::OnGroupDone(Group* group) {
   group_commit_.Fail(group);
 }
 
-// An index that has failed once takes no more writes, and RocksDB's own recovery cannot be relied
-// on: it is reopened. The index in memory stays what it is, and all of it is written again: a
-// part of the rows may have been lost with the error, or all of them with their folder.
 void LogWriter::Heal() {
   if (stopping_ || !health_.MayTry()) return;
-  Status healed;
-  if (options_.rows->broken()) {
-    healed = options_.rows->Reopen(true);
-    if (healed.ok())
-      healed = WriteBack(options_.index, options_.log->options(), deletes_.metas(), options_.rows);
-  }
-  if (healed.ok()) {
-    for (const OwedDelete& owed : options_.index->Owed()) commit_.Delete(owed, nullptr, true);
-    commit_.PutMeta("healed", "");
-    commit_.RequireSync();
-    healed = commit_.Write();
-  }
+  const Status healed = group_commit_.WriteAllAgain();
   if (!healed.ok()) return health_.PutOff(std::string(Message(healed)));
   health_.Heal();
 }

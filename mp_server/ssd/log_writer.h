@@ -2,6 +2,9 @@
 // The thread that writes: gathers objects into large writes, and hands them to the parts that make
 // them count (group_commit.h), delete rows (delete_log.h) and give regions up (region_reclaimer.h).
 //
+// An overwritten object is held back until its key is quiet (held_back.h), unless it is to be
+// durable.
+//
 // Order: a row is written only after its record, and only if its Put counts still. A delete is
 // asked for once what it deletes counts no more, so it may go ahead of all Puts that are queued,
 // and does: a caller waits for it. Everything else goes through one queue.
@@ -22,6 +25,7 @@
 #include "common/thread_pool.h"
 #include "mp_server/ssd/delete_log.h"
 #include "mp_server/ssd/group_commit.h"
+#include "mp_server/ssd/held_back.h"
 #include "mp_server/ssd/region_reclaimer.h"
 #include "mp_server/ssd/region_space.h"
 #include "mp_server/ssd/row_commit.h"
@@ -50,6 +54,7 @@ class LogWriter final {
     // As SmallValues'.
     uint64_t small_bytes = 0;
     uint64_t next_sequence = 1;
+    Duration overwrite_quiet = HeldBack::kQuiet;
     const Clock* clock = &Clock::System();
     std::function<void(uint32_t region, int fd)> on_region;  // may be read from now on
   };
@@ -77,6 +82,12 @@ class LogWriter final {
   // anything that was put later that it cannot be lost: a restart goes by the old ones.
   void Forget(std::vector<OwedDelete> owed, Metas metas);
   void SetLimits(std::vector<NamespaceLimits> limits);
+  // Overwritten values that are held back (held_back.h) are written now: their memory is wanted.
+  void HurryHeldBack() {
+    if (!held_back_.HurryAll()) return;
+    auto queue = queue_.Lock();
+    wakeup_.notify_one();
+  }
 
   TierState state() const { return health_.state(); }
   std::string state_reason() { return health_.reason(); }
@@ -84,15 +95,18 @@ class LogWriter final {
   // Whether a value is too small for what is left of the index; it counts as refused then.
   bool RefusesSmall(NamespaceRef ns, uint64_t value_bytes);
   // Whether a value of so many bytes would be taken now.
-  bool HasRoomFor(uint64_t value_bytes) const;
+  bool HasRoomFor(uint64_t value_bytes) const {
+    return state() == TierState::kOk &&
+           dirty_bytes_.load(std::memory_order_relaxed) + value_bytes <= options_.dirty_bytes_max;
+  }
 
  private:
   enum class OpKind : uint8_t { kPut, kDurable, kForget };
   struct Op {
     OpKind kind = OpKind::kPut;
-    WriteJob job;  // kPut; the others use its name and ticket
-    std::vector<OwedDelete> all_owed;
-    Metas metas;
+    WriteJob job{};  // kPut; the others use its name and ticket
+    std::vector<OwedDelete> all_owed{};
+    Metas metas{};
   };
   struct Delete {
     OwedDelete owed;
@@ -144,6 +158,7 @@ class LogWriter final {
   std::atomic<uint64_t> next_sequence_;
   TierHealth health_;
   SmallValues small_values_;
+  HeldBack held_back_;
 
   // The log thread's own.
   RegionSpace space_;

@@ -22,6 +22,7 @@ struct SsdIndex::ShardState {
   struct Pending {
     uint64_t sequence = 0;
     uint16_t slot = 0;
+    bool held = false;  // no row of it can be in the durable index
   };
   std::unordered_map<ObjectName, Pending, NameHash> pending;
   std::unordered_map<ObjectName, uint64_t, NameHash> owed;  // → since
@@ -92,13 +93,22 @@ SsdIndex::Found SsdIndex::Find(const ObjectName& name, bool hit) {
 }
 
 SsdIndex::Begun SsdIndex::BeginWrite(const ObjectName& name, uint64_t sequence,
-                                     const DirtyObject& object) {
+                                     const DirtyObject& object, bool may_hold) {
   auto state = ShardOf(name).state.Lock();
   if (!object.current()) return {};
-  const bool fresh =
-      state->pending.insert_or_assign(name, ShardState::Pending{sequence, object.slot()}).second;
-  if (Erase(*state, name) || !fresh) state->Owe(name);
-  return {true, state->OwedTo(name)};
+  const auto before = state->pending.find(name);
+  const bool pending = before != state->pending.end();
+  if (Erase(*state, name) || (pending && !before->second.held)) state->Owe(name);
+  const OwedDelete owed = state->OwedTo(name);
+  const bool held = may_hold && (pending || owed);
+  state->pending[name] = {sequence, object.slot(), held};
+  return {true, held, owed};
+}
+
+void SsdIndex::EndHold(const ObjectName& name, uint64_t sequence) {
+  auto state = ShardOf(name).state.Lock();
+  const auto it = state->pending.find(name);
+  if (it != state->pending.end() && it->second.sequence == sequence) it->second.held = false;
 }
 
 bool SsdIndex::Counts(const ObjectName& name, uint64_t sequence) {
@@ -138,8 +148,10 @@ OwedDelete SsdIndex::AbandonMove(const ObjectName& name, uint64_t sequence) {
 
 OwedDelete SsdIndex::Drop(const ObjectName& name) {
   auto state = ShardOf(name).state.Lock();
-  const bool pending = state->pending.erase(name) > 0;
-  if (Erase(*state, name) || pending) state->Owe(name);
+  const auto pending = state->pending.find(name);
+  const bool may_have_row = pending != state->pending.end() && !pending->second.held;
+  state->pending.erase(name);
+  if (Erase(*state, name) || may_have_row) state->Owe(name);
   return state->OwedTo(name);
 }
 
@@ -161,7 +173,7 @@ SsdIndex::Reclaimed SsdIndex::Reclaim(const ObjectName& name, uint64_t region_se
   Erase(*state, name);
   if (may_move && reclaimed.row.reserved > 0 && !state->pending.contains(name)) {
     reclaimed.fate = Fate::kPending;
-    state->pending[name] = {reclaimed.row.sequence, reclaimed.row.slot};
+    state->pending[name] = {reclaimed.row.sequence, reclaimed.row.slot, false};
   } else {
     state->Owe(name);
     reclaimed.owed = state->OwedTo(name);

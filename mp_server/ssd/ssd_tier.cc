@@ -265,6 +265,7 @@ Status SsdTier::StartIo() {
   write.rows = rows_.get();
   write.io = io_.get();
   write.dirty_bytes_max = options_.dirty_bytes_max;
+  write.overwrite_quiet = options_.overwrite_quiet;
   write.objects_max = objects_max_;
   write.small_bytes = SmallValues::BytesFor(regions_max_ * region_bytes_, objects_max_,
                                             RegionIndex::RowsMax(index_bytes_));
@@ -328,6 +329,10 @@ uint64_t SsdTier::value_bytes_max() const {
 
 bool SsdTier::HasRoomFor(uint64_t value_bytes) const {
   return writer_ != nullptr && writer_->HasRoomFor(value_bytes);
+}
+
+void SsdTier::HurryHeldBack() {
+  if (writer_ != nullptr) writer_->HurryHeldBack();
 }
 
 bool SsdTier::RefusesSmall(NamespaceRef ns, uint64_t value_bytes) {

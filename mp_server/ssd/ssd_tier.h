@@ -38,6 +38,7 @@ struct TierOptions {
   uint64_t capacity_bytes = 0;
   uint64_t region_bytes = 0;  // 0: RegionBytesFor of the capacity
   uint64_t dirty_bytes_max = 256 * kMiB;
+  Duration overwrite_quiet = HeldBack::kQuiet;  // as LogWriter's
   uint64_t index_memory_bytes = 0;  // that the index may take; 0: no bound but the disk's
   uint32_t reads_max = 64;
   uint64_t scrub_bytes_per_s = 0;  // 0: no scrubber
@@ -111,6 +112,7 @@ class SsdTier final {
   TicketPtr MakeDurable(const ObjectName& name, std::function<void()> wake);
   TicketPtr MakeForgotten(const ObjectName& name, std::function<void()> wake);
   bool HasRoomFor(uint64_t value_bytes) const;
+  void HurryHeldBack();
   // As LogWriter's.
   bool RefusesSmall(NamespaceRef ns, uint64_t value_bytes);
   // Larger values never go to the SSD.

@@ -15,7 +15,7 @@ namespace ems::ssd {
 
 // An object that is to be written. Move-only.
 struct WriteJob {
-  ObjectName name;
+  ObjectName name{};
   uint64_t sequence = 0;
   uint64_t value_bytes = 0;
   bool durable = false;  // a caller waits until it cannot be lost
@@ -23,9 +23,9 @@ struct WriteJob {
   // It comes from a region that will be, and is stored there until its row is written. It is
   // neither dirty nor does it ever fail for a caller.
   Region* from = nullptr;
-  std::unique_ptr<DirtyObject> object;
-  TicketPtr ticket;
-  Row row;  // once it is in a group
+  std::unique_ptr<DirtyObject> object{};
+  TicketPtr ticket{};
+  Row row{};  // once it is in a group
 };
 
 // Threading: one thread at a time.

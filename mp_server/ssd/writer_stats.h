@@ -13,6 +13,7 @@ struct WriterStats {
   uint64_t shed_objects = 0;           // not taken: too much waits already, or the tier is degraded
   uint64_t refused_small_objects = 0;  // not taken: the index has no room for so small ones
   uint64_t superseded_objects = 0;     // removed or replaced before they were written
+  uint64_t spared_objects = 0;         // held back, and overwritten or removed meanwhile
   uint64_t failed_objects = 0;
   uint64_t commits = 0;
   uint64_t synced_commits = 0;
@@ -21,6 +22,7 @@ struct WriterStats {
   uint64_t moved_objects = 0;      // kept, because clients had read them
   uint64_t degraded_times = 0;
   uint64_t dirty_bytes = 0;
+  uint64_t held_back_bytes = 0;  // of them: until their keys are quiet
   uint64_t regions = 0;
   uint64_t index_bytes = 0;  // on the disk
 };

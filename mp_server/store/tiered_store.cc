@@ -133,7 +133,10 @@ uint64_t TieredNamespace::answer_pins_max() const { return dram_->room().memory_
 Result<Reservation> TieredNamespace::Reserve(SlotId slot, std::string_view key,
                                              uint64_t value_bytes) const {
   if (!open()) return Error(StatusCode::kFailedPrecondition, "the namespace is not known here");
-  return dram_->Reserve(slot, key, value_bytes);
+  Result<Reservation> room = dram_->Reserve(slot, key, value_bytes);
+  const bool full = !room.ok() && room.status().code() == StatusCode::kResourceExhausted;
+  if (full && store_->ssd_ != nullptr) store_->ssd_->HurryHeldBack();  // they are pinned
+  return room;
 }
 
 TieredNamespace::Started TieredNamespace::StartFetch(std::string_view key, const Wake& wake) const {

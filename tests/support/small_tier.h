@@ -46,6 +46,7 @@ class SmallTierTest : public ::testing::Test {
     tier.capacity_bytes = 64 * kMiB;
     tier.region_bytes = 8 * kMiB;
     tier.dirty_bytes_max = 8 * kMiB;
+    tier.overwrite_quiet = overwrite_quiet_;
     tier.lineage = 40;
     tier.wrap_io = wrap_io_;
     tier.index_memory_bytes = index_memory_bytes_;
@@ -70,8 +71,9 @@ class SmallTierTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next three
+  decltype(ssd::TierOptions::wrap_io) wrap_io_;  // of the next Open, as the next four
   uint64_t index_memory_bytes_;
+  Duration overwrite_quiet_ = ssd::HeldBack::kQuiet;
   ssd::StoredObserver* observer_ = nullptr;
   Hash128 (*hash_)(std::string_view key) = &KeyHash;
   std::unique_ptr<SegmentPool> pool_;

@@ -38,6 +38,7 @@ TEST(SsdServerBenchTest, PutsAreTimedWithTheTierAndWithout) {
   for (const PutTimes* times : {&puts->with_tier, &puts->without}) {
     EXPECT_EQ(times->fresh.count(), 20);
     EXPECT_EQ(times->overwrite.count(), 20);
+    EXPECT_EQ(times->again.count(), 20);
   }
   EXPECT_GT(puts->fresh_p99_ratio(), 0);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));

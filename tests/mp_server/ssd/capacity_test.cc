@@ -53,6 +53,7 @@ class CapacityTest : public ::testing::TestWithParam<Load> {
     options.capacity_bytes = GetParam().capacity_bytes;
     options.dirty_bytes_max = 4 * kMiB;
     options.lineage = 40;
+    options.overwrite_quiet = Duration::zero();
     tier_ = SsdTier::Open(options);
     tier_->SetNamespaces({{kNs, 0, 0, false}});
     SlotGrant grant;

@@ -87,6 +87,7 @@ class GroupFixture : public RowFixture {
                                               .deletes = &*deletes_,
                                               .health = &health_,
                                               .counts = &counts_,
+                                              .held_back = &held_back_,
                                               .dirty_bytes = &dirty_bytes_});
     region_ = BeginRegion(log_.get());
   }
@@ -130,6 +131,7 @@ class GroupFixture : public RowFixture {
   ssd::TierHealth health_{&clock_};
   ssd::WriterCounts counts_;
   std::atomic<uint64_t> dirty_bytes_{0};
+  ssd::HeldBack held_back_{{}};  // holds nothing
   ssd::Region* region_ = nullptr;
 
  private:

@@ -175,6 +175,7 @@ class Rig final {
     uint64_t dirty_bytes_max = 64 * kMiB;
     uint64_t objects_max = UINT64_MAX;
     uint64_t small_bytes = 0;
+    Duration overwrite_quiet = ssd::HeldBack::kQuiet;
     const Clock* clock = &Clock::System();
   };
   Rig() : Rig(Options{}) {}
@@ -200,6 +201,7 @@ class Rig final {
     write.dirty_bytes_max = options_.dirty_bytes_max;
     write.objects_max = options_.objects_max;
     write.small_bytes = options_.small_bytes;
+    write.overwrite_quiet = options_.overwrite_quiet;
     write.next_sequence = recovered.next_sequence;
     write.clock = options_.clock;
     write.on_region = [this](uint32_t region, int fd) { SetFd(region, fd); };

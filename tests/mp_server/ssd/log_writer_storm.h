@@ -60,7 +60,10 @@ class Storm final {
   Storm(const StormKind& kind, uint64_t seed)
       : kind_(kind),
         random_(seed),
-        rig_({.regions_max = kind.regions_max, .region_bytes = kMiB / 2, .clock = &clock_}) {}
+        rig_({.regions_max = kind.regions_max,
+              .region_bytes = kMiB / 2,
+              .overwrite_quiet = std::chrono::milliseconds(400),
+              .clock = &clock_}) {}
 
   void Run() {
     rig_.io->Hold();

@@ -341,7 +341,7 @@ TEST(LogWriterTest, APutThatIsNoMoreCurrentSaysWhenTheOldRowIsGoneToo) {
 
 // Its new values may be lost in a power cut; what has been replaced or removed must not come back.
 TEST(LogWriterTest, WhereSyncsAreRelaxedTheEndOfAnOldValueIsSyncedAllTheSame) {
-  Rig rig;
+  Rig rig({.overwrite_quiet = Duration::zero()});
   rig.writer->SetLimits({{.ref = kNs, .relaxed_sync = true}});
   const auto synced = [&] { return rig.writer->stats().synced_commits; };
   ASSERT_EQ(rig.Put("a", 1, 100).Wait(), State::kDone);

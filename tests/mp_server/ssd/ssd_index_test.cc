@@ -379,6 +379,33 @@ TEST_F(SsdIndexTest, AWriteOfWhatTheKeyNoMoreLeadsToDoesNotBegin) {
   EXPECT_TRUE(index.Owed().empty());
 }
 
+// No row of it can be in the durable index, so that there is none to delete.
+TEST_F(SsdIndexTest, AWriteThatIsHeldOwesNothingWhenItIsReplacedOrDropped) {
+  const auto object = MakeObject("a", 1, 8);
+  EXPECT_FALSE(index.BeginWrite(kName, 1, *object, true).held) << "it overwrites nothing";
+  ASSERT_TRUE(index.Commit(kName, RowOf(1)));
+  const SsdIndex::Begun first = index.BeginWrite(kName, 2, *object, true);
+  EXPECT_TRUE(first.held && first.owed);
+  EndOwing(&index, first.owed);
+  const SsdIndex::Begun second = index.BeginWrite(kName, 3, *object, true);
+  EXPECT_TRUE(second.held);
+  EXPECT_FALSE(second.owed);
+  index.EndHold(kName, 2);
+  EXPECT_FALSE(index.Drop(kName)) << "the hold of another one has ended";
+  EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
+}
+
+TEST_F(SsdIndexTest, AWriteWhoseHoldHasEndedIsOwedAsAnyOther) {
+  const auto object = MakeObject("a", 1, 8);
+  Store(&index, kName, RowOf(1));
+  EndOwing(&index, index.BeginWrite(kName, 2, *object, true).owed);
+  index.EndHold(kName, 2);
+  const OwedDelete owed = Begin(&index, kName, 3);
+  EXPECT_TRUE(owed);
+  EndOwing(&index, owed);
+  EXPECT_TRUE(index.Drop(kName)) << "that one was never held";
+}
+
 TEST_F(SsdIndexTest, WhatIsOwedIsKnownByItsName) {
   EXPECT_FALSE(index.OwedTo(kName));
   Store(&index, kName, RowOf(1));

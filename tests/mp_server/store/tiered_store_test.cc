@@ -236,6 +236,21 @@ TEST_F(TieredStoreTest, AnOverwriteThatOnlyDramAcknowledgedLeavesNothingOldBehin
   EXPECT_EQ(Get("a"), 5u);
 }
 
+TEST_F(TieredStoreTest, WhatIsHeldBackIsWrittenWhenDramIsFull) {
+  overwrite_quiet_ = std::chrono::hours(1);
+  Restart();
+  ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
+  ASSERT_TRUE(Put("a", 4, 90 * kKiB, false, true).ok());
+  ASSERT_EQ(tier_->stats().writer.held_back_bytes, 90 * kKiB);
+  std::vector<Reservation> all;
+  Result<Reservation> more = Objects().Reserve(kSlot, "b", kMiB);
+  for (; more.ok() && all.size() < 16; more = Objects().Reserve(kSlot, "b", kMiB))
+    all.push_back(*std::move(more));
+  EXPECT_EQ(more.status().code(), StatusCode::kResourceExhausted);
+  Quiesce();
+  EXPECT_TRUE(tier_->Find({kNs, KeyHash("a")}, false));
+}
+
 TEST_F(TieredStoreTest, TheSameContentIsNotWrittenTwice) {
   ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
   const uint64_t written = tier_->stats().writer.written_objects;
