@@ -1,4 +1,5 @@
 """The extension module `_ems` as a whole: what it has, its version, its log."""
+import builtins
 import subprocess
 import sys
 import unittest
@@ -12,6 +13,11 @@ class ModuleTest(unittest.TestCase):
         for name in ('BatchQueue', 'BlockHasher', 'Client', 'DropInPool', 'LayerLoad', 'ModelCache', 'ModelJob', 'ModelSession'):
             self.assertTrue(isinstance(getattr(_ems, name), type), name)
         self.assertEqual(_ems.version, ems.__version__)
+
+    def test_it_exports_its_entry_alone_and_shares_nothing_with_other_modules(self):
+        names = subprocess.run(['nm', '-D', '--defined-only', _ems.__file__], capture_output=True, text=True, timeout=60, check=True).stdout
+        self.assertEqual([line.split()[-1] for line in names.splitlines()], ['PyInit__ems'])
+        self.assertEqual([key for key in vars(builtins) if key.startswith('__pybind11_internals') and '_ems_' not in key], [])
 
     def test_its_log_is_as_loud_as_one_says(self):
         _ems.set_log_level('off')
