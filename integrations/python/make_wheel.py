@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Packs a built package into a wheel for this Python and machine, with nothing but the standard library.
 
-    integrations/python/make_wheel.py build/release/python [OUT_DIR]
+    integrations/python/make_wheel.py build/release/python [OUT_DIR [PLATFORM]]
+
+PLATFORM: the platform tag of a wheel that runs elsewhere, too (deploy/make_portable.py).
 """
 import base64
 import hashlib
@@ -12,20 +14,21 @@ import zipfile
 
 
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[1] in ('-h', '--help'):
+    if len(sys.argv) not in (2, 3, 4) or sys.argv[1] in ('-h', '--help'):
         print(__doc__.strip())
         return 0 if sys.argv[1:2] in (['-h'], ['--help']) else 2
     folder = sys.argv[1]
-    out = sys.argv[2] if len(sys.argv) == 3 else folder
+    out = sys.argv[2] if len(sys.argv) >= 3 else folder
     sys.path.insert(0, folder)
     import ems  # pylint: disable=import-outside-toplevel
     tag = f'cp{sys.version_info.major}{sys.version_info.minor}'
-    platform = sysconfig.get_platform().replace('-', '_').replace('.', '_')
+    platform = sys.argv[3] if len(sys.argv) == 4 else sysconfig.get_platform().replace('-', '_').replace('.', '_')
+    module = '_ems' + sysconfig.get_config_var('EXT_SUFFIX')  # modules of other Pythons may lie beside it
     info = f'ems-{ems.__version__}.dist-info'
     files = {}
     for root, _, names in os.walk(os.path.join(folder, 'ems')):
         for name in sorted(names):
-            if name.endswith(('.py', '.pyi', '.so', 'py.typed')):
+            if name.endswith(('.py', '.pyi', 'py.typed')) or name == module:
                 path = os.path.join(root, name)
                 with open(path, 'rb') as file:
                     files[os.path.relpath(path, folder)] = file.read()

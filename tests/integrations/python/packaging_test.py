@@ -3,12 +3,15 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import unittest
+import zipfile
 
 from cluster import SOURCE_DIR, Cluster
 
 BUILD = os.environ.get('EMS_BUILD_DIR', os.path.join(SOURCE_DIR, 'build', 'release'))
+MAKE_WHEEL = os.path.join(SOURCE_DIR, 'integrations', 'python', 'make_wheel.py')
 MAKE_DEBS = os.path.join(SOURCE_DIR, 'deploy', 'make_debs.py')
 USE = '''
 import os, sys
@@ -66,6 +69,18 @@ class PackagingTest(unittest.TestCase):
     def test_the_wheel_works_from_a_venv(self):
         venv = os.path.join(self.out, 'venv')
         self.assertEqual(self.run_as_user([f'{venv}/bin/python', '-c', USE, venv, self.cluster.address]), 'used\n')
+
+    def test_a_wheel_of_another_platform_has_its_own_pythons_module(self):
+        modules = os.path.join(self.out, 'modules')
+        shutil.copytree(os.path.join(BUILD, 'python'), modules, copy_function=os.symlink)
+        with open(os.path.join(modules, 'ems', '_ems.cpython-399-x86_64-linux-gnu.so'), 'wb'):
+            pass
+        wheel = self.run_as_user(['/usr/bin/python3', MAKE_WHEEL, modules, modules, 'manylinux_2_28_x86_64']).strip()
+        self.assertRegex(wheel, r'ems-0\.2\.0-(cp3\d+)-\1-manylinux_2_28_x86_64\.whl$')
+        with zipfile.ZipFile(wheel) as archive:
+            modules = [name for name in archive.namelist() if name.endswith('.so')]
+            self.assertIn('-manylinux_2_28_x86_64\n', archive.read('ems-0.2.0.dist-info/WHEEL').decode())
+        self.assertEqual(modules, ['ems/_ems' + sysconfig.get_config_var('EXT_SUFFIX')])
 
     def test_the_debian_package_works_from_where_it_is_unpacked(self):
         modules = os.path.join(self.root, 'usr', 'lib', 'python3', 'dist-packages')
