@@ -1,5 +1,6 @@
 """What SGLang's HiCache has on its side of the contract, restated: the abstract class, its configuration, and a host pool."""
 import abc
+import enum
 import sys
 import types
 from dataclasses import dataclass
@@ -7,6 +8,33 @@ from dataclasses import dataclass
 import numpy
 
 MODULE = 'sglang.srt.mem_cache.hicache_storage'
+
+
+class PoolName(str, enum.Enum):
+    KV = 'kv'
+    MAMBA = 'mamba'
+    SWA = 'swa'
+    INDEXER = 'indexer'
+    DRAFT = 'draft'
+
+
+class PoolHitPolicy(str, enum.Enum):
+    ALL_PAGES = 'all_pages'
+    TRAILING_PAGES = 'trailing_pages'
+
+
+@dataclass
+class PoolTransfer:
+    name: PoolName
+    host_indices: object = None
+    keys: list = None
+    hit_policy: PoolHitPolicy = PoolHitPolicy.ALL_PAGES
+
+
+@dataclass
+class PoolTransferResult:
+    kv_hit_pages: int
+    extra_pool_hit_pages: dict
 
 
 class HiCacheStorage(abc.ABC):
@@ -17,6 +45,18 @@ class HiCacheStorage(abc.ABC):
         raise NotImplementedError
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
+        raise NotImplementedError
+
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        ...
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        raise NotImplementedError
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        raise NotImplementedError
+
+    def batch_set_v2(self, transfers, extra_info=None):
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -118,17 +158,51 @@ def install():
     """As if SGLang were there."""
     module = types.ModuleType(MODULE)
     module.HiCacheStorage, module.HiCacheStorageConfig = HiCacheStorage, HiCacheStorageConfig
+    module.PoolTransferResult = PoolTransferResult
     for name in ('sglang', 'sglang.srt', 'sglang.srt.mem_cache'):
         sys.modules[name] = types.ModuleType(name)
     sys.modules[MODULE] = module
 
 
+class LogicalPool:
+    """DeepSeek V4's KV pool: pages are counted, and have no memory."""
+
+    dtype, layout, kv_buffer, size_per_token = 'torch.uint8', 'page_first', None, 0
+
+    def __init__(self, page_size=16):
+        self.page_size = page_size
+
+    def get_page_buffer_meta(self, indices):
+        return None
+
+
+class StatePool(HostPool):
+    """Mamba's: one state has the memory of a page, and pieces of two kinds."""
+
+    def __init__(self, states, temporal=4096, conv=1024):
+        super().__init__(states, page_size=1)
+        del self.head_num, self.head_dim
+        self.temporal_state_shape, self.conv_state_shapes = (temporal,), [(conv,)]
+        self.memory = numpy.zeros((states, temporal + conv), numpy.uint8)
+
+    def get_page_buffer_meta(self, indices):
+        temporal, addresses, sizes = self.temporal_state_shape[0], [], []
+        for state in numpy.asarray(indices):
+            for part in (self.memory[state, :temporal], self.memory[state, temporal:]):
+                addresses.append(part.ctypes.data)
+                sizes.append(part.nbytes)
+        return addresses, sizes
+
+
 class PoolGroup:
     """A pool and others beside it, as hybrid models have; it tells less itself."""
 
-    def __init__(self, anchor):
+    def __init__(self, anchor, **beside):
         self.layout, self.page_size = anchor.layout, anchor.page_size
-        self.anchor_entry = types.SimpleNamespace(host_pool=anchor)
+        self.kv_buffer = getattr(anchor, 'kv_buffer', anchor)
+        self.anchor_entry = types.SimpleNamespace(name=PoolName.KV, host_pool=anchor)
+        self.entries = [self.anchor_entry] + [types.SimpleNamespace(name=PoolName(name), host_pool=pool)
+                                              for name, pool in beside.items()]
         self.get_page_buffer_meta = anchor.get_page_buffer_meta
 
 
@@ -142,4 +216,6 @@ def backend(cluster_address, pool, config_class=HiCacheStorageConfig, **config):
         raise TypeError('a dynamic backend must be a HiCacheStorage')
     storage = cls(config_class(extra_config=extra, **config), {})
     storage.register_mem_pool_host(pool)
+    for entry in getattr(pool, 'entries', ()):
+        storage.register_mem_host_pool_v2(entry.host_pool, entry.name)
     return storage

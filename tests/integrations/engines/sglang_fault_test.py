@@ -33,6 +33,24 @@ class SglangFaultTest(unittest.TestCase):
                 cluster.go_on()
             until(lambda: storage.batch_exists(hashes(1)) == PAGES, 20, 'the pool answers again')
 
+    def test_pools_beside_the_kv_pool_wait_for_still_daemons_as_one(self):
+        with Cluster(servers=2) as cluster:
+            pools = {name: fake_sglang.HostPool(PAGES) for name in ('swa', 'indexer', 'draft')}
+            pool = fake_sglang.HostPool(PAGES)
+            storage = fake_sglang.backend(cluster.address, fake_sglang.PoolGroup(pool, **pools), extra={'timeout': TIMEOUT})
+            self.addCleanup(storage.close)
+            transfers = [fake_sglang.PoolTransfer(fake_sglang.PoolName(name), one.indices(range(PAGES)), hashes(1))
+                         for name, one in pools.items()]
+            self.assertEqual(storage.batch_set_v2(transfers), {transfer.name: [True] * PAGES for transfer in transfers})
+            cluster.stand_still()
+            try:
+                begin = time.monotonic()
+                self.assertEqual(storage.batch_get_v2(transfers), {transfer.name: [False] * PAGES for transfer in transfers})
+                self.assertEqual(storage.batch_exists_v2(hashes(1), transfers).kv_hit_pages, 0)
+                self.assertLess(time.monotonic() - begin, 3 * TIMEOUT + SLACK / 2)
+            finally:
+                cluster.go_on()
+
     def test_daemon_killed_in_mid_batch_does_not_end_the_prefetch_thread(self):
         with Cluster(servers=1, controller_flags=['damping_ms=0']) as cluster:
             pool = fake_sglang.HostPool(PAGES)
