@@ -1,0 +1,211 @@
+"""SGLang's own modules from a folder of its sources, without a GPU: what is not named in REAL is a stand-in that does nothing."""
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import time
+import types
+from types import SimpleNamespace
+
+import torch
+
+REAL = ('sglang.srt.mem_cache.hicache_storage', 'sglang.srt.mem_cache.storage', 'sglang.srt.mem_cache.storage.backend_factory',
+        'sglang.srt.mem_cache.memory_pool_host', 'sglang.srt.mem_cache.pool_host', 'sglang.srt.mem_cache.pool_host.base',
+        'sglang.srt.mem_cache.pool_host.common', 'sglang.srt.mem_cache.pool_host.hisparse',
+        'sglang.srt.mem_cache.pool_host.mamba', 'sglang.srt.mem_cache.pool_host.mha', 'sglang.srt.mem_cache.pool_host.mla',
+        'sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller', 'sglang.srt.managers.cache_controller')
+STAND_INS = ('sglang', 'sgl_kernel', 'psutil')
+PAGE, LAYERS, PAGES = 16, 2, 8
+
+
+class Dtype:
+    """torch before 2.1 has no dtype.itemsize."""
+
+    def __init__(self, name, itemsize):
+        self._name, self.itemsize = name, itemsize
+
+    def __str__(self):
+        return f'torch.{self._name}'
+
+
+BF16, U8 = Dtype('bfloat16', 2), Dtype('uint8', 1)
+
+
+def _memory(dims, dtype):
+    """Host memory of these dimensions; the last one counts the bytes of an element."""
+    return torch.zeros((*dims, dtype.itemsize), dtype=torch.uint8)
+
+
+class _StandIn(types.ModuleType):
+    """Classes that take anything, and functions that return None."""
+    __path__ = ()
+
+    def __getattr__(self, name):
+        if name.startswith('__'):
+            raise AttributeError(name)
+        made = type(name, (), {'__init__': lambda self, *_, **__: None}) if name[0].isupper() else lambda *_, **__: None
+        setattr(self, name, made)
+        return made
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, folder):
+        self._folder = folder
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] not in STAND_INS:
+            return None
+        base = os.path.join(self._folder, 'python', *name.split('.'))
+        for file, inside in ((f'{base}/__init__.py', [base]), (f'{base}.py', None)):
+            if name in REAL and os.path.exists(file):
+                return importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return _StandIn(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+class _States:
+    """A tensor on the device: it tells its shape."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    def __getitem__(self, at):
+        return torch.zeros(1)
+
+
+class Event:
+    def record(self):
+        pass
+
+
+def install(folder):
+    """Once in a process."""
+    sys.meta_path.insert(0, _Finder(folder))
+    if not hasattr(torch, 'uint64'):
+        torch.uint64 = torch.int64  # of tables of addresses that only kernels read
+    module = importlib.import_module
+    module('psutil').virtual_memory = lambda: SimpleNamespace(available=1 << 40)
+    module('sglang.srt.utils').get_device_module = lambda: SimpleNamespace(Event=Event, Stream=Event)
+    module('sglang.srt.mem_cache.utils').get_hash_str = lambda tokens, last, page_size: hashes(tokens, page_size)
+    one = SimpleNamespace(tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_tp_rank=0, attn_tp_size=1)
+    module('sglang.srt.runtime_context').get_parallel = lambda: one
+    distributed = module('sglang.srt.distributed')
+    distributed.get_tensor_model_parallel_rank, distributed.get_tensor_model_parallel_world_size = lambda: 0, lambda: 1
+    torch.distributed.get_world_size = lambda group=None: 1
+    module('sglang.srt.mem_cache.storage.mmap').alloc_mmap, empty = _memory, torch.empty
+    torch.empty = lambda *dims, dtype=None, **more: (
+        _memory(*dims, dtype) if isinstance(dtype, Dtype) else empty(*dims, dtype=dtype, **more))
+    memory_pool = module('sglang.srt.mem_cache.memory_pool')
+    memory_pool.DSATokenToKVPool.index_k_with_scale_buffer_dtype = U8
+    for name in ('sglang.srt.mem_cache.pool_host.base', 'sglang.srt.mem_cache.memory_pool_host'):
+        try:
+            host = module(name)
+        except ImportError:
+            continue
+        if hasattr(host, 'host_memory_budget_bytes'):
+            host.host_memory_budget_bytes = lambda: 1 << 40
+
+
+def is_hybrid():
+    return hasattr(importlib.import_module('sglang.srt.mem_cache.hicache_storage'), 'PoolTransfer')
+
+
+def _device_pool(cls, **more):
+    pool = cls()
+    values = {'store_dtype': BF16, 'dtype': BF16, 'size': PAGES * PAGE // 2, 'start_layer': 0, 'end_layer': LAYERS - 1,
+              'layer_num': LAYERS, 'device': 'cpu', 'kv_lora_rank': 32, 'qk_rope_head_dim': 16, 'kv_cache_dim': 48,
+              'layer_shard_enabled': False, 'index_head_dim': 32, 'quant_block_size': 32, 'head_num': 2, 'head_dim': 16,
+              'register_layer_transfer_counter': lambda counter: None, **more}
+    for name, value in values.items():
+        setattr(pool, name, value)
+    for name in ('kv_buffer', 'k_buffer', 'v_buffer', 'index_k_with_scale_buffer'):
+        setattr(pool, name, [torch.zeros(4) for _ in range(LAYERS)])
+    return pool
+
+
+def mla_pool():
+    """(device pool, host pool), both releases."""
+    module = 'pool_host.mla' if is_hybrid() else 'memory_pool_host'
+    cls = importlib.import_module(f'sglang.srt.mem_cache.{module}').MLATokenToKVPoolHost
+    device = _device_pool(importlib.import_module('sglang.srt.mem_cache.memory_pool').MLATokenToKVPool)
+    return device, cls(device, 2.0, 0, PAGE, 'page_first', pin_memory=False)
+
+
+def hybrid_group():
+    """(device pool, group of MLA's pool, an indexer and states of Mamba)."""
+    pools = importlib.import_module('sglang.srt.mem_cache.memory_pool_host')
+    name = importlib.import_module('sglang.srt.mem_cache.hicache_storage').PoolName
+    device, kv = mla_pool()
+    indexer = pools.DSAIndexerPoolHost(
+        _device_pool(importlib.import_module('sglang.srt.mem_cache.memory_pool').DSATokenToKVPool), kv, 'page_first',
+        pin_memory=False)
+    state = SimpleNamespace(num_mamba_layers=LAYERS, size=4, device='cpu', mamba_cache=SimpleNamespace(
+        conv=[_States((LAYERS, 4, 24), BF16)], temporal=_States((LAYERS, 4, 8, 8), Dtype('float32', 4))))
+    states = importlib.import_module('sglang.srt.mem_cache.pool_host.mamba').MambaPoolHost(
+        state, 2.0, 0, pin_memory=False, layout='page_first')
+    entries = [pools.PoolEntry(name=which, host_pool=pool, device_pool=None, layer_mapper=lambda layer: layer,
+                               is_primary_index_anchor=which == name.KV)
+               for which, pool in ((name.KV, kv), (name.INDEXER, indexer), (name.MAMBA, states))]
+    return device, pools.HostPoolGroup(entries)
+
+
+def controller(device, host, address, **extra):
+    """SGLang's own, with its threads, storage attached as its command line does."""
+    config = {'backend_name': 'ems', 'module_path': 'ems.sglang', 'class_name': 'EmsHiCache', 'interface_v1': 1,
+              'controller': address, 'timeout': 10, **extra}
+    import threading  # pylint: disable=import-outside-toplevel
+    if is_hybrid():
+        cls = importlib.import_module('sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller').HybridCacheController
+    else:
+        cls = importlib.import_module('sglang.srt.managers.cache_controller').HiCacheController
+    allocator = SimpleNamespace(get_kvcache=lambda: device)
+    return cls(allocator, host, PAGE, None, threading.Event(), storage_backend='dynamic', prefetch_threshold=PAGE,
+               model_name='glm', storage_backend_extra_config=config)
+
+
+def hashes(tokens, page):
+    """SGLang's: a chain of SHA-256."""
+    result, last = [], b''
+    for at in range(0, len(tokens) - len(tokens) % page, page):
+        last = hashlib.sha256(last + b''.join(token.to_bytes(4, 'little') for token in tokens[at:at + page])).digest()
+        result.append(last.hex())
+    return result
+
+
+def memory_of(pools, hybrid):
+    """Each pool's tensors, by pages."""
+    if not hybrid:
+        return [pools.kv_buffer.view(pools.size // PAGE, -1)]
+    kv, indexer, states = (entry.host_pool for entry in pools.entries)
+    return [kv.kv_buffer.view(kv.size // PAGE, -1), indexer.index_k_with_scale_buffer.flatten(1),
+            states.temporal_buffer.view(-1).view(states.size, -1), states.conv_buffer[0].view(-1).view(states.size, -1)]
+
+
+def pages_of(buffers, indices):
+    """Bytes of the pages of these tokens; of states the first one's."""
+    pages = indices[::PAGE] // PAGE
+    return [buffer[pages] if at < 2 else buffer[:1] for at, buffer in enumerate(buffers)]
+
+
+def transfers(group, keys, indices):
+    """As SGLang makes them: the indexer takes the KV pool's indices, Mamba has a state for the last page."""
+    storage = importlib.import_module('sglang.srt.mem_cache.hicache_storage')
+    state = group.entries[2].host_pool.alloc(1)
+    del indices  # it resolves them itself
+    return [storage.PoolTransfer(storage.PoolName.INDEXER, indices_from_pool=storage.PoolName.KV),
+            storage.PoolTransfer(storage.PoolName.MAMBA, host_indices=state, keys=keys[-1:],
+                                 hit_policy=storage.PoolHitPolicy.TRAILING_PAGES)]
+
+
+def until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, 'not in time'
+        time.sleep(0.01)
