@@ -26,7 +26,7 @@ std::array<char, 16> BytesOf(Hash128 hash) {
   return bytes;
 }
 
-// Writes one event, field by field, in either encoding.
+// Writes a batch; of an event, field by field, in either encoding.
 class Writer {
  public:
   Writer(Encoding encoding, std::string* out) : maps_(encoding == Encoding::kMaps) {
@@ -53,7 +53,6 @@ class Writer {
   void Number(uint64_t number) { msgpack_pack_uint64(&packer_, number); }
   void Seconds(double seconds) { msgpack_pack_double(&packer_, seconds); }
   void Array(size_t size) { msgpack_pack_array(&packer_, size); }
-  void Map(size_t size) { msgpack_pack_map(&packer_, size); }
   void Hashes(HashForm form, std::span<const BlockEvent> events) {
     Array(events.size());
     for (const BlockEvent& event : events) {
@@ -66,7 +65,6 @@ class Writer {
       msgpack_pack_bin_body(&packer_, bytes.data(), bytes.size());
     }
   }
-  bool maps() const { return maps_; }
 
  private:
   const bool maps_;
@@ -125,14 +123,8 @@ std::string EventEncoder::Batch(double seconds, bool cleared,
   std::string out;
   out.reserve(128 + 20 * events.size());
   Writer writer(options_.encoding, &out);
-  if (writer.maps()) {
-    writer.Map(2);
-  } else {
-    writer.Array(3);
-  }
-  writer.Name("ts");
+  writer.Array(3);
   writer.Seconds(seconds);
-  writer.Name("events");
   writer.Array(Runs(events) + (cleared ? 1 : 0));
   if (cleared) writer.Begin("AllBlocksCleared", 0);
   while (!events.empty()) {
@@ -140,8 +132,8 @@ std::string EventEncoder::Batch(double seconds, bool cleared,
     run.front().stored ? WriteStored(options_, run, &writer) : WriteRemoved(options_, run, &writer);
     events = events.subspan(run.size());
   }
-  // Some who read arrays take three fields or none, so the rank is spelled out.
-  if (!writer.maps()) writer.Nil();
+  // Some who read batches take three fields or none, so the rank is spelled out.
+  writer.Nil();
   return out;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 // Batches of events as engines put them on the wire (msgpack), so that routers that follow engines
-// follow the pool. Two encodings are in use: positional arrays with the event's name in front, and
-// maps with the name under "type".
+// follow the pool. A batch is a positional array. Two encodings of events are in use: positional
+// arrays with the event's name in front (vLLM until June 2026, SGLang), and maps with the name
+// under "type" (vLLM since).
 //
-//   batch          [ts, [event, …], nil]            {"ts", "events"}
+//   batch          [ts, [event, …], nil]
 //   BlockStored    hashes, parent nil, token_ids [], block_size, lora_id nil, medium, lora_name nil
 //   BlockRemoved   hashes, medium
 //   AllBlocksCleared

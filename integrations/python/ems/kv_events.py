@@ -72,6 +72,7 @@ class BlockNames:
 def decode(payload):
     """[(name of the event, its hashes, its medium)] of one batch, in either encoding; what else is in it is passed over.
 
+    Also of a batch that is a map, as servers published it once.
     Raises ValueError for what is no batch.
     """
     msgpack = _needed('msgpack')

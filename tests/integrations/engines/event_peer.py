@@ -80,9 +80,16 @@ class Wire:
         """The first event for which wanted(event) is true."""
         while True:
             batch = self.next()[2]
-            for event in batch['events'] if isinstance(batch, dict) else batch[1]:
+            for event in batch[1]:
                 if wanted(event):
                     return event
+
+    def payload_with(self, text):
+        """The first batch that has these bytes, as it came."""
+        while True:
+            payload = self.sub.recv_multipart()[2]
+            if text in payload:
+                return payload
 
     def asker(self, kind=zmq.DEALER):
         asker = self.socket(kind)

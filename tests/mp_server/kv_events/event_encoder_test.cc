@@ -38,19 +38,20 @@ TEST(EventEncoderTest, Arrays) {
                 Str("EMS_SSD") + "c0");
 }
 
-TEST(EventEncoderTest, Maps) {
+// The batch stays an array: vLLM's own struct decodes nothing else.
+TEST(EventEncoderTest, MapsInAnArray) {
   const EventEncoder encoder({Encoding::kMaps, HashForm::kBytes, 0});
   EXPECT_EQ(Hex(encoder.Batch(1.5, false, std::vector<BlockEvent>{kStored})),
-            "82" + Str("ts") + std::string(kTs) + Str("events") + "91" +  //
+            fmt::format("93{}91", kTs) +  //
                 "88" + Str("type") + Str("BlockStored") + Str("block_hashes") +
                 fmt::format("91{}", kHash) + Str("parent_block_hash") + "c0" + Str("token_ids") +
                 "90" + Str("block_size") + "00" + Str("lora_id") + "c0" + Str("medium") +
-                Str("EMS_DRAM") + Str("lora_name") + "c0");
+                Str("EMS_DRAM") + Str("lora_name") + "c0" + "c0");
   EXPECT_EQ(Hex(encoder.Batch(1.5, true, std::vector<BlockEvent>{kGone})),
-            "82" + Str("ts") + std::string(kTs) + Str("events") + "92" +  //
-                "81" + Str("type") + Str("AllBlocksCleared") +            //
+            fmt::format("93{}92", kTs) +                        //
+                "81" + Str("type") + Str("AllBlocksCleared") +  //
                 "83" + Str("type") + Str("BlockRemoved") + Str("block_hashes") +
-                "91c410000000000000000a0000000000000009" + Str("medium") + Str("EMS_SSD"));
+                "91c410000000000000000a0000000000000009" + Str("medium") + Str("EMS_SSD") + "c0");
 }
 
 TEST(EventEncoderTest, NumbersAreTheLastEightBytes) {
