@@ -1,8 +1,10 @@
 """The configurations in docs/engines make what they say: each JSON is given to the class it names, as the engine would."""
+import argparse
 import importlib
 import json
 import os
 import re
+import shlex
 import unittest
 
 import fake_sglang
@@ -19,9 +21,13 @@ fake_sglang.install()
 fake_vllm.install()
 
 
-def configurations(page, *, quoted=True):
+def page_text(page):
     with open(os.path.join(SOURCE_DIR, 'docs', 'engines', page), encoding='utf-8') as file:
-        text = file.read()
+        return file.read()
+
+
+def configurations(page, *, quoted=True):
+    text = page_text(page)
     found = re.findall(r"'(\{.*?\})'" if quoted else r'```json\n(.*?)```', text, flags=re.S)
     return [json.loads(one) for one in found]
 
@@ -42,6 +48,15 @@ class DocsTest(unittest.TestCase):
         connector = self.named(config['module_path'], config['class_name'])(**params)
         self.assertGreater(connector.event_fd(), 0)
         connector.close()
+
+    def test_command_line_of_lmcache_has_what_its_server_needs(self):
+        [line] = re.findall(r'```sh\n(lmcache server .*?)```', page_text('LMCACHE.md'), flags=re.S)
+        parser = argparse.ArgumentParser(exit_on_error=False)  # as that of `lmcache server`, 0.4 to 0.5
+        parser.add_argument('--l1-size-gb', type=float, required=True)
+        parser.add_argument('--eviction-policy', choices=['LRU', 'IsolatedLRU', 'noop'], required=True)
+        parser.add_argument('--l2-adapter', type=json.loads, action='append')
+        parser.error = self.fail
+        self.assertEqual(len(parser.parse_args(shlex.split(line)[2:]).l2_adapter), 1)
 
     def test_sglang(self):
         [config] = configurations('SGLANG.md')
@@ -67,8 +82,7 @@ class DocsTest(unittest.TestCase):
         manager.shutdown()
 
     def test_kv_events(self):
-        with open(os.path.join(SOURCE_DIR, 'docs', 'engines', 'KV_EVENTS.md'), encoding='utf-8') as file:
-            page = file.read()
+        page = page_text('KV_EVENTS.md')
         [options] = re.findall(r'```yaml\n(.*?)```', page, flags=re.S)
         [code] = re.findall(r'```python\n(.*?)```', page, flags=re.S)
         options = yaml.safe_load(options)['kv_events']
