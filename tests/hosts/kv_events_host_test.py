@@ -5,7 +5,6 @@ EMS_HOST_VLLM: vLLM of August 2026 or later; EMS_HOST_VLLM_OLDER: before June 20
 import importlib.util
 import os
 import sys
-import types
 import unittest
 from typing import Optional, Union
 
@@ -14,6 +13,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', 'integrations', 'engines')]
 
 # pylint: disable=wrong-import-position,too-few-public-methods
 import msgspec_stand_in
+import stand_ins
 from event_peer import EventTest, Wire, block
 
 from ems.kv_events import decode
@@ -51,16 +51,10 @@ RESTATED = {'vllm-2026-08': batch_of(Hash, False, 'medium', 'lora_name'), 'vllm-
 
 def own_struct(folder, path):
     """KVEventBatch of an engine's own file; what it imports beside msgspec and ZeroMQ is a stand-in."""
-    class StandIn(types.ModuleType):
-        __path__ = ()
-
-        def __getattr__(self, name):
-            if name.startswith('__'):
-                raise AttributeError(name)
-            return Hash if name == 'ExternalBlockHash' else type(name, (), {}) if name[0].isupper() else lambda *_, **__: None
     for name in ('vllm', 'vllm.config', 'vllm.config.kv_events', 'vllm.logger', 'vllm.v1', 'vllm.v1.core',
                  'vllm.v1.core.kv_cache_utils', 'pydantic'):
-        sys.modules.setdefault(name, StandIn(name))
+        sys.modules.setdefault(name, stand_ins.StandIn(name))
+    sys.modules['vllm.v1.core.kv_cache_utils'].ExternalBlockHash = Hash
     name = f'events_{abs(hash(folder))}'
     spec = importlib.util.spec_from_file_location(name, os.path.join(folder, path))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # there its annotations are looked up

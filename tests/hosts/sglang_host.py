@@ -1,14 +1,12 @@
 """SGLang's own modules from a folder of its sources, without a GPU: what is not named in REAL is a stand-in that does nothing."""
 import hashlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import os
-import sys
+import threading
 import time
-import types
 from types import SimpleNamespace
 
+import stand_ins
 import torch
 
 REAL = ('sglang.srt.mem_cache.hicache_storage', 'sglang.srt.mem_cache.storage', 'sglang.srt.mem_cache.storage.backend_factory',
@@ -38,38 +36,6 @@ def _memory(dims, dtype):
     return torch.zeros((*dims, dtype.itemsize), dtype=torch.uint8)
 
 
-class _StandIn(types.ModuleType):
-    """Classes that take anything, and functions that return None."""
-    __path__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith('__'):
-            raise AttributeError(name)
-        made = type(name, (), {'__init__': lambda self, *_, **__: None}) if name[0].isupper() else lambda *_, **__: None
-        setattr(self, name, made)
-        return made
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, folder):
-        self._folder = folder
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] not in STAND_INS:
-            return None
-        base = os.path.join(self._folder, 'python', *name.split('.'))
-        for file, inside in ((f'{base}/__init__.py', [base]), (f'{base}.py', None)):
-            if name in REAL and os.path.exists(file):
-                return importlib.util.spec_from_file_location(name, file, submodule_search_locations=inside)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return _StandIn(spec.name)
-
-    def exec_module(self, module):
-        pass
-
-
 class _States:
     """A tensor on the device: it tells its shape."""
 
@@ -87,7 +53,7 @@ class Event:
 
 def install(folder):
     """Once in a process."""
-    sys.meta_path.insert(0, _Finder(folder))
+    stand_ins.install(os.path.join(folder, 'python'), REAL, STAND_INS)
     if not hasattr(torch, 'uint64'):
         torch.uint64 = torch.int64  # of tables of addresses that only kernels read
     module = importlib.import_module
@@ -160,7 +126,6 @@ def controller(device, host, address, **extra):
     """SGLang's own, with its threads, storage attached as its command line does."""
     config = {'backend_name': 'ems', 'module_path': 'ems.sglang', 'class_name': 'EmsHiCache', 'interface_v1': 1,
               'controller': address, 'timeout': 10, **extra}
-    import threading  # pylint: disable=import-outside-toplevel
     if is_hybrid():
         cls = importlib.import_module('sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller').HybridCacheController
     else:
