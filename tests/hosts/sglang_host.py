@@ -33,7 +33,7 @@ BF16, U8 = Dtype('bfloat16', 2), Dtype('uint8', 1)
 
 def _memory(dims, dtype):
     """Host memory of these dimensions; the last one counts the bytes of an element."""
-    return torch.zeros((*dims, dtype.itemsize), dtype=torch.uint8)
+    return torch.zeros((*dims, getattr(dtype, 'itemsize', 1)), dtype=torch.uint8)
 
 
 class _States:
@@ -116,10 +116,27 @@ def hybrid_group():
         conv=[_States((LAYERS, 4, 24), BF16)], temporal=_States((LAYERS, 4, 8, 8), Dtype('float32', 4))))
     states = importlib.import_module('sglang.srt.mem_cache.pool_host.mamba').MambaPoolHost(
         state, 2.0, 0, pin_memory=False, layout='page_first')
-    entries = [pools.PoolEntry(name=which, host_pool=pool, device_pool=None, layer_mapper=lambda layer: layer,
-                               is_primary_index_anchor=which == name.KV)
-               for which, pool in ((name.KV, kv), (name.INDEXER, indexer), (name.MAMBA, states))]
-    return device, pools.HostPoolGroup(entries)
+    return device, _group(((name.KV, kv), (name.INDEXER, indexer), (name.MAMBA, states)))
+
+
+def deepseek_group():
+    """(device pool, group of DeepSeek V4's KV pool, which holds no memory, a compressed pool and one of windows)."""
+    pools = importlib.import_module('sglang.srt.mem_cache.memory_pool_host')
+    name = importlib.import_module('sglang.srt.mem_cache.hicache_storage').PoolName
+    cls = importlib.import_module('sglang.srt.mem_cache.deepseek_v4_memory_pool').DeepSeekV4TokenToKVPool
+    beside = [(which, pools.DeepSeekV4PagedHostPool(which.value, [torch.zeros(4) for _ in range(LAYERS)], 256, PAGES, PAGE,
+                                                    'page_first', pin_memory=False))
+              for which in (name.DEEPSEEK_V4_C4, name.SWA)]
+    for _, pool in beside:
+        pool.dtype = U8
+    return _device_pool(cls), _group([(name.KV, pools.LogicalHostPool(PAGES * PAGE, PAGE, 'page_first')), *beside])
+
+
+def _group(named):
+    pools = importlib.import_module('sglang.srt.mem_cache.memory_pool_host')
+    return pools.HostPoolGroup([
+        pools.PoolEntry(name=name, host_pool=pool, device_pool=None, layer_mapper=lambda layer: layer,
+                        is_primary_index_anchor=name == 'kv') for name, pool in named])
 
 
 def controller(device, host, address, **extra):
@@ -144,28 +161,25 @@ def hashes(tokens, page):
     return result
 
 
-def memory_of(pools, hybrid):
-    """Each pool's tensors, by pages."""
-    if not hybrid:
-        return [pools.kv_buffer.view(pools.size // PAGE, -1)]
-    kv, indexer, states = (entry.host_pool for entry in pools.entries)
-    return [kv.kv_buffer.view(kv.size // PAGE, -1), indexer.index_k_with_scale_buffer.flatten(1),
-            states.temporal_buffer.view(-1).view(states.size, -1), states.conv_buffer[0].view(-1).view(states.size, -1)]
+def memory_of(pools):
+    """Each pool's tensors, by pages or states."""
+    tensors = []
+    for pool in [entry.host_pool for entry in getattr(pools, 'entries', ())] or [pools]:
+        if hasattr(pool, 'temporal_buffer'):
+            tensors += [one.view(-1).view(pool.size, -1) for one in (pool.temporal_buffer, pool.conv_buffer[0])]
+        elif hasattr(pool, 'index_k_with_scale_buffer'):
+            tensors.append(pool.index_k_with_scale_buffer.flatten(1))
+        elif pool.kv_buffer is not None:
+            tensors.append(pool.kv_buffer.view(-1).view(pool.size // PAGE, -1))
+    return tensors
 
 
-def pages_of(buffers, indices):
-    """Bytes of the pages of these tokens; of states the first one's."""
-    pages = indices[::PAGE] // PAGE
-    return [buffer[pages] if at < 2 else buffer[:1] for at, buffer in enumerate(buffers)]
-
-
-def transfers(group, keys, indices):
-    """As SGLang makes them: the indexer takes the KV pool's indices, Mamba has a state for the last page."""
+def transfers(group, keys):
+    """As SGLang makes them: the second pool takes the KV pool's indices and all pages, the third one has what is for the last."""
     storage = importlib.import_module('sglang.srt.mem_cache.hicache_storage')
-    state = group.entries[2].host_pool.alloc(1)
-    del indices  # it resolves them itself
-    return [storage.PoolTransfer(storage.PoolName.INDEXER, indices_from_pool=storage.PoolName.KV),
-            storage.PoolTransfer(storage.PoolName.MAMBA, host_indices=state, keys=keys[-1:],
+    _, whole, last = group.entries
+    return [storage.PoolTransfer(whole.name, indices_from_pool=storage.PoolName.KV),
+            storage.PoolTransfer(last.name, host_indices=last.host_pool.alloc(last.host_pool.page_size), keys=keys[-1:],
                                  hit_policy=storage.PoolHitPolicy.TRAILING_PAGES)]
 
 

@@ -54,32 +54,37 @@ class Tape:
 
 
 def run_host(folder, address):
-    """In a process of its own. Prompts go out by one controller, and come back by another; returns the calls."""
+    """In a process of its own; returns the calls."""
     import sglang_host as host  # pylint: disable=import-outside-toplevel
-    import torch  # pylint: disable=import-outside-toplevel
     host.install(folder)
-    hybrid = host.is_hybrid()
+    if not host.is_hybrid():
+        return {'mla': there_and_back(host, host.mla_pool, address)}
+    return {'glm': there_and_back(host, host.hybrid_group, address),
+            'deepseek': there_and_back(host, host.deepseek_group, address)}
+
+
+def there_and_back(host, make, address):
+    """A prompt goes out by one of SGLang's controllers, and comes back by another."""
+    import torch  # pylint: disable=import-outside-toplevel
     tapes, sides = [], []
     for who in ('writer', 'reader'):
-        device, pools = host.hybrid_group() if hybrid else host.mla_pool()
-        side = host.controller(device, pools, address)
+        device, pools = make()
+        side = host.controller(device, pools, address, domain=make.__name__)
         tapes.append(Tape(side.storage_backend, who))
         sides.append((side, pools))
     (writer, full), (reader, empty) = sides
-    buffers = [host.memory_of(pools, hybrid) for pools in (full, empty)]
-    for number, buffer in enumerate(buffers[0]):
+    for number, buffer in enumerate(host.memory_of(full)):
         buffer.copy_(torch.randint(1, 255, buffer.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(number)))
 
-    indices = full.alloc(len(TOKENS))
-    keys = host.hashes(TOKENS, PAGE)
-    more = {'extra_pools': host.transfers(full, keys, indices)} if hybrid else {}
+    indices, keys = full.alloc(len(TOKENS)), host.hashes(TOKENS, PAGE)
+    more = {'extra_pools': host.transfers(full, keys)} if host.is_hybrid() else {}
     writer.write_storage(indices, TOKENS, hash_value=keys, **more)
     stored = writer.ack_backup_queue.get(timeout=30)
     assert stored.completed_tokens == len(TOKENS), stored.completed_tokens
 
     into = empty.alloc(len(TOKENS))
-    if hybrid:
-        operation = reader.prefetch('request', TOKENS + [7] * PAGE, extra_pools=host.transfers(empty, keys, into))
+    if host.is_hybrid():
+        operation = reader.prefetch('request', TOKENS + [7] * PAGE, extra_pools=host.transfers(empty, keys))
         found = reader.prefetch_hit_queue.get(timeout=30)
         assert found.storage_hit_count == len(TOKENS), found.storage_hit_count
         operation.host_indices = into
@@ -87,8 +92,10 @@ def run_host(folder, address):
     else:
         operation = reader.prefetch('request', into, TOKENS)
     host.until(lambda: operation.completed_tokens == len(TOKENS) and getattr(operation, 'pool_transfers_done', True))
-    for was, came in zip(host.pages_of(buffers[0], indices), host.pages_of(buffers[1], into)):
-        assert torch.equal(was, came) and came.any()
+    for was, came in zip(host.memory_of(full), host.memory_of(empty)):  # of some pools the first page alone is the prompt's
+        came_pages = [page for page in range(len(came)) if came[page].any()]
+        assert came_pages[:1] == [0] and len(came_pages) in (1, PAGES), came_pages
+        assert torch.equal(was[came_pages], came[came_pages])
     for side, _ in sides:
         alive = [thread.is_alive() for thread in (side.prefetch_thread, side.backup_thread)]
         assert all(alive), alive
@@ -96,26 +103,34 @@ def run_host(folder, address):
     return tapes[0].calls + tapes[1].calls
 
 
-def replay(calls, address):
-    """The calls, of pools of our own with as many pages; what they get."""
+def replay(model, calls, address):
+    """The calls, of pools of our own; what they get."""
     fake_sglang.install()
     sides, results = {}, []
     for who, name, arguments, _ in calls:
         if who not in sides:
-            kv, states, indexer = fake_sglang.HostPool(2 * PAGES), fake_sglang.StatePool(8), fake_sglang.HostPool(2 * PAGES)
-            for number, pool in enumerate((kv, states, indexer)):
+            sides[who] = own_pools(model)
+            for number, pool in enumerate(sides[who][1:]):
                 pool.memory[:] = 0 if who == 'reader' else number + 1
-            sides[who] = fake_sglang.backend(address, fake_sglang.PoolGroup(kv, mamba=states, indexer=indexer)), kv, states, indexer
+            sides[who][0] = fake_sglang.backend(address, sides[who][0])
         storage, *pools = sides[who]
         if name.endswith('v2'):
             arguments = [*arguments[:-1], [transfer_of(one) for one in arguments[-1]]]
         results.append(plain(getattr(storage, name)(*arguments)))
         if who == 'reader' and name.startswith('batch_get'):
-            for pool, mark in zip(pools, (1, 2, 3)):
-                assert set(pool.memory.flat) <= {0, mark}, 'bytes of another pool'
+            for number, pool in enumerate(pools):
+                assert set(pool.memory.flat) <= {0, number + 1}, 'bytes of another pool'
     for storage, *_ in sides.values():
         storage.close()
     return results
+
+
+def own_pools(model):
+    """[group, pools that have memory]"""
+    first, second, states = fake_sglang.HostPool(2 * PAGES), fake_sglang.HostPool(2 * PAGES), fake_sglang.StatePool(8)
+    if model == 'deepseek':
+        return [fake_sglang.PoolGroup(fake_sglang.LogicalPool(), deepseek_v4_c4=first, swa=second), first, second]
+    return [fake_sglang.PoolGroup(first, indexer=second, mamba=states), first, second, states]
 
 
 def transfer_of(made):
@@ -133,9 +148,10 @@ class SglangHostTest(unittest.TestCase):
 
     def test_calls_of_each_release(self):
         self.assertEqual(set(self.recorded), set(RELEASES))
-        for release, calls in self.recorded.items():
-            with self.subTest(release), Cluster(servers=1) as cluster:
-                self.assertEqual(replay(calls, cluster.address), [result for *_, result in calls])
+        for release, models in self.recorded.items():
+            for model, calls in models.items():
+                with self.subTest(release, model=model), Cluster(servers=1) as cluster:
+                    self.assertEqual(replay(model, calls, cluster.address), [result for *_, result in calls])
 
     @unittest.skipUnless(any(map(os.environ.get, RELEASES.values())), 'no sources of SGLang: EMS_HOST_SGLANG is not set')
     def test_its_own_modules(self):

@@ -16,6 +16,7 @@ class PoolName(str, enum.Enum):
     SWA = 'swa'
     INDEXER = 'indexer'
     DRAFT = 'draft'
+    DEEPSEEK_V4_C4 = 'deepseek_v4_c4'
 
 
 class PoolHitPolicy(str, enum.Enum):
