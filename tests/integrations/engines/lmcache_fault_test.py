@@ -46,6 +46,29 @@ class LmcacheFaultTest(unittest.TestCase):
             self.assertIsNone(loop.error)
             until(lambda: loop.exists(keys)[2] == [True] * 32, 20, 'the pool answers again')
 
+    def test_99_of_100_submissions_take_no_tenth_of_a_millisecond_while_the_daemons_stand_still(self):
+        with Cluster(servers=2) as cluster:
+            loop = self.connect(cluster, waiting_max=64)
+            keys = [key(i) for i in range(32)]
+            values = [memoryview(filled(k, SIZE)) for k in keys]
+            self.assertEqual(loop.set(keys, values)[2], [True] * 32)
+            targets, numbers, took = [memoryview(bytearray(SIZE)) for _ in keys], [], []
+            cluster.stand_still()
+            try:
+                for number in range(300):  # more than may wait
+                    call, memory = ((loop.connector.submit_batch_get, [targets]), (loop.connector.submit_batch_set, [values]),
+                                    (loop.connector.submit_batch_exists, []))[number % 3]
+                    begin = time.thread_time()  # of this thread's own: others have the cores, too
+                    numbers.append(call(keys, *memory))
+                    took.append(time.thread_time() - begin)
+                begin = time.monotonic()
+                self.assertEqual({len(loop.wait(number)[2]) for number in numbers}, {32})
+                self.assertLess(time.monotonic() - begin, TIMEOUT + SLACK)
+            finally:
+                cluster.go_on()
+            self.assertLess(sorted(took)[297], 0.0001)
+            self.assertEqual((loop.error, loop.doubled), (None, []))
+
     def test_daemon_killed_in_mid_batch_is_misses_and_no_stuck_thread(self):
         with Cluster(servers=1, controller_flags=['damping_ms=0']) as cluster:
             loop = self.connect(cluster)
