@@ -45,7 +45,8 @@ def batch_of(hash_type, is_array, *names):
         'ts': float, 'events': list[Union[stored, removed, cleared]], 'rank': Optional[int]}, 'rank': None}, array_like=True)
 
 
-RESTATED = {'vllm-2026-08': batch_of(Hash, False, 'medium', 'lora_name'), 'vllm-2026-02': batch_of(Hash, True, 'medium', 'lora_name'),
+RESTATED = {'vllm-2026-08': batch_of(Hash, False, 'medium', 'lora_name'),
+            'vllm-2026-02': batch_of(Hash, True, 'medium', 'lora_name'),
             'sglang-2026-08': batch_of(int, True, 'medium'), 'sglang-2026-02': batch_of(int, True, 'medium')}
 
 

@@ -1,4 +1,4 @@
-"""As much of msgspec as structs of events need, where it is not installed: it decodes what msgspec does, and refuses what it refuses."""
+"""As much of msgspec as structs of events need, where it is not installed: it takes and refuses what msgspec does."""
 import sys
 import types
 import typing

@@ -1,4 +1,4 @@
-"""Pages of one host pool of SGLang: what makes their bytes, so that a name of it is never answered by others, and where they lie."""
+"""Pages of one host pool of SGLang: what makes their bytes, so that no other pool answers for it, and where they lie."""
 import logging
 
 from ems.engine_queue import hasher_of

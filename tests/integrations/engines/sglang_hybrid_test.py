@@ -106,7 +106,7 @@ class SglangHybridTest(unittest.TestCase):
     def test_states_of_another_layout_are_misses(self):
         keys = hashes(5, 1)
         states, split = filled(StatePool(8)), StatePool(8, temporal=3072, conv=2048)  # as many bytes
-        storage, other = self.backend(PoolGroup(HostPool(PAGES), mamba=states)), self.backend(PoolGroup(HostPool(PAGES), mamba=split))
+        storage, other = (self.backend(PoolGroup(HostPool(PAGES), mamba=pool)) for pool in (states, split))
         storage.batch_set_v2([last(PoolName.MAMBA, states, keys)])
         self.assertEqual(other.batch_get_v2([last(PoolName.MAMBA, split, keys)]), {PoolName.MAMBA: [False]})
         self.assertEqual(storage.batch_get_v2([last(PoolName.MAMBA, states, keys)]), {PoolName.MAMBA: [True]})
