@@ -5,10 +5,12 @@ them but that.
 """
 import importlib
 import inspect
+import sys
 
 TIER_BASE = 'vllm.v1.kv_offload.tiering.base'
 CONNECTOR_BASE = 'vllm.distributed.kv_transfer.kv_connector.v1.base'
 TIER_FACTORY = 'vllm.v1.kv_offload.tiering.factory'
+TRANSFER_STATE = 'vllm.distributed.kv_transfer.kv_transfer_state'
 
 
 def _theirs(module, name, wanted):
@@ -105,6 +107,13 @@ def _connector():
 
         def _handshake_of(self, pp_rank, tp_rank, layout):
             return __getattr__('EmsHandshake')(pp_rank, tp_rank, layout)
+
+        def _is_handshake(self, one):
+            return isinstance(one, __getattr__('EmsHandshake'))
+
+        def _is_one_of_several(self):
+            state = sys.modules.get(TRANSFER_STATE)
+            return state is not None and state.has_kv_transfer_group() and state.get_kv_transfer_group() is not self
     return EmsConnector
 
 

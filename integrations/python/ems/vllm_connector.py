@@ -1,7 +1,11 @@
 """EMS as a KV connector of vLLM, without what it is a subclass of: ems.vllm.EmsConnector is that."""
+import logging
+
 from ems.vllm_scheduler import SchedulerHalf
 from ems.vllm_settings import Settings
 from ems.vllm_worker import WorkerHalf
+
+log = logging.getLogger('ems')
 
 
 def _check_groups(groups):
@@ -16,8 +20,18 @@ def _check_groups(groups):
                                  'with EMS behind it')
 
 
+def _check_failure_policy(transfer_config):
+    """Newer releases fail requests unless they are told not to."""
+    if getattr(transfer_config, 'kv_load_failure_policy', 'recompute') == 'fail':
+        log.error('kv_load_failure_policy is "fail": each block that is evicted between its look-up and its load ends a request with '
+                  'an error. Say "kv_load_failure_policy": "recompute" in --kv-transfer-config; under MultiConnector, whose own '
+                  'policy counts, say it there, and in the entry of EmsConnector, too')
+
+
 class Connector:
     """KVConnectorBase_V1's methods; `role` says which half it is."""
+
+    requires_kv_delivery = False  # a block that is not saved is a miss
 
     def _open(self, vllm_config, role, kv_cache_config=None):
         _check_groups(getattr(kv_cache_config, 'kv_cache_groups', None) or [])
@@ -25,6 +39,8 @@ class Connector:
         self._settings = settings
         self._num_blocks = getattr(kv_cache_config, 'num_blocks', None)
         is_scheduler = str(getattr(role, 'name', role)).upper() == 'SCHEDULER'
+        if is_scheduler:
+            _check_failure_policy(vllm_config.kv_transfer_config)
         self._scheduler = SchedulerHalf(settings) if is_scheduler else None
         self._worker = None if is_scheduler else WorkerHalf(settings)
 
@@ -35,6 +51,13 @@ class Connector:
         raise NotImplementedError
 
     def _handshake_of(self, pp_rank, tp_rank, layout):
+        raise NotImplementedError
+
+    def _is_handshake(self, one):
+        raise NotImplementedError
+
+    def _is_one_of_several(self):
+        """Whether vLLM's own connector is another one, as MultiConnector, that calls this one."""
         raise NotImplementedError
 
     # --- Scheduler
@@ -52,8 +75,8 @@ class Connector:
         self._scheduler.update_output(getattr(connector_output, 'invalid_block_ids', None) or ())
 
     def set_xfer_handshake_metadata(self, metadata):
-        """metadata: a worker's rank, or ranks → what its get_handshake_metadata said."""
-        self._scheduler.set_layout([(one.pp_rank, one.tp_rank, one.layout) for one in metadata.values()])
+        """metadata: a worker's rank, or ranks → what its get_handshake_metadata said; MultiConnector hands over others', too."""
+        self._scheduler.set_layout([(one.pp_rank, one.tp_rank, one.layout) for one in metadata.values() if self._is_handshake(one)])
 
     set_xfer_handshake_metadata_pp_aware = set_xfer_handshake_metadata
 
@@ -69,10 +92,15 @@ class Connector:
 
     def register_kv_caches(self, kv_caches):
         self._worker.register_kv_caches(kv_caches, self._num_blocks)
+        if self._is_one_of_several():  # whose load errors this worker does not see
+            self._worker.hold_saves()
 
     def get_handshake_metadata(self):
-        """How this worker names its blocks, for the scheduler."""
-        if not self._worker.layout:
+        """How this worker names its blocks, for the scheduler, unless that is told in the configuration.
+
+        MultiConnector hands what one of its connectors says to all of them, and some end the start over it.
+        """
+        if not self._worker.layout or 'layout' in self._settings.extra or self._is_one_of_several():
             return None
         return self._handshake_of(self._settings.pp_rank, self._settings.tp_rank, self._worker.layout)
 

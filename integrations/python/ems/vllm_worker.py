@@ -22,7 +22,7 @@ class WorkerHalf:
         self._timeout = float(settings.extra.get('timeout', 1.0))
         self._staging_bytes = int(settings.extra.get('staging_bytes', 256 << 20))
         self._block_dim = settings.extra.get('block_dim')
-        self._is_alone = settings.tp_size * settings.pp_size == 1
+        self._is_alone = settings.tp_size * settings.pp_size == 1  # its own load errors are all there are
         self._layers = {}      # name → (tensor, block dimension, offset in a row, bytes)
         self._row = 0
         self._keys = None
@@ -53,6 +53,10 @@ class WorkerHalf:
         self._keys = self._settings.keys(self.layout, self._settings.tp_rank, self._settings.pp_rank)
         log.info('blocks of %d bytes in the domain %s', self._row,
                  self._settings.domain(self.layout, self._settings.tp_rank, self._settings.pp_rank))
+
+    def hold_saves(self):
+        """From now on nothing is stored before the scheduler has heard that no load failed in its step."""
+        self._is_alone = False
 
     @staticmethod
     def _dim_of(tensor, num_blocks):

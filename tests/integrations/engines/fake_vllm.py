@@ -15,6 +15,7 @@ import numpy
 TIER = 'vllm.v1.kv_offload.tiering.base'
 FACTORY = 'vllm.v1.kv_offload.tiering.factory'
 CONNECTOR = 'vllm.distributed.kv_transfer.kv_connector.v1.base'
+STATE = 'vllm.distributed.kv_transfer.kv_transfer_state'
 BLOCK = 16  # tokens
 
 
@@ -54,13 +55,81 @@ class JobMetadata:
 class JobResult:
     job_id: int
     success: bool
+    successful_keys: tuple = None
+    transfer_time: float = field(default=None, compare=False)
+
+
+@dataclass
+class FirstJobResult:
+    """Of releases before successful_keys."""
+    job_id: int
+    success: bool
+
+
+class Medium(enum.Enum):
+    CPU, STORAGE = 'CPU', 'STORAGE'
+
+
+class Locality(enum.Enum):
+    LOCAL, REMOTE = 'LOCAL', 'REMOTE'
+
+
+@dataclass
+class OffloadingEvent:
+    keys: list
+    medium: Medium
+    removed: bool
+    locality: Locality = None
+
+
+@dataclass(frozen=True)
+class OffloadingModel:
+    name: str = 'llama'
+    dtype: str = 'bfloat16'
+
+
+@dataclass(frozen=True)
+class OffloadingGroup:
+    tokens_per_block: int = BLOCK
+    layer_names: tuple = ('model.layers.0', 'model.layers.1')
+
+
+@dataclass(frozen=True)
+class OffloadingParallel:
+    rank: int = 0
+    tp_size: int = 1
+    pp_size: int = 1
+    data_parallel_index: int = 0
+
+
+@dataclass(frozen=True)
+class OffloadingConfig:
+    """What vLLM tells its tiers of itself, since the middle of 2026."""
+    groups: tuple = (OffloadingGroup(),)
+    worker_kv_bytes_per_block: int = 16 << 10
+    extra_config: dict = field(default_factory=dict)
+    engine_id: str = 'engine'
+    model: OffloadingModel = OffloadingModel()
+    parallel: OffloadingParallel = OffloadingParallel()
+    replicated_layout: bool = False
+    canonical_layout: bool = False
+
+
+def offloading_spec(publishes=False, **config):
+    return SimpleNamespace(config=OffloadingConfig(**config), kv_events_config=SimpleNamespace(enable_kv_cache_events=publishes))
 
 
 class SecondaryTierManager(abc.ABC):
+    medium = None
+
     def __init__(self, offloading_spec, primary_kv_view, tier_type):
         self._offloading_spec = offloading_spec
         self._primary_kv_view = primary_kv_view
         self.tier_type = tier_type
+        self.locality = None
+
+    def take_events(self):
+        return ()
 
     @abc.abstractmethod
     def lookup(self, key, req_context):
@@ -135,7 +204,7 @@ class SecondaryTierFactory:
     def create_secondary_tier(cls, tier_config, primary_kv_view, offloading_spec=None):
         config = dict(tier_config)
         tier_type = config.pop('type')
-        module_path, class_name = cls._registry[tier_type]
+        module_path, class_name = cls._registry.get(tier_type, (config.pop('module_path', None), tier_type))
         return getattr(importlib.import_module(module_path), class_name)(
             offloading_spec=offloading_spec, primary_kv_view=primary_kv_view, tier_type=tier_type, **config)
 
@@ -157,6 +226,11 @@ class KVConnectorBase_V1(abc.ABC):
     def __init__(self, vllm_config, role, kv_cache_config=None):
         self._connector_metadata = None
         self._role = role
+        self._kv_transfer_config = vllm_config.kv_transfer_config
+
+    @property
+    def requires_kv_delivery(self):
+        return self._kv_transfer_config.is_kv_producer
 
     def bind_connector_metadata(self, metadata):
         self._connector_metadata = metadata
@@ -211,10 +285,22 @@ class KVConnectorBase_V1(abc.ABC):
         return None
 
 
+transfer_group = None  # a worker's connector that vLLM calls itself
+
+
+def has_kv_transfer_group():
+    return transfer_group is not None
+
+
+def get_kv_transfer_group():
+    return transfer_group
+
+
 def install():
     """As if vLLM were there."""
-    for name, members in ((TIER, (SecondaryTierManager, TransferJob, JobResult, LookupResult, RequestOffloadingContext)),
-                          (FACTORY, (SecondaryTierFactory,)),
+    for name, members in ((TIER, (SecondaryTierManager, TransferJob, JobResult, LookupResult, RequestOffloadingContext, Medium,
+                                  Locality, OffloadingEvent)),
+                          (FACTORY, (SecondaryTierFactory,)), (STATE, (has_kv_transfer_group, get_kv_transfer_group)),
                           (CONNECTOR, (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorHandshakeMetadata,
                                        KVConnectorRole))):
         parts = name.split('.')
@@ -226,7 +312,8 @@ def install():
 
 def config(address, rank=0, tp_size=1, model='llama', dtype='bfloat16', cache_dtype='auto', **extra):
     return SimpleNamespace(
-        kv_transfer_config=SimpleNamespace(kv_connector_extra_config={'controller': address, **extra}),
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config={'controller': address, **extra}, is_kv_producer=True,
+                                           kv_load_failure_policy='recompute'),
         parallel_config=SimpleNamespace(tensor_parallel_size=tp_size, rank=rank, pipeline_parallel_size=1),
         model_config=SimpleNamespace(model=model, dtype=dtype),
         cache_config=SimpleNamespace(block_size=BLOCK, cache_dtype=cache_dtype))

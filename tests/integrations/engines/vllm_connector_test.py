@@ -2,6 +2,7 @@
 import pickle
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 import fake_vllm
 import numpy
@@ -190,6 +191,66 @@ class VllmConnectorTest(unittest.TestCase):
         silent.settle()
         silent.scheduler.set_xfer_handshake_metadata({0: silent.worker.get_handshake_metadata()})  # without pipeline ranks
         self.assertEqual(silent.matched(Request('b', self.prompt(44))), 5 * BLOCK)
+
+    def test_handshakes_of_other_connectors_are_ignored(self):
+        first = self.engine()
+        request = Request('a', self.prompt(70))
+        first.run(request)
+        first.settle()
+        silent = self.engine(does_handshake=False)
+        said = silent.worker.get_handshake_metadata()
+        foreign = SimpleNamespace(compatibility_hash='x', layout='of another connector', tp_rank=0, pp_rank=0)
+        for metadata in ({0: foreign}, {(0, 0): foreign}, {0: object()}, {0: None}, {}):
+            silent.scheduler.set_xfer_handshake_metadata(metadata)
+            silent.scheduler.set_xfer_handshake_metadata_pp_aware(metadata)
+        self.assertFalse(silent.scheduler._scheduler._keys)
+        silent.scheduler.set_xfer_handshake_metadata({0: foreign, 1: said})
+        self.assertEqual(silent.matched(request), 5 * BLOCK)
+
+    def test_no_handshake_is_sent_that_nobody_needs_or_another_connector_would_get(self):
+        self.assertIsNone(self.engine(layout='ours').worker.get_handshake_metadata())
+        engine = self.engine()
+        for group, is_sent in ((None, True), (engine.worker, True), (object(), False)):
+            with mock.patch.object(fake_vllm, 'transfer_group', group):
+                self.assertEqual(engine.worker.get_handshake_metadata() is not None, is_sent, group)
+
+    def test_nothing_is_stored_that_was_computed_on_what_another_connector_did_not_load(self):
+        class BesideAnother(Engine):
+            """MultiConnector has chosen another connector, which promised two blocks and loads none of them."""
+            failed = set()
+
+            def _admit(self, request):
+                _, ids = super()._admit(request)
+                self.failed = set(ids[:2])
+                return 2 * BLOCK, ids
+
+            def _run_step(self, metadata, forward):
+                errors, self.failed = super()._run_step(metadata, forward) | self.failed, set()
+                return errors
+        with mock.patch.object(fake_vllm, 'transfer_group', object()):
+            first, second = BesideAnother(self.cluster.address, layout='ours'), self.engine(layout='ours')
+        self.addCleanup(first.close)
+        request = Request('a', self.prompt(71))
+        _, ids = first.run(request)
+        self.assertTrue(first.is_right(request, ids))
+        for _ in range(5):
+            first.idle()
+        first.settle()
+        loaded, ids = second.run(Request('b', self.prompt(71)))
+        self.assertTrue(second.is_right(request, ids))
+        self.assertEqual(loaded, 5 * BLOCK, 'what was computed again is stored')
+
+    def test_policy_that_fails_requests_is_told_at_the_start(self):
+        for policy, count in (('fail', 1), ('recompute', 0)):
+            settings = self.settings('kv_transfer_config', kv_load_failure_policy=policy)
+            with self.assertLogs('ems', 'INFO') as logs:
+                self.engine(settings=settings)
+            told = [one for one in logs.records if one.levelname == 'ERROR']
+            self.assertEqual(len(told), count, policy)
+            self.assertTrue(all('"kv_load_failure_policy": "recompute"' in one.getMessage() for one in told))
+
+    def test_nothing_has_to_be_delivered(self):
+        self.assertIs(self.engine().scheduler.requires_kv_delivery, False)
 
     def test_configuration_whose_blocks_are_not_whole_or_not_alike_is_refused(self):
         for part, values, why in (('parallel_config', {'decode_context_parallel_size': 2}, 'decode_context.*LMCache'),
