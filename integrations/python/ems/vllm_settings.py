@@ -48,8 +48,7 @@ class Settings:
             model=str(model.model), dtype=f'{getattr(model, "dtype", "")}/{cache_dtype}', block_tokens=int(cache.block_size),
             tp_rank=rank % tp_size, tp_size=tp_size, pp_rank=rank // tp_size,
             pp_size=int(getattr(parallel, 'pipeline_parallel_size', 1)), extra=extra,
-            custom=[*((name, _text(getattr(model, name, None))) for name in _MODEL_FIELDS),
-                    ('context', _context(model)), ('draft', _draft(vllm_config))])
+            custom=model_fields(vllm_config))
 
     def domain(self, layout, tp_rank, pp_rank):
         """Of the blocks of a worker. 'seat' is in the keys of all blocks that pools hold: it stays."""
@@ -66,6 +65,13 @@ class Settings:
         """Takes keys; the layout is known later than it is made."""
         options = {name: self.extra[name] for name in _QUEUE_OPTIONS if name in self.extra}
         return EngineQueue({'model': self.model}, block_tokens=self.block_tokens, **{'timeout': 1.0, **options})
+
+
+def model_fields(vllm_config):
+    """[(name, text)] of a model's options with which its KV is another, beside name and dtypes."""
+    model = vllm_config.model_config
+    return [*((name, _text(getattr(model, name, None))) for name in _MODEL_FIELDS), ('context', _context(model)),
+            ('draft', _draft(vllm_config))]
 
 
 def _context(model):

@@ -1,17 +1,39 @@
 """EMS as a secondary tier behind vLLM's CPU tier, without what it is a subclass of: ems.vllm.EmsTierManager is that."""
 import logging
 import time
+from dataclasses import dataclass
 
 from ems.engine_queue import EngineQueue
 
 log = logging.getLogger('ems')
 LOOKUPS_MAX = 1 << 16  # answers that nobody has asked for again are forgotten beyond it
+FAILED_MAX = 1 << 16   # keys whose load failed; beyond it the first ones are asked for again
 ANSWER_SECONDS = 1.0   # an answer counts so long
+EVENTS_MAX = 1 << 16   # jobs; vLLM takes them each step
 LOOKUP_BATCH = 256     # keys
 STEP_SECONDS = 0.001   # without a look-up: the next one is of another step
 LOOK_EVERY = 50e-6     # seconds
 NO_ROOM = 'too many batches wait'  # what the queue says of a batch that nobody has tried
 DRAIN_SECONDS = 60.0   # far beyond the timeout of any batch
+
+
+@dataclass
+class _Job:
+    job_id: int
+    kind: str
+    keys: list
+    begin: float
+
+
+def block_bytes_of(view, block_bytes=None):
+    """Bytes of a block of the CPU tier, a memoryview; `block_bytes`: as its user says, or None."""
+    if block_bytes is None:
+        if view.ndim < 2:
+            raise ValueError('the view of the CPU tier is flat: block_bytes is needed')
+        block_bytes = view.nbytes // view.shape[0]
+    if block_bytes <= 0 or view.nbytes % block_bytes:
+        raise ValueError(f'a CPU tier of {view.nbytes} bytes is not blocks of {block_bytes}')
+    return block_bytes
 
 
 class TierConnector:
@@ -23,27 +45,24 @@ class TierConnector:
 
     A look-up of a key is answered None ("ask again") until the pool has said whether it is there. vLLM asks for each block of a
     prompt in one step: the look-ups of a step together wait `lookup_wait` seconds, and later keys go in batches, the last when the
-    step is over. submit_lookup(keys) asks for many at once. A job succeeds when all of its blocks arrived, or are stored; after a
-    failed load its blocks are undefined.
+    step is over. submit_lookup(keys) asks for many at once. A job succeeds when all of its blocks arrived, or are stored; the
+    blocks of a load that did not arrive are undefined, and their keys are absent until they have been stored from here: vLLM
+    would load them for ever.
     """
 
     def __init__(self, primary_kv_view, domain, *, block_bytes=None, lookup_wait=0.0002, job_result=None, lookup_result=None,
-                 **options):
+                 on_stored=None, **options):
         view = memoryview(primary_kv_view)
-        if block_bytes is None:
-            if view.ndim < 2:
-                raise ValueError('the view of the CPU tier is flat: block_bytes is needed')
-            block_bytes = view.nbytes // view.shape[0]
-        if block_bytes <= 0 or view.nbytes % block_bytes:
-            raise ValueError(f'a CPU tier of {view.nbytes} bytes is not blocks of {block_bytes}')
-        self._view = view.cast('B')
-        self._block_bytes = block_bytes
-        self._blocks = view.nbytes // block_bytes
+        self._block_bytes = block_bytes_of(view, block_bytes)
+        self._blocks = view.nbytes // self._block_bytes
         self._queue = EngineQueue({'model': 'vllm', **domain}, **options)
-        self._job_result = job_result or (lambda job_id, success: (job_id, success))
+        self._view = view.cast('B')
+        self._job_result = job_result or (lambda job_id, success, **_: (job_id, success))
+        self._on_stored = on_stored or (lambda keys: None)
         self._lookup_result = lookup_result or {True: True, False: False, None: None}
         self._lookup_wait = float(lookup_wait)
-        self._jobs = {}      # batch → (job, keys)
+        self._jobs = {}      # batch → _Job
+        self._failed = {}    # keys whose load failed, the first one first
         self._lookups = {}   # batch → keys
         self._next = {}      # keys of the next batch of look-ups, in their order
         self._looked = 0.0   # when the last look-up came
@@ -55,6 +74,8 @@ class TierConnector:
         """True, False, or None: ask again. False counts once, True until its block is loaded or stored, each for a second."""
         self._end_old_step()
         self._drain()
+        if key in self._failed:
+            return self._lookup_result[False]
         is_again = key in self._next
         if not self._is_asked(key):
             self._answers.pop(key, None)
@@ -94,7 +115,7 @@ class TierConnector:
 
     def submit_lookup(self, keys):
         """Asks for keys in one batch; lookup() then says what is there."""
-        self._next.update(dict.fromkeys(key for key in keys if not self._is_asked(key)))
+        self._next.update(dict.fromkeys(key for key in keys if key not in self._failed and not self._is_asked(key)))
         self._submit_next()
 
     def _submit_next(self):
@@ -114,15 +135,15 @@ class TierConnector:
     def submit_load(self, job_metadata):
         self._submit('get', job_metadata)
 
-    def _submit(self, kind, job):
-        keys = list(job.keys)
+    def _submit(self, kind, metadata):
+        job = _Job(metadata.job_id, kind, list(metadata.keys), time.monotonic())
         try:
-            memory = self._memory(job.block_ids if hasattr(job, 'block_ids') else job.chunk_ids)
+            memory = self._memory(metadata.block_ids if hasattr(metadata, 'block_ids') else metadata.chunk_ids)
         except Exception as error:
             log.error('job %s: %s', job.job_id, error)
-            self._over.append(self._job_result(job_id=job.job_id, success=False))
+            self._end(job, [False] * len(job.keys))
             return
-        self._jobs[self._queue.submit(kind, keys, memory)] = (job.job_id, keys)
+        self._jobs[self._queue.submit(kind, job.keys, memory)] = job
 
     def _memory(self, block_ids):
         size = self._block_bytes
@@ -155,10 +176,7 @@ class TierConnector:
     def _drain(self):
         for batch, _, error, done in self._queue.drain():
             if batch in self._jobs:
-                job_id, moved = self._jobs.pop(batch)
-                self._over.append(self._job_result(job_id=job_id, success=all(done)))
-                for key in moved:  # what was answered before may not be so any more
-                    self._answers.pop(key, None)
+                self._end(self._jobs.pop(batch), done)
             is_refused, now = NO_ROOM in (error or ''), time.monotonic()
             for key, is_there in zip(self._lookups.pop(batch, ()), done):
                 if self._answers.get(key) != (None, batch, 0):
@@ -167,6 +185,23 @@ class TierConnector:
                     del self._answers[key]
                 else:
                     self._answers[key] = (is_there, batch, now)
+
+    def _end(self, job, done):
+        moved = [key for key, has_moved in zip(job.keys, done) if has_moved]
+        is_load = job.kind == 'get'
+        self._over.append(self._job_result(
+            job_id=job.job_id, success=all(done), transfer_time=time.monotonic() - job.begin,
+            successful_keys=tuple(moved) if is_load and moved and not all(done) else None))
+        for key in job.keys:  # what was answered before may not be so any more
+            self._answers.pop(key, None)
+        if is_load:
+            self._failed.update((key, None) for key, has_moved in zip(job.keys, done) if not has_moved)
+            while len(self._failed) > FAILED_MAX:
+                del self._failed[next(iter(self._failed))]
+        else:
+            for key in moved:
+                self._failed.pop(key, None)
+            self._on_stored(moved)
 
     def touch(self, keys, req_context=None):
         """A look-up touches: keys that are there become the youngest."""
@@ -183,5 +218,7 @@ class TierConnector:
         self._end_step()
 
     def shutdown(self):
-        """Waits for what runs: afterwards nothing touches the CPU tier."""
+        """Waits for what runs: afterwards nothing touches the CPU tier, nor keeps it mapped."""
         self._queue.close()
+        self._drain()
+        self._view.release()

@@ -75,11 +75,25 @@ class DocsTest(unittest.TestCase):
             self.named(config['kv_connector_module_path'], config['kv_connector'])(settings, role).shutdown()
 
     def test_vllm_tier(self):
-        [config] = configurations('VLLM.md', quoted=False)
-        self.named('ems.vllm', 'register_tier')(config['type'])
+        config, _ = configurations('VLLM.md', quoted=False)
+        [tier] = config['kv_connector_extra_config']['secondary_tiers']
         memory = memoryview(bytearray(4096)).cast('B', (4, 1024))
-        manager = fake_vllm.SecondaryTierFactory.create_secondary_tier({**config, 'controller': self.cluster.address}, memory)
+        manager = fake_vllm.SecondaryTierFactory.create_secondary_tier({**tier, 'controller': self.cluster.address}, memory,
+                                                                       fake_vllm.offloading_spec())
+        self.assertEqual(type(manager).__name__, tier['type'])
         manager.shutdown()
+
+    def test_vllm_connector_beside_another_one(self):
+        _, config = configurations('VLLM.md', quoted=False)
+        config = config['kv_connector_extra_config']['connectors'][1]
+        settings = fake_vllm.config(self.cluster.address, **{**config['kv_connector_extra_config'],
+                                                             'controller': self.cluster.address})
+        settings.kv_transfer_config.kv_load_failure_policy = config['kv_load_failure_policy']
+        for role in fake_vllm.KVConnectorRole:
+            connector = self.named(config['kv_connector_module_path'], config['kv_connector'])(settings, role)
+            if role is fake_vllm.KVConnectorRole.WORKER:
+                self.assertIsNone(connector.get_handshake_metadata())
+            connector.shutdown()
 
     def test_kv_events(self):
         page = page_text('KV_EVENTS.md')

@@ -1,8 +1,10 @@
 """vLLM's secondary tier: the four methods, by a little tiering manager over a CPU tier of the test's own."""
 import math
+import mmap
 import sys
 import time
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import fake_vllm
@@ -14,7 +16,9 @@ fake_vllm.install()
 # pylint: disable=wrong-import-position
 import ems.vllm
 import ems.vllm_tier
-from fake_vllm import JobMetadata, JobResult, LookupResult, OffloadPolicy, RequestOffloadingContext, TransferJob
+from ems.engine_queue import hasher_of
+from fake_vllm import (FirstJobResult, JobMetadata, JobResult, Locality, LookupResult, Medium, OffloadingEvent, OffloadingGroup,
+                       OffloadingModel, OffloadingParallel, OffloadPolicy, RequestOffloadingContext, TransferJob, offloading_spec)
 
 BLOCKS, SIZE = 32, 16 << 10
 
@@ -25,12 +29,13 @@ ANSWERS = {LookupResult.HIT: True, LookupResult.MISS: False, LookupResult.RETRY:
 class Tier:
     """A CPU tier, and what vLLM does with the tier behind it."""
 
-    def __init__(self, address, **config):
+    def __init__(self, address, spec=None, **config):
         self.memory = numpy.zeros((BLOCKS, SIZE), numpy.uint8)
         ems.vllm.register_tier()
         self.manager = fake_vllm.SecondaryTierFactory.create_secondary_tier(
-            {'type': 'ems', 'controller': address, 'domain': {'model': 'llama'}, **config}, memoryview(self.memory))
+            {'type': 'ems', 'controller': address, **config}, memoryview(self.memory), spec or offloading_spec())
         self.jobs = 0
+        self.results = {}
 
     def job(self, submit, keys, block_ids):
         self.jobs += 1
@@ -44,6 +49,7 @@ class Tier:
             for result in self.manager.get_finished_jobs():
                 assert isinstance(result, JobResult) and result.job_id not in over
                 over[result.job_id] = result.success
+                self.results[result.job_id] = result
             return set(jobs) <= set(over)
         until(are_over, 30, f'jobs {jobs} are over')
         return [over[job] for job in jobs]
@@ -108,16 +114,103 @@ class VllmTierTest(unittest.TestCase):
         tier.store([key(400)], [0])
         self.assertFalse(tier.load([key(400), key(401)], [1, 2]))
 
-    def test_block_of_another_size_is_no_success(self):
-        self.tier().store([key(500)], [0])
-        other = self.tier(block_bytes=SIZE * 2)
-        self.assertFalse(other.load([key(500)], [1]))
+    def replace(self, tier, number, value):
+        """What the pool has under a key, whatever its tier stored."""
+        tier.manager._queue.client.put(hasher_of(tier.manager.domain).own_key(key(number)), value, overwrite=True)
 
-    def test_domains_never_meet(self):
+    def test_key_whose_load_failed_is_a_miss_until_it_is_stored_again(self):
+        tier = self.tier()
+        self.replace(tier, 500, b'of another size')
+        steps = []
+        for _ in range(50):  # as vLLM does while a request waits for its blocks
+            if not tier.lookup(key(500)):
+                break
+            steps.append(tier.load([key(500)], [1]))
+        self.assertEqual(steps, [False], 'loaded once, then a miss')
+        self.assertFalse(any(tier.ask(key(500)) for _ in range(5)))
+        tier.manager.submit_lookup([key(500)])
+        self.assertFalse(tier.lookup(key(500)))
+        tier.manager._queue.client.remove(hasher_of(tier.manager.domain).own_key(key(500)))
+        self.assertTrue(tier.store([key(500)], [0]))
+        self.assertTrue(tier.lookup(key(500)))
+        self.assertTrue(tier.load([key(500)], [1]))
+
+    def test_load_says_which_of_its_keys_arrived(self):
+        tier = self.tier()
+        tier.memory[0] = 7
+        self.assertTrue(tier.store([key(510), key(512)], [0, 0]))
+        self.assertFalse(tier.load([key(510), key(511), key(512)], [1, 2, 3]))
+        result = tier.results[tier.jobs]
+        self.assertEqual(result.successful_keys, (key(510), key(512)))
+        self.assertGreater(result.transfer_time, 0)
+        self.assertTrue((tier.memory[[1, 3]] == 7).all())
+        self.assertEqual([tier.lookup(key(n)) for n in (510, 511, 512)], [True, False, True])
+        self.assertFalse(tier.load([key(513)], [1]))
+        self.assertIsNone(tier.results[tier.jobs].successful_keys)
+
+    def test_keys_whose_load_failed_are_bounded(self):
+        tier = self.tier()
+        with mock.patch.object(ems.vllm_tier, 'FAILED_MAX', 3):
+            for number in range(520, 530):
+                self.assertFalse(tier.load([key(number)], [0]))
+        self.assertEqual(list(tier.manager._failed), [key(number) for number in (527, 528, 529)])
+
+    def test_what_vllm_says_of_itself_keeps_blocks_apart(self):
         self.tier().store([key(600)], [0])
-        for domain in ({'model': 'llama2'}, {'model': 'llama', 'dtype': 'fp8'}, {'model': 'llama', 'tp_rank': 1, 'tp_size': 2}):
-            self.assertFalse(self.tier(domain=domain).lookup(key(600)))
-        self.assertTrue(self.tier().lookup(key(600)))
+        for config in ({'model': OffloadingModel('llama2')}, {'model': OffloadingModel(dtype='fp8')},
+                       {'parallel': OffloadingParallel(tp_size=2)}, {'parallel': OffloadingParallel(pp_size=2)},
+                       {'parallel': OffloadingParallel(rank=1)}, {'groups': (OffloadingGroup(32),)},
+                       {'groups': (OffloadingGroup(layer_names=('a',)),)}, {'worker_kv_bytes_per_block': 4096},
+                       {'replicated_layout': True}):
+            for domain in (None, {'model': 'llama', 'dtype': 'bfloat16'}):
+                self.assertFalse(self.tier(spec=offloading_spec(**config), domain=domain).lookup(key(600)), config)
+        with self.assertRaises(ImportError):  # of which it is not known how its bytes lie
+            self.tier(spec=offloading_spec(canonical_layout=True))
+        alike = offloading_spec(engine_id='another', extra_config={'cpu_bytes_to_use': 1}, publishes=True,
+                                parallel=OffloadingParallel(data_parallel_index=3))
+        self.assertTrue(self.tier(spec=alike).lookup(key(600)))
+
+    def test_users_domain_adds_to_what_vllm_says(self):
+        self.tier().store([key(610)], [0])
+        for domain in ('revision 2', {'model': 'sha256'}, {'dtype': 'fp8'}, {'custom': [['quantization', 'fp8']]},
+                       {'tp_rank': 1, 'tp_size': 2}):
+            tier = self.tier(domain=domain)
+            self.assertFalse(tier.lookup(key(610)), domain)
+            self.assertTrue(tier.store([key(610)], [0]))
+            self.assertTrue(self.tier(domain=domain).lookup(key(610)), domain)
+
+    def test_blocks_of_other_sizes_never_meet(self):
+        self.tier().store([key(620)], [0])
+        self.assertFalse(self.tier(block_bytes=SIZE * 2).lookup(key(620)))
+
+    def test_configuration_itself_where_vllm_hands_it_over_keeps_blocks_apart(self):
+        def tier(by_spec=False, **values):
+            config = fake_vllm.config(self.cluster.address)
+            for part, name, value in values.values():
+                setattr(getattr(config, part), name, value)
+            groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16), layer_names=['a'])]
+            spec = SimpleNamespace(vllm_config=config, extra_config={}, kv_cache_config=SimpleNamespace(kv_cache_groups=groups))
+            given = {'offloading_spec': spec} if by_spec else {'vllm_config': config}
+            manager = ems.vllm.EmsTierManager(primary_kv_view=memoryview(numpy.zeros((BLOCKS, SIZE), numpy.uint8)),
+                                              tier_type='ems', controller=self.cluster.address, **given)
+            self.addCleanup(manager.shutdown)
+            return manager.domain
+        for by_spec in (False, True):
+            self.assertEqual(tier(by_spec), tier(by_spec))
+            for changed in (('model_config', 'model', 'llama2'), ('model_config', 'dtype', 'float16'),
+                            ('model_config', 'revision', 'v2'), ('model_config', 'quantization', 'fp8'),
+                            ('cache_config', 'cache_dtype', 'fp8'), ('cache_config', 'block_size', 32),
+                            ('parallel_config', 'tensor_parallel_size', 2),
+                            ('parallel_config', 'decode_context_parallel_size', 2)):
+                self.assertNotEqual(tier(by_spec, changed=changed), tier(by_spec), changed)
+        self.assertNotEqual(tier(True), tier(False))
+
+    def test_tier_that_nobody_tells_the_model_does_not_start(self):
+        for domain in (None, '', {}, 'a text', {'dtype': 'bf16'}):
+            for given in ({}, {'offloading_spec': object()}, {'vllm_config': object()}):
+                with self.assertRaisesRegex(ValueError, 'which model'):
+                    ems.vllm.EmsTierManager(primary_kv_view=memoryview(bytearray(4096)), block_bytes=1024, domain=domain,
+                                            controller=self.cluster.address, **given)
 
     def test_block_that_the_cpu_tier_has_not_fails_the_job_and_nothing_else(self):
         tier = self.tier()
@@ -177,7 +270,8 @@ class VllmTierTest(unittest.TestCase):
         """Of a release with this base class, which its factory gives these, and that has these members besides."""
         theirs = sys.modules[fake_vllm.TIER]
         later = {'LookupResult': LookupResult, 'RequestOffloadingContext': RequestOffloadingContext}
-        with mock.patch.object(theirs, 'SecondaryTierManager', base):
+        job_result = JobResult if 'RequestOffloadingContext' in members else FirstJobResult
+        with mock.patch.object(theirs, 'SecondaryTierManager', base), mock.patch.object(theirs, 'JobResult', job_result):
             for name in later:
                 delattr(theirs, name)
             vars(theirs).update({name: later[name] for name in members})
@@ -269,9 +363,10 @@ class VllmTierTest(unittest.TestCase):
                  ['LookupResult', 'RequestOffloadingContext']),
                 (newest, TransferJob, {'offloading_spec': object(), 'tier_type': 'ems'},
                  ['LookupResult', 'RequestOffloadingContext'])):
+            given = {**given, 'domain': {'model': theirs.__name__}}
             with self.subTest(base=theirs.__name__, job=job.__name__, given=list(given)):
                 made = {}
-                taken = ', '.join(['primary_kv_view', *given])
+                taken = ', '.join(['primary_kv_view', *(name for name in given if name != 'domain')])
                 exec(f'def __init__(self, {taken}): self.view = primary_kv_view', made)  # pylint: disable=exec-used
                 base = type('Base', (theirs,), made)
                 manager = self.manager_of(base, view, given, members)
@@ -280,7 +375,8 @@ class VllmTierTest(unittest.TestCase):
                     self.assertEqual(manager.on_new_request(None).policy, OffloadPolicy.CHUNK_LEVEL)
                 manager.submit_store(job(1, [key(820)], numpy.array([0])))
                 manager.drain_jobs()
-                self.assertEqual(list(manager.get_finished_jobs()), [JobResult(1, True)])
+                made_of = JobResult if 'RequestOffloadingContext' in members else FirstJobResult
+                self.assertEqual(list(manager.get_finished_jobs()), [made_of(1, True)])
                 found, again = [], LookupResult.RETRY if 'LookupResult' in members else None
                 until(lambda: found.append(manager.lookup(key(820), None)) or found[-1] is not again, 30, 'answered')
                 self.assertIs(found[-1], LookupResult.HIT if 'LookupResult' in members else True)
@@ -308,6 +404,40 @@ class VllmTierTest(unittest.TestCase):
         if any(over.values()):
             self.assertTrue((before[:, 0] == numpy.arange(1, BLOCKS + 1)).all())
         self.assertTrue((tier.memory == before).all())
+
+    def test_cpu_tier_can_be_unmapped_after_shutdown(self):
+        region = mmap.mmap(-1, 8 * 4096)
+        view = memoryview(region).cast('B', (8, 4096))
+        manager = ems.vllm.EmsTierManager(offloading_spec=offloading_spec(), primary_kv_view=view, tier_type='ems',
+                                          controller=self.cluster.address)
+        keys = [key(1400 + i) for i in range(8)]
+        for _ in range(5):  # some are under way
+            manager.submit_store(TransferJob(1, keys, numpy.arange(8)))
+            manager.submit_load(TransferJob(2, keys, numpy.arange(8)))
+        manager.shutdown()
+        view.release()
+        region.close()
+
+    def test_stored_blocks_are_told_as_kv_events_where_vllm_publishes_any(self):
+        tier = self.tier(spec=offloading_spec(publishes=True), enable_kv_events=True, locality='REMOTE')
+        self.assertIs(tier.manager.medium, Medium.STORAGE)
+        self.assertIs(tier.manager.locality, Locality.REMOTE)
+        keys = [key(1500), key(1501)]
+        self.assertTrue(tier.store(keys, [0, 1]))
+        self.assertTrue(tier.load(keys, [2, 3]))
+        self.assertEqual(list(tier.manager.take_events()), [OffloadingEvent(keys, Medium.STORAGE, False, Locality.REMOTE)])
+        self.assertEqual(list(tier.manager.take_events()), [], 'each once')
+        for spec, options in ((offloading_spec(publishes=True), {}), (offloading_spec(), {'enable_kv_events': True})):
+            quiet = self.tier(spec=spec, **options)
+            self.assertTrue(quiet.store(keys, [0, 1]))
+            self.assertEqual(list(quiet.manager.take_events()), [])
+        with self.assertRaises(ValueError):
+            self.tier(locality='NOWHERE')
+
+    def test_module_path_in_the_configuration_needs_no_plug_in(self):
+        tier = self.tier(type='EmsTierManager', module_path='ems.vllm')
+        self.assertEqual(type(tier.manager).__name__, 'EmsTierManager')
+        self.assertTrue(tier.store([key(1600)], [0]))
 
     def test_flat_view_needs_the_size_of_a_block(self):
         with self.assertRaisesRegex(ValueError, 'block_bytes'):
