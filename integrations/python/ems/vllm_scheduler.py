@@ -92,8 +92,8 @@ class SchedulerHalf:
         if getattr(request, 'skip_reading_prefix_cache', False):
             return 0, False  # it wants something of each position of the prompt, as log probabilities
         if self._keys is None:
-            log.warning('nothing is loaded: this vLLM does not hand over what workers say (get_handshake_metadata); give a '
-                        '`layout` (docs/engines/VLLM.md)')
+            log.warning('nothing is loaded: nobody says how the workers lay out their blocks, as beside other connectors '
+                        '(MultiConnector) and in a vLLM without get_handshake_metadata; give a `layout` (docs/engines/VLLM.md)')
             self._keys = False
         first = num_computed_tokens // self._block_tokens
         if num_computed_tokens % self._block_tokens or first >= len(state.names) or not self._keys:
