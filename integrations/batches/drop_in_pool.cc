@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -28,8 +29,8 @@ constexpr size_t kAskedMax = 8;
 constexpr Duration kAskTimeout = std::chrono::milliseconds(250);
 constexpr Duration kProbeTimeout = std::chrono::seconds(1);
 
-// The trailer behind the bytes of a block of a layout: a load into another layout sees a
-// miss and not another model's numbers.
+// The trailer behind the bytes of a block: a load into another layout, or into memory that is split
+// otherwise, sees a miss and not another model's numbers.
 using Seal = std::array<std::byte, 16>;
 
 Seal SealOf(std::string_view text) {
@@ -50,9 +51,36 @@ std::span<const context::SlotRun> RunsOf(const DropInBatch& batch, uint32_t grou
   return std::span(batch.runs).subspan(begin, batch.run_ends[at] - begin);
 }
 
+// The parts of a block of a batch without a layout.
+std::span<const MutableBytes> GivenParts(const DropInBatch& batch, size_t block) {
+  EMS_CHECK(block < batch.part_ends.size(), "block {}, memory for {}", block,
+            batch.part_ends.size());
+  const size_t begin = block == 0 ? 0 : batch.part_ends[block - 1];
+  EMS_CHECK(begin <= batch.part_ends[block] && batch.part_ends[block] <= batch.parts.size(),
+            "parts [{}, {}) of {}", begin, batch.part_ends[block], batch.parts.size());
+  return std::span(batch.parts).subspan(begin, batch.part_ends[block] - begin);
+}
+
+// Of how many bytes each part is: the layout, as far as it is known, of memory without one.
+std::vector<Seal> SealsOfParts(const DropInBatch& batch, size_t blocks) {
+  std::vector<Seal> seals;
+  seals.reserve(blocks);
+  std::string text, last;
+  for (size_t i = 0; i < blocks; ++i) {
+    text = "parts1";
+    for (const MutableBytes part : GivenParts(batch, i)) {
+      fmt::format_to(std::back_inserter(text), " {}", part.size());
+    }
+    seals.push_back(text == last ? seals.back() : SealOf(text));
+    last.swap(text);
+  }
+  return seals;
+}
+
 // Of the first `blocks` of a batch. With one layer group a block's length says its tokens; with
 // more, other tokens of each may have the same length together, so they are in the seal.
 std::vector<Seal> SealsOf(const DropInBatch& batch, size_t blocks) {
+  if (batch.layout == nullptr) return SealsOfParts(batch, blocks);
   const std::string layout = batch.layout->Fingerprint();
   std::vector<Seal> seals(blocks, SealOf(layout));
   if (batch.layout->groups() == 1) return seals;
@@ -137,21 +165,19 @@ class RoutedStore final : public context::BlockStore {
   std::vector<std::string> of_another_length_;
 };
 
-// The memory of each block, in order; `seals` end the blocks of a layout.
+// The memory of each block, in order; `seals` end them.
 Result<std::vector<std::vector<MutableBytes>>> PartsOf(const DropInBatch& batch, size_t blocks,
                                                        std::vector<Seal>* seals) {
   std::vector<std::vector<MutableBytes>> parts(blocks);
   MemoryProbe probe(batch.is_load ? MemoryUse::kWrite : MemoryUse::kRead);
   if (batch.layout == nullptr) {
-    EMS_CHECK(blocks <= batch.part_ends.size(), "{} blocks and memory for {}", blocks,
-              batch.part_ends.size());
     for (const MutableBytes part : batch.parts) EMS_RETURN_IF_ERROR(probe.Add(part));
     EMS_RETURN_IF_ERROR(probe.Finish());
-    for (size_t i = 0, begin = 0; i < blocks; begin = batch.part_ends[i++]) {
-      EMS_CHECK(begin <= batch.part_ends[i] && batch.part_ends[i] <= batch.parts.size(),
-                "parts [{}, {}) of {}", begin, batch.part_ends[i], batch.parts.size());
-      parts[i].assign(batch.parts.begin() + static_cast<ptrdiff_t>(begin),
-                      batch.parts.begin() + static_cast<ptrdiff_t>(batch.part_ends[i]));
+    for (size_t i = 0; i < blocks; ++i) {
+      const auto given = GivenParts(batch, i);
+      parts[i].reserve(given.size() + 1);
+      parts[i].assign(given.begin(), given.end());
+      parts[i].push_back((*seals)[i]);
     }
     return parts;
   }
@@ -310,7 +336,7 @@ DropInOutcome DropInPool::Load(const DropInBatch& batch, Deadline deadline) {
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   if (keys->empty()) return {0, total, {}};
-  std::vector<Seal> seals(batch.layout == nullptr ? 0 : keys->size());
+  std::vector<Seal> seals(keys->size());
   const auto parts = PartsOf(batch, keys->size(), &seals);
   if (!parts.ok()) return {0, total, parts.status()};
   std::vector<MutableBuffers> into;
@@ -325,16 +351,14 @@ DropInOutcome DropInPool::Load(const DropInBatch& batch, Deadline deadline) {
   std::vector<Status> blocks;
   blocks.reserve(result.blocks.size());
   for (const auto& block : result.blocks) blocks.push_back(block.status());
-  if (batch.layout != nullptr) {
-    const std::vector<Seal> wanted = SealsOf(batch, blocks.size());
-    std::vector<std::string> foreign = std::move(store.of_another_length());
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      if (!blocks[i].ok() || seals[i] == wanted[i]) continue;
-      success = std::min(success, i);
-      foreign.push_back((*keys)[i]);
-    }
-    RememberForeign(std::move(foreign));
+  const std::vector<Seal> wanted = SealsOf(batch, blocks.size());
+  std::vector<std::string> foreign = std::move(store.of_another_length());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!blocks[i].ok() || seals[i] == wanted[i]) continue;
+    success = std::min(success, i);
+    foreign.push_back((*keys)[i]);
   }
+  RememberForeign(std::move(foreign));
   return Judge(blocks, RoutesOf(batch, *keys), success, total);
 }
 
@@ -362,8 +386,7 @@ DropInOutcome DropInPool::Save(const DropInBatch& batch, Deadline deadline) {
   const size_t total = batch.blocks();
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
-  std::vector<Seal> seals;
-  if (batch.layout != nullptr) seals = SealsOf(batch, total);
+  std::vector<Seal> seals = SealsOf(batch, total);
   const auto parts = PartsOf(batch, total, &seals);
   if (!parts.ok()) return {0, total, parts.status()};
   std::vector<std::vector<ConstBytes>> const_parts;
@@ -373,8 +396,7 @@ DropInOutcome DropInPool::Save(const DropInBatch& batch, Deadline deadline) {
   values.reserve(total);
   for (const auto& block : const_parts) values.emplace_back(std::span<const ConstBytes>(block));
 
-  const std::vector<std::string> foreign =
-      batch.layout == nullptr ? std::vector<std::string>() : TakeForeign(*keys);
+  const std::vector<std::string> foreign = TakeForeign(*keys);
   RoutedStore store(client_.get(), *keys, batch.routes,
                     std::set<std::string_view>(foreign.begin(), foreign.end()));
   context::ContextCache cache(&store);

@@ -52,7 +52,8 @@ struct DropInBatch {
   std::vector<std::string> names;
   std::vector<DropInHash> hashes;
   std::vector<std::string> routes;  // [blocks], or empty: which server, by the name itself
-  // Either memory, block by block: the first part_ends[0] parts are block 0, and so on,
+  // Either memory, block by block: the first part_ends[0] parts are block 0, and so on; a block
+  // that was saved from parts of other lengths is a miss,
   std::vector<MutableBytes> parts;
   std::vector<size_t> part_ends;  // [blocks]
   // or slots of `layout`: runs of block b in group g end at run_ends[g × blocks + b].

@@ -71,6 +71,19 @@ TEST_F(DropInPoolTest, WhatIsSavedIsThereAndIsLoadedPieceByPiece) {
   EXPECT_EQ(loaded_, saved_);
 }
 
+TEST_F(DropInPoolTest, AnotherSplitOfTheSameBytesIsAMissUntilItReplacesThem) {
+  ASSERT_EQ(pool_->Run(Batch(false, &saved_)).success, 2u);
+  std::array<std::string, 4> other = {"...", "...", "....", ".."};
+  EXPECT_EQ(pool_->Run(Batch(true, &other)).success, 1u);
+  EXPECT_EQ(pool_->Run(Batch(true, &loaded_)).success, 2u);
+  other = {"abc", "def", "ghij", "kl"};
+  ASSERT_EQ(pool_->Run(Batch(false, &other)).success, 2u);
+  std::array<std::string, 4> again = {"...", "...", "....", ".."};
+  EXPECT_EQ(pool_->Run(Batch(true, &again)).success, 2u);
+  EXPECT_EQ(again, other);
+  EXPECT_EQ(pool_->Run(Batch(true, &loaded_)).success, 1u);
+}
+
 TEST_F(DropInPoolTest, SuccessIsCountedFromTheFront) {
   ASSERT_EQ(pool_->Run(Batch(false, &saved_)).success, 2u);
   DropInBatch batch = Batch(true, &loaded_);
