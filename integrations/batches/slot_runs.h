@@ -52,4 +52,10 @@ class SlotRunBuilder final {
 Status CheckOnce(size_t blocks, std::span<const context::SlotRun> runs,
                  std::span<const size_t> run_ends);
 
+// Checks that each block is whole pages of its groups, with `one_each` a single one. Runs are as
+// above. Errors: kInvalidArgument  which block, and what it is instead
+Status CheckPages(const context::KvLayout& layout, size_t blocks,
+                  std::span<const context::SlotRun> runs, std::span<const size_t> run_ends,
+                  bool one_each);
+
 }  // namespace ems::batches

@@ -15,7 +15,7 @@ from ems.client import Client, ObjectView
 from ems.common.exception import EmsErrorCode, EmsException
 from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
-from ems.facade import Ems, EmsConfig
+from ems.facade import Ems, EmsConfig, Health
 from ems.layer_load import LayerLoad, LayerReady, LoadResult
 from ems.model_reads import ModelTensors, TensorLoad, TensorSlice
 from ems.model_records import LoadedTensor, LoadStats, ModelCheck, ModelInfo, PrefetchJob, PrefetchProgress
@@ -24,8 +24,8 @@ from ems.models import ModelCache
 __version__ = _ems.version
 __all__ = [
     'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
-    'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'KVCacheType', 'KvBufferWrapper', 'KvLayout',
-    'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache', 'ModelCheck',
+    'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'Health', 'KVCacheType', 'KvBufferWrapper',
+    'KvLayout', 'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache', 'ModelCheck',
     'ModelInfo', 'ModelTensors', 'ObjectView', 'PrefetchJob', 'PrefetchProgress', 'PrimaryKey', 'SaveResult', 'TensorLoad',
     'TensorSlice', 'errors',
 ]

@@ -219,7 +219,7 @@ class ContextCache:
 from ems.drop_in_types import CcConfig as CcConfig, CcKvOption as CcKvOption, PrimaryKey as PrimaryKey
 from ems.cc_v1.cc_config import CcConfig_v1 as CcConfig_v1, KVCacheType as KVCacheType
 from ems.common.exception import EmsErrorCode as EmsErrorCode
-from ems.facade import EmsConfig as EmsConfig
+from ems.facade import EmsConfig as EmsConfig, Health as Health
 
 class EmsException(Exception):
     def __init__(self, status_code: EmsErrorCode, message: str = ...) -> None: ...
@@ -253,7 +253,8 @@ class ContextCaching:
 
 class ContextCache_v1:
     def register_kvcache(self, kvcache: Sequence[Sequence[Any]],
-                         store_layer_group_desc: Optional[Sequence[Sequence[int]]] = ...) -> None: ...
+                         store_layer_group_desc: Optional[Sequence[Sequence[int]]] = ...,
+                         order: Optional[str] = ...) -> None: ...
     def save(self, slot_mapping: Optional[Sequence[int]] = ..., hashes: Optional[Sequence[int]] = ...,
              offsets: Optional[Sequence[int]] = ..., option: Optional[CcKvOption] = ..., **kwargs: Any) -> CcResult: ...
     def load(self, slot_mapping: Optional[Sequence[int]] = ..., hashes: Optional[Sequence[int]] = ...,
@@ -273,5 +274,7 @@ class Ems:
     def get_cc() -> Any: ...
     @staticmethod
     def check_health() -> bool: ...
+    @staticmethod
+    def health() -> Health: ...
     @staticmethod
     def shutdown() -> None: ...

@@ -31,25 +31,31 @@ def _value(buffers):
 class ContextCaching(TakesFutures):
     """save and load of lists of keys and buffers. Thread-safe.
 
-    The memory of buffers must stay until the request is over. Raises EmsException: EMS_INVALID_ARGUMENT for a bad call,
+    The memory of buffers must stay until the request is over. A value that was saved from buffers of other lengths is a
+    miss. Raises EmsException: EMS_INVALID_ARGUMENT for a bad call,
     EMS_IO_TIMEOUT when nothing was done in time, EMS_INTERNAL_ERROR for memory that this process cannot reach. A pool
     that is not there is a result without a hit, at once.
     """
 
-    def __init__(self, pool):
-        self._pool = pool
-
     def save(self, option, key_list, value_list):
-        return result_of(self._call(self._pool.run_pointers, False, option, key_list, value_list))
+        return self._run(False, option, key_list, value_list)
 
     def load(self, option, key_list, value_list):
-        return result_of(self._call(self._pool.run_pointers, True, option, key_list, value_list))
+        return self._run(True, option, key_list, value_list)
 
     def async_save(self, option, key_list, value_list):
-        return CcFuture(self._call(self._pool.submit_pointers, False, option, key_list, value_list))
+        return self._submit(False, option, key_list, value_list)
 
     def async_load(self, option, key_list, value_list):
-        return CcFuture(self._call(self._pool.submit_pointers, True, option, key_list, value_list))
+        return self._submit(True, option, key_list, value_list)
+
+    def _run(self, *args):
+        with self._degraded:
+            return result_of(self._call(self._pool.run_pointers, *args))
+
+    def _submit(self, *args):
+        with self._degraded:
+            return CcFuture(self._call(self._pool.submit_pointers, *args), self._degraded)
 
     @staticmethod
     def _call(call, is_load, option, key_list, value_list):

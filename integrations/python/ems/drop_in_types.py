@@ -1,7 +1,12 @@
 """Drop-in surface: options, results and futures that both generations share, and the first one's configuration."""
+import contextlib
+import logging
+import math
+import threading
+import time
 from dataclasses import dataclass
 
-from ems.common.exception import invalid, of_status
+from ems.common.exception import EmsException, invalid, of_status
 from ems.errors import Error
 
 
@@ -101,19 +106,52 @@ def result_of(answer):
     return CcResult(success, total)
 
 
+class Degraded:
+    """What goes on without the cache in this process, and why: a context that counts EmsException. Thread-safe."""
+    _LOG_EVERY = 10.0  # s
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._logged = -math.inf
+        self.requests = 0
+        self.reason = ''
+        self.unregistered = ''  # why register_kvcache has failed; '' after it succeeded or before it was called
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, EmsException):
+            self._note(str(error))
+
+    def _note(self, reason):
+        now = time.monotonic()
+        with self._lock:
+            self.requests += 1
+            self.reason = reason
+            is_due = now >= self._logged + self._LOG_EVERY
+            if is_due:
+                self._logged = now
+        if is_due:
+            logging.getLogger('ems').warning('a request goes on without the cache: %s', reason)
+
+
 class CcFuture:
     """A request that was submitted. It is over at its timeout at the latest, whether anyone asks or not.
 
     In a child of fork() it is over at once, with EMS_IO_ERROR: the parent has the request.
     """
-    __slots__ = ('_operation',)
+    __slots__ = ('_operation', '_degraded')
 
-    def __init__(self, operation):
+    def __init__(self, operation, degraded):
         self._operation = operation
+        self._degraded = degraded
 
     def result(self):
         """Waits; returns the CcResult or raises EmsException. May be called again."""
-        return result_of(self._operation.wait())
+        degraded, self._degraded = self._degraded, contextlib.nullcontext()  # counted once
+        with degraded:
+            return result_of(self._operation.wait())
 
 
 def _future(ccfuture):
@@ -123,7 +161,14 @@ def _future(ccfuture):
 
 
 class TakesFutures:
-    """What both generations say of requests that were submitted."""
+    """What both generations say of requests that were submitted, and of those that failed."""
+
+    def __init__(self, pool):
+        self._pool = pool
+        self._degraded = Degraded()
+
+    def _end(self):
+        """After the pool's: nothing touches memory any more."""
 
     def is_ready(self, ccfuture):
         """Whether a future is over. Never blocks."""

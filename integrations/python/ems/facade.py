@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from ems import _ems, process
-from ems.drop_in_types import CcConfig, CcKvOption
+from ems.drop_in_types import CcConfig, CcKvOption, Degraded
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
 from ems.client import default_namespace
@@ -28,13 +28,22 @@ class EmsConfig:
     access_key: Optional[str] = None
 
 
+@dataclass(frozen=True)
+class Health:
+    """serves: as check_health(). degraded_requests: since init, those that raised, and so went on without the cache; misses
+    are not counted. reason: of serves=False, or of the last such request; '' if there is none."""
+    serves: bool
+    degraded_requests: int
+    reason: str
+
+
 class _BothGenerations(ContextCache_v1):
     """For a configuration of both generations: a CcKvOption in front, or a key_list, says it is the first."""
 
     def __init__(self, pool, old_pool):
         super().__init__(pool)
-        self._old_pool = old_pool
         self._old = ContextCaching(old_pool)
+        self._old._degraded = self._degraded
 
 
 def _dispatching(name):
@@ -142,6 +151,8 @@ class _Opened:
     def close(self):
         for pool in self.pools:
             pool.close()
+        if self.context_caching is not None:
+            self.context_caching._end()
 
 
 class Ems:
@@ -180,15 +191,26 @@ class Ems:
 
     @staticmethod
     def check_health():
-        """Whether the pool serves. From any thread, before and after init; a second or two at most. Never raises."""
+        """Whether the pool serves this process: False also while register_kvcache has failed and not succeeded since.
+
+        From any thread, before and after init; a second or two at most. Never raises. Why: health().
+        """
         opened = Ems._opened
         try:
             if opened is not None and opened.pools:
-                return all(pool.healthy() for pool in opened.pools)
+                return not opened.context_caching._degraded.unregistered and all(pool.healthy() for pool in opened.pools)
             process.connecting()
             return _ems.DropInPool.probe(default_controller(), default_namespace())
         except Exception:  # pylint: disable=broad-except
             return False  # a circuit breaker's question must have an answer
+
+    @staticmethod
+    def health():
+        """Not in the original: check_health() with its reason, and what has gone on without the cache. As cheap; never raises."""
+        serves, opened = Ems.check_health(), Ems._opened
+        degraded = Degraded() if opened is None or opened.context_caching is None else opened.context_caching._degraded
+        reason = degraded.unregistered or (degraded.reason if serves else 'the pool does not answer')
+        return Health(serves, degraded.requests, reason)
 
     @staticmethod
     def shutdown():

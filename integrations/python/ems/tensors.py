@@ -3,7 +3,9 @@
 Understood are numpy arrays, and whatever has data_ptr(), shape, stride() and element_size(): torch tensors, and those
 of accelerators whose memory is mapped into this process.
 """
+import math
 
+from ems import _ems
 from ems.errors import InvalidArgument
 
 
@@ -27,11 +29,45 @@ def _extent(shape, strides, element):
     return sum((n - 1) * s for n, s in zip(shape, strides)) + element
 
 
+def device_of(tensor):
+    """The kind of device that a tensor says it is on: 'cpu', 'cuda', 'npu', …"""
+    return str(getattr(tensor, 'device', 'cpu')).split(':', maxsplit=1)[0]
+
+
 def _refuse_far(tensor):
     """Raises BufferError for a device whose memory the CPU cannot read. Others are tried where they are used."""
-    device = str(getattr(tensor, 'device', 'cpu'))
-    if device.split(':')[0] in ('cuda', 'xpu', 'meta'):
-        raise BufferError(f'a tensor on {device} has no address in this process; copy it to the CPU first')
+    if device_of(tensor) in ('cuda', 'xpu', 'meta'):
+        raise BufferError(f'a tensor on {tensor.device} has no address in this process; copy it to the CPU first')
+
+
+def copies(tensor):
+    """Whether the tensor can be copied to and from host memory by its own framework, in slices of its first dimension."""
+    return all(callable(getattr(tensor, name, None)) for name in ('cpu', 'copy_', '__getitem__'))
+
+
+def is_mapped(tensor):
+    """Whether this process can read the tensor's first byte by its address."""
+    return _ems.is_mapped(_parts(tensor)[0], 1)
+
+
+def paged_shape(tensor):
+    """The shape of a KV tensor. Raises TypeError  no tensor    ValueError  neither 3 nor 4 dimensions"""
+    shape = _parts(tensor)[1]
+    if len(shape) not in (3, 4):
+        raise ValueError(f'a KV tensor has 4 dimensions (blocks, block tokens, heads, head size), not {len(shape)}')
+    return shape
+
+
+def row_bytes(tensor):
+    """Bytes of the last dimension."""
+    _, shape, _, element = _parts(tensor)
+    return shape[-1] * element
+
+
+def page_bytes(tensor):
+    """Bytes of one block, the first dimension, without gaps."""
+    _, shape, _, element = _parts(tensor)
+    return math.prod(shape[1:]) * element
 
 
 def _refuse_read_only(tensor):
@@ -66,21 +102,21 @@ def contiguous_span(tensor):
     return address, dense if 0 not in shape else 0
 
 
-def paged(tensor, order='NHD'):
+def paged(tensor, order='NHD', far=False):
     """The fields of a paged KV tensor: [blocks, block tokens, heads, head size], or without heads (3 dimensions).
 
     order='HND': [blocks, heads, block tokens, head size]. An empty tensor has no bytes. The last dimension must be dense.
-    A dtype that is none of KV is refused by the extension module, with InvalidArgument.
+    far: its address may be a device's. A dtype that is none of KV is refused by the extension module, with InvalidArgument.
     """
-    _refuse_far(tensor)
+    if not far:
+        _refuse_far(tensor)
     _refuse_read_only(tensor)
-    address, shape, strides, element = _parts(tensor)
+    address, _, strides, element = _parts(tensor)
+    shape = paged_shape(tensor)
     if len(shape) == 3:
         heads_at = 1 if order == 'HND' else 2
         shape = shape[:heads_at] + (1,) + shape[heads_at:]
         strides = strides[:heads_at] + (strides[heads_at],) + strides[heads_at:]
-    if len(shape) != 4:
-        raise ValueError(f'a KV tensor has 4 dimensions (blocks, block tokens, heads, head size), not {len(shape)}')
     if any(stride < 0 for stride in strides):
         raise ValueError('a KV tensor with negative strides cannot be paged')
     if 0 in shape:

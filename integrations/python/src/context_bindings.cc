@@ -75,8 +75,9 @@ PyHasher MakeHasher(const py::kwargs& fields) {
       rank("block_tokens")))};
 }
 
-// `layers`: for each layer, of (group, tensors), its tensors as dicts of KvTensor's fields.
-PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
+// `layers`: for each layer, of (group, tensors), its tensors as dicts of KvTensor's fields. Not
+// `reachable`: their memory is a device's, and nothing is ever read there by its address.
+PyLayout MakeLayout(const py::list& layers, const py::object& tensors, bool reachable) {
   std::vector<context::KvLayer> described;
   for (const py::handle one : layers) {
     const auto pair = py::reinterpret_borrow<py::tuple>(one);
@@ -104,7 +105,7 @@ PyLayout MakeLayout(const py::list& layers, const py::object& tensors) {
       tensor.head_stride = get("head_stride");
       const MutableBytes memory(tensor.data, tensor.bytes);
       batches::MemoryProbe probe(batches::MemoryUse::kRead);
-      if (!probe.Add(memory).ok() || !probe.Finish().ok()) {
+      if (reachable && (!probe.Add(memory).ok() || !probe.Finish().ok())) {
         Refuse(PyExc_ValueError, "a tensor's memory is not mapped into this process");
       }
       layer.tensors.push_back(tensor);
@@ -349,7 +350,8 @@ void BindContext(py::module_& module) {
         return py::bytes(ValueOrRaise(self.hasher.OwnKey(TextOf(name, "a name"))));
       });
   py::class_<PyLayout>(module, "KvLayout")
-      .def(py::init(&MakeLayout))
+      .def(py::init(&MakeLayout), py::arg("layers"), py::arg("tensors"),
+           py::arg("reachable") = true)
       .def_property_readonly("layers", [](const PyLayout& self) { return self.layout->layers(); })
       .def_property_readonly("groups", [](const PyLayout& self) { return self.layout->groups(); })
       .def_property_readonly("fingerprint",
@@ -361,6 +363,11 @@ void BindContext(py::module_& module) {
       .def("block_tokens",
            [](const PyLayout& self, const py::object& group) {
              return self.layout->block_tokens(GroupOf(self, group));
+           })
+      .def("group_of",
+           [](const PyLayout& self, size_t layer) {
+             if (layer >= self.layout->layers()) Refuse(PyExc_IndexError, "no such layer");
+             return self.layout->group_of(layer);
            })
       .def("block_bytes", [](const PyLayout& self, const py::object& group,
                              const py::object& tokens) {

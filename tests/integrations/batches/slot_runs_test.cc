@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace ems::batches {
 namespace {
 
@@ -78,6 +80,37 @@ TEST(SlotRunsTest, GroupsHaveSlotsOfTheirOwn) {
   EXPECT_EQ(CheckOnce(2, runs, ends), OkStatus());
   EXPECT_NE(CheckOnce(4, runs, ends), OkStatus());
   EXPECT_EQ(CheckOnce(0, {}, {}), OkStatus());
+}
+
+TEST(SlotRunsTest, BlocksAreWholePagesOrAreNamed) {
+  std::array<std::byte, 400> memory;
+  const auto layer = [&](size_t at, uint32_t group, uint32_t tokens) {
+    context::KvTensor tensor;
+    tensor.data = memory.data() + at;
+    tensor.bytes = 100;
+    tensor.dtype = *context::ParseDtype("uint8");
+    tensor.blocks = 100 / tokens;
+    tensor.block_tokens = tokens;
+    tensor.heads = 1;
+    tensor.head_size = 1;
+    return context::KvLayer{{tensor}, group};
+  };
+  const auto layout = context::KvLayout::Make({layer(0, 0, 10), layer(100, 1, 20)});
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  const auto check = [&](const std::vector<SlotRun>& runs, const std::vector<size_t>& ends,
+                         bool one_each) {
+    return CheckPages(*layout, ends.size() / 2, runs, ends, one_each).ToString();
+  };
+  EXPECT_THAT(check({{30, 10}, {40, 20}}, {1, 2}, true), HasSubstr("OK"));
+  EXPECT_THAT(check({{30, 20}, {40, 20}}, {1, 2}, false), HasSubstr("OK"));
+  EXPECT_THAT(check({{30, 10}, {10, 10}, {40, 20}}, {2, 3}, false), HasSubstr("OK"));
+  EXPECT_THAT(check({{30, 20}, {40, 20}}, {1, 2}, true), HasSubstr("one whole page of 10 tokens"));
+  EXPECT_THAT(check({{30, 10}, {10, 10}, {40, 20}}, {2, 3}, true), HasSubstr("one whole page"));
+  EXPECT_THAT(check({{30, 10}, {50, 20}}, {1, 2}, false),
+              HasSubstr("block 0 has 20 tokens from slot 50 on"));
+  EXPECT_THAT(check({{30, 10}, {50, 15}}, {1, 2}, false), HasSubstr("whole pages of 20 tokens"));
+  EXPECT_THAT(check({{30, 10}, {0, 5}, {40, 20}, {0, 20}}, {1, 2, 3, 4}, false),
+              HasSubstr("block 1 has 5 tokens"));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@ from unittest import mock
 
 import numpy
 from cluster import Cluster
-from ems import (CcConfig, CcConfig_v1, CcKvOption, Ems, EmsConfig, EmsErrorCode, EmsException, KvBufferWrapper, KVCacheType,
-                 PrimaryKey)
+from ems import (CcConfig, CcConfig_v1, CcKvOption, Client, ContextCache, Ems, EmsConfig, EmsErrorCode, EmsException,
+                 KvBufferWrapper, KVCacheType, PrimaryKey)
 from npu_tensor import NpuTensor
 
 BLOCK_SIZE, BLOCKS = 4, 16
@@ -40,12 +40,12 @@ class DropInTest(unittest.TestCase):
     def setUp(self):
         self.addCleanup(Ems.shutdown)
 
-    def open(self, whole, kvcache=None):
+    def open(self, whole, kvcache=None, order=None):
         Ems.shutdown()
         Ems.init(whole if isinstance(whole, EmsConfig) else EmsConfig(cc_config_v1=whole))
         cc = Ems.get_cc()
         if kvcache is not None:
-            cc.register_kvcache(kvcache)
+            cc.register_kvcache(kvcache, order=order)
         return cc
 
     def refuses(self, call, *args, **kwargs):
@@ -214,7 +214,7 @@ class DropInTest(unittest.TestCase):
             tensor.host()[:] = rng.integers(1, 65535, tensor.shape, numpy.uint16)
         slots_of = 64 * BLOCK_SIZE
         half = slots_of // 2
-        cc = self.open(config(model_id='any order'.replace(' ', '-')), kvcache)
+        cc = self.open(config(model_id='any-order'), kvcache, order='NHD')
         for round_number in range(40):
             # Pieces of consecutive slots of all lengths, cut into blocks anywhere.
             cuts = numpy.sort(rng.choice(half, rng.integers(1, half), replace=False))
@@ -331,6 +331,42 @@ class DropInTest(unittest.TestCase):
         self.assertEqual(cc.save(OPTION, keys + ['request'], rows(0, 1, 2, 3)).success, 4)
         self.assertEqual(cc.load(OPTION, keys + [PrimaryKey('req', 'uestblock-0')], rows(4, 5, 6, 7)).success, 3)
         self.assertTrue((tensor.host()[4:7] == tensor.host()[:3]).all())
+
+    def test_first_generation_values_of_another_split_are_misses(self):
+        cc = self.open(EmsConfig(cc_config=CcConfig(0, 0, 'split')))
+        memory = numpy.zeros((3, 8192), numpy.uint8)
+        memory[0] = numpy.arange(8192) % 251
+        keys = ['layer-by-layer', 'next']
+
+        def value(row, *lengths):
+            address = memory[row].ctypes.data
+            return [KvBufferWrapper(address + sum(lengths[:i]), length) for i, length in enumerate(lengths)]
+        self.assertEqual(cc.save(OPTION, keys, [value(0, 7168, 1024), value(0, 4096)]).success, 2)
+        for lengths in ((4096, 4096), (1024, 7168), (8192,)):
+            with self.subTest(lengths):
+                future = cc.async_load(OPTION, keys, [value(1, *lengths), value(2, 4096)])
+                self.assertEqual(future.result().success, 0)
+        self.assertEqual(cc.load(OPTION, keys[1:] + keys[:1], [value(2, 4096), value(1, 4096, 4096)]).success, 1)
+        self.assertEqual(cc.load(OPTION, keys[:1], [value(1, 7168, 1024)]).success, 1)
+        self.assertTrue((memory[1] == memory[0]).all())
+        # Who could not load it replaces it: for ever a hit that cannot be loaded otherwise.
+        self.assertEqual(cc.load(OPTION, keys[:1], [value(1, 4096, 4096)]).success, 0)
+        self.assertEqual(cc.save(OPTION, keys[:1], [value(0, 4096, 4096)]).success, 1)
+        self.assertEqual(cc.load(OPTION, keys[:1], [value(1, 4096, 4096)]).success, 1)
+
+    def test_first_generation_values_from_before_they_had_a_seal_are_misses(self):
+        cc = self.open(EmsConfig(cc_config=CcConfig(0, 0, 'before')))
+        memory = numpy.full(64, 7, numpy.uint8)
+        value = [[KvBufferWrapper(memory.ctypes.data, 64)]]
+        with Client() as client:
+            cache = ContextCache(client, model='before', custom=[('generation', 'v0'), ('access_id', '')])
+            client.put(cache.own_key('skey'), bytes(64))
+        self.assertEqual(cc.load(OPTION, ['key'], value).success, 0)
+        memory[:] = 7
+        self.assertEqual(cc.save(OPTION, ['key'], value).success, 1)
+        memory[:] = 0
+        self.assertEqual(cc.load(OPTION, ['key'], value).success, 1)
+        self.assertTrue((memory == 7).all())
 
     def test_an_address_of_nobody_is_an_internal_error_and_not_a_crash(self):
         cc = self.open(EmsConfig(cc_config=CcConfig(0, 0, 'nowhere')))

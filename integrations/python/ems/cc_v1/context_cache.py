@@ -1,5 +1,5 @@
 """Drop-in surface, second generation: the KV layout is registered once, blocks are prefix hashes and slots."""
-from ems import _ems, tensors
+from ems.cc_v1.kv_cache import KvCache
 from ems.drop_in_types import CcFuture, CcResult, TakesFutures, checked, invalid, refused, result_of
 
 _KNOWN_KWARGS = {'chunk_descs'}
@@ -12,41 +12,45 @@ class ContextCache_v1(TakesFutures):  # pylint: disable=invalid-name
     """
 
     def __init__(self, pool):
-        self._pool = pool
-        self._layout = None
+        super().__init__(pool)
+        self._kv_cache = None
 
-    def register_kvcache(self, kvcache, store_layer_group_desc=None):
+    def register_kvcache(self, kvcache, store_layer_group_desc=None, order=None):
         """Tells where KV lies: layers, each a list of tensors [blocks, block size, heads, head size]. Moves nothing.
+
+        order (an extension; EMS_KV_ORDER where it is None): 'NHD' as above, 'HND' [blocks, heads, block size, head size], 'NZ'
+        [blocks, heads × head size / n, block size, n]. Where nobody states it a block is one whole page: NHD, or NZ where the
+        last dimension has 32 bytes and the first call's blocks are as long as its third.
 
         Layers whose tensors are paged alike form a layer group, in the order in which they come first.
         store_layer_group_desc says otherwise: lists of layer numbers. The tensors and what they store are kept until
-        Ems.shutdown; memory that is freed all the same, or cannot be written, makes a request EMS_INTERNAL_ERROR.
+        Ems.shutdown; memory that is freed all the same, or cannot be written, makes a request EMS_INTERNAL_ERROR. Tensors that
+        say that they are not on the CPU, or whose address is not mapped, are copied by their framework through host memory, in
+        whole pages.
+
+        Raises EmsException: EMS_INVALID_ARGUMENT  tensors or order; check_health() is False until a registration succeeds
         """
         if not isinstance(kvcache, (list, tuple)) or not kvcache:
-            raise invalid('kvcache must be a list of layers, and not empty')
-        if self._layout is not None:
+            raise self._unregistered('kvcache must be a list of layers, and not empty')
+        if self._kv_cache is not None:
             raise invalid('a kvcache is registered already; that is done once a process')
         try:
-            layers = [_tensors_of(layer) for layer in kvcache]
-            described = [[tensors.paged(tensor) for tensor in layer] for layer in layers]
-            groups = _paged_alike(described) if store_layer_group_desc is None else _groups_of(
-                store_layer_group_desc, len(layers))
-            kept = [tensors.kept(tensor) for layer in layers for tensor in layer]
-            self._layout = _ems.KvLayout(list(zip(groups, described)), kept)
+            self._kv_cache = KvCache(self._pool, [_tensors_of(layer) for layer in kvcache], store_layer_group_desc, order)
         except (TypeError, ValueError, OverflowError, RuntimeError, AttributeError, BufferError) as error:
-            raise invalid(f'kvcache: {refused(error).message()}') from error
+            raise self._unregistered(f'kvcache: {refused(error).message()}') from error
+        self._degraded.unregistered = ''
 
     def save(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
-        return result_of(self._call(self._pool.run_slots, False, slot_mapping, hashes, offsets, option, kwargs))
+        return self._run(False, slot_mapping, hashes, offsets, option, kwargs)
 
     def load(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
-        return result_of(self._call(self._pool.run_slots, True, slot_mapping, hashes, offsets, option, kwargs))
+        return self._run(True, slot_mapping, hashes, offsets, option, kwargs)
 
     def async_save(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
-        return CcFuture(self._call(self._pool.submit_slots, False, slot_mapping, hashes, offsets, option, kwargs))
+        return self._submit(False, slot_mapping, hashes, offsets, option, kwargs)
 
     def async_load(self, slot_mapping=None, hashes=None, offsets=None, option=None, **kwargs):
-        return CcFuture(self._call(self._pool.submit_slots, True, slot_mapping, hashes, offsets, option, kwargs))
+        return self._submit(True, slot_mapping, hashes, offsets, option, kwargs)
 
     def exists(self, hashes, option=None, **kwargs):
         """How many leading blocks are there. What cannot be asked is absent: only a bad call raises."""
@@ -58,6 +62,23 @@ class ContextCache_v1(TakesFutures):  # pylint: disable=invalid-name
             raise refused(error) from error
         return CcResult(success, total)
 
+    def _end(self):
+        if self._kv_cache is not None and self._kv_cache.staging is not None:
+            self._kv_cache.staging.close()
+
+    def _unregistered(self, why):
+        self._degraded.unregistered = why
+        return invalid(why)
+
+    def _run(self, *args):
+        with self._degraded:
+            answer = self._call(self._pool.run_slots, *args)
+            return result_of(answer if isinstance(answer, tuple) else answer.wait())
+
+    def _submit(self, *args):
+        with self._degraded:
+            return CcFuture(self._call(self._pool.submit_slots, *args), self._degraded)
+
     def _call(self, call, is_load, slot_mapping, hashes, offsets, option, kwargs):
         timeout, local_only = checked(option, required=not is_load)
         if kwargs:
@@ -65,10 +86,13 @@ class ContextCache_v1(TakesFutures):  # pylint: disable=invalid-name
         chunk_descs = kwargs.get('chunk_descs')
         if chunk_descs is not None and (slot_mapping is not None or offsets is not None):
             raise invalid('give either slot_mapping and offsets, or chunk_descs')
-        if self._layout is None:
-            raise invalid('no kvcache is registered')
+        kv_cache = self._kv_cache
+        if kv_cache is None:
+            raise invalid(f'no kvcache is registered{": " if self._degraded.unregistered else ""}{self._degraded.unregistered}')
+        if kv_cache.staging is not None:
+            call = kv_cache.staging.submit
         try:
-            return call(is_load, self._layout, slot_mapping, hashes, offsets, chunk_descs, timeout, local_only)
+            return call(is_load, kv_cache.layouts, slot_mapping, hashes, offsets, chunk_descs, timeout, local_only)
         except (TypeError, ValueError, OverflowError) as error:
             raise refused(error) from error
 
@@ -86,21 +110,3 @@ def _tensors_of(layer):
     if not found:
         raise ValueError('a layer has no tensors')
     return found
-
-
-def _paged_alike(described):
-    """The layer group of each layer, by its paging."""
-    known = {}
-    groups = []
-    for layer in described:
-        paging = next(((t['blocks'], t['block_tokens']) for t in layer if t['head_size']), None)
-        groups.append(known.setdefault(paging, len(known)))
-    return groups
-
-
-def _groups_of(desc, layers):
-    """The layer group of each layer, from lists of layer numbers."""
-    groups = {layer: group for group, members in enumerate(desc) for layer in members}
-    if sorted(groups) != list(range(layers)):
-        raise ValueError('store_layer_group_desc must be lists of layer numbers, each layer once')
-    return [groups[layer] for layer in range(layers)]

@@ -1,0 +1,106 @@
+"""A tensor in the memory of an emulated device: no address of it can be read or written but by the tensor's own copies."""
+import contextlib
+import ctypes
+import mmap
+import threading
+
+import numpy
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Memory:
+    """Pages that are PROT_NONE while no copy runs."""
+
+    def __init__(self, size):
+        self._map = mmap.mmap(-1, size)
+        self.size = size
+        self.address = numpy.frombuffer(self._map, numpy.uint8).ctypes.data
+        self._lock = threading.Lock()
+        self._users = 0
+        self._protect(0)
+
+    def _protect(self, protection):
+        if _LIBC.mprotect(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), protection) != 0:
+            raise OSError(ctypes.get_errno(), 'mprotect')
+
+    @contextlib.contextmanager
+    def open(self):
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
+        try:
+            yield self._map
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._protect(0)
+
+
+class _Tensor:
+    """What an engine's tensors say of themselves."""
+
+    def __init__(self, array, device):
+        self._array = array
+        self.shape, self.device, self.dtype = array.shape, device, 'torch.bfloat16'
+
+    def stride(self):
+        return tuple(n // self._array.itemsize for n in self._array.strides)
+
+    def element_size(self):
+        return self._array.itemsize
+
+    def data_ptr(self):
+        return self._array.ctypes.data
+
+
+class HostTensor(_Tensor):
+    def __init__(self, array):
+        super().__init__(array, 'cpu')
+
+    def __getitem__(self, part):
+        return HostTensor(self._array[part])
+
+    def cpu(self):
+        return self
+
+    def copy_(self, source):
+        source.on_copy()
+        self._array[:] = source.numpy()
+
+    def on_copy(self):
+        pass
+
+    def numpy(self):
+        return self._array
+
+
+class DeviceTensor(_Tensor):
+    """16-bit elements. `on_copy`: called by each copy to or from the device, before it."""
+
+    def __init__(self, shape, device='npu:0', memory=None, array=None, on_copy=lambda: None):
+        self._memory = memory or _Memory(-(-int(numpy.prod(shape)) * 2 // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if array is None:
+            with self._memory.open() as mapped:
+                array = numpy.frombuffer(mapped, numpy.uint16, int(numpy.prod(shape))).reshape(shape)
+        super().__init__(array, device)
+        self.on_copy = on_copy
+
+    def __getitem__(self, part):
+        return DeviceTensor(None, self.device, self._memory, self._array[part], lambda: self.on_copy())
+
+    def cpu(self):
+        self.on_copy()
+        return HostTensor(self.numpy())
+
+    def copy_(self, source):
+        self.on_copy()
+        with self._memory.open():
+            self._array[:] = source.numpy()
+
+    def numpy(self):
+        """A copy."""
+        with self._memory.open():
+            return self._array.copy()
