@@ -56,9 +56,52 @@ class _Tensor:
         return self._array.ctypes.data
 
 
+class Streams:
+    """What torch.cuda is for tensors of its devices: copies that do not block are done when their stream is waited for."""
+
+    class Stream:
+        def __init__(self, _=None):
+            self._work = []
+
+        def give(self, work):
+            self._work.append(work)
+
+        def synchronize(self):
+            while self._work:
+                self._work.pop(0)()
+
+        def record_event(self):
+            return self
+
+        def wait_event(self, event):
+            self.give(event.synchronize)
+
+    def __init__(self):
+        self.engines, self._here = Streams.Stream(), threading.local()
+
+    def current_stream(self, _=None):
+        return getattr(self._here, 'stream', self.engines)
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self._here.stream = stream
+        try:
+            yield
+        finally:
+            del self._here.stream
+
+
+npu = None  # Streams, where a test has them
+
+
 class HostTensor(_Tensor):
     def __init__(self, array):
         super().__init__(array, 'cpu')
+        self.is_pinned = False
+
+    def pin_memory(self):
+        self.is_pinned = True
+        return self
 
     def __getitem__(self, part):
         return HostTensor(self._array[part])
@@ -66,9 +109,12 @@ class HostTensor(_Tensor):
     def cpu(self):
         return self
 
-    def copy_(self, source):
+    def copy_(self, source, non_blocking=False):
         source.on_copy()
-        self._array[:] = source.numpy()
+        if non_blocking:
+            npu.current_stream().give(lambda: self.copy_(source))
+        else:
+            self._array[:] = source.numpy()
 
     def on_copy(self):
         pass
@@ -95,8 +141,11 @@ class DeviceTensor(_Tensor):
         self.on_copy()
         return HostTensor(self.numpy())
 
-    def copy_(self, source):
+    def copy_(self, source, non_blocking=False):
         self.on_copy()
+        if non_blocking:
+            npu.current_stream().give(lambda: self.copy_(source))
+            return
         with self._memory.open():
             self._array[:] = source.numpy()
 

@@ -5,6 +5,7 @@ import time
 import unittest
 from unittest import mock
 
+import device_tensor
 import numpy
 from cluster import Cluster, until
 from device_tensor import DeviceTensor, HostTensor
@@ -76,6 +77,22 @@ class StagingTest(unittest.TestCase):
         self.assertEqual(cc.get_result(future).success, 3)
         self.check_moved(kvcache, before, [(3, 20), (0, 10), (1, 11)])
         self.assertEqual(Ems.health().degraded_requests, 0)
+
+    def test_copies_of_a_stream_come_behind_what_the_engine_gave_its_own_and_are_waited_for(self):
+        with mock.patch.object(device_tensor, 'npu', device_tensor.Streams()) as streams:
+            kvcache = layers()
+            before = filled(kvcache)
+            cc = self.open(kvcache)
+            computed = HostTensor(numpy.full(SHAPE[1:], 9, numpy.uint16))
+            streams.engines.give(lambda: kvcache[1][0][3].copy_(computed))  # a kernel that has not run when the save is called
+            self.assertEqual(cc.get_result(cc.async_save(slots(3), [1], [BLOCK_SIZE], OPTION)).success, 1)
+            before[1][0][3] = 9
+            self.check_moved(kvcache, before, [])
+            read = []
+            streams.engines.give(lambda: read.append(kvcache[0][0][5].numpy()))  # the last look at what was in the page before
+            self.assertEqual(cc.get_result(cc.async_load(slots(5), [1], [BLOCK_SIZE], OPTION)).success, 1)
+            self.assertTrue((read[0] == before[0][0][5]).all())
+            self.check_moved(kvcache, before, [(3, 5)])
 
     def test_an_address_of_nobody_is_copied_too_though_the_tensor_says_cpu(self):
         kvcache = layers(device='cpu')
