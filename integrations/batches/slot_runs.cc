@@ -140,19 +140,18 @@ Status CheckPages(const context::KvLayout& layout, size_t blocks, std::span<cons
                   std::span<const size_t> run_ends, bool one_each) {
   EMS_CHECK(run_ends.size() == blocks * layout.groups(), "{} ends of runs, {} blocks a group",
             run_ends.size(), blocks);
-  for (size_t i = 0, at = 0; i < run_ends.size(); ++i) {
+  for (size_t i = 0, at = 0; i < run_ends.size();) {
     const uint64_t page = layout.block_tokens(static_cast<uint32_t>(i / blocks));
-    const size_t count = run_ends[i] - at;
-    for (; at < run_ends[i]; ++at) {
-      const SlotRun& run = runs[at];
-      if (run.start_slot % page == 0 && run.tokens % page == 0 &&
-          (!one_each || (count == 1 && run.tokens == page))) {
-        continue;
+    for (size_t block = 0; block < blocks; ++block, ++i) {
+      const bool is_one = run_ends[i] - at == 1 && runs[at].tokens == page;
+      for (; at < run_ends[i]; ++at) {
+        const SlotRun& run = runs[at];
+        const bool whole = is_one || (!one_each && run.tokens % page == 0);
+        if (whole && run.start_slot % page == 0) continue;
+        return Error(StatusCode::kInvalidArgument,
+                     "block {} has {} tokens from slot {} on, which are not {} of {} tokens", block,
+                     run.tokens, run.start_slot, one_each ? "one whole page" : "whole pages", page);
       }
-      return Error(StatusCode::kInvalidArgument,
-                   "block {} has {} tokens from slot {} on, which are not {} of {} tokens",
-                   i % blocks, run.tokens, run.start_slot,
-                   one_each ? "one whole page" : "whole pages", page);
     }
   }
   return OkStatus();
