@@ -124,7 +124,10 @@ WireStatus PutSession::End(uint64_t checksum, uint64_t expected) {
   EMS_CHECK(put_.has_value(), "a Put ends that has not begun");
   Put put = *std::exchange(put_, std::nullopt);
   const wire::Op op = put.op;
-  // The bytes may have taken long: is this server still the one to take them?
+  // The bytes may have taken long: is this server still the one to take them? It has to be so when
+  // the value becomes visible, too, however long this thread stands still before.
+  const TimePoint now = Clock::System().Now();
+  put.room.set_until(now + check_->LeaseLeft());
   WireStatus status = check_->Write(put.slot, refusal_);
   if (status != WireStatus::kOk) {
     refusal_->text += ", since the transfer began";

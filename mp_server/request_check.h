@@ -59,6 +59,8 @@ class RequestCheck final {
       return SayDraining(refusal);
     return Refuse(ownership_->CheckWrite(slot, ViewVersion()), slot, refusal);
   }
+  // What Write allowed is allowed for so long.
+  Duration LeaseLeft() const { return ownership_->LeaseLeft(); }
 
  private:
   static wire::WireStatus SayDraining(Refusal* refusal);

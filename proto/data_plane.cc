@@ -207,7 +207,9 @@ Duration TimeLeft(const FrameHeader& request, TimePoint now) {
 }
 
 TimePoint WantedUntil(const FrameHeader& request, TimePoint now) {
-  return (request.flags & kFlagUntil) == 0 ? TimePoint::max() : now + TimeLeft(request, now);
+  if ((request.flags & kFlagUntil) == 0) return TimePoint::max();
+  // TimeLeft counts from the last whole millisecond.
+  return std::chrono::floor<std::chrono::milliseconds>(now) + TimeLeft(request, now);
 }
 
 bool RequestMatches(const FrameHeader& request, std::string_view key, ConstBytes covered) {

@@ -129,7 +129,8 @@ void RpcChannel::Start(AnswerSink* sink) {
   }
   if (clock_ahead_ && header.deadline_ms > 0) {
     header.flags |= wire::kFlagUntil;
-    header.deadline_ms += wire::ClockMs(Clock::System().Now()) + *clock_ahead_;
+    // What is left was rounded up, and until then means not a moment longer.
+    header.deadline_ms += wire::ClockMs(Clock::System().Now()) + *clock_ahead_ - 1;
   }
   wire::SealRequest(request_.head, &header);
 
@@ -315,7 +316,8 @@ Status RpcChannel::ReadAhead() {
 void RpcChannel::NoteClock() {
   if (answer_.answer_clock == 0) return;  // a server that does not tell it
   const TimePoint now = Clock::System().Now();
-  const uint32_t ahead = answer_.answer_clock - wire::ClockMs(now);
+  // The server's clock was read as of its last whole millisecond, so this one's is, as of the next.
+  const uint32_t ahead = answer_.answer_clock - (wire::ClockMs(now) + 1);
   const bool better = !clock_ahead_ || static_cast<int32_t>(ahead - *clock_ahead_) > 0;
   if (!better && now - clock_told_ < kClockAge) return;
   clock_ahead_ = ahead;

@@ -5,8 +5,10 @@
 // Invariant: installed views only grow; a Put or Remove is allowed only for an owned slot, under a
 // valid lease, and once the controller has said that no server that had the slot before can take
 // one (mp_controller/activation.h). A view is told of only once what was lost by it is gone.
+#include <algorithm>
 #include <atomic>
 #include <bitset>
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -74,6 +76,10 @@ class Ownership final {
   // Ends it at once and for ever: another process has taken this server's name, or it stops.
   void Revoke();
   bool LeaseValid() const;
+  // Zero and less: it has ended. An hour at most.
+  Duration LeaseLeft() const {
+    return std::min<Duration>(lease_until() - clock_->Now(), std::chrono::hours(1));
+  }
   TimePoint lease_until() const {
     return TimePoint(Duration(lease_until_.load(std::memory_order_acquire)));
   }

@@ -1,5 +1,6 @@
 #pragma once
 // Room for an object that is being received. Gives chunk and quota back unless it is published.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -27,8 +28,8 @@ class Reservation final {
   Hash128 hash() const;
   std::string_view key() const;
   explicit operator bool() const { return entry_ != nullptr; }
-  // It may become visible before then alone.
-  void set_until(TimePoint until) { until_ = until; }
+  // It may become visible before then alone; the earliest of several counts.
+  void set_until(TimePoint until) { until_ = std::min(until_, until); }
 
  private:
   friend class NamespaceStore;

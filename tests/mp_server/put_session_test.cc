@@ -185,6 +185,15 @@ TEST_F(PutSessionTest, ALeaseThatEndsDuringTheTransferRefusesIt) {
   EXPECT_EQ(InDram("k"), "(miss)");
 }
 
+// The thread may stand still between the last look at the lease and the moment at which the value
+// becomes visible.
+TEST_F(PutSessionTest, ALeaseThatEndsBeforeTheValueIsVisibleRefusesIt) {
+  ASSERT_EQ(Begin("k", "value").status, WireStatus::kOk);
+  clock_.Advance(std::chrono::seconds(100) - std::chrono::nanoseconds(1));
+  EXPECT_EQ(End(), WireStatus::kDeadline);
+  EXPECT_EQ(InDram("k"), "(miss)");
+}
+
 // The one who had the slot meanwhile may not know yet that it has lost it, and take Puts.
 TEST_F(PutSessionTest, ASlotThatWasAnothersDuringTheTransferRefusesItForAWhile) {
   ASSERT_EQ(Begin("k", "value").status, WireStatus::kOk);

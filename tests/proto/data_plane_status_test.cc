@@ -70,6 +70,7 @@ TEST(WireTimeTest, ARequestIsWantedForATimeOrUntilAMomentOfTheServersClock) {
   request.deadline_ms = ClockMs(now) + 250;
   EXPECT_EQ(TimeLeft(request, now), milliseconds(250));
   EXPECT_EQ(WantedUntil(request, now), now + milliseconds(250));
+  EXPECT_EQ(WantedUntil(request, now + std::chrono::microseconds(900)), now + milliseconds(250));
   EXPECT_EQ(TimeLeft(request, now + milliseconds(250)), Duration::zero());
   EXPECT_EQ(WantedUntil(request, now + milliseconds(900)), now + milliseconds(900)) << "is over";
 }

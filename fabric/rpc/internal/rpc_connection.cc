@@ -98,7 +98,10 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
   SetDeadline(options_.transfer_timeout);
   putting_ = IsPut(request.op);
-  wait_.Begin(wire::TimeLeft(request, Clock::System().Now()));
+  // Zero is a sender that does not say how long it waits; one that has gone waits no more.
+  const bool says = request.deadline_ms > 0 || (request.flags & wire::kFlagUntil) != 0;
+  const Duration left = wire::TimeLeft(request, Clock::System().Now());
+  wait_.Begin(says ? std::max<Duration>(left, std::chrono::milliseconds(1)) : left);
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
     case Op::kPut:
