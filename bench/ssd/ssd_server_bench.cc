@@ -135,9 +135,9 @@ Result<ServerRestart> SsdServerBench::Restart(std::string name, uint64_t objects
   ServerRestart restart{.name = std::move(name), .objects = objects, .value_bytes = value_bytes};
   EMS_ASSIGN_OR_RETURN(const auto server,
                        BenchServer::Start({.folder = folder->path(),
-                                         .programs = programs_,
-                                         .dram_bytes = kRestartDramBytes,
-                                         .ssd_bytes = SsdBytesOfRestart(objects, value_bytes)}));
+                                           .programs = programs_,
+                                           .dram_bytes = kRestartDramBytes,
+                                           .ssd_bytes = SsdBytesOfRestart(objects, value_bytes)}));
   Batches batches(objects, value_bytes);
   {
     EMS_ASSIGN_OR_RETURN(const auto client, server->Connect());
@@ -162,9 +162,9 @@ Result<TierPuts> SsdServerBench::Puts(uint64_t count, uint64_t value_bytes) {
   EMS_ASSIGN_OR_RETURN(const auto with_folder, ScratchFolder::Make(folder_));
   EMS_ASSIGN_OR_RETURN(const auto without_folder, ScratchFolder::Make(folder_));
   BenchServerOptions options{.folder = with_folder->path(),
-                           .programs = programs_,
-                           .dram_bytes = kPutDramBytes,
-                           .ssd_bytes = SsdBytesOfPuts(count, value_bytes)};
+                             .programs = programs_,
+                             .dram_bytes = kPutDramBytes,
+                             .ssd_bytes = SsdBytesOfPuts(count, value_bytes)};
   EMS_ASSIGN_OR_RETURN(const auto with_server, BenchServer::Start(options));
   options.folder = without_folder->path();
   options.ssd_bytes = 0;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/harness/latency_recorder.h"
 #include "bench/harness/bench_server.h"
+#include "bench/harness/latency_recorder.h"
 #include "common/status.h"
 
 namespace ems::bench {
