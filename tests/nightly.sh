@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller kills kills-tight power power-tight simulate)
+NAMES=(frames ssd data-dir controller kills kills-tight power power-tight connectors simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -40,7 +40,9 @@ long data-dir 'PASSED' env EMS_DAMAGE_FLIPS=1000 "$TESTS/tests_mp_server" --sour
 long controller 'flips' env EMS_DAMAGE_FLIPS=1000 "$TESTS/tests_mp_controller" --source=tests/mp_controller/store_damage_test.cc
 long kills '^[0-9]+ kills' "$BIN/ems-crashtest" --kills 1000
 long kills-tight '^[0-9]+ kills' "$BIN/ems-crashtest" --kills 200 --tight
-long power 'BROKEN|^repeat' "$BIN/ems-crashtest" --power --kills 5 --runs 160
-long power-tight 'BROKEN|^repeat' "$BIN/ems-crashtest" --power --kills 5 --runs 40 --tight
+long power 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 160
+long power-tight 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 40 --tight
+long connectors 'EMS_STORM_SEED' env EMS_STORM_BYTES=$((1 << 30)) PYTHONPATH="$PWD/build/release/python" /usr/bin/python3 -B \
+  tests/integrations/engines/storm_test.py
 long simulate 'seeds from' "$BIN/ems-simulate" --seeds 10000
 exit $failed
