@@ -75,6 +75,8 @@ class LostControllerTest : public PartitionTest {
     ASSERT_TRUE(behind.ok()) << behind.status();
     behind_ = *std::move(behind);
     key_ = KeyOf(0);
+    // Servers hold slots until they hear that no other one takes Puts for them.
+    ASSERT_TRUE(Eventually([&] { return Put(behind_.get(), 1).ok(); }));
   }
   Status Put(Client* client, uint64_t put_id) {
     return client->Put(key_, std::string_view(MakeValue("default", key_, put_id, 1000)),
