@@ -21,8 +21,9 @@ class FrameStream final {
   // A header, the longest key and a value of 4 KiB fit, so that a small Put takes one read;
   // whatever of a value comes along is copied once.
   static constexpr size_t kAheadBytes = 5 * kKiB;
-  // 30 to 60 us of copying: what a small request behind a bulk transfer waits for.
-  static constexpr size_t kTurnBytes = 256 * kKiB;
+  // Some 30 us of copying: what a small request behind a bulk transfer waits for. A send may be
+  // twice as long.
+  static constexpr size_t kTurnBytes = 128 * kKiB;
 
   explicit FrameStream(StreamSocket socket) : socket_(std::move(socket)) {}
 

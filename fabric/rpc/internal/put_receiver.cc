@@ -15,7 +15,7 @@ using wire::WireStatus;
 
 // Values are received in parts of this size, so that a part is still in the L2 cache when it is
 // checksummed.
-constexpr size_t kReceivePartBytes = 256 * kKiB;
+constexpr size_t kReceivePartBytes = 128 * kKiB;
 // In the middle of a value the thread is woken for so many bytes at a time, not for each segment:
 // waking an idle core costs the sender more than copying the bytes.
 constexpr uint64_t kWakeBytes = 256 * kKiB;
