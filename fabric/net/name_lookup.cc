@@ -80,9 +80,22 @@ NameLookup::~NameLookup() {
   names.Wait(state_->ended, [](const State::Names& all) { return all.lookups.empty(); });
 }
 
+void NameLookup::Finish(Duration patience) {
+  std::vector<Thread> ended;
+  auto names = state_->names.Lock();
+  (void)names.WaitFor(state_->ended, patience,
+                      [](const State::Names& all) { return all.lookups.empty(); });
+  ended.swap(names->ended);
+  names.Unlock();
+}
+
 NameLookup& NameLookup::Shared() {
-  static NameLookup& shared = *std::make_unique<NameLookup>().release();
-  return shared;
+  struct Holder {
+    ~Holder() { names->Finish(kExitPatience); }
+    NameLookup* const names = std::make_unique<NameLookup>().release();
+  };
+  static const Holder holder;
+  return *holder.names;
 }
 
 Result<SocketAddresses> NameLookup::Find(const std::string& host, uint16_t port, Duration timeout) {

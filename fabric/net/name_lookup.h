@@ -32,13 +32,14 @@ class NameLookup final {
   static constexpr Duration kFreshFor = std::chrono::seconds(5);
   static constexpr size_t kNamesMax = 4096;
   static constexpr size_t kLookupsMax = 16;
+  static constexpr Duration kExitPatience = std::chrono::milliseconds(100);
 
   explicit NameLookup(const Clock& clock = Clock::System());
   // Waits for the lookups that are under way.
   ~NameLookup();
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
-  // One for the process. It is never destroyed, so that no exit waits for name servers.
+  // One for the process. It is never destroyed; an exit waits for lookups, kExitPatience at most.
   static NameLookup& Shared();
 
   // Of a name, or of a number at once. Errors: kUnavailable  no such name, or too many lookups
@@ -47,6 +48,8 @@ class NameLookup final {
 
  private:
   struct State;
+  // Joins the threads of lookups that end in this time.
+  void Finish(Duration patience);
   const Clock& clock_;
   const std::unique_ptr<State> state_;
 };

@@ -44,8 +44,8 @@ class Counter final {
 
  private:
   void Add(uint64_t change) const {  // modulo 2^64
-    bytes_->all.fetch_add(change, std::memory_order_relaxed);
-    if (log_) bytes_->logs.fetch_add(change, std::memory_order_relaxed);
+    bytes_->all.fetch_add(change, std::memory_order_release);
+    if (log_) bytes_->logs.fetch_add(change, std::memory_order_release);
   }
   IndexBytes* bytes_;
   bool log_;
@@ -175,7 +175,7 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     }
     const Counter counter = Counter::Of(bytes_, name);
     counter.Go(size);
-    bytes_->changes.fetch_add(1, std::memory_order_relaxed);
+    bytes_->changes.fetch_add(1, std::memory_order_release);
     *file = std::make_unique<AppendedFile>(std::move(*file), std::move(name), ends, counter);
     return made;
   }
@@ -187,7 +187,7 @@ class IndexFiles final : public rocksdb::FileSystemWrapper {
     IOStatus gone = FileSystemWrapper::DeleteFile(path, options, debug);
     if (!gone.ok()) return gone;
     Counter::Of(bytes_, name).Go(size);
-    bytes_->changes.fetch_add(1, std::memory_order_relaxed);
+    bytes_->changes.fetch_add(1, std::memory_order_release);
     return gone;
   }
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,

@@ -16,6 +16,11 @@ class SyncedEnds;
 
 // What the files take of the disk at this moment, in whole blocks. Threading: thread-safe.
 struct IndexBytes {
+  // RocksDB's threads have counted before they end, in a way that only RocksDB's own locks order:
+  // reading what they wrote last makes that visible to what reads memory orders.
+  ~IndexBytes() {
+    for (const auto* count : {&all, &logs, &changes}) (void)count->load(std::memory_order_acquire);
+  }
   std::atomic<uint64_t> all{0};
   std::atomic<uint64_t> logs{0};     // of them
   std::atomic<uint64_t> changes{0};  // files made and removed so far
