@@ -38,8 +38,8 @@ bool Passes(int error) {
 
 // The kernel works, a few threads reap. One of them waits for the next result; when there are more
 // behind it, another one takes those, so that checking what was read holds up nobody's callback.
-// It also waits for what is under way while a long result is checked. For a short one, waking it
-// would cost more than the check.
+// It also waits for what is under way, or is submitted, while a long result is checked. For a short
+// one, waking it would cost more than the check.
 class RingEngine final : public IoEngine {
  public:
   static Result<std::unique_ptr<IoEngine>> Make(uint32_t depth) {
@@ -71,6 +71,15 @@ class RingEngine final : public IoEngine {
 
   void Push(std::span<IoOp* const> ops) {
     under_way_.fetch_add(static_cast<int64_t>(ops.size()), std::memory_order_relaxed);
+    GiveToRing(ops);
+    bool nobody_waits = false;
+    {
+      auto turn = turn_.Lock();
+      nobody_waits = !turn->taken;
+    }
+    if (nobody_waits) passed_.notify_one();
+  }
+  void GiveToRing(std::span<IoOp* const> ops) {
     auto waiting = waiting_.Lock();
     if (waiting->empty()) {
       while (!ops.empty() && Add(ops.front())) ops = ops.subspan(1);
@@ -116,7 +125,7 @@ class RingEngine final : public IoEngine {
     while (TakeTurn()) {
       int64_t result = 0;
       IoOp* const op = NextResult(&result);
-      PassTurn(io_uring_cq_ready(&ring_) > 0 || (result >= kTakesLongBytes && UnderWay() > 0));
+      PassTurn(result >= kTakesLongBytes);
       if (op == nullptr) continue;
       Finish(op, result);
       HandOver();
@@ -133,12 +142,15 @@ class RingEngine final : public IoEngine {
     turn->taken = true;
     return true;
   }
-  void PassTurn(bool to_another) {
+  // `takes_long`: this thread does not come back soon. What is submitted later finds the turn free.
+  void PassTurn(bool takes_long) {
+    bool more = false;
     {
       auto turn = turn_.Lock();
       turn->taken = false;
+      more = io_uring_cq_ready(&ring_) > 0 || (takes_long && UnderWay() > 0);
     }
-    if (to_another) passed_.notify_one();
+    if (more) passed_.notify_one();
   }
   // Null: look whether it is time to end.
   IoOp* NextResult(int64_t* result) {
