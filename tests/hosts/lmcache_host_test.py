@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sys
 import time
 import unittest
@@ -20,6 +19,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', 'integrations', 'engines')]
 import stand_ins
 from harness import Cluster, filled
 from lmcache_loop import Loop
+from recorded_calls import RecordedCallsTest
 
 from cluster import SOURCE_DIR
 from ems.lmcache import EmsConnector
@@ -163,13 +163,8 @@ def run_host(folder, address):
     return calls
 
 
-class LmcacheHostTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.recorded = {}
-        if os.path.exists(RECORD):
-            with open(RECORD, encoding='utf-8') as file:
-                cls.recorded = json.load(file)
+class LmcacheHostTest(RecordedCallsTest):
+    ENGINE, RECORD = 'LMCache', RECORD
 
     def test_calls_of_each_release(self):
         self.assertEqual(set(self.recorded), set(RELEASES))
@@ -195,15 +190,7 @@ class LmcacheHostTest(unittest.TestCase):
             if not os.environ.get(variable):
                 continue
             with self.subTest(release), Cluster(servers=1) as cluster:
-                ran = subprocess.run([sys.executable, '-B', __file__, '--host', os.environ[variable], cluster.address],
-                                     capture_output=True, text=True, timeout=120, check=False)
-                self.assertEqual(ran.returncode, 0, ran.stderr)
-                calls = json.loads(ran.stdout.splitlines()[-1])
-                if os.environ.get('EMS_HOST_RECORD'):
-                    self.recorded[release] = calls
-                    with open(RECORD, 'w', encoding='utf-8') as file:
-                        json.dump(self.recorded, file, indent=None, separators=(',', ':'))
-                self.assertEqual(calls, self.recorded[release], 'LMCache calls otherwise than it did')
+                self.check_host(release, os.environ[variable], cluster.address)
 
 
 if __name__ == '__main__':

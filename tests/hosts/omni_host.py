@@ -5,16 +5,12 @@ Tensors are those of tests/integrations/python/device_tensor.py: on a device for
 tensors, and in host memory for the first one, whose adapter gives addresses.
 """
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import os
 import sys
 import threading
-import types
 from types import SimpleNamespace
 
 import numpy
+import stand_ins
 from device_tensor import DeviceTensor, HostTensor
 from ems import ContextCache_v1, ContextCaching
 
@@ -25,36 +21,6 @@ BLOCKS, BLOCK_SIZE, LAYERS = 60, 128, 2
 COLUMNS = 8  # kv heads × head size / 16, as use_tnd_pa shapes them
 PROMPT_BLOCKS = 24  # the least that the first generation loads; the second wants 2048 tokens
 TOKENS = list(range(500, 500 + PROMPT_BLOCKS * BLOCK_SIZE + 1))
-
-
-class _StandIn(types.ModuleType):
-    __path__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith('__'):
-            raise AttributeError(name)
-        made = type(name, (), {'__init__': lambda self, *_, **__: None}) if name[0].isupper() else lambda *_, **__: None
-        setattr(self, name, made)
-        return made
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, folder):
-        self._folder = folder
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] not in STAND_INS:
-            return None
-        file = os.path.join(self._folder, *name.split('.')) + '.py'
-        if name in REAL and os.path.exists(file):
-            return importlib.util.spec_from_file_location(name, file)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return _StandIn(spec.name)
-
-    def exec_module(self, module):
-        pass
 
 
 class _Zmq:
@@ -70,8 +36,8 @@ class _Zmq:
 
 def install(folder):
     """Imports of omni and of what it needs come from `folder`, or are stand-ins. Once a process."""
-    sys.meta_path.insert(0, _Finder(folder))
-    sys.modules['zmq'] = zmq = _StandIn('zmq')
+    stand_ins.install(folder, REAL, STAND_INS)
+    sys.modules['zmq'] = zmq = stand_ins.StandIn('zmq')
     zmq.Context, zmq.Poller, zmq.PULL, zmq.PUSH, zmq.POLLIN = _Zmq, _Zmq, 1, 2, 3
     distributed, logging = importlib.import_module('vllm.distributed'), importlib.import_module('vllm.logger')
     group = SimpleNamespace(rank=0, local_rank=0, world_size=1, rank_in_group=0)

@@ -4,7 +4,6 @@ Without them the calls are made again that they made when they were: omni_calls.
 """
 import json
 import os
-import subprocess
 import sys
 import unittest
 
@@ -16,6 +15,8 @@ import numpy
 import omni_host as host
 from cluster import Cluster
 from device_tensor import DeviceTensor
+from recorded_calls import RecordedCallsTest
+
 from ems import CcConfig, CcConfig_v1, CcKvOption, Ems, EmsConfig, KvBufferWrapper
 
 RECORD = os.path.join(HERE, 'omni_calls.json')
@@ -65,13 +66,8 @@ def replay_first(calls):
     return results
 
 
-class OmniHostTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.recorded = {}
-        if os.path.exists(RECORD):
-            with open(RECORD, encoding='utf-8') as file:
-                cls.recorded = json.load(file)
+class OmniHostTest(RecordedCallsTest):
+    ENGINE, RECORD = 'omni-infer', RECORD
 
     def test_calls_of_each_generation(self):
         self.assertEqual(set(self.recorded), set(GENERATIONS))
@@ -90,17 +86,7 @@ class OmniHostTest(unittest.TestCase):
             if not os.environ.get(variable):
                 continue
             with self.subTest(generation), Cluster(servers=1) as cluster:
-                ran = subprocess.run([sys.executable, '-B', __file__, '--host', generation, os.environ[variable]],
-                                     capture_output=True, text=True, timeout=120, check=False,
-                                     env=dict(os.environ, EMS_CONTROLLER=cluster.address))
-                self.assertEqual(ran.returncode, 0, ran.stderr)
-                calls = json.loads(ran.stdout.splitlines()[-1])
-                if os.environ.get('EMS_HOST_RECORD'):
-                    self.recorded[generation] = calls
-                    with open(RECORD, 'w', encoding='utf-8') as file:
-                        json.dump(self.recorded, file, indent=None, separators=(',', ':'))
-                        file.write('\n')
-                self.assertEqual(calls, self.recorded.get(generation), 'omni-infer calls otherwise than it did')
+                self.check_host(generation, generation, os.environ[variable], EMS_CONTROLLER=cluster.address)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ Without them the calls are made again that they made when they were: sglang_call
 """
 import json
 import os
-import subprocess
 import sys
 import unittest
 
@@ -14,6 +13,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, '..', 'integrations', 'engines')]
 # pylint: disable=wrong-import-position
 import fake_sglang
 from harness import Cluster
+from recorded_calls import RecordedCallsTest
 
 RECORD = os.path.join(HERE, 'sglang_calls.json')
 RELEASES = {'2026-08': 'EMS_HOST_SGLANG', '2026-02': 'EMS_HOST_SGLANG_OLDER'}
@@ -138,13 +138,8 @@ def transfer_of(made):
                                     fake_sglang.PoolHitPolicy(made['policy']))
 
 
-class SglangHostTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.recorded = {}
-        if os.path.exists(RECORD):
-            with open(RECORD, encoding='utf-8') as file:
-                cls.recorded = json.load(file)
+class SglangHostTest(RecordedCallsTest):
+    ENGINE, RECORD = 'SGLang', RECORD
 
     def test_calls_of_each_release(self):
         self.assertEqual(set(self.recorded), set(RELEASES))
@@ -159,15 +154,7 @@ class SglangHostTest(unittest.TestCase):
             if not os.environ.get(variable):
                 continue
             with self.subTest(release), Cluster(servers=1) as cluster:
-                ran = subprocess.run([sys.executable, '-B', __file__, '--host', os.environ[variable], cluster.address],
-                                     capture_output=True, text=True, timeout=120, check=False)
-                self.assertEqual(ran.returncode, 0, ran.stderr)
-                calls = json.loads(ran.stdout.splitlines()[-1])
-                if os.environ.get('EMS_HOST_RECORD'):
-                    self.recorded[release] = calls
-                    with open(RECORD, 'w', encoding='utf-8') as file:
-                        json.dump(self.recorded, file, indent=None, separators=(',', ':'))
-                self.assertEqual(calls, self.recorded[release], 'SGLang calls otherwise than it did')
+                self.check_host(release, os.environ[variable], cluster.address)
 
 
 if __name__ == '__main__':
