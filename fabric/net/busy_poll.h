@@ -2,11 +2,13 @@
 // Keeps a thread polling for a moment after it has answered a request, if this one came that soon
 // after the answer before: to clients that send one request after the other, waking the thread
 // costs more than a small request, or as much as copying half a megabyte. Whoever else wants the
-// core meanwhile has it.
+// core meanwhile has it. Where several connections keep a thread busy there is no need: while one
+// is served others ask.
 //
 // Bound: kSoon, kSoonStaged where values are copied between processes, of CPU time after an answer;
 // a lone request costs nothing.
 #include <algorithm>
+#include <utility>
 
 #include "common/clock.h"
 
@@ -22,8 +24,8 @@ class BusyPoll final {
   // One of those requests, from its arrival to its answer.
   class Request final {
    public:
-    Request(BusyPoll* poll, Duration soon) : poll_(poll) {
-      poll_->OnRequest(Clock::System().Now(), soon);
+    Request(BusyPoll* poll, const void* connection, Duration soon) : poll_(poll) {
+      poll_->OnRequest(Clock::System().Now(), connection, soon);
     }
     ~Request() { poll_->OnAnswer(Clock::System().Now()); }
     Request(const Request&) = delete;
@@ -33,8 +35,9 @@ class BusyPoll final {
     BusyPoll* poll_;
   };
 
-  void OnRequest(TimePoint now, Duration soon) {
-    keeps_ = now - answered_ < soon ? soon : Duration::zero();
+  void OnRequest(TimePoint now, const void* connection, Duration soon) {
+    const bool alone = std::exchange(connection_, connection) == connection;
+    keeps_ = alone && now - answered_ < soon ? soon : Duration::zero();
   }
   void OnAnswer(TimePoint now) {
     answered_ = now;
@@ -53,6 +56,7 @@ class BusyPoll final {
   TimePoint until_{};
   TimePoint rests_until_{};
   Duration keeps_{0};
+  const void* connection_ = nullptr;  // of the request before
 };
 
 // Looks for 50 us whether `holds` comes true: what takes longer is worth sleeping.

@@ -17,8 +17,6 @@ namespace {
 constexpr size_t kScratchBytes = 64 * kKiB;
 constexpr size_t kAppendStepBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
-// Of one call, and so of a turn: to send less at a time costs large Gets a fifth of their speed.
-constexpr size_t kSendBytes = 256 * kKiB;
 // What a call takes of a turn beside its bytes: many small values are work, too.
 constexpr size_t kCallBytes = FrameStream::kTurnBytes / 256;
 
@@ -169,9 +167,10 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     if (parts.empty()) co_return true;
     std::array<iovec, kIovecsMax> iov;
     size_t count = 0;
-    for (size_t bytes = 0; count < std::min(parts.size(), iov.size()) && bytes < kSendBytes;) {
+    const size_t most = pace_->BytesOfCall(Clock::System().Now());
+    for (size_t bytes = 0; count < std::min(parts.size(), iov.size()) && bytes < most;) {
       ConstBytes part = count == 0 ? parts[0].subspan(sent_of_first) : parts[count];
-      part = part.first(std::min(part.size(), kSendBytes - bytes));
+      part = part.first(std::min(part.size(), most - bytes));
       iov[count++] = {const_cast<std::byte*>(part.data()), part.size()};
       bytes += part.size();
     }

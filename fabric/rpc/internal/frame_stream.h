@@ -12,6 +12,7 @@
 
 #include "common/bytes.h"
 #include "fabric/net/io_threads.h"
+#include "fabric/net/send_pace.h"
 
 namespace ems::fabric::internal {
 
@@ -22,10 +23,11 @@ class FrameStream final {
   // whatever of a value comes along is copied once.
   static constexpr size_t kAheadBytes = 5 * kKiB;
   // Some 30 us of copying: what a small request behind a bulk transfer waits for. A send may be
-  // twice as long.
+  // longer (send_pace.h).
   static constexpr size_t kTurnBytes = 128 * kKiB;
 
-  explicit FrameStream(StreamSocket socket) : socket_(std::move(socket)) {}
+  FrameStream(StreamSocket socket, const SendPace* pace)
+      : socket_(std::move(socket)), pace_(pace) {}
 
   StreamSocket& socket() { return socket_; }
   // What was read ahead. Stays where it is until ReadMore.
@@ -69,6 +71,7 @@ class FrameStream final {
   asio::awaitable<void> Yield();
 
   StreamSocket socket_;
+  const SendPace* const pace_;
   std::array<std::byte, kAheadBytes> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

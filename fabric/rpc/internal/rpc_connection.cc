@@ -41,13 +41,14 @@ class InHand final {
 
 RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
                              const RpcMetrics& metrics, std::unique_ptr<Session> session,
-                             std::atomic<int>* busy, BusyPoll* busy_poll)
+                             std::atomic<int>* busy, BusyPoll* busy_poll, SendPace* send_pace)
     : options_(options),
       metrics_(metrics),
       session_(std::move(session)),
       busy_(busy),
       busy_poll_(busy_poll),
-      stream_(std::move(socket)),
+      send_pace_(send_pace),
+      stream_(std::move(socket), send_pace),
       wait_(&stream_.socket()),
       receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max) {
   metrics_.connections.Add(1);
@@ -81,8 +82,8 @@ void RpcConnection::SetDeadline(Duration timeout) {
 
 asio::awaitable<void> RpcConnection::Run() {
   const auto self = shared_from_this();
-  while (co_await ServeOne()) {
-  }
+  for (uint64_t passed = 0; co_await ServeOne(); passed = stream_.passed_bytes())
+    send_pace_->OnServed(Clock::System().Now(), stream_.passed_bytes() - passed);
   session_->Sent();
   Close();
 }
@@ -92,7 +93,7 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   if (!co_await ReadHeaderAndKey(&request)) co_return false;
   const InHand in_hand(busy_);
   const bool staged = request.op == Op::kPutStaged || request.op == Op::kMultiPutStaged;
-  const BusyPoll::Request awake(busy_poll_, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);
+  const BusyPoll::Request awake(busy_poll_, this, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);
   // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
   // request is done.
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));

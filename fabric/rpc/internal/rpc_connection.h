@@ -25,7 +25,8 @@ class RpcConnection final : public IoConnection,
                             public std::enable_shared_from_this<RpcConnection> {
  public:
   RpcConnection(StreamSocket socket, const RpcServerOptions& options, const RpcMetrics& metrics,
-                std::unique_ptr<Session> session, std::atomic<int>* busy, BusyPoll* busy_poll);
+                std::unique_ptr<Session> session, std::atomic<int>* busy, BusyPoll* busy_poll,
+                SendPace* send_pace);
   ~RpcConnection() override;
 
   // Serves until the peer goes, breaks the rules or is too slow.
@@ -67,6 +68,7 @@ class RpcConnection final : public IoConnection,
   std::unique_ptr<Session> session_;
   std::atomic<int>* busy_;  // requests in hand over all connections
   BusyPoll* busy_poll_;     // of the thread
+  SendPace* send_pace_;     // the same
   FrameStream stream_;
   SessionWait wait_;
   PutReceiver receiver_;

@@ -10,27 +10,29 @@ namespace {
 constexpr TimePoint kStart{std::chrono::hours(1)};
 
 constexpr Duration kSoon = BusyPoll::kSoon;
+constexpr const void* kOne = "a connection";
+constexpr const void* kOther = "another one";
 
 TEST(BusyPollTest, ALoneRequestKeepsNobodyAwake) {
   BusyPoll poll;
   EXPECT_FALSE(poll.IsOn(kStart));
-  poll.OnRequest(kStart, kSoon);
+  poll.OnRequest(kStart, kOne, kSoon);
   poll.OnAnswer(kStart + Duration(1));
   EXPECT_FALSE(poll.IsOn(kStart + Duration(2)));
 }
 
 TEST(BusyPollTest, OneThatFollowsCloselyDoesAndThenNoneComes) {
   BusyPoll poll;
-  poll.OnRequest(kStart, kSoon);
+  poll.OnRequest(kStart, kOne, kSoon);
   poll.OnAnswer(kStart);
-  poll.OnRequest(kStart + kSoon / 2, kSoon);
+  poll.OnRequest(kStart + kSoon / 2, kOne, kSoon);
   const TimePoint answered = kStart + 2 * kSoon;
   poll.OnAnswer(answered);
   EXPECT_TRUE(poll.IsOn(answered));
   EXPECT_TRUE(poll.IsOn(answered + kSoon - Duration(1)));
   EXPECT_FALSE(poll.IsOn(answered + kSoon));
   // The next comes too late: it is a lone one again.
-  poll.OnRequest(answered + kSoon, kSoon);
+  poll.OnRequest(answered + kSoon, kOne, kSoon);
   poll.OnAnswer(answered + 2 * kSoon);
   EXPECT_FALSE(poll.IsOn(answered + 2 * kSoon));
 }
@@ -38,8 +40,9 @@ TEST(BusyPollTest, OneThatFollowsCloselyDoesAndThenNoneComes) {
 TEST(BusyPollTest, NobodyIsKeptAwakeWhereOthersCompute) {
   BusyPoll poll;
   const auto request = [&poll](TimePoint at) {
+    poll.OnRequest(at, kOne, kSoon);
     poll.OnAnswer(at);
-    poll.OnRequest(at, kSoon);
+    poll.OnRequest(at, kOne, kSoon);
     poll.OnAnswer(at);
     return poll.IsOn(at);
   };
@@ -52,10 +55,24 @@ TEST(BusyPollTest, NobodyIsKeptAwakeWhereOthersCompute) {
   EXPECT_TRUE(request(back + BusyPoll::kRest));
 }
 
+TEST(BusyPollTest, NobodyIsKeptAwakeBySeveralConnections) {
+  BusyPoll poll;
+  for (const void* connection : {kOne, kOther, kOne, kOther}) {
+    poll.OnRequest(kStart, connection, kSoon);
+    poll.OnAnswer(kStart);
+    EXPECT_FALSE(poll.IsOn(kStart));
+  }
+  poll.OnRequest(kStart, kOther, kSoon);
+  poll.OnAnswer(kStart);
+  EXPECT_TRUE(poll.IsOn(kStart));
+}
+
 TEST(BusyPollTest, EachKindOfRequestHasItsOwnBound) {
   BusyPoll poll;
+  poll.OnRequest(kStart, kOne, kSoon);
   poll.OnAnswer(kStart);
-  poll.OnRequest(kStart + kSoon, BusyPoll::kSoonStaged);  // too late for one of the other kind
+  poll.OnRequest(kStart + kSoon, kOne,
+                 BusyPoll::kSoonStaged);  // too late for one of the other kind
   poll.OnAnswer(kStart + kSoon);
   EXPECT_TRUE(poll.IsOn(kStart + 2 * kSoon));
   EXPECT_FALSE(poll.IsOn(kStart + kSoon + BusyPoll::kSoonStaged));

@@ -18,21 +18,26 @@ namespace {
 using testing::SocketPair;
 
 struct Rig {
-  Rig() : stream(pair.TakeSocket()) {}
+  Rig() : stream(pair.TakeSocket(), &pace) {}
   std::string ReadExact(size_t bytes) {
     std::string text(bytes, '?');
     const auto read = pair.Await(stream.ReadExact(std::as_writable_bytes(std::span(text))));
     return read.value_or(false) ? text : "failed";
   }
   SocketPair pair;
+  const SendPace pace;
   FrameStream stream;
 };
+
+void AskForRoom(int socket) {
+  const int room = 208 * 1024;  // doubled, and as much as anybody may ask for
+  ASSERT_EQ(::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+}
 
 // Nobody reads meanwhile.
 void SendAtOnce(SocketPair* pair, const std::string& bytes) {
   const int peer = pair->peer().fd();
-  const int room = 208 * 1024;
-  ASSERT_EQ(::setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+  AskForRoom(peer);
   ASSERT_EQ(::send(peer, bytes.data(), bytes.size(), MSG_DONTWAIT),
             static_cast<ssize_t>(bytes.size()));
 }
@@ -140,7 +145,8 @@ TEST(FrameStreamTest, AwaitsWhatIsThereAndTheEndOfTheStream) {
 
 TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
   SocketPair pair;
-  FrameStream stream(pair.TakeSocket());
+  const SendPace pace;
+  FrameStream stream(pair.TakeSocket(), &pace);
   SendAtOnce(&pair, std::string(1000, 'v'));
   const auto transfer = [&]() -> asio::awaitable<bool> {
     bool turn = false;
@@ -158,10 +164,9 @@ TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
 // The socket takes and has all of it, so that nothing but the end of a turn lets others run.
 TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
   SocketPair pair;
-  StreamSocket socket = pair.TakeSocket();
-  const int room = 208 * 1024;  // doubled, and as much as anybody may ask for
-  ASSERT_EQ(::setsockopt(socket.native_handle(), SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
-  FrameStream stream(std::move(socket));
+  const SendPace pace;
+  FrameStream stream(pair.TakeSocket(), &pace);
+  AskForRoom(stream.socket().native_handle());
   std::string bytes(FrameStream::kTurnBytes + 1000, 'v');
   for (const bool write : {true, false}) {
     bool others_had_it = false;
@@ -179,6 +184,26 @@ TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
     EXPECT_EQ(pair.Await(transfer()), true);
     EXPECT_TRUE(others_had_it) << (write ? "write" : "read");
   }
+}
+
+TEST(FrameStreamTest, WhoAsksForLittleWaitsForAShortSend) {
+  SocketPair pair;
+  SendPace pace;
+  FrameStream stream(pair.TakeSocket(), &pace);
+  AskForRoom(stream.socket().native_handle());
+  const std::string bytes(SendPace::kShortBytes + 64 * kKiB, 'v');
+  const auto sent_before_others = [&]() -> asio::awaitable<uint64_t> {
+    const uint64_t before = stream.passed_bytes();
+    uint64_t sent = 0;
+    asio::post(pair.context(), [&] { sent = stream.passed_bytes() - before; });
+    const ConstBytes part = AsBytes(bytes);
+    EXPECT_TRUE(co_await stream.Write(std::span(&part, 1)));
+    co_return sent;
+  };
+  EXPECT_EQ(pair.Await(sent_before_others()), bytes.size());
+  ASSERT_TRUE(pair.peer().Receive(bytes.size()));
+  pace.OnServed(Clock::System().Now(), SendPace::kSmallBytes);
+  EXPECT_EQ(pair.Await(sent_before_others()), SendPace::kShortBytes);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr uint64_t kValueMax = 8 * kMiB;
 struct Rig {
   Rig()
       : session(store.NewSession()),
-        stream(pair.TakeSocket()),
+        stream(pair.TakeSocket(), &pace),
         wait(&stream.socket()),
         receiver(&stream, &wait, session.get(), kValueMax) {
     wait.Begin(std::chrono::seconds(5));
@@ -47,6 +47,7 @@ struct Rig {
   SocketPair pair;
   const wire::FrameHeader header = MakeHeader(wire::Op::kPut, 1);
   std::unique_ptr<Session> session;
+  const SendPace pace;
   FrameStream stream;
   SessionWait wait;
   PutReceiver receiver;
