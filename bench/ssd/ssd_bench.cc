@@ -179,7 +179,8 @@ Status SsdBench::RunReads(bool reads, bool restart) {
   EMS_ASSIGN_OR_RETURN(auto tier, BenchTier::Open(tier_folder_, size));
   EMS_RETURN_IF_ERROR(ReadOnce(tier.get(), count));
   for (const uint32_t depth : settings_.depths) {
-    SsdSeries series{.name = fmt::format("read_1MiB_depth{}", depth), .write = false};
+    SsdSeries series{
+        .name = fmt::format("read_1MiB_depth{}", depth), .write = false, .depth = depth};
     for (uint64_t round = 0; round < settings_.rounds; ++round)
       EMS_RETURN_IF_ERROR(ReadRound(tier.get(), round, depth, &series));
     results_.series.push_back(std::move(series));

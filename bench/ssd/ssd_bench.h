@@ -40,6 +40,7 @@ struct SsdFigures {
 struct SsdSeries {
   std::string name;  // "write_1MiB", "write_1MiB_full", "read_1MiB_depth8"
   bool write = true;
+  uint32_t depth = 0;                    // of reads, under way at once
   std::vector<SsdFigures> ems{}, fio{};  // a round each; without fio the latter is empty
   // Of series that write.
   double write_amplification = 0;  // bytes that the kernel wrote / bytes of values; worst round

@@ -1,8 +1,12 @@
 #include "bench/ssd/ssd_server_bench.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -15,6 +19,7 @@
 #include "bench/ssd/page_cache.h"
 #include "bench/ssd/ssd_rig.h"
 #include "common/thread_pool.h"
+#include "fabric/net/socket.h"
 
 namespace ems::bench {
 namespace {
@@ -106,6 +111,20 @@ class Batches final {
   std::vector<std::string> keys_;
 };
 
+Status MeasureSyncs(const std::string& folder, uint64_t count, LatencyRecorder* times) {
+  const std::string path = folder + "/syncs";
+  const fabric::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  constexpr std::array<std::byte, 128> kRow{};
+  for (uint64_t i = 0; i < count; ++i) {
+    const TimePoint begin = Clock::System().Now();
+    if (!fd.valid() || ::write(fd.get(), kRow.data(), kRow.size()) != ssize_t{kRow.size()} ||
+        ::fdatasync(fd.get()) != 0)
+      return Error(StatusCode::kUnavailable, "{}: {}", path, fabric::ErrnoText(errno));
+    times->Record(Clock::System().Now() - begin);
+  }
+  return OkStatus();
+}
+
 double P99Ratio(const LatencyRecorder& with_tier, const LatencyRecorder& without) {
   return without.count() == 0 ? std::nan("") : with_tier.p99_ms() / without.p99_ms();
 }
@@ -115,6 +134,11 @@ double P99Ratio(const LatencyRecorder& with_tier, const LatencyRecorder& without
 double TierPuts::fresh_p99_ratio() const { return P99Ratio(with_tier.fresh, without.fresh); }
 double TierPuts::overwrite_p99_ratio() const {
   return P99Ratio(with_tier.overwrite, without.overwrite);
+}
+
+double TierPuts::overwrite_p99_vs_limit() const {
+  const double limit = without.overwrite.p99_ms() + disk_syncs.p99_ms();
+  return disk_syncs.count() == 0 ? std::nan("") : with_tier.overwrite.p99_ms() / limit;
 }
 
 double TierPuts::again_p99_ratio() const { return P99Ratio(with_tier.again, without.again); }
@@ -171,7 +195,7 @@ Result<TierPuts> SsdServerBench::Puts(uint64_t count, uint64_t value_bytes) {
   EMS_ASSIGN_OR_RETURN(const auto without_server, BenchServer::Start(options));
   EMS_ASSIGN_OR_RETURN(const auto with_client, with_server->Connect());
   EMS_ASSIGN_OR_RETURN(const auto without_client, without_server->Connect());
-  TierPuts puts{.value_bytes = value_bytes, .with_tier = {}, .without = {}};
+  TierPuts puts{.value_bytes = value_bytes, .with_tier = {}, .without = {}, .disk_syncs = {}};
   std::vector<std::byte> value(value_bytes);
   const uint64_t all = kWarmUpPuts + count;
   const auto put_to = [&](Client* client, uint64_t key, const PutOptions& put) {
@@ -203,6 +227,7 @@ Result<TierPuts> SsdServerBench::Puts(uint64_t count, uint64_t value_bytes) {
   }
   EMS_RETURN_IF_ERROR(measure(all, all, &PutTimes::overwrite));
   EMS_RETURN_IF_ERROR(measure(kHotKeys, 2 * all, &PutTimes::again));
+  EMS_RETURN_IF_ERROR(MeasureSyncs(with_folder->path(), count, &puts.disk_syncs));
   return puts;
 }
 

@@ -35,9 +35,14 @@ struct PutTimes {
 struct TierPuts {
   uint64_t value_bytes = 0;
   PutTimes with_tier, without;
+  // Each a few bytes more of a file and its sync: what the wait of an overwrite cannot be less
+  // than.
+  LatencyRecorder disk_syncs;
   // p99 with the tier / without it; not a number without calls.
   double fresh_p99_ratio() const;
   double overwrite_p99_ratio() const;
+  // p99 with the tier / (p99 without it + p99 of the disk's own sync).
+  double overwrite_p99_vs_limit() const;
   double again_p99_ratio() const;
 };
 

@@ -83,7 +83,8 @@ SsdServerResults GoodServers(int factor) {
                        .value_bytes = 4 * kKiB,
                        .ready_seconds = 3,
                        .dropped = "that of its files"}};
-  TierPuts puts{.value_bytes = 256 * kKiB, .with_tier = {}, .without = {}};
+  TierPuts puts{.value_bytes = 256 * kKiB, .with_tier = {}, .without = {}, .disk_syncs = {}};
+  puts.disk_syncs.Record(std::chrono::milliseconds(50));
   for (LatencyRecorder* times :
        {&puts.with_tier.fresh, &puts.with_tier.overwrite, &puts.with_tier.again})
     times->Record(std::chrono::milliseconds(100 * factor));
@@ -107,6 +108,7 @@ TEST(SsdReportTest, ServersHaveTheirGates) {
   EXPECT_THAT(text, HasSubstr("gate server_restart_1M_4KiB_ready_seconds 3 <= 10 pass"));
   EXPECT_THAT(text, HasSubstr("gate put_new_256KiB_p99_vs_dram 1 <= 2 pass"));
   EXPECT_THAT(text, HasSubstr("gate put_again_256KiB_p99_vs_dram 1 <= 2 pass"));
+  EXPECT_THAT(text, HasSubstr("gate put_overwrite_256KiB_p99_vs_dram_and_sync 0.6667 <= 2 pass"));
   results = GoodServers(3);
   results.restarts[0].missing = 1;
   results.restarts[0].wrong = 2;
@@ -122,8 +124,9 @@ TEST(SsdReportTest, ServersHaveTheirGates) {
 
 TEST(SsdReportTest, ServersAreInTableAndJson) {
   const std::string text = RenderSsdServers(GoodServers(3));
-  for (const char* part : {"256KiB, new keys", "256KiB, overwrites", "256KiB, again and again",
-                           "that of its files", "of 1000000 acknowledged objects"})
+  for (const char* part :
+       {"256KiB, new keys", "256KiB, overwrites", "256KiB, again and again",
+        "256KiB, the disk's sync alone", "that of its files", "of 1000000 acknowledged objects"})
     EXPECT_THAT(text, HasSubstr(part));
   const auto json = SsdServersJson(GoodServers(1));
   EXPECT_EQ(json["server_restarts"][0]["missing"], 0);

@@ -41,6 +41,8 @@ TEST(SsdServerBenchTest, PutsAreTimedWithTheTierAndWithout) {
     EXPECT_EQ(times->again.count(), 20);
   }
   EXPECT_GT(puts->fresh_p99_ratio(), 0);
+  EXPECT_EQ(puts->disk_syncs.count(), 20);
+  EXPECT_GT(puts->overwrite_p99_vs_limit(), 0);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
