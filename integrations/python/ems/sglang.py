@@ -54,6 +54,8 @@ class HiCacheConnector:
         custom = [(name, str(extra.get(name, ''))) for name in ('domain', 'extra_key')]
         custom += [(name, str(fields[name])) for name in ('is_page_first_layout', 'should_split_heads', 'tp_lcm_size')
                    if fields.get(name)]
+        if not extra.get('interface_v1'):  # SGLang then hands over pages of its own making, in another order of layers
+            custom.append(('interface', 'generic'))
         # What is split between the tp ranks, and what all of them have: of MLA the KV pool, which SGLang lets rank 0 write.
         self._split = {
             'model': str(fields.get('model_name') or 'sglang'), 'dtype': str(extra.get('dtype', '')),
@@ -221,7 +223,9 @@ class HiCacheConnector:
     # --- The rest
 
     def clear(self):
-        """Does nothing: the pool is shared, and evicts by itself. `emsctl` removes what a namespace holds."""
+        """Raises NotImplementedError, of which SGLang tells its caller: the pool is shared, and other servers use the pages."""
+        raise NotImplementedError('pages in EMS are not cleared: others share them. Where the weights have changed, start with '
+                                  'another `domain`; "emsctl namespace" empties what a namespace holds')
 
     def get_stats(self):
         """None: SGLang's scheduler takes nothing but a StorageMetrics of its own here, and none at all is one, too."""

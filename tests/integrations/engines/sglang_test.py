@@ -219,11 +219,22 @@ class SglangTest(unittest.TestCase):
         self.assertEqual(storage.batch_get(['one', 'two'], [into, into]), [into, None])
         self.assertIsNone(storage.get('one'))
 
-    def test_clear_keeps_what_others_use(self):
+    def test_servers_whose_pages_come_by_different_interfaces_never_meet(self):
+        # Of layers first, the host pool's pieces are K and V of each layer, and its flat page is K of all layers, then V.
+        pool, keys = self.random_pool(layout='layer_first'), hashes(9, 2)
+        pieces, flat = self.backend(pool), self.backend(pool, extra={'interface_v1': 0})
+        pieces.batch_set_v1(keys[:1], pool.indices([0]))
+        self.assertIsNone(flat.get(keys[0], numpy.zeros(pool.memory[0].nbytes, numpy.uint8)))
+        self.assertTrue(flat.set(keys[1], pool.memory[0].ravel()))
+        self.assertEqual([storage.batch_exists(keys[at:]) for storage, at in ((pieces, 0), (pieces, 1), (flat, 0), (flat, 1))],
+                         [1, 0, 0, 1])
+
+    def test_clear_keeps_what_others_use_and_says_so(self):
         pool = self.random_pool()
         storage = self.backend(pool)
         storage.batch_set_v1(hashes(8, 1), pool.indices([0]))
-        storage.clear()
+        with self.assertRaisesRegex(NotImplementedError, 'domain'):
+            storage.clear()
         self.assertEqual(storage.batch_exists(hashes(8, 1)), 1)
 
 
