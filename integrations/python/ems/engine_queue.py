@@ -14,6 +14,7 @@ from ems.connection import abandon_in_child
 from ems.errors import Error, InvalidArgument, NotFound
 
 RETRY_SECONDS = 1.0
+BOUNDS = {'threads': 256, 'lanes': 256, 'waiting_max': 1 << 20}
 DOMAIN_FIELDS = {'dtype': '', 'kv_layout': '', 'tp_rank': 0, 'tp_size': 1, 'pp_rank': 0, 'pp_size': 1, 'lora': '',
                  'cache_salt': '', 'multimodal_hashes': [], 'custom': [], 'hash': 'sha256', 'block_tokens': 128}
 log = logging.getLogger('ems')
@@ -34,6 +35,9 @@ class EngineQueue:
 
     def __init__(self, domain, *, controller=None, namespace=None, timeout=2.0, start_timeout=3.0, threads=3, lanes=3,
                  waiting_max=1024, durability='', shm_token='', transport='auto', block_tokens=128):
+        for name, value in (('threads', threads), ('lanes', lanes), ('waiting_max', waiting_max)):
+            if not 1 <= value <= BOUNDS[name]:
+                raise InvalidArgument(f'{name} is {value}; it may be 1 to {BOUNDS[name]}')
         self._client = None
         self._closing = threading.Event()
         self._connecting = None

@@ -49,7 +49,9 @@ class EngineQueueTest(unittest.TestCase):
 
     def test_wrong_arguments_raise_when_it_is_made(self):
         for error, options in ((NotFound, {'namespace': 'nobody'}), (InvalidArgument, {'timeout': 0}),
-                               (ValueError, {'durability': 'tape'}), (ValueError, {'transport': 'pigeon'})):
+                               (InvalidArgument, {'threads': 0}), (InvalidArgument, {'lanes': 10**6}),
+                               (InvalidArgument, {'waiting_max': 0}), (ValueError, {'durability': 'tape'}),
+                               (ValueError, {'transport': 'pigeon'})):
             with self.subTest(options):
                 with self.assertRaises(error):
                     EngineQueue({'model': 'm'}, controller=self.cluster.address, **options)
