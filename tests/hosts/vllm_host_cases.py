@@ -253,6 +253,7 @@ class Served:
             list(answer.step.loads.block_ids), list(answer.step.saves.block_ids)]))
         taped('update_connector_output', lambda _, output: (sorted(output.invalid_block_ids),))
         taped('request_finished', lambda _, request, ids: (request.request_id,))
+        taped('reset_cache', lambda _: ())
 
     def ours(self, connector):
         return next(one for one in getattr(connector, '_connectors', [connector]) if type(one).__name__ == 'EmsConnector')
@@ -380,6 +381,16 @@ class ConnectorCase(unittest.TestCase):
         self.assertTrue(is_right)
         second.settle()
         self.assertEqual(first.serve('c', self.prompt(2)), (5 * BLOCK, True))
+
+    def test_reset_after_an_update_of_the_weights(self):
+        first, second = Served(self, ['ems']), Served(self, ['ems'])
+        first.serve('a', self.prompt(3))
+        first.settle()
+        self.assertTrue(first.scheduler.reset_prefix_cache(reset_connector=True))
+        self.assertEqual(first.serve('b', self.prompt(3)), (0, True))
+        first.settle()
+        self.assertEqual(first.serve('c', self.prompt(3)), (5 * BLOCK, True))
+        self.assertEqual(second.serve('d', self.prompt(3)), (5 * BLOCK, True))
 
     def test_beside_another_connector(self):
         for seed, order in enumerate((['ems', 'peer'], ['peer', 'ems'])):

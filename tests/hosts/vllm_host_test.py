@@ -198,6 +198,9 @@ class Connector:
     def request_finished(self, name):
         self._scheduler.request_finished(Request(name, []), [])
 
+    def reset_cache(self):
+        self._test.assertIs(self._scheduler.reset_cache(), True)
+
     def evict(self, name):
         worker = self._worker._worker
         self._test.assertEqual(worker._queue.run_at('remove', worker._keys([bytes.fromhex(name)]), hashed=True)[0], [True])

@@ -83,6 +83,11 @@ class Connector:
     def request_finished(self, request, block_ids):
         return self._scheduler.request_finished(request, block_ids)
 
+    def reset_cache(self):
+        """After weights have changed: from now on this engine shares blocks with nobody, until it is started again."""
+        self._scheduler.reset_cache()
+        return True
+
     # --- Worker
 
     @classmethod

@@ -1,6 +1,7 @@
 """The scheduler's half of vLLM's connector: which blocks of a prompt are there, and what is to be loaded and saved."""
 import collections
 import logging
+import secrets
 import time
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ class BlockNames:
     def __init__(self, block_tokens):
         self._block_tokens = block_tokens
         self._hashers = collections.OrderedDict()
+        self._since = []  # of the last reset(), a field that no other engine has
 
     def of(self, request):
         """One for each full block but what holds the last token, which has to be computed. Empty: not to be cached."""
@@ -37,10 +39,15 @@ class BlockNames:
         if (lora, path, salt) not in self._hashers:
             if len(self._hashers) >= HASHERS_MAX:
                 self._hashers.popitem(last=False)
-            custom = [('lora_path', path)] if path else []
+            custom = [('lora_path', path)] * bool(path) + self._since
             self._hashers[lora, path, salt] = hasher_of(
                 {'model': 'vllm', 'lora': lora, 'cache_salt': salt, 'custom': custom}, self._block_tokens)
         return self._hashers[lora, path, salt]
+
+    def reset(self):
+        """From now on no name is one that was given before, by this engine or another."""
+        self._since = [('reset', secrets.token_hex(16))]
+        self._hashers.clear()
 
 
 @dataclass
@@ -177,6 +184,12 @@ class SchedulerHalf:
         """vLLM may have its blocks back: saves read copies."""
         self._requests.pop(request.request_id, None)
         return False, None
+
+    def reset_cache(self):
+        """Blocks from before are neither loaded nor taken for new ones; what the requests that there are hold is not saved."""
+        self._names.reset()
+        for state in self._requests.values():
+            state.names, state.asked_from, state.found = [], -1, -1
 
     def close(self):
         self._queue.close()

@@ -428,6 +428,22 @@ class VllmConnectorTest(unittest.TestCase):
         step = pickle.loads(engine._plan(request, [], 1, 5 * BLOCK, 'running')).step
         self.assertEqual(step.saves.block_ids, [1, 2, 3])
 
+    def test_after_a_reset_nothing_of_before_is_loaded_and_nothing_that_began_before_is_stored(self):
+        first, second = self.engine(), self.engine()
+        first.run(Request('a', self.prompt(46)))
+        first.run(Request('b', self.prompt(47)), between=lambda: self.assertIs(first.scheduler.reset_cache(), True))
+        first.settle()
+        self.assertEqual([first.matched(Request('c', self.prompt(seed))) for seed in (46, 47)], [0, 0])
+        self.assertEqual([second.matched(Request(f'd{seed}', self.prompt(seed))) for seed in (46, 47)], [5 * BLOCK, 0])
+        again = Request('e', self.prompt(46))
+        first.run(again)
+        first.settle()
+        loaded, ids = first.run(Request('f', self.prompt(46)))
+        self.assertEqual(loaded, 5 * BLOCK)
+        self.assertTrue(first.is_right(again, ids))
+        first.scheduler.reset_cache()
+        self.assertEqual(first.matched(Request('g', self.prompt(46))), 0)
+
     def test_unknown_option_is_named(self):
         import ems.vllm  # pylint: disable=import-outside-toplevel
         with self.assertRaisesRegex(ValueError, 'controler'):
