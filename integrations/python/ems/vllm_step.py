@@ -22,6 +22,9 @@ class Transfer:
         self.names += names
         self.block_ids += block_ids
 
+    def first(self, count):
+        return Transfer(self.names[:count], self.block_ids[:count])
+
 
 @dataclass
 class Step:

@@ -1,4 +1,5 @@
 """The workers' half of vLLM's connector: it loads and saves blocks, and stores none that may be wrong (ems.vllm_step)."""
+import dataclasses
 import hashlib
 import json
 import logging
@@ -20,7 +21,7 @@ class WorkerHalf:
         self._settings = settings
         self._queue = settings.queue()
         self._timeout = float(settings.extra.get('timeout', 1.0))
-        self._staging_bytes = int(settings.extra.get('staging_bytes', 256 << 20))
+        self._staging_bytes = int(settings.extra.get('staging_bytes', 1 << 30))
         self._block_dim = settings.extra.get('block_dim')
         self._is_alone = settings.tp_size * settings.pp_size == 1  # its own load errors are all there are
         self._layers = {}      # name → (tensor, block dimension, offset in a row, bytes)
@@ -33,6 +34,7 @@ class WorkerHalf:
         self._saving = None    # the step whose blocks wait_for_save copies
         self._held = []        # (step, keys, rows): of steps of which it is not yet known that no worker failed
         self._under_way = {}   # batch → bytes
+        self._has_told = False  # that staging_bytes are too few
         self.layout = ''
         self.skipped_blocks = 0
 
@@ -73,13 +75,19 @@ class WorkerHalf:
         self._load(step.loads)
         if self._errors:
             self._unheard = step.number
-        if not step.saves.names:
-            return
-        # What this step computes may stand on blocks that did not arrive; and too much may be under way.
-        if self._unheard or self._staged() + len(step.saves.names) * self._row > self._staging_bytes:
-            self.skipped_blocks += len(step.saves.names)
-        else:
-            self._saving = step
+        # What this step computes may stand on blocks that did not arrive.
+        count = 0 if self._unheard else min(len(step.saves.names), self._room())
+        self.skipped_blocks += len(step.saves.names) - count
+        if len(step.saves.names) * self._row > self._staging_bytes and not self._has_told:
+            self._has_told = True
+            log.warning('a step has %d blocks of %d bytes to save: no more than staging_bytes (%d) of them are; give more of it',
+                        len(step.saves.names), self._row, self._staging_bytes)
+        if count:  # the first ones: of each request a prefix counts
+            self._saving = dataclasses.replace(step, saves=step.saves.first(count))
+
+    def _room(self):
+        """Blocks that may be copied now."""
+        return max(0, self._staging_bytes - self._staged()) // max(1, self._row)
 
     def _staged(self):
         return sum(self._under_way.values()) + sum(rows.nbytes for _, _, rows in self._held)

@@ -404,8 +404,23 @@ class VllmConnectorTest(unittest.TestCase):
 
     def test_too_much_under_way_is_not_saved_and_nothing_waits(self):
         engine = self.engine(staging_bytes=1)
-        engine.run(Request('a', self.prompt(12)))
-        self.assertEqual(engine.worker._worker.skipped_blocks, 5)
+        with self.assertLogs('ems', 'WARNING') as logs:
+            for request in 'ab':
+                engine.run(Request(request, self.prompt(12)))
+        self.assertEqual(engine.worker._worker.skipped_blocks, 10)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('staging_bytes', logs.output[0])
+
+    def test_of_a_step_with_more_than_staging_takes_the_first_blocks_are_saved(self):
+        first, second = self.engine(), self.engine()
+        first.worker._worker._staging_bytes = 3 * first.worker._worker._row
+        first.run(Request('a', self.prompt(48)))
+        first.settle()
+        self.assertEqual(first.worker._worker.skipped_blocks, 2)
+        request = Request('b', self.prompt(48))
+        loaded, ids = second.run(request)
+        self.assertEqual(loaded, 3 * BLOCK)
+        self.assertTrue(second.is_right(request, ids))
 
     def test_hybrid_model_is_refused_with_what_to_do(self):
         import ems.vllm  # pylint: disable=import-outside-toplevel
