@@ -111,7 +111,7 @@ class EngineQueue:
         """Waits until there is something to drain; False: not in this time."""
         poller = select.poll()  # select() knows no descriptors above 1023
         poller.register(self.event_fd, select.POLLIN)
-        return bool(poller.poll(seconds * 1000))
+        return bool(poller.poll(max(0, seconds) * 1000))  # below 0 it would wait for ever
 
     def close(self):
         """Ends what waits, and waits for what runs: then nothing touches memory any more. Again: does nothing."""

@@ -35,6 +35,9 @@ class Settings:
         role = str(getattr(vllm_config.kv_transfer_config, 'kv_role', None) or 'kv_both')
         if role != 'kv_both':
             raise ValueError(f'kv_role is {role}: EMS loads and saves in every engine; say kv_both')
+        if not getattr(model, 'is_prefix_caching_supported', True):
+            raise ValueError(f'{model.model}: vLLM caches no prefixes of such a model, as one that pools over all tokens of a prompt, '
+                             'and so does EMS')
         for name in ('decode_context_parallel_size', 'prefill_context_parallel_size'):
             if int(getattr(parallel, name, 1) or 1) > 1:
                 raise ValueError(f'{name} is {getattr(parallel, name)}: EMS takes blocks that one rank has whole; use LMCache with '

@@ -1,4 +1,5 @@
 """What the connectors have in common: arguments, domains, and what a large batch is cut into."""
+import threading
 import unittest
 
 from harness import Cluster, filled
@@ -46,6 +47,13 @@ class EngineQueueTest(unittest.TestCase):
         whole = bytearray(3003)
         self.assertEqual(self.carry(queue, 'get', ['pieces'], [whole])[2], [True])
         self.assertEqual(whole, b''.join(pieces))
+
+    def test_time_that_is_over_is_no_wait(self):
+        queue, answers = self.queue(), []
+        waiter = threading.Thread(target=lambda: answers.append(queue.wait(-0.001)), daemon=True)
+        waiter.start()
+        waiter.join(10)
+        self.assertEqual(answers, [False])
 
     def test_wrong_arguments_raise_when_it_is_made(self):
         for error, options in ((NotFound, {'namespace': 'nobody'}), (InvalidArgument, {'timeout': 0}),

@@ -253,7 +253,8 @@ class VllmConnectorTest(unittest.TestCase):
         self.assertIs(self.engine().scheduler.requires_kv_delivery, False)
 
     def test_configuration_whose_blocks_are_not_whole_or_not_alike_is_refused(self):
-        for part, values, why in (('parallel_config', {'decode_context_parallel_size': 2}, 'decode_context.*LMCache'),
+        for part, values, why in (('model_config', {'is_prefix_caching_supported': False}, 'llama: vLLM caches no prefixes'),
+                                  ('parallel_config', {'decode_context_parallel_size': 2}, 'decode_context.*LMCache'),
                                   ('parallel_config', {'prefill_context_parallel_size': 2}, 'prefill_context.*LMCache'),
                                   ('cache_config', {'cache_dtype': 'fp8_e4m3', 'calculate_kv_scales': True}, 'scales')):
             with self.assertRaisesRegex(ValueError, why):
