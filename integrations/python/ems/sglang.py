@@ -8,6 +8,7 @@ import logging
 import time
 
 from ems.engine_queue import EngineQueue
+from ems.errors import InvalidArgument
 from ems.sglang_pages import KV, MAMBA, RANKS, Pages, is_replicated, slices  # pylint: disable=unused-import  # RANKS: for tests
 from ems.tensors import contiguous_span
 
@@ -36,11 +37,13 @@ def _leading(flags):
 class HiCacheConnector:
     """One a TP rank. Pages go straight between the pool and SGLang's host memory, on the calling thread.
 
+    Raises InvalidArgument where neither SGLang nor `domain` says which model it is.
+
     `storage_config.extra_config` may have: controller, namespace, timeout (1.0 s, of each call), start_timeout, durability,
     shm_token, transport; `domain`: a text that keeps deployments apart; `extra_key`, which SGLang's page hashes do not cover;
     `dtype` of the KV cache, needed only where the host pool does not tell it; `shared_draft`: of an MLA model, draft pages are
     the same on all tp ranks. All of HiCacheStorageConfig and of the host pools that makes bytes differ is in the domain, too:
-    model, ranks, dtype, layout, shape, and which pool it is. Nothing here raises once the host pools are registered, and lists
+    model, ranks, dtype, layout, shape, and which pool it is. Nothing but clear() raises once the host pools are registered, and lists
     are always full: a page that is not there, is of another length, or could not be asked for in time is False, and SGLang
     computes it.
     """
@@ -56,6 +59,8 @@ class HiCacheConnector:
                    if fields.get(name)]
         if not extra.get('interface_v1'):  # SGLang then hands over pages of its own making, in another order of layers
             custom.append(('interface', 'generic'))
+        if not (fields.get('model_name') or extra.get('domain')):
+            raise InvalidArgument('SGLang does not say which model it serves: "domain" has to be in the extra config')
         # What is split between the tp ranks, and what all of them have: of MLA the KV pool, which SGLang lets rank 0 write.
         self._split = {
             'model': str(fields.get('model_name') or 'sglang'), 'dtype': str(extra.get('dtype', '')),

@@ -147,6 +147,12 @@ class SglangTest(unittest.TestCase):
             self.backend(pool)
         self.assertEqual(self.backend(pool, extra={'dtype': 'bf16'}).batch_exists(hashes(24, 1)), 0)
 
+    def test_model_without_a_name_is_refused_unless_a_domain_is_given(self):
+        pool = self.random_pool()
+        with self.assertRaisesRegex(InvalidArgument, 'model'):
+            self.backend(pool, model_name=None)
+        self.assertEqual(self.backend(pool, model_name=None, extra={'domain': 'a'}).batch_exists(hashes(28, 1)), 0)
+
     def test_names_of_pages_for_routers_are_of_its_domain(self):
         pool, [key] = self.random_pool(), hashes(25, 1)
         storage = self.backend(pool, tp_rank=1, tp_size=2, extra={'domain': 'd'})
