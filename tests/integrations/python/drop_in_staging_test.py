@@ -94,6 +94,23 @@ class StagingTest(unittest.TestCase):
             self.assertTrue((read[0] == before[0][0][5]).all())
             self.check_moved(kvcache, before, [(3, 5)])
 
+    def test_nothing_is_written_behind_the_answer_of_a_load_one_of_whose_copies_failed(self):
+        def fail():
+            raise RuntimeError('no such copy')
+        with mock.patch.object(device_tensor, 'npu', device_tensor.Streams()):
+            kvcache = layers()
+            filled(kvcache)
+            cc = self.open(kvcache)
+            self.assertEqual(cc.save(slots(3, 4), [1, 2], [BLOCK_SIZE] * 2, OPTION).success, 2)
+            kvcache[1][1].on_copy = fail
+            self.fails(EmsErrorCode.EMS_INTERNAL_ERROR, cc.load, slots(9), [1], [BLOCK_SIZE], OPTION)
+            kvcache[1][1].on_copy = lambda: None
+            for tensor in kvcache[0] + kvcache[1]:  # the engine computes what did not come
+                tensor[9].copy_(HostTensor(numpy.full(SHAPE[1:], 7, numpy.uint16)))
+            self.assertEqual(cc.load(slots(10), [2], [BLOCK_SIZE], OPTION).success, 1)
+            for tensor in kvcache[0] + kvcache[1]:
+                self.assertTrue((tensor.numpy()[9] == 7).all())
+
     def test_an_address_of_nobody_is_copied_too_though_the_tensor_says_cpu(self):
         kvcache = layers(device='cpu')
         before = filled(kvcache)

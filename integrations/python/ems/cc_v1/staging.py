@@ -132,13 +132,15 @@ class _Lane:
 
     def _copy(self, batch, host, begin, end):
         """Blocks [begin, end) from the device to the host, or of a load the other way round."""
-        for layer, device_tensors in enumerate(self._device):
-            runs = list(_consecutive(batch.pages(host.group_of(layer), begin, end)))
-            for device, mine in zip(device_tensors, self._host[layer]):
-                for at, page, count in runs:
-                    here, there = mine[at:at + count], device[page:page + count]
-                    self._stream.copy(*((there, here) if self._is_load else (here, there)))
-        self._stream.wait()
+        try:
+            for layer, device_tensors in enumerate(self._device):
+                runs = list(_consecutive(batch.pages(host.group_of(layer), begin, end)))
+                for device, mine in zip(device_tensors, self._host[layer]):
+                    for at, page, count in runs:
+                        here, there = mine[at:at + count], device[page:page + count]
+                        self._stream.copy(*((there, here) if self._is_load else (here, there)))
+        finally:  # also when one of them fails: nothing moves behind the answer
+            self._stream.wait()
 
 
 def _staging_bytes():
