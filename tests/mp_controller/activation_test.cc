@@ -231,6 +231,21 @@ TEST_F(ActivationTest, WhoseLossWasAcceptedComesBackWithANewerView) {
   EXPECT_TRUE(Renews(b_));
 }
 
+// The operator is told whom the next one waits for; whoever is forgotten must not be in any.
+TEST_F(ActivationTest, EachViewThatIsNotActiveWaitsForItsOwn) {
+  Publish(1, {a_, c_});
+  Renew(a_);
+  Renew(c_);
+  Publish(2, {b_, c_});
+  Publish(3, {a_, b_});
+  EXPECT_EQ(Active(), 1U);
+  EXPECT_EQ(activation_.WaitsFor(now_), std::vector{a_.id});
+  EXPECT_TRUE(activation_.WaitsFor(a_.id, now_));
+  EXPECT_TRUE(activation_.WaitsFor(c_.id, now_)) << "the third view waits for it";
+  Install(c_, 3);
+  EXPECT_FALSE(activation_.WaitsFor(c_.id, now_));
+}
+
 TEST_F(ActivationTest, WhoStopsInOrderIsWaitedForNoLonger) {
   Publish(1, {a_, b_});
   Renew(a_);

@@ -12,25 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A store that keeps nothing, for what does not outlive the process.
-struct NoStore final : ClusterStore {
-  Result<StoredState> Load() override { return StoredState{}; }
-  Status PutCluster(ClusterId) override { return OkStatus(); }
-  Status PutTerm(uint64_t) override { return OkStatus(); }
-  Status PutTimes(const GivenTimes&) override { return OkStatus(); }
-  Status PutWindow(const ViewWindow&) override { return OkStatus(); }
-  Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
-    return OkStatus();
-  }
-  Status PutNode(const StoredNode&, uint32_t) override { return OkStatus(); }
-  Status DeleteNode(const std::string& name) override {
-    deleted.push_back(name);
-    return OkStatus();
-  }
-  Status PutNamespace(const NamespaceChange&) override { return OkStatus(); }
-  std::vector<std::string> deleted;
-};
-
 class ClusterStateTest : public ::testing::Test {
  protected:
   const TempDir dir;
@@ -518,40 +499,6 @@ TEST_F(ClusterStateTest, ListNodesSaysForHowLongEachHasBeenBehind) {
   EXPECT_EQ(behind_ms(), once + 3000) << "a newer view does not begin it anew";
   (void)life.Beat(a, 1, life.publisher.view()->version());
   EXPECT_EQ(behind_ms(), 0u);
-}
-
-// Names that come and go, as of containers, do not fill the controller up.
-TEST(ClusterStateBoundTest, OfNodesThatAreGoneTheOldestGivesWayToANewOne) {
-  ManualClock clock;
-  NoStore store;
-  MetricsRegistry registry;
-  ControllerMetrics metrics(&registry);
-  ViewPublisher publisher(1);
-  ClusterState state(MembershipOptions{}, {&clock, &store, &publisher, &metrics});
-  ASSERT_TRUE(state.Start("").ok());
-  const auto come = [&](const std::string& name) {
-    v1::RegisterRequest request;
-    request.mutable_node()->set_name(name);
-    request.mutable_node()->set_boot_id(1);
-    request.mutable_node()->set_data_address("h:1");
-    request.mutable_node()->set_capacity_bytes(1 << 30);
-    v1::RegisterReply reply;
-    EXPECT_TRUE(state.Register(request, &reply).ok()) << name;
-    return reply.node_id();
-  };
-  for (size_t i = 0; i < kGoneNodesMax; ++i) {
-    v1::LeaveRequest leave;
-    leave.set_node_id(come("n" + std::to_string(i)));
-    leave.set_boot_id(1);
-    v1::LeaveReply left;
-    ASSERT_TRUE(state.Leave(leave, &left).ok());
-  }
-  EXPECT_TRUE(store.deleted.empty());
-  EXPECT_EQ(come("new"), kGoneNodesMax + 1) << "an id is never used twice";
-  EXPECT_EQ(store.deleted, std::vector<std::string>{"n0"});
-  v1::ListNodesReply list;
-  ASSERT_TRUE(state.ListNodes({}, &list).ok());
-  EXPECT_EQ(static_cast<size_t>(list.nodes_size()), kGoneNodesMax);
 }
 
 }  // namespace
