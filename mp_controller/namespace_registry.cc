@@ -82,7 +82,7 @@ Result<NamespaceChange> NamespaceRegistry::PlanCreate(NamespaceInfo wanted) cons
     return Error(StatusCode::kResourceExhausted, "{} namespaces exist, at most {} are allowed",
                  by_name_.size(), kNamespacesMax);
   }
-  wanted.ref = {NamespaceId(next_id_), std::max(static_cast<uint32_t>(RandomId()), 1U)};
+  wanted.ref = {NamespaceId(next_id_), static_cast<uint32_t>(RandomId())};
   if (wanted.durability == Durability::kDefault) wanted.durability = Durability::kDram;
   return NamespaceChange{
       .info = std::move(wanted), .version = version_ + 1, .next_id = next_id_ + 1};
