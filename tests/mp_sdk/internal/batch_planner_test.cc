@@ -130,6 +130,15 @@ TEST(FrameTest, EncodesASinglePut) {
   EXPECT_GT(request.header.deadline_ms, 5000U);
 }
 
+TEST(FrameTest, ADeadlineThatHasPassedIsSaid) {
+  Fixture f(Op::kGet, 1);
+  f.batch.deadline = Deadline(TimePoint());
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(2, 3), &request);
+  EXPECT_EQ(request.header.deadline_ms, 1U) << "0 says that any time will do";
+}
+
 TEST(FrameTest, EncodesAMultiPut) {
   Fixture f(Op::kPut, 2, 100);
   const auto frames = PlanFrames(&f.batch, *MakeView(1));
@@ -201,6 +210,45 @@ TEST(FrameTest, ValuesOfMoreBytesThanTheAnswerHasAreDamage) {
     frames[0]->OnHeader(header);
     EXPECT_EQ(frames[0]->OnTable(results.bytes).code(), StatusCode::kDataLoss);
   }
+  EXPECT_TRUE(grown.empty());
+}
+
+TEST(FrameTest, ValuesThatTogetherAreOfMoreBytesThanTheAnswerHasAreDamage) {
+  const Results results({{.value_bytes = 10}, {.value_bytes = 10}});
+  const uint64_t table_bytes = results.bytes.size();
+  for (const uint64_t bytes : {table_bytes + 20, table_bytes + 19, table_bytes - 1}) {
+    Fixture f(Op::kGet, 2);
+    const auto frames = PlanFrames(&f.batch, *MakeView(1));
+    wire::FrameHeader header;
+    header.body_bytes = bytes;
+    frames[0]->OnHeader(header);
+    EXPECT_EQ(frames[0]->OnTable(results.bytes).code(),
+              bytes == table_bytes + 20 ? StatusCode::kOk : StatusCode::kDataLoss);
+  }
+}
+
+// It is the caller's answer, not the end of the caller's process.
+TEST(FrameTest, AValueThatThereIsNoMemoryForIsDroppedAndSaidSo) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the process where an allocation fails";
+#endif
+  Fixture f(Op::kGet, 1);
+  std::string grown = "of before";
+  f.batch.items[0].grow = &grown;
+  const auto frames = PlanFrames(&f.batch, *MakeView(1));
+  fabric::RpcRequest request;
+  frames[0]->Encode(ViewVersion(1, 1), &request);
+  wire::FrameHeader header;
+  header.body_bytes = uint64_t{1} << 60;  // of which no address space has room
+  header.checksum = wire::FoldChecksum(5, request.header);
+  frames[0]->OnHeader(header);
+  fabric::AnswerSink::Value value;
+  ASSERT_TRUE(frames[0]->NextValue(&value));
+  EXPECT_EQ(value.bytes, header.body_bytes) << "they are read, so that the connection goes on";
+  ASSERT_EQ(value.into.size(), 1U);
+  EXPECT_TRUE(value.into[0].empty());
+  frames[0]->OnValue(5);
+  EXPECT_EQ(f.batch.items[0].status.code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(grown.empty());
 }
 
