@@ -347,6 +347,15 @@ TEST(RpcChannelTest, TableAndValuesMustFillTheBodyExactly) {
   }
 }
 
+// What comes later would be taken for the next answer.
+TEST(RpcChannelTest, AnAnswerThatIsTooLongIsRefusedBeforeItsRestComes) {
+  Pair pair;
+  TableSink sink(10, {60});
+  const std::string answer = AnswerTo(pair.StartGet(&sink), MakeValue("ns", "k", 1, 100));
+  ASSERT_TRUE(pair.peer->Send(answer.substr(0, answer.size() - 30)));
+  EXPECT_EQ(pair.channel->Advance().code(), StatusCode::kDataLoss);
+}
+
 // Reads of equal length once looked like a socket without news: the last part stayed unread.
 TEST(RpcChannelTest, ATableOfWholeReadAheadsIsReadToItsEnd) {
   for (const uint64_t reads : {2U, 3U, 5U, 8U}) {

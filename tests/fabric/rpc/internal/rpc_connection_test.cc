@@ -176,6 +176,24 @@ TEST(RpcConnectionTest, AKeyThatNeverComesIsCutAtTheHeaderTimeout) {
   EXPECT_TRUE(peer.WaitClosed(seconds(2)));
 }
 
+// Its sender has gone, so that what it waits for comes too late whenever it comes.
+TEST(RpcConnectionTest, ARequestThatComesAfterItsDeadlineWaitsForNothing) {
+  MemoryServer server;
+  std::atomic<int> asked{0};
+  server.store.gate = [&asked](const wire::FrameHeader&, SlotId) -> Outcome {
+    ++asked;
+    return {.status = WireStatus::kRetryLater, .wait = milliseconds(1), .patience = seconds(1)};
+  };
+  wire::FrameHeader late = testing::MakeHeader(Op::kGet, 1);
+  late.flags = wire::kFlagUntil;
+  late.deadline_ms = wire::ClockMs(Clock::System().Now()) - 5;
+  WirePeer peer = WirePeer::Connect(server.address());
+  std::optional<WireReply> answer = Ask(&peer, testing::MakeFrame(late, "k", {}));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.status, WireStatus::kRetryLater);
+  EXPECT_LE(asked, 3);
+}
+
 TEST(RpcConnectionTest, AReaderThatNeverReadsIsCut) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
   options.transfer_timeout = milliseconds(100);
