@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "common/guarded.h"
 #include "common/thread_pool.h"
 #include "fabric/net/socket.h"
@@ -20,8 +23,9 @@
 
 namespace {
 
-// Answers for the resolver: a number to be looked up instead, or empty for "no such name".
-using Resolver = std::function<std::string(const std::string&)>;
+// Answers for the resolver: numbers to be looked up instead, or none for "no such name".
+using Numbers = std::vector<std::string>;
+using Resolver = std::function<Numbers(const std::string&)>;
 ems::Guarded<Resolver>& TheResolver() {
   static ems::Guarded<Resolver> resolver;
   return resolver;
@@ -40,8 +44,13 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
     resolver = *locked;
   }
   if (!resolver) return real(name, service, hints, found);
-  const std::string number = resolver(name);
-  return number.empty() ? EAI_NONAME : real(number.c_str(), service, hints, found);
+  const Numbers numbers = resolver(name);
+  for (const std::string& number : numbers) {
+    const int error = real(number.c_str(), service, hints, found);
+    if (error != 0) return error;
+    while (*found != nullptr) found = &(*found)->ai_next;
+  }
+  return numbers.empty() ? EAI_NONAME : 0;
 }
 
 namespace ems::fabric {
@@ -73,10 +82,10 @@ class NameLookupTest : public ::testing::Test {
     auto locked = TheResolver().Lock();
     *locked = std::move(resolver);
   }
-  void Answer(std::string number) {
-    Use([asked = asked_, number = std::move(number)](const std::string&) {
+  void Answer(Numbers numbers) {
+    Use([asked = asked_, numbers = std::move(numbers)](const std::string&) {
       ++asked->times;
-      return number;
+      return numbers;
     });
   }
   // Until the end of the test, or until asked_->end is set.
@@ -85,7 +94,7 @@ class NameLookupTest : public ::testing::Test {
       ++asked->waiting;
       ++asked->times;
       asked->end.WaitFor(kPatience);
-      return std::string("127.0.0.9");
+      return Numbers{"127.0.0.9"};
     });
   }
   std::string Find(const std::string& host, Duration timeout = kPatience) {
@@ -105,7 +114,7 @@ TEST_F(NameLookupTest, ANumberIsNotLookedUp) {
 }
 
 TEST_F(NameLookupTest, WhatWasFoundIsNotLookedUpAgainSoon) {
-  Answer("127.0.0.2");
+  Answer({"127.0.0.2"});
   EXPECT_EQ(Find("server"), "127.0.0.2:7");
   EXPECT_EQ(Find("server"), "127.0.0.2:7");
   EXPECT_EQ(asked_->times, 1);
@@ -121,17 +130,17 @@ TEST_F(NameLookupTest, ASilentResolverTakesNoMoreThanTheTimeThatThereIs) {
 }
 
 TEST_F(NameLookupTest, ANameThatDoesNotExistIsSaidAndAskedForAgain) {
-  Answer("");
+  Answer({});
   EXPECT_EQ(Find("server"), "UNAVAILABLE");
-  Answer("127.0.0.3");
+  Answer({"127.0.0.3"});
   EXPECT_EQ(Find("server"), "127.0.0.3:7");
 }
 
 TEST_F(NameLookupTest, WhatIsKnownServesWhileTheResolverIsSilentOrWrong) {
-  Answer("127.0.0.4");
+  Answer({"127.0.0.4"});
   EXPECT_EQ(Find("server"), "127.0.0.4:7");
   clock_.Advance(NameLookup::kFreshFor);
-  Answer("");
+  Answer({});
   EXPECT_EQ(Find("server", Duration::zero()), "127.0.0.4:7");
   EXPECT_TRUE(testing::Eventually([&] { return asked_->times == 2; }));
   BeSilent();
@@ -164,6 +173,47 @@ TEST_F(NameLookupTest, ACallThatConnectsKeepsItsTime) {
     EXPECT_TRUE(NameLookup::Shared().Find(first, 7, kPatience).ok());
     EXPECT_TRUE(NameLookup::Shared().Find(second, 7, kPatience).ok());
   }
+}
+
+// A listener that takes no further connection and does not refuse any, so that those who ask wait.
+class DeafListener final {
+ public:
+  explicit DeafListener(const char* number) : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in local{};
+    local.sin_family = AF_INET;
+    EMS_CHECK(::inet_pton(AF_INET, number, &local.sin_addr) == 1 &&
+              ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&local), sizeof(local)) == 0 &&
+              ::listen(listener_.get(), 0) == 0);
+    // Its queue has room for one.
+    taken_ = *Connect({.host = number, .port = port(), .unix_path = ""}, kPatience);
+  }
+  uint16_t port() const { return BoundPort(listener_.get()); }
+
+ private:
+  const Fd listener_;
+  Fd taken_;
+};
+
+TEST_F(NameLookupTest, AllAddressesOfANameShareTheTimeOfOneCall) {
+  const DeafListener deaf("127.0.0.2");
+  Answer(Numbers(8, "127.0.0.2"));
+  const Duration timeout = std::chrono::milliseconds(200);
+  const TimePoint begin = Clock::System().Now();
+  const auto fd = Connect({.host = "ems-deaf", .port = deaf.port(), .unix_path = ""}, timeout);
+  EXPECT_EQ(fd.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(Clock::System().Now() - begin, 4 * timeout) << "and not one timeout each";
+}
+
+TEST_F(NameLookupTest, AnAddressThatDoesNotAnswerLeavesTimeForTheNext) {
+  const DeafListener deaf("127.0.0.2");
+  const auto listener = ListenTcp({.host = "127.0.0.3", .port = deaf.port(), .unix_path = ""});
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  Answer({"127.0.0.2", "127.0.0.3"});
+  const Duration timeout = std::chrono::seconds(1);
+  const TimePoint begin = Clock::System().Now();
+  EXPECT_TRUE(
+      Connect({.host = "ems-half-deaf", .port = deaf.port(), .unix_path = ""}, timeout).ok());
+  EXPECT_LT(Clock::System().Now() - begin, timeout);
 }
 
 }  // namespace

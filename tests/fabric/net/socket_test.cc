@@ -2,20 +2,16 @@
 #include "fabric/net/socket.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <net/if.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstring>
+#include <cerrno>
 #include <fstream>
+#include <string>
 #include <vector>
+
+#include "tests/support/own_network.h"
 
 namespace ems::fabric {
 namespace {
@@ -72,21 +68,15 @@ TEST(ConnectTest, ARefusedConnectionFailsAtOnce) {
 // In a network of its own, where two connections use up all ports that there are for callers: what
 // the third one ends with. Runs in a child process.
 Status ConnectWithoutAFreePort() {
-  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-    return Error(StatusCode::kInternal, "no network of its own: {}", ErrnoText(errno));
-  }
+  EMS_RETURN_IF_ERROR(testing::EnterOwnNetwork());
   const Fd listener(::socket(AF_INET, SOCK_STREAM, 0));
-  ifreq loopback{};
-  std::strcpy(loopback.ifr_name, "lo");
-  loopback.ifr_flags = IFF_UP;
   const uint16_t port = 7500;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "50000 50001" << std::flush;
-  if (::ioctl(listener.get(), SIOCSIFFLAGS, &loopback) != 0 ||
-      ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(listener.get(), 16) != 0) {
     return Error(StatusCode::kInternal, "cannot listen there: {}", ErrnoText(errno));
   }
@@ -100,23 +90,8 @@ Status ConnectWithoutAFreePort() {
 }
 
 TEST(ConnectTest, WithoutAFreePortItIsUnavailableAndSaysWhy) {
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const Fd told(ends[0]);
-  Fd tells(ends[1]);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const std::string text = ToString(ConnectWithoutAFreePort());
-    const bool written = ::write(tells.get(), text.data(), text.size()) > 0;
-    ::_exit(written ? 0 : 1);
-  }
-  tells.Close();
-  std::array<char, 1000> text{};
-  EXPECT_GT(::read(told.get(), text.data(), text.size() - 1), 0);
-  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
-  EXPECT_STREQ(text.data(),
-               "UNAVAILABLE: connect to 127.0.0.1:7500: Cannot assign requested address");
+  EXPECT_EQ(testing::InAChild([] { return ToString(ConnectWithoutAFreePort()); }),
+            "UNAVAILABLE: connect to 127.0.0.1:7500: Cannot assign requested address");
 }
 
 TEST(ConnectTest, AMissingUnixSocketIsUnavailable) {
