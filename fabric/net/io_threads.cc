@@ -30,7 +30,7 @@ int AcceptOne(int listener, sockaddr_storage* from) {
                    SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-// Its address without the port, or its process where that is of this host.
+// Its address without the port, or who it is where it is of this host.
 PeerNumber PeerOf(int socket, const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
     return Checksum(
@@ -41,7 +41,7 @@ PeerNumber PeerOf(int socket, const sockaddr_storage& address) {
   ucred process{};
   socklen_t size = sizeof(process);
   (void)::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size);
-  return static_cast<uint64_t>(process.pid);
+  return LocalPeer(process.pid, process.uid);
 }
 
 // Whether the last sixteenth of what may be is in use.
@@ -51,6 +51,11 @@ bool IsNear(uint32_t count, uint32_t most) {
 }
 
 }  // namespace
+
+PeerNumber LocalPeer(pid_t pid, uid_t uid) {
+  constexpr PeerNumber kUsers = PeerNumber{1} << 32;  // above all processes
+  return pid != 0 ? static_cast<PeerNumber>(pid) : kUsers | uid;
+}
 
 ConnectionCounts::Count ConnectionCounts::Of(PeerNumber peer) {
   auto counts = counts_.Lock();
@@ -98,7 +103,7 @@ void IoThread::ForEach(const std::function<void(IoConnection&)>& deed) {
   }
 }
 
-void IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
+bool IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
   struct Idle {
     size_t count = 0;
     TimePoint longest = TimePoint::max();
@@ -119,6 +124,7 @@ void IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
     if (most == nullptr || idle.count > most->count) most = &idle;
   }
   if (most != nullptr) most->connection->MakeRoom();
+  return most != nullptr;
 }
 
 void IoThread::Tick() {
@@ -256,8 +262,14 @@ void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
   const auto fullest = std::ranges::max_element(threads_, {}, [](const auto& thread) {
     return thread->count_.load(std::memory_order_relaxed);
   });
-  asio::post((*fullest)->context(),
-             [thread = fullest->get(), of] { thread->MakeRoom(Clock::System().Now(), of); });
+  AskForRoom(static_cast<size_t>(fullest - threads_.begin()), threads_.size(), of);
+}
+
+void IoThreads::AskForRoom(size_t thread, size_t left, std::optional<PeerNumber> of) {
+  asio::post(threads_[thread]->context(), [this, thread, left, of] {
+    if (threads_[thread]->MakeRoom(Clock::System().Now(), of) || left == 1) return;
+    AskForRoom((thread + 1) % threads_.size(), left - 1, of);
+  });
 }
 
 void IoThreads::Adopt(Fd socket, PeerNumber peer, IoThread* thread) {

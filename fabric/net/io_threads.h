@@ -7,6 +7,8 @@
 // refused with a word. The last sixteenth of them is kept free by connections that are idle: who
 // has most of them loses the one that has been idle longest, so that no peer shuts others out by
 // connections that it does not use. Deadlines are looked at each kTick.
+#include <sys/types.h>
+
 #include <asio.hpp>
 #include <atomic>
 #include <cstdint>
@@ -49,6 +51,9 @@ class IoConnection {
 
 // Equal for connections from one address, or from one process of this host.
 using PeerNumber = uint64_t;
+// Of who is at the other end of a Unix socket, as SO_PEERCRED tells it: its process, or its user
+// where that process is of another PID namespace, as in a container, and has no number here (0).
+PeerNumber LocalPeer(pid_t pid, uid_t uid);
 
 // The connections that there are, and those of each peer. Threading: thread-safe; a leaf lock.
 class ConnectionCounts final {
@@ -100,9 +105,9 @@ class IoThread final {
   void Count(PeerNumber peer);
   void Uncount(PeerNumber peer);
   // Closes the connection that has been idle longest, for kIdleLeast at least, of `of` or, without
-  // one, of the peer that has most of those that could be closed. Cost: O(connections of the
-  // thread).
-  void MakeRoom(TimePoint now, std::optional<PeerNumber> of);
+  // one, of the peer that has most of those that could be closed. False: there is none. Cost:
+  // O(connections of the thread).
+  bool MakeRoom(TimePoint now, std::optional<PeerNumber> of);
 
   BusyPoll busy_poll_;  // these two before the context, whose connections use them
   SendPace send_pace_;
@@ -164,8 +169,11 @@ class IoThreads final {
   void Accept(Listener* listener);
   void OnExhausted(Listener* listener);
   void Take(Fd socket, PeerNumber peer, Listener* listener);
-  // Has an idle connection, of that peer or of any, of the thread with the most make room.
+  // Has an idle connection, of that peer or of any, make room: of the thread with the most, or of
+  // the first one after it that has such a connection.
   void MakeRoom(std::optional<PeerNumber> of);
+  // Asks that thread, and those after it where it has none, `left` threads in all.
+  void AskForRoom(size_t thread, size_t left, std::optional<PeerNumber> of);
   // The thread with the fewest connections. Those of one listener go to different threads also
   // where another listener's came in between.
   IoThread* Choose(Listener* listener);

@@ -203,6 +203,35 @@ TEST(IoThreadsTest, APeerNearWhatItMayHaveMakesRoomOfItsOwnAlone) {
   }
 }
 
+// The other thread has more connections, and none of this peer.
+TEST(IoThreadsTest, APeerMakesRoomOfItsOwnOnWhicheverThreadTheyAre) {
+  Rig rig(1000, 16);
+  const std::string address = rig.Listen();
+  std::vector<Fd> one, others;
+  for (int i = 0; i < 60; ++i) {
+    others.push_back(ConnectFrom(("127.0.0." + std::to_string(2 + i / 10)).c_str(), address));
+    ASSERT_TRUE(Eventually([&] { return rig.counts.alive == i + 1; })) << i;
+  }
+  const std::vector<IoThread*> threads = rig.AdoptedBy();
+  for (size_t i = 0; i < others.size(); ++i)
+    if (threads[i] != threads[0]) others[i].Close();
+  ASSERT_TRUE(Eventually([&] { return rig.counts.alive == 30; }));
+  for (size_t i = 1; i <= 40; ++i) {
+    one.push_back(ConnectFrom("127.0.0.1", address));
+    ASSERT_TRUE(Eventually([&] { return rig.AdoptedBy().size() == 60 + i; })) << i;
+    EXPECT_NE(rig.AdoptedBy().back(), threads[0]);
+    ASSERT_TRUE(Eventually([&] { return rig.counts.alive <= 30 + 15; })) << i;
+  }
+  EXPECT_EQ(rig.counts.refused, 0);
+}
+
+TEST(IoThreadsTest, OfOtherPidNamespacesEachUserIsAPeer) {
+  EXPECT_NE(LocalPeer(0, 1000), LocalPeer(0, 1001));
+  EXPECT_EQ(LocalPeer(0, 1000), LocalPeer(0, 1000));
+  EXPECT_NE(LocalPeer(0, 1000), LocalPeer(1000, 1000)) << "a process that has a number";
+  EXPECT_NE(LocalPeer(1, 1000), LocalPeer(2, 1000));
+}
+
 TEST(IoThreadsTest, IdleConnectionsOfThePeerThatHasMostMakeRoom) {
   Rig rig(16);
   const std::string address = rig.Listen();
