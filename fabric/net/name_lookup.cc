@@ -43,12 +43,20 @@ struct NameLookup::State {
     TimePoint asked_at;
     bool under_way = false;
     uint64_t ended = 0;  // lookups
-    Status failure;      // of the last one
+    Status failure;      // of the last one that failed
+    TimePoint failure_asked_at;
   };
   struct Names {
     std::unordered_map<std::string, Name> by_name;  // "host:port"
     std::unordered_map<std::string, Thread> lookups;
     std::vector<Thread> ended;  // to be joined: they do nothing any more
+
+    // Whether it is looked up, or may be at once.
+    bool HasPlace(const std::string& key) const {
+      if (lookups.size() < kLookupsMax) return true;
+      const auto at = by_name.find(key);
+      return at != by_name.end() && at->second.under_way;
+    }
   };
 
   void LookUp(const std::string& key, const std::string& host, uint16_t port, TimePoint now) {
@@ -62,6 +70,7 @@ struct NameLookup::State {
       name.asked_at = now;
     } else {
       name.failure = found.status();
+      name.failure_asked_at = now;
     }
     const auto self = locked->lookups.find(key);
     locked->ended.push_back(std::move(self->second));
@@ -98,17 +107,27 @@ NameLookup& NameLookup::Shared() {
   return *holder.names;
 }
 
-Result<SocketAddresses> NameLookup::Find(const std::string& host, uint16_t port, Duration timeout) {
+Result<SocketAddresses> NameLookup::Find(const std::string& host, uint16_t port, Duration timeout,
+                                         TimePoint since) {
   auto number = AskResolver(host, port, AI_NUMERICHOST | AI_NUMERICSERV);
   if (number.ok()) return number;
   const std::string key = fmt::format("{}:{}", host, port);
   const TimePoint now = clock_.Now();
+  const Deadline deadline = Deadline::After(timeout);
   std::vector<Thread> ended;  // joined without the lock
   auto names = state_->names.Lock();
   ended.swap(names->ended);
   if (names->by_name.size() >= kNamesMax && !names->by_name.contains(key))
     std::erase_if(names->by_name, [](const auto& entry) { return !entry.second.under_way; });
+  // A name that is not known waits for a place.
+  const auto may_begin = [&](const State::Names& all) { return all.HasPlace(key); };
+  if (names->by_name[key].found == nullptr && !names.WaitFor(state_->ended, timeout, may_begin)) {
+    return Error(StatusCode::kResourceExhausted,
+                 "cannot resolve {}: {} other names are not answered", key, kLookupsMax);
+  }
   State::Name* name = &names->by_name[key];
+  const bool failed = name->found == nullptr && !name->failure.ok();
+  if (failed && name->failure_asked_at >= since) return name->failure;
   const bool fresh = name->found != nullptr && now - name->asked_at < kFreshFor;
   if (!fresh && !name->under_way && names->lookups.size() < kLookupsMax) {
     name->under_way = true;
@@ -117,16 +136,12 @@ Result<SocketAddresses> NameLookup::Find(const std::string& host, uint16_t port,
                            }));
   }
   if (name->found != nullptr) return name->found;
-  if (!name->under_way) {
-    return Error(StatusCode::kUnavailable, "cannot resolve {}: {} names are not answered", key,
-                 kLookupsMax);
-  }
   const uint64_t before = name->ended;
   const auto answered = [&](const State::Names& all) {
     const auto at = all.by_name.find(key);
     return at != all.by_name.end() && at->second.ended != before;
   };
-  if (!names.WaitFor(state_->ended, timeout, answered))
+  if (!names.WaitFor(state_->ended, deadline.Remaining(), answered))
     return Error(StatusCode::kDeadlineExceeded, "cannot resolve {}: no answer in time", key);
   name = &names->by_name[key];
   if (name->found == nullptr) return name->failure;

@@ -4,7 +4,8 @@
 //
 // What was found for a name is used from then on, and looked up again in the background when it is
 // older than kFreshFor: a call waits for the first answer alone, and name servers that fail later
-// are not noticed. Bound: kNamesMax names, kLookupsMax threads, which end when the resolver does.
+// are not noticed. Bound: kNamesMax names, kLookupsMax threads, which end when the resolver does;
+// more names wait for a place.
 #include <sys/socket.h>
 
 #include <chrono>
@@ -42,9 +43,13 @@ class NameLookup final {
   // One for the process. It is never destroyed; an exit waits for lookups, kExitPatience at most.
   static NameLookup& Shared();
 
-  // Of a name, or of a number at once. Errors: kUnavailable  no such name, or too many lookups
-  // that do not end    kDeadlineExceeded  no answer in time; a later call finds it
-  Result<SocketAddresses> Find(const std::string& host, uint16_t port, Duration timeout);
+  // Of a name, or of a number at once. With a timeout of 0 it does not wait, but begins to look.
+  // Errors: kUnavailable  no such name    kDeadlineExceeded  no answer in time; a later call finds
+  // it    kResourceExhausted  kLookupsMax lookups of other names did not end in time: this one has
+  // not been looked up. That there is no such name is an answer as well where it was asked for at
+  // `since` or later; without that, after this call.
+  Result<SocketAddresses> Find(const std::string& host, uint16_t port, Duration timeout,
+                               TimePoint since = TimePoint::max());
 
  private:
   struct State;
