@@ -444,36 +444,41 @@ Status RpcChannel::ReceiveValue() {
 }
 
 void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
-            const std::function<void()>& meanwhile, const std::function<void(size_t)>& on_done) {
+            const std::function<bool()>& meanwhile, const std::function<void(size_t)>& on_done) {
   EMS_CHECK(results.size() >= channels.size(), "{} results of {}", results.size(), channels.size());
   constexpr size_t kChunk = 64;
   std::array<pollfd, kChunk> small;
   std::vector<pollfd> large(channels.size() > kChunk ? channels.size() : 0);
   const std::span<pollfd> entries =
       large.empty() ? std::span(small).first(channels.size()) : std::span(large);
+  const auto is_open = [&](size_t i) {
+    return channels[i] != nullptr && results[i].ok() && !channels[i]->done();
+  };
   const auto move_on = [&](size_t i, Status moved) {
     results[i] = std::move(moved);
     if (on_done && results[i].ok() && channels[i]->done()) on_done(i);
   };
-  for (size_t i = 0; i < channels.size(); ++i) move_on(i, channels[i]->Advance());
-  if (meanwhile) meanwhile();
+  for (size_t i = 0; i < channels.size(); ++i)
+    if (channels[i] != nullptr) move_on(i, channels[i]->Advance());
+  bool again = meanwhile && meanwhile();
   while (true) {
     size_t waiting = 0;
     Deadline soonest = deadline;
     for (size_t i = 0; i < channels.size(); ++i) {
-      const bool open = results[i].ok() && !channels[i]->done();
-      entries[i] = {
-          .fd = open ? channels[i]->fd() : -1, .events = channels[i]->wants(), .revents = 0};
-      if (!open) continue;
+      entries[i] = {.fd = -1, .events = 0, .revents = 0};
+      if (!is_open(i)) continue;
+      entries[i].fd = channels[i]->fd();
+      entries[i].events = channels[i]->wants();
       ++waiting;
       soonest = Deadline(std::min(soonest.at(), channels[i]->until()));
     }
-    if (waiting == 0) return;
-    if (channels.size() == 1 && channels[0]->awaits_bytes() &&
+    if (waiting == 0 && !again) return;
+    if (channels.size() == 1 && !again && channels[0]->awaits_bytes() &&
         soonest.Remaining() > RpcChannel::kNap) {
       move_on(0, channels[0]->AwaitBytes());
       continue;
     }
+    if (again) soonest = Deadline(std::min(soonest.at(), Deadline::After(kAgain).at()));
     const int ready = ::poll(entries.data(), entries.size(), soonest.RemainingMs());
     if (ready < 0 && errno == EINTR) continue;
     // One channel that keeps moving must not keep the others waiting beyond their time.
@@ -482,11 +487,11 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
       if (entries[i].fd < 0) continue;
       if (entries[i].revents != 0) move_on(i, channels[i]->Advance());
       // What `on_done` has started now has its own time.
-      const bool over = late && std::min(deadline.at(), channels[i]->until()) <= soonest.at();
-      if (over && results[i].ok() && !channels[i]->done()) {
+      if (late && is_open(i) && std::min(deadline.at(), channels[i]->until()) <= soonest.at()) {
         results[i] = Error(StatusCode::kDeadlineExceeded, "no answer within the deadline");
       }
     }
+    again = again && meanwhile();
   }
 }
 

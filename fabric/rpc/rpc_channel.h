@@ -176,11 +176,13 @@ class RpcChannel final {
 
 // Drives the channels until each is done or has failed; `results[i]` says which. At the deadline,
 // or at its until() if that is sooner, one fails with kDeadlineExceeded. `meanwhile`, if any, is
-// called once, when the requests have been sent as far as their sockets took them. `on_done(i)`, if
-// any, is called whenever the i-th is done, and may start its next request. Cost: no allocation up
-// to 64 channels.
+// called when the requests have been sent as far as their sockets took them, and again within
+// kAgain until it says false: it has no more to do. Where a channel is null it may put one.
+// `on_done(i)`, if any, is called whenever the i-th is done, and may start its next request, or
+// take it away: `channels[i]` is null then. Cost: no allocation up to 64 channels.
+inline constexpr Duration kAgain = std::chrono::milliseconds(5);
 void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
-            const std::function<void()>& meanwhile = {},
+            const std::function<bool()>& meanwhile = {},
             const std::function<void(size_t)>& on_done = {});
 
 }  // namespace ems::fabric

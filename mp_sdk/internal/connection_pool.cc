@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/logging.h"
+#include "fabric/net/name_lookup.h"
 
 namespace ems::internal {
 
@@ -65,7 +66,9 @@ Result<std::unique_ptr<RpcChannel>> Peer::TakeIdle(bool fresh, Duration patience
 
 Result<std::unique_ptr<RpcChannel>> Peer::TakeAny(bool fresh, Deadline deadline,
                                                   bool* connect_failed) {
-  if (connect_failed != nullptr) *connect_failed = false;
+  bool ignored = false;
+  if (connect_failed == nullptr) connect_failed = &ignored;
+  *connect_failed = false;
   bool may_open = false;
   EMS_ASSIGN_OR_RETURN(auto idle, TakeIdle(fresh, deadline.Remaining(), &may_open));
   if (idle != nullptr) return idle;
@@ -73,9 +76,8 @@ Result<std::unique_ptr<RpcChannel>> Peer::TakeAny(bool fresh, Deadline deadline,
     return Error(StatusCode::kDeadlineExceeded, "all {} connections to the server are in use",
                  connections_max_);
   }
-  auto opened = OpenOne(deadline);
-  if (connect_failed != nullptr) *connect_failed = !opened.ok();
-  return opened;
+  return OpenOne(Deadline(std::min(deadline.at(), Deadline::After(connect_timeout_).at())),
+                 connect_failed);
 }
 
 Result<std::unique_ptr<RpcChannel>> Peer::TryTake(bool fresh, Deadline deadline,
@@ -88,28 +90,65 @@ Result<std::unique_ptr<RpcChannel>> Peer::TryTake(bool fresh, Deadline deadline,
     EMS_ASSIGN_OR_RETURN(idle, TakeIdle(true, Duration::zero(), &may_open));
   }
   if (idle != nullptr || !may_open) return idle;
-  auto opened = address_.is_literal() ? StartOne(deadline) : OpenOne(deadline);
-  *connect_failed = !opened.ok();
-  return opened;
+  const size_t addresses = CountAddresses();
+  if (addresses == 0) {
+    Return(nullptr);
+    return idle;
+  }
+  auto started = StartOne(addresses, deadline);
+  *connect_failed = !started.ok();
+  return started;
 }
 
-Result<std::unique_ptr<RpcChannel>> Peer::StartOne(Deadline deadline) {
-  auto channel = RpcChannel::StartOpen(address_, 0);
+size_t Peer::CountAddresses() const {
+  if (address_.is_literal()) return 1;
+  const auto found =
+      fabric::NameLookup::Shared().Find(address_.host, address_.port, Duration::zero());
+  return found.ok() ? (*found)->size() : 0;
+}
+
+bool Peer::NextAddress(uint32_t attempt) {
+  const uint32_t next = attempt + 1;
+  // Of several calls that could not use it one moves on.
+  (void)attempt_.compare_exchange_strong(attempt, next, std::memory_order_relaxed);
+  return next % std::max<size_t>(1, CountAddresses()) != 0;
+}
+
+Status Peer::LookUp(TimePoint since, Duration timeout, bool* connect_failed) const {
+  *connect_failed = false;
+  if (address_.is_literal()) return OkStatus();
+  const Status found =
+      fabric::NameLookup::Shared().Find(address_.host, address_.port, timeout, since).status();
+  *connect_failed = !found.ok() && found.code() != StatusCode::kResourceExhausted;
+  return found;
+}
+
+Result<std::unique_ptr<RpcChannel>> Peer::StartOne(size_t addresses, Deadline deadline) {
+  uint32_t attempt = this->attempt();
+  auto channel = RpcChannel::StartOpen(address_, attempt);
+  while (!channel.ok() && NextAddress(attempt))
+    channel = RpcChannel::StartOpen(address_, ++attempt);
   if (channel.ok()) {
-    (*channel)->set_until(Deadline::After(std::min(connect_timeout_, deadline.Remaining())).at());
+    const Duration time = connect_timeout_ / static_cast<int64_t>(addresses);
+    (*channel)->set_until(Deadline::After(std::min(time, deadline.Remaining())).at());
     return channel;
   }
   Return(nullptr);
   return channel;
 }
 
-Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline) {
-  auto channel =
-      RpcChannel::Open(address_, std::min(connect_timeout_, deadline.Remaining()), cluster_);
+Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline, bool* connect_failed) {
+  const Status named = LookUp(TimePoint::max(), deadline.Remaining(), connect_failed);
+  if (!named.ok()) {
+    Return(nullptr);
+    return Error(StatusCode::kUnavailable, Message(named));
+  }
+  auto channel = RpcChannel::Open(address_, deadline.Remaining(), cluster_);
   if (channel.ok()) {
     value_bytes_max_.store((*channel)->hello().value_bytes_max, std::memory_order_relaxed);
     return channel;
   }
+  *connect_failed = true;
   Return(nullptr);
   return NotOpened(channel.status());
 }

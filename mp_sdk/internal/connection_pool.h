@@ -41,14 +41,23 @@ class Peer final {
   Result<std::unique_ptr<fabric::RpcChannel>> Take(bool fresh, Deadline deadline,
                                                    bool* connect_failed = nullptr,
                                                    bool seen_open = false);
-  // The same without waiting: null when all are in use. A channel that is not done() is greeting:
-  // it is to be driven, until connect_timeout at most, and CheckOpened says whether it may be used.
-  // Of a server that has a name for an address it is opened here, which blocks as Take does.
+  // The same without waiting: null when all are in use, or it awaits_name(). A channel that is not
+  // done() is greeting: it is to be driven, until connect_timeout at most, and CheckOpened says
+  // whether it may be used.
   Result<std::unique_ptr<fabric::RpcChannel>> TryTake(bool fresh, Deadline deadline,
                                                       bool* connect_failed, bool seen_open);
   // How the greeting of `channel` has ended, `driven` being what its driver says. Errors: as Take's
   // of a server that was tried; the channel has to be returned as one that broke.
   Status CheckOpened(const fabric::RpcChannel& channel, const Status& driven);
+  // Which of its name's addresses, in turns, the next channel uses.
+  uint32_t attempt() const { return attempt_.load(std::memory_order_relaxed); }
+  // The one of that attempt could not be used. True: there is another one, for the next channel.
+  bool NextAddress(uint32_t attempt);
+  // No address of its name is known yet; it is being looked up. Does not wait.
+  bool awaits_name() const { return CountAddresses() == 0; }
+  // Whether one is, and otherwise why not. `since`, waiting and errors: as NameLookup::Find. It is
+  // no failure of the server (`*connect_failed`) that others kept its name from being looked up.
+  Status LookUp(TimePoint since, Duration timeout, bool* connect_failed) const;
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 
@@ -68,14 +77,18 @@ class Peer final {
                                                        bool* may_open);
   Result<std::unique_ptr<fabric::RpcChannel>> TakeAny(bool fresh, Deadline deadline,
                                                       bool* connect_failed);
-  Result<std::unique_ptr<fabric::RpcChannel>> OpenOne(Deadline deadline);
-  Result<std::unique_ptr<fabric::RpcChannel>> StartOne(Deadline deadline);
+  Result<std::unique_ptr<fabric::RpcChannel>> OpenOne(Deadline deadline, bool* connect_failed);
+  // `addresses`: those of its name share the time.
+  Result<std::unique_ptr<fabric::RpcChannel>> StartOne(size_t addresses, Deadline deadline);
+  // How many are known; of a number it is one.
+  size_t CountAddresses() const;
 
   const fabric::Address address_;
   const uint32_t connections_max_;
   const Duration connect_timeout_;
   const ClusterId cluster_;
   std::atomic<uint64_t> value_bytes_max_{wire::kValueBytesLimit};  // as the server said last
+  std::atomic<uint32_t> attempt_{0};
   CircuitBreaker breaker_;
   Guarded<State> state_;
   std::condition_variable freed_;

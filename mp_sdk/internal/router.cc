@@ -99,20 +99,29 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
   RoundResult round;
   const std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
   std::vector<Flight> flights = TakeChannels(batch, view, fresh, frames);
+  if (flights.empty()) return round;
   std::vector<fabric::RpcChannel*> channels;
   channels.reserve(flights.size());
   for (Flight& flight : flights) channels.push_back(flight.channel.get());
   std::vector<Status> results(flights.size());
-  const auto meanwhile =
-      flights.empty() ? nullptr : std::exchange(batch->meanwhile, std::function<void()>());
-  std::function<void(size_t)> on_done;  // empty where all are connected: it allocates
-  if (std::ranges::any_of(flights, IsGreeting)) {
-    on_done = [&](size_t i) {
-      if (IsGreeting(flights[i])) OnGreeting(&flights[i], OkStatus(), view.version());
-    };
-  }
-  fabric::RunAll(channels, batch->deadline, results, meanwhile, on_done);
-  for (size_t i = 0; i < flights.size(); ++i) Receive(&flights[i], results[i], &round);
+  std::optional<TimePoint> since;  // names are waited for
+  const auto meanwhile = [&] {
+    if (const auto work = std::exchange(batch->meanwhile, std::function<void()>())) work();
+    if (std::ranges::none_of(flights, IsNameless)) return false;
+    if (!since) since = Clock::System().Now();
+    return TakeNamed(*batch, fresh, view.version(), *since, flights, channels);
+  };
+  // What has been answered goes back at once: others wait for it, and not for the slowest server.
+  const auto on_done = [&](size_t i) {
+    if (IsGreeting(flights[i])) OnGreeting(&flights[i], OkStatus(), view.version());
+    if (!channels[i]->done()) return;
+    Receive(&flights[i], OkStatus(), &round);
+    channels[i] = nullptr;
+  };
+  // By reference, which allocates nothing.
+  fabric::RunAll(channels, batch->deadline, results, std::ref(meanwhile), std::ref(on_done));
+  for (size_t i = 0; i < flights.size(); ++i)
+    if (channels[i] != nullptr) Receive(&flights[i], results[i], &round);
   return round;
 }
 
@@ -121,7 +130,6 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
   std::vector<Flight> flights;
   flights.reserve(frames.size());
   std::optional<Flight> busy;
-  bool connect_failed = false;
   for (const auto& frame : frames) {
     const NodeInfo* const node = view.Find(frame->node());
     EMS_CHECK(node != nullptr, "a frame for node {}, which the view does not know",
@@ -133,19 +141,15 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
       continue;
     }
     flight.peer = *std::move(peer);
-    auto channel =
-        flight.peer->TryTake(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
-    if (!channel.ok()) {
-      FailToTake(&flight, channel.status(), connect_failed);
-    } else if (*channel == nullptr) {
+    TakeFree(&flight, *batch, fresh, view.version());
+    if (flight.stage == Flight::Stage::kWaiting) {
       busy = std::move(flight);
-    } else {
-      flight.channel = *std::move(channel);
-      if (flight.channel->done()) Start(&flight, view.version());
+    } else if (flight.stage != Flight::Stage::kNoServer) {
       flights.push_back(std::move(flight));
     }
   }
   if (!flights.empty() || !busy) return flights;
+  bool connect_failed = false;
   auto channel = busy->peer->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
   if (!channel.ok()) {
     FailToTake(&*busy, channel.status(), connect_failed);
@@ -157,7 +161,44 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
   return flights;
 }
 
+void Router::TakeFree(Flight* flight, const Batch& batch, bool fresh, ViewVersion view) {
+  using Stage = Flight::Stage;
+  bool connect_failed = false;
+  flight->attempt = flight->peer->attempt();
+  auto channel = flight->peer->TryTake(fresh, batch.deadline, &connect_failed, !batch.MayRepeat());
+  if (!channel.ok()) return FailToTake(flight, channel.status(), connect_failed);
+  if (*channel == nullptr) {
+    flight->stage = flight->peer->awaits_name() ? Stage::kNameless : Stage::kWaiting;
+    return;
+  }
+  flight->channel = *std::move(channel);
+  flight->stage = Stage::kGreeting;
+  if (flight->channel->done()) Start(flight, view);
+}
+
+bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoint since,
+                       std::span<Flight> flights, std::span<fabric::RpcChannel*> channels) {
+  const Deadline until(std::min(batch.deadline.at(), since + options_.connect_timeout));
+  bool others = false;
+  for (size_t i = 0; i < flights.size(); ++i) {
+    Flight& flight = flights[i];
+    if (flight.stage != Flight::Stage::kNameless) continue;
+    bool connect_failed = false;
+    const Status named = flight.peer->LookUp(since, Duration::zero(), &connect_failed);
+    if (named.ok()) {
+      TakeFree(&flight, batch, fresh, view);
+      channels[i] = flight.channel.get();
+    } else if (named.code() != StatusCode::kUnavailable && !until.Passed()) {
+      others = true;
+    } else {
+      FailToTake(&flight, Error(StatusCode::kUnavailable, Message(named)), connect_failed);
+    }
+  }
+  return others;
+}
+
 void Router::FailToTake(Flight* flight, const Status& status, bool connect_failed) {
+  flight->stage = Flight::Stage::kNoServer;
   if (connect_failed && flight->peer->breaker().OnFailure(Clock::System().Now()))
     stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
   flight->frame->Fail(Prefixed(status, flight->node->name));
@@ -167,7 +208,8 @@ void Router::OnGreeting(Flight* flight, const Status& result, ViewVersion view) 
   const Status opened = flight->peer->CheckOpened(*flight->channel, result);
   if (opened.ok()) return Start(flight, view);
   flight->stage = Flight::Stage::kNoServer;
-  FailToTake(flight, opened, true);
+  // Nothing has been sent: the next round asks at the other address.
+  if (!flight->peer->NextAddress(flight->attempt)) FailToTake(flight, opened, true);
 }
 
 void Router::Start(Flight* flight, ViewVersion view) {

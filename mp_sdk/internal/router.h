@@ -44,16 +44,19 @@ class Router final {
  private:
   struct Flight {
     enum class Stage : uint8_t {
+      kWaiting,   // all connections to the server are in use
+      kNameless,  // no address of the server is known yet
       kGreeting,  // connecting; the request begins when that is done
-      kNoServer,  // that has failed, and the frame with it
+      kNoServer,  // that has failed, and the frame with it unless there is another address
       kIdle,      // nothing of the frame may be sent
       kSent,      // the request is under way, or over
     };
     Frame* frame;
     const NodeInfo* node;  // of the round's view
     std::shared_ptr<Peer> peer;
-    std::unique_ptr<fabric::RpcChannel> channel;
-    Stage stage = Stage::kGreeting;
+    std::unique_ptr<fabric::RpcChannel> channel;  // from kGreeting on
+    Stage stage = Stage::kWaiting;
+    uint32_t attempt = 0;  // as the peer's
   };
   struct RoundResult {
     wire::WireStatus unsettled = wire::WireStatus::kOk;
@@ -63,12 +66,20 @@ class Router final {
   };
 
   RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);
+  static bool IsNameless(const Flight& flight) { return flight.stage == Flight::Stage::kNameless; }
   static bool IsGreeting(const Flight& flight) { return flight.stage == Flight::Stage::kGreeting; }
-  // A channel for each frame whose server has one free, or is being connected to; if there is none
-  // at all, waits for one. Holding some while waiting for others could make two calls wait for each
-  // other, and a server that stands still hold those up that do not.
+  // A channel for each frame whose server has one free, or is being connected to, and a flight
+  // without one where its name is being looked up; if there is none at all, waits for a channel.
+  // Holding some while waiting for others could make two calls wait for each other, and a server
+  // that stands still hold those up that do not.
   std::vector<Flight> TakeChannels(Batch* batch, const DhtView& view, bool fresh,
                                    std::span<const std::unique_ptr<Frame>> frames);
+  // One without waiting; begins the request where it is connected.
+  void TakeFree(Flight* flight, const Batch& batch, bool fresh, ViewVersion view);
+  // Connects to those that are kNameless and have an address by now. Their names have
+  // connect_timeout together, from `since` on. False: there are no others.
+  bool TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoint since,
+                 std::span<Flight> flights, std::span<fabric::RpcChannel*> channels);
   void FailToTake(Flight* flight, const Status& status, bool connect_failed);
   // The channel has greeted, or ended with `result` before.
   void OnGreeting(Flight* flight, const Status& result, ViewVersion view);

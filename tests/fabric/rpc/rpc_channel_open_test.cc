@@ -119,7 +119,10 @@ TEST(RpcChannelOpenTest, AGreetingThatCameInTimeCountsHoweverLateItIsLookedAt) {
   Status result;
   RunAll(
       std::span(&one, 1), Deadline::After(seconds(10)), std::span(&result, 1),
-      [&] { EXPECT_TRUE(testing::Eventually([&] { return server.store.counts().handled == 1; })); },
+      [&] {
+        EXPECT_TRUE(testing::Eventually([&] { return server.store.counts().handled == 1; }));
+        return false;
+      },
       [&](size_t) {
         if (++requests > 1) return;
         one->NewRequest().header.op = wire::Op::kPing;

@@ -3,21 +3,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "common/circuit_breaker.h"
 #include "common/thread_pool.h"
+#include "fabric/net/name_lookup.h"
 #include "tests/mp_sdk/internal/router_calls.h"
 #include "tests/support/eventually.h"
+#include "tests/support/fake_resolver.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/scripted_server.h"
 
 namespace ems::internal {
 namespace {
 
+using fabric::NameLookup;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Eventually;
+using testing::FakeResolver;
 using testing::MemoryServer;
 using testing::ReadRequest;
 using testing::ServeHello;
@@ -35,15 +41,21 @@ class SilentServer final {
   testing::ScriptedServer server_{[this](WirePeer*, int) { release_.WaitFor(seconds(30)); }};
 };
 
-TEST(RouterConnectTest, ServersThatDoNotGreetHoldUpNothingThatGoesToOthers) {
-  SilentServer silent[2];
+// A server's address by a name, another one each time: the process remembers them.
+std::string NamedAddress(const std::string& address) {
+  static int names = 0;
+  return "ems-server-" + std::to_string(++names) + address.substr(address.rfind(':'));
+}
+
+// Two servers that do not greet, at these addresses, and a third one that is well.
+void ExpectTheThirdIsServed(const std::vector<std::string>& addresses,
+                            const std::function<void()>& release) {
   MemoryServer well;
   well.store.Insert("c", "value");
   ViewCache views;
-  views.Install(ViewOf(1,
-                       {ServerNode(1, silent[0].address()), ServerNode(2, silent[1].address()),
-                        ServerNode(3, well.address())},
-                       {1, 2, 3}));
+  views.Install(ViewOf(
+      1, {ServerNode(1, addresses[0]), ServerNode(2, addresses[1]), ServerNode(3, well.address())},
+      {1, 2, 3}));
   ClientOptions options = RouterOptions();
   options.connect_timeout = seconds(10);
   Router router(options, &views, {});
@@ -52,13 +64,112 @@ TEST(RouterConnectTest, ServersThatDoNotGreetHoldUpNothingThatGoesToOthers) {
   Thread caller("caller", [&] { get.Run(&router); });
   EXPECT_TRUE(Eventually([&] { return well.store.counts().handled == 2; }, seconds(5)))
       << "its greeting, and the request";
-  for (SilentServer& server : silent) server.Release();
+  release();
   caller.Join();
   EXPECT_EQ(get.code(0), StatusCode::kUnavailable) << get.text(0);
   EXPECT_EQ(get.code(1), StatusCode::kUnavailable) << get.text(1);
   EXPECT_THAT(get.text(1), ::testing::AllOf(::testing::HasSubstr("server2"),
-                                            ::testing::HasSubstr(silent[1].address())));
+                                            ::testing::HasSubstr(addresses[1])));
   EXPECT_EQ(get.code(2), StatusCode::kOk) << get.text(2);
+}
+
+TEST(RouterConnectTest, ServersThatDoNotGreetHoldUpNothingThatGoesToOthers) {
+  SilentServer silent[2];
+  ExpectTheThirdIsServed({silent[0].address(), silent[1].address()}, [&] {
+    for (SilentServer& server : silent) server.Release();
+  });
+}
+
+TEST(RouterConnectTest, NorDoThoseThatHaveNames) {
+  FakeResolver resolver;
+  resolver.Answer("127.0.0.1");
+  SilentServer silent[2];
+  std::vector<std::string> addresses;
+  for (SilentServer& server : silent) {
+    addresses.push_back(NamedAddress(server.address()));
+    const auto named = fabric::ParseAddress(addresses.back());
+    ASSERT_TRUE(NameLookup::Shared().Find(named->host, named->port, seconds(20)).ok());
+  }
+  ExpectTheThirdIsServed(addresses, [&] {
+    for (SilentServer& server : silent) server.Release();
+  });
+}
+
+TEST(RouterConnectTest, NorDoNamesThatAreNotAnswered) {
+  FakeResolver resolver;
+  resolver.BeSilent();
+  ExpectTheThirdIsServed({NamedAddress(":7"), NamedAddress(":7")},
+                         [&] { resolver.asked().end.Set(); });
+}
+
+TEST(RouterConnectTest, NamesThatAreNotAnsweredCostOneTimeoutTogether) {
+  FakeResolver resolver;
+  resolver.BeSilent();
+  std::vector<NodeInfo> nodes;
+  for (uint32_t i = 1; i <= 4; ++i) nodes.push_back(ServerNode(i, NamedAddress(":7")));
+  ViewCache views;
+  views.Install(ViewOf(1, nodes, {1, 2, 3, 4}));
+  ClientOptions options = RouterOptions();
+  options.connect_timeout = milliseconds(500);
+  Router router(options, &views, {});
+  Call get(Op::kGet, {"a", "b", "c", "d"}, seconds(20));
+  const Duration took = get.Run(&router);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(get.code(i), StatusCode::kUnavailable) << get.text(i);
+  EXPECT_GE(took, milliseconds(490));
+  EXPECT_LT(took, milliseconds(1500)) << "four times as long one after the other";
+}
+
+TEST(RouterConnectTest, ThatThereIsNoSuchNameIsSaidAtOnce) {
+  FakeResolver resolver;
+  resolver.Answer("");
+  ViewCache views;
+  views.Install(ViewOf(1, {ServerNode(1, NamedAddress(":7"))}, {1}));
+  ClientOptions options = RouterOptions();
+  options.connect_timeout = seconds(10);
+  Router router(options, &views, {});
+  Call call(Op::kExists, {"a"}, seconds(20));
+  EXPECT_LT(call.Run(&router), seconds(5));
+  EXPECT_EQ(call.code(), StatusCode::kUnavailable) << call.text();
+}
+
+TEST(RouterConnectTest, OfANameEachAddressIsTried) {
+  FakeResolver resolver;
+  resolver.Answer("127.0.0.9 127.0.0.1");
+  MemoryServer well;
+  ViewCache views;
+  views.Install(ViewOf(1, {ServerNode(1, NamedAddress(well.address()))}, {1}));
+  Router router(RouterOptions(), &views, {});
+  for (int i = 0; i < 2; ++i) {
+    Call call(Op::kExists, {"a"}, seconds(20));
+    call.Run(&router);
+    EXPECT_EQ(call.code(), StatusCode::kNotFound) << call.text();
+  }
+  EXPECT_EQ(router.stats().breaker_opened, 0);
+}
+
+// As many as may be looked up at once are, and are not answered.
+TEST(RouterConnectTest, ANameThatOthersKeepFromBeingLookedUpIsNoFailureOfItsServer) {
+  FakeResolver resolver;
+  resolver.BeSilent();
+  for (size_t i = 0; i < NameLookup::kLookupsMax; ++i) {
+    const auto other = fabric::ParseAddress(NamedAddress(":7"));
+    ASSERT_TRUE(Eventually([&] {
+      return NameLookup::Shared().Find(other->host, other->port, {}).status().code() ==
+             StatusCode::kDeadlineExceeded;
+    }));
+  }
+  ViewCache views;
+  views.Install(ViewOf(1, {ServerNode(1, NamedAddress(":7"))}, {1}));
+  ClientOptions options = RouterOptions();
+  options.connect_timeout = milliseconds(20);
+  Router router(options, &views, {});
+  for (int i = 0; i <= CircuitBreaker::kFailuresToOpen; ++i) {
+    Call call(Op::kExists, {"a"}, seconds(20));
+    EXPECT_GE(call.Run(&router), milliseconds(19)) << "a place may become free";
+    EXPECT_EQ(call.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(call.text(), ::testing::HasSubstr("other names are not answered"));
+  }
+  EXPECT_EQ(router.stats().breaker_opened, 0);
 }
 
 TEST(RouterConnectTest, ServersThatDoNotGreetCostOneTimeoutTogether) {
@@ -106,6 +217,28 @@ TEST(RouterConnectTest, ACallThatWaitsForAConnectionHoldsNone) {
   release.Set();
   one.Join();
   two.Join();
+  EXPECT_EQ(both.code(0), StatusCode::kNotFound) << both.text(0);
+}
+
+// One connection a server.
+TEST(RouterConnectTest, WhatIsAnsweredHoldsNoConnectionWhileAnotherServerIsWaitedFor) {
+  StopFlag release;
+  testing::ScriptedServer slow([&](WirePeer* peer, int) {
+    if (!ServeHello(peer) || !ReadRequest(peer)) return;
+    release.WaitFor(seconds(30));
+  });
+  MemoryServer well;
+  ViewCache views;
+  views.Install(ViewOf(1, {ServerNode(1, well.address()), ServerNode(2, slow.address())}, {1, 2}));
+  Router router(RouterOptions(1), &views, {});
+  Call both(Op::kExists, {"a", "b"}, seconds(20));
+  Thread caller("both", [&] { both.Run(&router); });
+  EXPECT_TRUE(Eventually([&] { return well.store.counts().handled == 2; }, seconds(5)));
+  Call other(Op::kExists, {"a"}, seconds(5));
+  other.Run(&router);
+  EXPECT_EQ(other.code(), StatusCode::kNotFound) << other.text();
+  release.Set();
+  caller.Join();
   EXPECT_EQ(both.code(0), StatusCode::kNotFound) << both.text(0);
 }
 
