@@ -132,8 +132,9 @@ Server::Impl::~Impl() {
   http.reset();
   rpc.reset();
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
-  shm.reset();   // after those who bring it sessions, before what the sessions hold
-  tier.reset();  // after those who wait for it, before what it reads from and into
+  shm.reset();      // after those who bring it sessions, before what the sessions hold
+  evictor.reset();  // it hurries the tier
+  tier.reset();     // after those who wait for it, before what it reads from and into
 }
 
 Status Server::Impl::Start() {

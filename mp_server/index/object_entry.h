@@ -54,6 +54,9 @@ class alignas(32) ObjectEntry final : public EvictionHook {
   // Its Put has still to tell another tier of it, where an older value may be: until then it is not
   // evicted. Set before it is linked; cleared by who has a pin on it (release).
   std::atomic<bool> settling{false};
+  // Writes of it to another tier that are queued or under way: until they end it is not evicted.
+  // Counted while it is settling, or by who has a pin on it.
+  std::atomic<uint16_t> unwritten{0};
   uint32_t unit_index = 0;    // which chunk of its slab
   void* unit = nullptr;       // Slab*, or PageRuns::Page* of a run; SlabPool's
   std::byte* head = nullptr;  // the header

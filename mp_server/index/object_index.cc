@@ -182,13 +182,17 @@ ObjectEntry* ObjectIndex::Unlink(Hash128 hash, std::string_view key) {
 
 // By walking the bucket: whatever the victim's memory is now, an entry found there is linked, so
 // its fields may be read.
-ObjectEntry* ObjectIndex::Unlink(const Victim& victim) {
+ObjectEntry* ObjectIndex::Unlink(const Victim& victim, bool* unwritten) {
   Shard& shard = shards_[ShardOf(victim.hash)];
   auto table = shard.table.Lock();
   ObjectEntry* entry = table->buckets[table->BucketOf(victim.hash)];
   while (entry != nullptr && entry != victim.entry) entry = entry->next;
   if (entry == nullptr || entry->generation != victim.generation) return nullptr;
   if (entry->settling.load(std::memory_order_acquire)) return nullptr;
+  if (unwritten != nullptr && entry->unwritten.load(std::memory_order_relaxed) > 0) {
+    *unwritten = true;
+    return nullptr;
+  }
   return Detach(shard, *table, entry);
 }
 

@@ -78,8 +78,9 @@ class ObjectIndex final {
   Linked Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit, const void* context);
   // The object, unlinked; nullptr when there is none. The caller drops kLinked.
   ObjectEntry* Unlink(Hash128 hash, std::string_view key);
-  // The same for one object, if it is still the one that was meant, and not settling.
-  ObjectEntry* Unlink(const Victim& victim);
+  // The same for one object, if it is still the one that was meant, and not settling. `unwritten`,
+  // unless null: nor is one unlinked that waits to be written to another tier, but this is set.
+  ObjectEntry* Unlink(const Victim& victim, bool* unwritten = nullptr);
 
   // Unlinks the coldest object of all shards if it is of `size_class`. Held ones move to the warm
   // end (they are in use); at most *skips_left of those, which is counted down.

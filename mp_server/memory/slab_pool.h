@@ -69,7 +69,8 @@ class SlabPool final {
   // The cheapest window of `pages` neighbouring pages, in bytes to be evicted. Looks at up to 32
   // segments.
   bool DrainWindow(uint32_t pages, std::vector<Victim>* victims);
-  // The coldest segment; looks at up to 256. An empty one is returned in `empty` at once.
+  // The coldest segment; looks at up to 256, and for pins at one object of each of its first 64
+  // runs: others in it may be pinned. An empty one is returned in `empty` at once.
   bool DrainSegment(std::vector<Victim>* victims, std::unique_ptr<Segment>* empty);
 
   // Who is left in draining slabs and segments: they were held when the others had to go. Up to

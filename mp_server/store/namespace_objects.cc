@@ -54,8 +54,10 @@ std::optional<uint64_t> NamespaceObjects::EvictColdest(int size_class, int* skip
   return value_bytes;
 }
 
-void NamespaceObjects::EvictVictim(const Victim& victim) {
-  if (ObjectEntry* entry = index_.Unlink(victim); entry != nullptr) Evict(entry);
+bool NamespaceObjects::EvictVictim(const Victim& victim) {
+  bool unwritten = false;
+  if (ObjectEntry* entry = index_.Unlink(victim, &unwritten); entry != nullptr) Evict(entry);
+  return !unwritten;
 }
 
 void NamespaceObjects::Withdraw(ObjectEntry* entry) {

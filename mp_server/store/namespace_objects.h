@@ -55,8 +55,9 @@ class NamespaceObjects final {
   // The coldest object, if it is of `size_class`; how many bytes it had. None: it cannot go.
   std::optional<uint64_t> EvictColdest(int size_class, int* skips_left);
   // If it is held, its name goes now and its memory when the last hold is released. One that is
-  // settling stays, and is offered again as long as its memory is to be emptied.
-  void EvictVictim(const Victim& victim);
+  // settling, or waits to be written to another tier, stays, and is offered again as long as its
+  // memory is to be emptied. False: it waits to be written.
+  bool EvictVictim(const Victim& victim);
   // Takes out an object whose bytes have changed in memory, once for all who find it so.
   void DropDamaged(ObjectEntry* entry);
   // Takes out this very object, if it is linked and not settling. The caller has a pin on it.

@@ -33,6 +33,10 @@ bool ObjectPin::settling() const { return entry_->settling.load(std::memory_orde
 
 void ObjectPin::Settle() const { entry_->settling.store(false, std::memory_order_release); }
 
+void ObjectPin::BeginWrite() const { entry_->unwritten.fetch_add(1, std::memory_order_relaxed); }
+
+void ObjectPin::EndWrite() const { entry_->unwritten.fetch_sub(1, std::memory_order_relaxed); }
+
 void ObjectPin::Withdraw() const {
   Settle();
   entry_.get_deleter().objects->Withdraw(entry_.get());

@@ -36,6 +36,9 @@ class ObjectPin final {
   bool settling() const;
   // From now on it may be evicted.
   void Settle() const;
+  // A write of it to another tier begins, or has ended: in between it is not evicted.
+  void BeginWrite() const;
+  void EndWrite() const;
   // Settles it and takes it out of DRAM again, if the key still leads to it.
   void Withdraw() const;
   // Another pin on the same object.

@@ -61,6 +61,9 @@ struct ObjectStore::Impl final : SegmentSource {
   }
 
   Result<std::unique_ptr<Segment>> Acquire(RoomMaker* asker, uint64_t bytes_min) override;
+  void HurryWrites() override {
+    if (hurry) hurry();
+  }
   bool IsEarmarkedFor(const RoomMaker* asker);
   bool IsEarmarkedForOther(const RoomMaker* asker);
   bool MayTakeNow(RoomMaker* asker);
@@ -74,6 +77,7 @@ struct ObjectStore::Impl final : SegmentSource {
   };
 
   const Options options;
+  std::function<void()> hurry;  // constant once the store is used
   std::shared_ptr<OwnedSlots> owned = std::make_shared<OwnedSlots>();
   Guarded<Earmark> earmark;
   std::atomic<int64_t> next_take_ns{0};
@@ -200,6 +204,8 @@ ObjectStore::~ObjectStore() {
               store->name());
   }
 }
+
+void ObjectStore::SetHurry(std::function<void()> hurry) { impl_->hurry = std::move(hurry); }
 
 void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
   EMS_CHECK(share >= 0 && share <= 1, "{} of all slots", share);

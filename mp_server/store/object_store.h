@@ -9,6 +9,7 @@
 // one for each 512 bytes of quota share or pool.
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +53,9 @@ class ObjectStore final {
   explicit ObjectStore(const Options& options);
   ~ObjectStore();
 
+  // `hurry` is called when memory is to be emptied where objects wait to be written to another
+  // tier; it must not block. Before the store is used.
+  void SetHurry(std::function<void()> hurry);
   // Takes over namespaces and policies; those that are gone or have a new generation lose their
   // objects at once, their memory as pins end. Quotas are multiplied by `share`, the part of all
   // slots that this server owns.

@@ -204,6 +204,12 @@ void RoomMaker::MarkForEviction(const std::vector<Victim>& victims) {
   marked->insert(marked->end(), victims.begin(), victims.end());
 }
 
+void RoomMaker::EvictVictims(std::span<const Victim> victims) {
+  bool written = true;
+  for (const Victim& victim : victims) written = objects_->EvictVictim(victim) && written;
+  if (!written) source_->HurryWrites();
+}
+
 size_t RoomMaker::EvictMarked(size_t count) {
   size_t evicted = 0;
   std::array<Victim, kMarkedStep> step;
@@ -217,7 +223,7 @@ size_t RoomMaker::EvictMarked(size_t count) {
       }
     }
     if (size == 0) break;
-    for (size_t i = 0; i < size; ++i) objects_->EvictVictim(step[i]);
+    EvictVictims(std::span(step).first(size));
     evicted += size;
   }
   return evicted;
@@ -227,7 +233,7 @@ void RoomMaker::FinishDraining() {
   EvictMarked(SIZE_MAX);
   std::vector<Victim> victims;
   objects_->slabs().Leftovers(kLeftoversMax, &victims);
-  for (const Victim& victim : victims) objects_->EvictVictim(victim);
+  EvictVictims(victims);
 }
 
 bool RoomMaker::TrimToQuota() {

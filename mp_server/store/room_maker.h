@@ -12,6 +12,7 @@
 // neighbours of one that lose least go.
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/clock.h"
@@ -57,7 +58,8 @@ class RoomMaker final {
   // Evicts up to `count` objects that are marked: they lie in memory that is being emptied. How
   // many.
   size_t EvictMarked(size_t count);
-  // Evicts all that is left in such memory. Called by "ems-evict".
+  // Evicts all that is left in such memory, but what is settling or waits to be written. Called by
+  // "ems-evict".
   void FinishDraining();
 
   NamespaceObjects& objects() { return *objects_; }
@@ -94,6 +96,8 @@ class RoomMaker final {
   bool EvictSome(int size_class, int* skips_left);
   bool DrainCheapest(uint32_t pages, bool spare_young);
   bool DrainFor(const Footprint& footprint, uint32_t pages);
+  // Those that stay because they are not written yet will be soon.
+  void EvictVictims(std::span<const Victim> victims);
   void MarkForEviction(const std::vector<Victim>& victims);
   bool FreeAhead(const Footprint& last, uint32_t run_pages, int* searches_left);
   uint32_t RunAhead(const Footprint& last);

@@ -17,6 +17,9 @@ class SegmentSource {
   // Errors: kUnavailable  it is being prepared: better wait than evict    kResourceExhausted  evict
   // your own
   virtual Result<std::unique_ptr<Segment>> Acquire(RoomMaker* asker, uint64_t bytes_min) = 0;
+  // Objects in memory that is to be emptied wait to be written to another tier: it is time to.
+  // Never blocks.
+  virtual void HurryWrites() = 0;
 };
 
 }  // namespace ems::server

@@ -12,10 +12,11 @@
 namespace ems::server {
 namespace {
 
-// An object in DRAM, pinned until it has been written.
+// An object in DRAM, which keeps its bytes and its name until it has been written.
 class PinnedObject final : public ssd::DirtyObject {
  public:
-  explicit PinnedObject(ObjectPin pin) : pin_(std::move(pin)) {}
+  explicit PinnedObject(ObjectPin pin) : pin_(std::move(pin)) { pin_.BeginWrite(); }
+  ~PinnedObject() override { pin_.EndWrite(); }
   bool current() const override { return pin_.linked(); }
   std::string_view key() const override { return pin_.key(); }
   ConstBytes value() const override { return pin_.value(); }
@@ -30,6 +31,10 @@ class PinnedObject final : public ssd::DirtyObject {
 }  // namespace
 
 static_assert(TieredNamespace::kFindMax <= ObjectIndex::kFindMax);
+
+TieredStore::TieredStore(ObjectStore* dram, ssd::SsdTier* ssd) : dram_(dram), ssd_(ssd) {
+  if (ssd != nullptr) dram->SetHurry([ssd] { ssd->HurryHeldBack(); });
+}
 
 std::string TieredStore::SsdState() const {
   if (ssd_ == nullptr) return "there is none";

@@ -9,7 +9,7 @@
 //           is found damaged in DRAM goes, and the SSD is asked.
 //   Remove  from both; answered when a restart cannot bring it back. So is a Put that replaces.
 //
-// An object in DRAM that is being written is pinned: what is evicted is on the SSD, or was never
+// An object in DRAM that is being written stays there: what is evicted is on the SSD, or was never
 // going to be. One that was put is not evicted before the SSD knows that an older value does not
 // count any more. A value that comes from the SSD becomes visible only if nobody has removed or
 // replaced it meanwhile. Bound: SsdTier::reads_max fetches at once.
@@ -152,8 +152,9 @@ class TieredNamespace final {
 class TieredStore final {
  public:
   // `ssd` may be null: DRAM alone. Both must outlive the store, which must outlive its fetches'
-  // callbacks: destroy the tier, or what feeds it, first.
-  TieredStore(ObjectStore* dram, ssd::SsdTier* ssd) : dram_(dram), ssd_(ssd) {}
+  // callbacks: destroy the tier, or what feeds it, first. From the tier's end on nothing may evict
+  // from `dram`.
+  TieredStore(ObjectStore* dram, ssd::SsdTier* ssd);
 
   // For who wants what is in DRAM alone.
   ObjectStore& dram() { return *dram_; }

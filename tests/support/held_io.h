@@ -1,5 +1,6 @@
 #pragma once
 // Reads or writes of an SSD tier that wait until a test lets them go.
+#include <cerrno>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,16 @@ class HeldIo final {
       held.swap(state->held);
     }
     for (const auto& [engine, op] : held) engine->Submit(op);
+  }
+  // The disk refuses those that wait.
+  void Refuse() {
+    std::vector<Held> held;
+    {
+      auto state = state_.Lock();
+      state->holding.reset();
+      held.swap(state->held);
+    }
+    for (const auto& [engine, op] : held) op->OnDone(-EIO);
   }
 
  private:

@@ -185,6 +185,22 @@ TEST_F(ObjectIndexTest, AVictimThatHasChangedMeanwhileIsLeftAlone) {
   EXPECT_EQ(index_.Unlink(MakeVictim(entry)), nullptr) << "it is no longer linked";
 }
 
+TEST_F(ObjectIndexTest, WhatWaitsToBeWrittenIsNotEvictedButCanBeTakenOut) {
+  ObjectEntry* entry = Make("a", 1);
+  Link(entry);
+  bool unwritten = false;
+  entry->unwritten = 1;
+  EXPECT_EQ(index_.Unlink(MakeVictim(entry), &unwritten), nullptr);
+  EXPECT_TRUE(unwritten);
+  EXPECT_EQ(index_.Unlink(MakeVictim(entry)), entry) << "damaged, say";
+  ObjectEntry* next = Make("b", 1);
+  Link(next);
+  unwritten = false;
+  EXPECT_EQ(index_.Unlink(MakeVictim(next), &unwritten), next);
+  EXPECT_FALSE(unwritten);
+  entry->unwritten = 0;
+}
+
 TEST_F(ObjectIndexTest, WhatIsSettlingIsNoVictimButCanBeReplacedAndRemoved) {
   ObjectEntry* entry = Make("a", 1);
   entry->settling = true;

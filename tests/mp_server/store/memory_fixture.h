@@ -32,6 +32,7 @@ class PlainSource final : public SegmentSource {
   Result<std::unique_ptr<Segment>> Acquire(RoomMaker*, uint64_t bytes_min) override {
     return pool_->Acquire(bytes_min);
   }
+  void HurryWrites() override {}
 
  private:
   SegmentPool* pool_;

@@ -251,6 +251,47 @@ TEST_F(TieredStoreTest, WhatIsHeldBackIsWrittenWhenDramIsFull) {
   EXPECT_TRUE(tier_->Find({kNs, KeyHash("a")}, false));
 }
 
+// Its segment goes to another namespace: it is chosen by what lies at its beginning, an old object.
+class LeavingSegmentTest : public TieredStoreTest {
+ protected:
+  LeavingSegmentTest() {
+    overwrite_quiet_ = std::chrono::hours(1);
+    wrap_io_ = [this](auto inner) { return reads_.Wrap(std::move(inner)); };
+    Restart();
+    EXPECT_TRUE(Put("old", 2, 100, true).ok() && Put("a", 3, 100, true).ok());
+    EXPECT_TRUE(Put("a", 4, 100, false, true).ok());
+    EXPECT_EQ(tier_->stats().writer.held_back_bytes, 100U);
+    reads_.Hold(HeldIo::kWrites);
+    EXPECT_TRUE(Room().SurrenderSegment(true));
+    Room().FinishDraining();
+  }
+  RoomMaker& Room() { return dram_->Open(kNs)->room(); }
+  // When nothing waits to be written any more.
+  bool IsGone() {
+    Quiesce();
+    Room().FinishDraining();
+    return dram_->Open(kNs)->objects().slabs().stats().segment_bytes == 0;
+  }
+};
+
+TEST_F(LeavingSegmentTest, WhatIsHeldBackIsWrittenBeforeItGoes) {
+  EXPECT_EQ(IdInDram("old"), 0U);
+  EXPECT_EQ(IdInDram("a"), 4U) << "the SSD has none of it yet";
+  ASSERT_TRUE(reads_.WaitForOne()) << "the write does not wait for quiet";
+  Room().FinishDraining();
+  EXPECT_EQ(IdInDram("a"), 4U);
+  reads_.LetGo();
+  EXPECT_TRUE(IsGone());
+  EXPECT_EQ(Get("a"), 4U);
+}
+
+TEST_F(LeavingSegmentTest, WhatTheDiskRefusesGoesAllTheSame) {
+  ASSERT_TRUE(reads_.WaitForOne());
+  reads_.Refuse();
+  EXPECT_TRUE(IsGone());
+  EXPECT_EQ(Get("a"), 0U);
+}
+
 TEST_F(TieredStoreTest, TheSameContentIsNotWrittenTwice) {
   ASSERT_TRUE(Put("a", 3, 100 * kKiB, true).ok());
   const uint64_t written = tier_->stats().writer.written_objects;
