@@ -116,9 +116,10 @@ bool LogWriter::EnqueueDelete(const OwedDelete& owed, TicketPtr ticket) {
 
 TicketPtr LogWriter::Put(const ObjectName& name, std::unique_ptr<DirtyObject> object, bool durable,
                          std::function<void()> wake) {
-  const uint64_t sequence = next_sequence_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t bytes = object->value().size();
-  const SsdIndex::Begun begun = options_.index->BeginWrite(name, sequence, *object, !durable);
+  const SsdIndex::Begun begun =
+      options_.index->BeginWrite(name, &next_sequence_, *object, !durable);
+  const uint64_t sequence = begun.sequence;
   const OwedDelete owed = begun.owed;
   if (!begun.begun) counts_.Add(&WriterStats::superseded_objects);
   if (!begun.begun && !durable) return MakeForgotten(name, std::move(wake));

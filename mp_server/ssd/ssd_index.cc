@@ -92,7 +92,7 @@ SsdIndex::Found SsdIndex::Find(const ObjectName& name, bool hit) {
   return found;
 }
 
-SsdIndex::Begun SsdIndex::BeginWrite(const ObjectName& name, uint64_t sequence,
+SsdIndex::Begun SsdIndex::BeginWrite(const ObjectName& name, std::atomic<uint64_t>* next_sequence,
                                      const DirtyObject& object, bool may_hold) {
   auto state = ShardOf(name).state.Lock();
   if (!object.current()) return {};
@@ -101,8 +101,9 @@ SsdIndex::Begun SsdIndex::BeginWrite(const ObjectName& name, uint64_t sequence,
   if (Erase(*state, name) || (pending && !before->second.held)) state->Owe(name);
   const OwedDelete owed = state->OwedTo(name);
   const bool held = may_hold && (pending || owed);
+  const uint64_t sequence = next_sequence->fetch_add(1, std::memory_order_relaxed);
   state->pending[name] = {sequence, object.slot(), held};
-  return {true, held, owed};
+  return {true, held, sequence, owed};
 }
 
 void SsdIndex::EndHold(const ObjectName& name, uint64_t sequence) {

@@ -54,15 +54,18 @@ class SsdIndex final {
   // `object` is not what the key leads to by then: another one's write has begun, or will, and
   // must not be overtaken by this one, or a Remove has dropped it. It must not be for another
   // reason, an eviction, say: what was stored before would count on.
+  // Its sequence is the next of `next_sequence`, taken here: of writes of one name the one that
+  // begins last has the highest, also where an object is put twice at once.
   // `may_hold`: where it overwrites something, it begins as held: until EndHold it is not given to
   // the disk, so that nothing is owed for it if it is overwritten itself.
   struct Begun {
     bool begun = false;
     bool held = false;
+    uint64_t sequence = 0;
     OwedDelete owed;
   };
-  Begun BeginWrite(const ObjectName& name, uint64_t sequence, const DirtyObject& object,
-                   bool may_hold = false);
+  Begun BeginWrite(const ObjectName& name, std::atomic<uint64_t>* next_sequence,
+                   const DirtyObject& object, bool may_hold = false);
   // From now on it may be given to the disk, if it counts still.
   void EndHold(const ObjectName& name, uint64_t sequence);
   // Whether this write still counts.

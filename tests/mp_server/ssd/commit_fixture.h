@@ -49,7 +49,7 @@ class RowFixture : public ::testing::Test {
   // In the rows and in memory.
   void Store(const ssd::ObjectName& name, uint64_t sequence) { StoreRow(name, RowOf(sequence)); }
   void StoreRow(const ssd::ObjectName& name, const ssd::Row& row) {
-    (void)index_.BeginWrite(name, row.sequence, *object_);
+    (void)BeginWrite(&index_, name, row.sequence, *object_);
     commit_->Put(name, row);
     ASSERT_TRUE(commit_->Write().ok());
     ASSERT_TRUE(index_.Commit(name, row));
@@ -98,7 +98,7 @@ class GroupFixture : public RowFixture {
     job.durable = durable != nullptr;
     job.ticket = std::move(durable);
     job.object = MakeObject(key, sequence, 1000);
-    EXPECT_TRUE(index_.BeginWrite(NameOf(key), sequence, *job.object).begun);
+    EXPECT_TRUE(BeginWrite(&index_, NameOf(key), sequence, *job.object).begun);
     dirty_bytes_.fetch_add(1000);
     return GroupOf(region, key, sequence, std::move(job));
   }

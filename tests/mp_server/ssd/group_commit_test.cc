@@ -10,6 +10,7 @@ namespace ems::ssd {
 namespace {
 
 using ::ems::testing::BeginRegion;
+using ::ems::testing::BeginWrite;
 using ::ems::testing::FaultyFiles;
 using ::ems::testing::MakeObject;
 using ::ems::testing::MakeTicket;
@@ -73,7 +74,7 @@ TEST_F(GroupCommitTest, WhoWaitsForWhatWasReplacedWaitsForWhatReplacedIt) {
   const TicketPtr first = MakeTicket();
   WriteGroup* group = Write("a", 1, first);
   const auto newer = MakeObject("a", 2, 1000);
-  (void)index_.BeginWrite(a_, 2, *newer);
+  (void)BeginWrite(&index_, a_, 2, *newer);
   groups_->Land(group);
   groups_->Commit();
   EXPECT_EQ(counts_.Get().superseded_objects, 1u);
@@ -141,7 +142,7 @@ TEST_F(GroupCommitTest, DeletesThatAreWaitedForGoAheadOfSyncsOfRegions) {
 
 TEST_F(GroupCommitTest, AtTheEndWhatIsStillPendingFails) {
   const TicketPtr pending = MakeTicket(), left = MakeTicket();
-  (void)index_.BeginWrite(a_, 1, *object_);
+  (void)BeginWrite(&index_, a_, 1, *object_);
   groups_->WaitDurable(a_, pending);
   groups_->LookAtWaiting(true);
   EXPECT_EQ(pending->state(), State::kFailed);

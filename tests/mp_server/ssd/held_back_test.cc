@@ -5,7 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "tests/mp_server/ssd/log_writer_rig.h"
 
@@ -13,6 +18,7 @@ namespace ems::ssd {
 namespace {
 
 using ::ems::testing::Answer;
+using ::ems::testing::BeginWrite;
 using ::ems::testing::Eventually;
 using ::ems::testing::kQuarter;
 using ::ems::testing::MakeObject;
@@ -33,7 +39,7 @@ class HeldBackTest : public ::testing::Test {
   // An overwrite of "a" that has told the index; what is owed is written down then.
   WriteJob Begin(uint64_t sequence, uint64_t bytes = 100) {
     auto object = MakeObject("a", sequence, bytes);
-    owed_ = index_.BeginWrite(kName, sequence, *object, true).owed;
+    owed_ = BeginWrite(&index_, kName, sequence, *object, true).owed;
     index_.EndOwing(std::span(&owed_, 1));
     dirty_bytes_ += bytes;
     return {.name = kName, .sequence = sequence, .value_bytes = bytes, .object = std::move(object)};
@@ -119,7 +125,7 @@ TEST_F(HeldBackTest, WhatFindsNoRoomMakesTheOldestDue) {
     Row stored;
     stored.sequence = 1;
     index_.Load(name, stored);
-    ASSERT_TRUE(index_.BeginWrite(name, 2, *object, true).held);
+    ASSERT_TRUE(BeginWrite(&index_, name, 2, *object, true).held);
     dirty_bytes_ += 400;
     WriteJob job{.name = name, .sequence = 2, .value_bytes = 400, .object = std::move(object)};
     EXPECT_FALSE(held_.overdue());
@@ -189,6 +195,26 @@ TEST_F(HeldBackTest, AfterTheEndNothingIsHeld) {
   EXPECT_FALSE(Hold(3));
 }
 
+// One object, of which a second Put overtakes the first when that has just been asked for.
+class PutTwice final : public DirtyObject {
+ public:
+  PutTwice(std::unique_ptr<DirtyObject> object, std::function<void()> second)
+      : object_(std::move(object)), second_(std::move(second)) {}
+  bool current() const override { return object_->current(); }
+  std::string_view key() const override { return object_->key(); }
+  ConstBytes value() const override {
+    if (second_) std::exchange(second_, nullptr)();
+    return object_->value();
+  }
+  uint64_t checksum() const override { return object_->checksum(); }
+  std::span<const uint64_t> piece_sums() const override { return object_->piece_sums(); }
+  uint16_t slot() const override { return object_->slot(); }
+
+ private:
+  const std::unique_ptr<DirtyObject> object_;
+  mutable std::function<void()> second_;
+};
+
 // With a writer, whose clock stands. "a" is stored, and overwritten once.
 class HeldBackByAWriterTest : public ::testing::Test {
  protected:
@@ -216,6 +242,17 @@ TEST_F(HeldBackByAWriterTest, OverwritesWaitForTheFirstOfThemAlone) {
   ASSERT_TRUE(Eventually([&] { return rig_.writer->stats().dirty_bytes == 0; }));
   EXPECT_EQ(rig_.InMemory("a"), 9u);
   EXPECT_EQ(rig_.InRows("a"), 9u);
+}
+
+TEST_F(HeldBackByAWriterTest, TwoPutsOfOneObjectAtOnceLeaveOneOfThem) {
+  auto object = std::make_unique<PutTwice>(MakeObject("a", 3, kQuarter), [this] {
+    EXPECT_EQ(rig_.Put("a", 3, kQuarter, false).ticket, nullptr);
+  });
+  EXPECT_EQ(rig_.writer->Put(kName, std::move(object), false, [] {}), nullptr);
+  EXPECT_EQ(rig_.writer->stats().held_back_bytes, kQuarter);
+  clock_.Advance(HeldBack::kQuiet);
+  ASSERT_TRUE(Eventually([&] { return rig_.writer->stats().dirty_bytes == 0; }));
+  EXPECT_EQ(rig_.InRows("a"), 3u);
 }
 
 TEST_F(HeldBackByAWriterTest, AnOverwriteOfWhatIsOnItsWayToTheDiskWaitsForItsRowToGo) {

@@ -11,6 +11,7 @@
 namespace ems::ssd {
 namespace {
 
+using ::ems::testing::BeginWrite;
 using ::ems::testing::DiskFault;
 using ::ems::testing::MakeTicket;
 using ::ems::testing::NameOf;
@@ -111,8 +112,8 @@ TEST_F(RowCommitTest, ANameThatIsOwedAnotherMeanwhileStaysOwed) {
 TEST_F(RowCommitTest, ADeleteThatIsOwedAgainByThenStillDeletesTheRow) {
   Store(a_, 1);
   const OwedDelete first = index_.Drop(a_);
-  (void)index_.BeginWrite(a_, 2, *object_);
-  (void)index_.BeginWrite(a_, 3, *object_);
+  (void)BeginWrite(&index_, a_, 2, *object_);
+  (void)BeginWrite(&index_, a_, 3, *object_);
   const TicketPtr removed = MakeTicket();
   commit_->Delete(first, removed, true);
   ASSERT_TRUE(commit_->Write().ok());

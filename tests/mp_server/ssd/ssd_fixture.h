@@ -29,6 +29,7 @@
 #include "mp_server/ssd/disk/aligned_buffer.h"
 #include "mp_server/ssd/disk/region_index.h"
 #include "mp_server/ssd/disk/region_log.h"
+#include "mp_server/ssd/ssd_index.h"
 #include "mp_server/ssd/write_group.h"
 #include "tests/support/self_verifying.h"
 
@@ -111,6 +112,14 @@ class TestObject final : public ssd::DirtyObject {
 inline std::unique_ptr<TestObject> MakeObject(std::string key, uint64_t put_id, uint64_t bytes,
                                               NamespaceRef ns = kNs, uint16_t slot = 11) {
   return std::make_unique<TestObject>(std::move(key), put_id, bytes, ns, slot);
+}
+
+// As SsdIndex's, with this sequence.
+inline ssd::SsdIndex::Begun BeginWrite(ssd::SsdIndex* index, const ssd::ObjectName& name,
+                                       uint64_t sequence, const ssd::DirtyObject& object,
+                                       bool may_hold = false) {
+  std::atomic<uint64_t> next{sequence};
+  return index->BeginWrite(name, &next, object, may_hold);
 }
 
 // The put id of `value`, if it is a whole one of this key (8 bytes or more).

@@ -14,6 +14,7 @@
 namespace ems::ssd {
 namespace {
 
+using ::ems::testing::BeginWrite;
 using ::ems::testing::kNs;
 using ::ems::testing::kOtherNs;
 using ::ems::testing::MakeObject;
@@ -34,7 +35,7 @@ Row RowOf(uint64_t sequence, uint64_t region_sequence = 1, uint64_t value_bytes 
 
 OwedDelete Begin(SsdIndex* index, const ObjectName& name, uint64_t sequence, uint16_t slot = 0) {
   const auto object = MakeObject("any", 1, 8, name.ns, slot);
-  const SsdIndex::Begun begun = index->BeginWrite(name, sequence, *object);
+  const SsdIndex::Begun begun = BeginWrite(index, name, sequence, *object);
   EXPECT_TRUE(begun.begun);
   return begun.owed;
 }
@@ -368,13 +369,13 @@ TEST_F(SsdIndexTest, DropIfDropsWhatItIsToldAndSaysWhatIsOwed) {
 TEST_F(SsdIndexTest, AWriteOfWhatTheKeyNoMoreLeadsToDoesNotBegin) {
   const auto object = MakeObject("any", 1, 8);
   object->current_flag()->store(false);
-  EXPECT_FALSE(index.BeginWrite(kName, 1, *object).begun);
+  EXPECT_FALSE(BeginWrite(&index, kName, 1, *object).begun);
   EXPECT_EQ(StateOf(&index, kName), Is::kNothing);
   (void)Begin(&index, kName, 2);
-  EXPECT_FALSE(index.BeginWrite(kName, 3, *object).begun);
+  EXPECT_FALSE(BeginWrite(&index, kName, 3, *object).begun);
   EXPECT_TRUE(index.Counts(kName, 2)) << "the other one goes on";
   EXPECT_TRUE(index.Commit(kName, RowOf(2)));
-  EXPECT_FALSE(index.BeginWrite(kName, 4, *object).begun);
+  EXPECT_FALSE(BeginWrite(&index, kName, 4, *object).begun);
   EXPECT_EQ(StateOf(&index, kName), Is::kStored);
   EXPECT_TRUE(index.Owed().empty());
 }
@@ -382,12 +383,12 @@ TEST_F(SsdIndexTest, AWriteOfWhatTheKeyNoMoreLeadsToDoesNotBegin) {
 // No row of it can be in the durable index, so that there is none to delete.
 TEST_F(SsdIndexTest, AWriteThatIsHeldOwesNothingWhenItIsReplacedOrDropped) {
   const auto object = MakeObject("a", 1, 8);
-  EXPECT_FALSE(index.BeginWrite(kName, 1, *object, true).held) << "it overwrites nothing";
+  EXPECT_FALSE(BeginWrite(&index, kName, 1, *object, true).held) << "it overwrites nothing";
   ASSERT_TRUE(index.Commit(kName, RowOf(1)));
-  const SsdIndex::Begun first = index.BeginWrite(kName, 2, *object, true);
+  const SsdIndex::Begun first = BeginWrite(&index, kName, 2, *object, true);
   EXPECT_TRUE(first.held && first.owed);
   EndOwing(&index, first.owed);
-  const SsdIndex::Begun second = index.BeginWrite(kName, 3, *object, true);
+  const SsdIndex::Begun second = BeginWrite(&index, kName, 3, *object, true);
   EXPECT_TRUE(second.held);
   EXPECT_FALSE(second.owed);
   index.EndHold(kName, 2);
@@ -398,7 +399,7 @@ TEST_F(SsdIndexTest, AWriteThatIsHeldOwesNothingWhenItIsReplacedOrDropped) {
 TEST_F(SsdIndexTest, AWriteWhoseHoldHasEndedIsOwedAsAnyOther) {
   const auto object = MakeObject("a", 1, 8);
   Store(&index, kName, RowOf(1));
-  EndOwing(&index, index.BeginWrite(kName, 2, *object, true).owed);
+  EndOwing(&index, BeginWrite(&index, kName, 2, *object, true).owed);
   index.EndHold(kName, 2);
   const OwedDelete owed = Begin(&index, kName, 3);
   EXPECT_TRUE(owed);

@@ -14,6 +14,7 @@
 namespace ems::ssd {
 namespace {
 
+using ::ems::testing::BeginWrite;
 using ::ems::testing::MakeObject;
 using ::ems::testing::NameOf;
 using Fate = SsdIndex::Fate;
@@ -30,7 +31,7 @@ Row RowOf(uint64_t sequence, uint64_t region_sequence = 1) {
 
 void Begin(SsdIndex* index, const ObjectName& name, uint64_t sequence) {
   const auto object = MakeObject("any", 1, 8, name.ns, 0);
-  EXPECT_TRUE(index->BeginWrite(name, sequence, *object).begun);
+  EXPECT_TRUE(BeginWrite(index, name, sequence, *object).begun);
 }
 
 void Store(SsdIndex* index, const ObjectName& name, const Row& row) {
