@@ -94,6 +94,8 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
        "Those of them that were overwritten, until their keys are quiet");
   show("spared_objects", writer.spared_objects,
        "Objects that were overwritten or removed while they were held back: never written");
+  show("quiet_objects", writer.quiet_objects,
+       "Objects that were held back and written when their keys were quiet");
   show("written_objects", writer.written_objects, "Objects written since the start");
   show("written_bytes", writer.written_bytes, "Value bytes written since the start");
   show("log_bytes", writer.disk_bytes,

@@ -1,6 +1,7 @@
 #include "mp_server/server_options.h"
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 
 #include "common/config.h"
@@ -90,6 +91,7 @@ ssd::TierOptions TierOptions(const config::ServerConfig& config) {
   options.index_memory_bytes = wanted.index_memory_bytes() != 0
                                    ? wanted.index_memory_bytes()
                                    : IndexMemoryBytes(config.dram().bytes());
+  options.overwrite_quiet = std::chrono::milliseconds(wanted.overwrite_quiet_ms());
   options.reads_max = wanted.reads_max();
   options.scrub_bytes_per_s = wanted.scrub_bytes_per_s();
   options.io = wanted.io() == "threads"    ? ssd::IoKind::kThreads

@@ -21,6 +21,7 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"dirty_bytes", stats.writer.dirty_bytes},
           {"held_back_bytes", stats.writer.held_back_bytes},
           {"spared_objects", stats.writer.spared_objects},
+          {"quiet_objects", stats.writer.quiet_objects},
           {"written_objects", stats.writer.written_objects},
           {"written_bytes", stats.writer.written_bytes},
           {"log_bytes", stats.writer.disk_bytes},

@@ -204,6 +204,7 @@ void GroupCommit::EndGroup(WriteGroup* group, bool written) {
       if (region->unsynced) region->unsynced_members.push_back(job.name.hash);
     }
     options_.counts->Add(&WriterStats::written_bytes, job.value_bytes);
+    if (job.quiet) options_.counts->Add(&WriterStats::quiet_objects);
     const bool moved = moves || job.moved;
     End(&job, true, moved ? &WriterStats::moved_objects : &WriterStats::written_objects);
   }

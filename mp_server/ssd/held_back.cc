@@ -103,8 +103,11 @@ std::vector<WriteJob> HeldBack::TakeDue(bool end) {
     const bool all = std::exchange(state->hurry, false) || end;
     overdue_.store(false, std::memory_order_relaxed);
     auto& order = state->by_due;
-    while (!order.empty() && (all || order.begin()->first <= now))
+    while (!order.empty() && (all || order.begin()->first <= now)) {
+      const TimePoint at = order.begin()->first;
       due.push_back(Remove(&*state, state->jobs.find(order.begin()->second)));
+      due.back().quiet = at != kNow && at <= now;
+    }
   }
   for (const WriteJob& job : due) options_.index->EndHold(job.name, job.sequence);
   return due;

@@ -248,7 +248,10 @@ bool LogWriter::Step() {
   group_commit_.LookAtWaiting(stopping_);
   if (commit_.awaited()) group_commit_.Commit();
   MoveSome();
-  for (WriteJob& job : held_back_.TakeDue(stopping_)) ops_.push_back({.job = std::move(job)});
+  for (WriteJob& job : held_back_.TakeDue(stopping_)) {
+    if (job.quiet) EMS_FAIL_POINT("ssd.held_due");
+    ops_.push_back({.job = std::move(job)});
+  }
   Work();
   deletes_.Step();
   group_commit_.Commit();

@@ -20,6 +20,7 @@ struct WriteJob {
   uint64_t value_bytes = 0;
   bool durable = false;  // a caller waits until it cannot be lost
   bool moved = false;    // it comes from a region that was reclaimed
+  bool quiet = false;    // it was held back until its key was quiet
   // It comes from a region that will be, and is stored there until its row is written. It is
   // neither dirty nor does it ever fail for a caller.
   Region* from = nullptr;

@@ -14,6 +14,7 @@ struct WriterStats {
   uint64_t refused_small_objects = 0;  // not taken: the index has no room for so small ones
   uint64_t superseded_objects = 0;     // removed or replaced before they were written
   uint64_t spared_objects = 0;         // held back, and overwritten or removed meanwhile
+  uint64_t quiet_objects = 0;          // held back, and written when their keys were quiet
   uint64_t failed_objects = 0;
   uint64_t commits = 0;
   uint64_t synced_commits = 0;

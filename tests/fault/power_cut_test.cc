@@ -16,25 +16,36 @@ namespace {
 constexpr int kRunsMax = 20;
 
 // Several runs: the first life in an empty folder makes what later ones only use.
-void CutInRuns(int runs, int cuts, bool tight) {
+// How many values that were held back have been written.
+uint64_t CutInRuns(int runs, int cuts, bool tight) {
+  uint64_t quiet_writes = 0;
   PowerOptions options;
   options.cuts = cuts;
   options.tight = tight;
   options.seed = std::random_device()();
   for (int i = 0; i < runs; ++i, ++options.seed) {
     const Result<PowerReport> report = RunPowerCuts(options);
-    ASSERT_TRUE(report.ok()) << "seed " << options.seed << ": " << report.status();
+    EXPECT_TRUE(report.ok()) << "seed " << options.seed << ": " << report.status();
+    if (!report.ok()) break;
     for (const std::string& text : report->broken)
       ADD_FAILURE() << "seed " << options.seed << ": " << text;
     EXPECT_EQ(report->logs, "");
     EXPECT_EQ(report->cuts, cuts) << "seed " << options.seed;
     EXPECT_GT(report->unsynced, 0u) << "seed " << options.seed;
     EXPECT_GT(report->checks, 0u) << "seed " << options.seed;
+    quiet_writes += report->quiet_writes;
   }
+  return quiet_writes;
 }
 
-TEST(PowerCutTest, WithRoomForAll) { CutInRuns(4, 4, false); }
-TEST(PowerCutTest, WhileRegionsAreGivenUpAllTheTime) { CutInRuns(1, 4, true); }
+// Whether a life is long enough for a key to be quiet is a matter of luck, too.
+TEST(PowerCutTest, WithRoomForAll) {
+  uint64_t quiet_writes = CutInRuns(4, 4, false);
+  for (int i = 0; i < kRunsMax && quiet_writes == 0; ++i) quiet_writes = CutInRuns(1, 4, false);
+  EXPECT_GT(quiet_writes, 0u) << "no held-back value was written";
+}
+
+TEST(PowerCutTest, WhileRegionsAreGivenUpAllTheTime) { (void)CutInRuns(1, 4, true); }
 
 // The proof that the tests above would see it.
 TEST(PowerCutTest, ASyncThatIsMissingIsMissed) {

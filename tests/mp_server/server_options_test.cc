@@ -106,10 +106,12 @@ TEST(ServerOptionsTest, TheSsdTierLiesInTheDataDirectoryUnlessSaid) {
   config.mutable_ssd()->set_path("/fast");
   config.mutable_ssd()->set_dirty_bytes_max(5);
   config.mutable_ssd()->set_index_memory_bytes(7);
+  config.mutable_ssd()->set_overwrite_quiet_ms(9);
   config.mutable_ssd()->set_io("threads");
   EXPECT_EQ(TierOptions(config).folder, "/fast");
   EXPECT_EQ(TierOptions(config).dirty_bytes_max, 5U);
   EXPECT_EQ(TierOptions(config).index_memory_bytes, 7U);
+  EXPECT_EQ(TierOptions(config).overwrite_quiet, std::chrono::milliseconds(9));
   EXPECT_EQ(TierOptions(config).io, ssd::IoKind::kThreads);
 }
 

@@ -1,5 +1,6 @@
 #include "tests/fault/crashtest/crash_load.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -15,6 +16,18 @@ constexpr seconds kRest{1};    // ssd/record_reader.cc
 constexpr int kRestsMax = 10;  // of one check
 
 }  // namespace
+
+std::vector<std::string> NextQuiet(uint64_t* life, bool written) {
+  constexpr std::array kQuietMs = {5, 50, 2000, 0};
+  const size_t among = written ? 2 : kQuietMs.size();
+  return {"--set", fmt::format("ssd.overwrite_quiet_ms={}", kQuietMs[(*life)++ % among])};
+}
+
+uint64_t QuietWrites(Client* client, const std::string& server) {
+  const auto text = client->ServerStats(server, seconds(1));
+  if (!text.ok()) return 0;
+  return nlohmann::json::parse(*text)["ssd"]["quiet_objects"];
+}
 
 CrashLoad::CrashLoad(const Options& options, std::function<void(const std::string&)> complain)
     : options_(options), complain_(std::move(complain)), histories_(options.keys) {}

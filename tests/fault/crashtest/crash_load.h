@@ -16,6 +16,14 @@
 
 namespace ems::testing {
 
+// For how long a life of a server holds overwritten values back, as a flag: at once and soon, so
+// that it dies while they are written, and longer than it lives. Others each time: four lives in a
+// row have all of them. `written`: those alone with which values are held back and written.
+std::vector<std::string> NextQuiet(uint64_t* life, bool written);
+// How many values that server has held back and written when their keys were quiet, in this life;
+// 0: it does not answer.
+uint64_t QuietWrites(Client* client, const std::string& server);
+
 // Threading: one thread drives, the threads of the load share what is Guarded.
 class CrashLoad final {
  public:

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "common/guarded.h"
 #include "tests/fault/crashtest/crash_load.h"
@@ -20,7 +21,8 @@ constexpr size_t kBrokenMax = 20;
 constexpr std::array kPlaces = {"put.after_publish",    "ssd.before_write", "ssd.after_write",
                                 "ssd.before_sync",      "ssd.after_sync",   "ssd.before_commit",
                                 "ssd.after_commit",     "ssd.before_begin", "ssd.reclaim",
-                                "fetch.before_publish", "remove.after_ssd", "ssd.reclaimed"};
+                                "fetch.before_publish", "remove.after_ssd", "ssd.reclaimed",
+                                "ssd.held_due"};
 
 uint64_t DiskBytes(const std::string& folder) {
   uint64_t bytes = 0;
@@ -40,6 +42,7 @@ class CrashRun final {
   explicit CrashRun(const CrashOptions& options)
       : options_(options),
         random_(options.seed),
+        life_(options.seed),
         load_({.threads = options.threads, .keys = options.keys, .may_be_evicted = options.tight},
               [this](const std::string& what) { Complain(what); }) {}
 
@@ -65,6 +68,8 @@ class CrashRun final {
                            "--set", "ssd.region_bytes=1MiB",
                            "--set", "dram.bytes=64MiB",
                            "--set", "ssd.dirty_bytes_max=16MiB"};
+    for (std::string& flag : NextQuiet(&life_, !options_.places.empty()))
+      wanted.server_flags.push_back(std::move(flag));
     EMS_ASSIGN_OR_RETURN(cluster_, Cluster::Start(wanted));
     if (!options_.places.empty()) {
       cluster_->server(0).Kill();
@@ -90,6 +95,7 @@ class CrashRun final {
     const Result<int> died = server.WaitExit(patience);
     if (died.ok()) ++report_.inside;
     if (!died.ok() && !options_.places.empty()) Complain("the place was not reached");
+    if (!died.ok()) report_.quiet_writes += QuietWrites(client_.get(), Cluster::ServerName(0));
     server.Kill();
     ++report_.kills;
     load_.Stop();
@@ -103,7 +109,7 @@ class CrashRun final {
       armed_ = !spec.empty();
       server_note_ = armed_ ? spec : "kill -9 from outside";
       const TimePoint begin = Clock::System().Now();
-      const Status started = cluster_->RestartServer(0, ArmFlags(spec));
+      const Status started = cluster_->RestartServer(0, FlagsFor(spec));
       if (started.ok()) {
         report_.slowest_start = std::max(report_.slowest_start, Clock::System().Now() - begin);
         break;
@@ -127,9 +133,10 @@ class CrashRun final {
     return fmt::format("{}=kill@{}", place, 1 + random_() % (chosen ? 4 : 40));
   }
 
-  static std::vector<std::string> ArmFlags(const std::string& spec) {
-    if (spec.empty()) return {};
-    return {"--set", "fail_points=" + spec};
+  std::vector<std::string> FlagsFor(const std::string& spec) {
+    std::vector<std::string> flags = NextQuiet(&life_, !options_.places.empty());
+    if (!spec.empty()) flags.insert(flags.end(), {"--set", "fail_points=" + spec});
+    return flags;
   }
 
   Status CheckAll() {
@@ -150,6 +157,7 @@ class CrashRun final {
 
   const CrashOptions options_;
   std::mt19937_64 random_;
+  uint64_t life_;  // of the server
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Client> client_;
   Guarded<std::vector<std::string>> broken_;

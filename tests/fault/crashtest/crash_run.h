@@ -35,6 +35,7 @@ struct CrashReport {
   uint64_t calls = 0;
   uint64_t checks = 0;
   uint64_t hits = 0;                // of the checks after a start
+  uint64_t quiet_writes = 0;        // of held-back values, by servers that were killed from outside
   Duration slowest_start{0};        // until the server is ready
   std::vector<std::string> broken;  // guarantees, the first 20
 };

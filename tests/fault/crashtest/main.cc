@@ -31,9 +31,9 @@ int Kill(const ems::testing::CrashOptions& options, const std::string& repeat) {
   if (!report.ok()) return Fail(report.status(), repeat);
   std::printf("%s\n",
               fmt::format("{} kills, {} of them at fail points; {} calls; {} reads checked after "
-                          "starts, {} hits; {} guarantees broken",
+                          "starts, {} hits; {} held-back values written; {} guarantees broken",
                           report->kills, report->inside, report->calls, report->checks,
-                          report->hits, report->broken.size())
+                          report->hits, report->quiet_writes, report->broken.size())
                   .c_str());
   return Tell(report->broken, repeat);
 }
@@ -44,10 +44,11 @@ int CutPower(const ems::testing::PowerOptions& options, const std::string& repea
   std::printf("%s\n",
               fmt::format("{} cuts, {} of the server and {} of the controller; {} calls, {} "
                           "changes of namespaces; {} changes were not synced, {} lost; {} reads "
-                          "checked after starts, {} hits; {} guarantees broken",
+                          "checked after starts, {} hits; {} held-back values written; {} "
+                          "guarantees broken",
                           report->cuts, report->servers, report->controllers, report->calls,
                           report->namespaces, report->unsynced, report->lost, report->checks,
-                          report->hits, report->broken.size())
+                          report->hits, report->quiet_writes, report->broken.size())
                   .c_str());
   std::printf("%s", report->logs.c_str());
   return Tell(report->broken, repeat);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "cluster/controller_client.h"
 #include "common/guarded.h"
@@ -23,8 +24,8 @@ using std::chrono::seconds;
 constexpr const char* kRelaxed = "relaxed";
 constexpr size_t kBrokenMax = 20;
 constexpr size_t kLogEndBytes = 4000;
-constexpr int kFillKeys = 200;
-constexpr uint64_t kFillKeysMost = 2000;
+constexpr uint64_t kFillKeys = 200;
+constexpr uint64_t kFillKeysMost = 20'000;  // half of what the index has room for
 
 uint64_t SpanOf(const PowerOptions& options) {
   return static_cast<uint64_t>((options.run_max - options.run_min).count());
@@ -35,7 +36,8 @@ uint64_t SpanOf(const PowerOptions& options) {
 // Threading: one thread drives, the loads' threads share what is Guarded.
 class PowerRun final {
  public:
-  explicit PowerRun(const PowerOptions& options) : options_(options), random_(options.seed) {
+  explicit PowerRun(const PowerOptions& options)
+      : options_(options), random_(options.seed), life_(options.seed) {
     for (const bool relaxed : {false, true}) {
       parts_.push_back(std::make_unique<Part>());
       parts_.back()->load = std::make_unique<CrashLoad>(
@@ -79,6 +81,8 @@ class PowerRun final {
         "--set", "ssd.region_bytes=1MiB",
         "--set", "dram.bytes=64MiB",
         "--set", "ssd.dirty_bytes_max=16MiB"};
+    for (std::string& flag : NextQuiet(&life_, false))
+      wanted.server_flags.push_back(std::move(flag));
     wanted.power_loss = true;
     wanted.lost_syncs = options_.lost_syncs;
     EMS_ASSIGN_OR_RETURN(cluster_, Cluster::Start(wanted));
@@ -113,6 +117,8 @@ class PowerRun final {
     const uint64_t dice = random_() % 8;
     const bool server = dice < 6, controller = dice >= 4;
     note_ = !controller ? "the server" : server ? "both" : "the controller";
+    if (server)
+      report_.quiet_writes += QuietWrites(parts_.front()->client.get(), Cluster::ServerName(0));
     if (server) cluster_->server(0).Signal(SIGKILL);
     if (controller) cluster_->controller().Signal(SIGKILL);
     for (const auto& part : parts_) part->load->Stop();
@@ -127,7 +133,7 @@ class PowerRun final {
     if (controller) EMS_RETURN_IF_ERROR(cluster_->RestartController());
     control_->Check();
     if (IsBroken()) return OkStatus();  // servers may wait for what is lost
-    if (server) EMS_RETURN_IF_ERROR(cluster_->RestartServer(0));
+    if (server) EMS_RETURN_IF_ERROR(cluster_->RestartServer(0, NextQuiet(&life_, false)));
     report_.slowest_start = std::max(report_.slowest_start, Clock::System().Now() - begin);
     EMS_RETURN_IF_ERROR(WaitUntilServed());
     for (const auto& part : parts_) {
@@ -165,13 +171,14 @@ class PowerRun final {
   }
 
   // Small values, many at once, for as long: the index has to give its logs up and to merge tables
-  // while power is cut. Nobody looks at them later.
+  // while power is cut. Other keys each time, for overwritten ones may be held back. Nobody looks
+  // at them later.
   void FillIndex(Duration run) {
     const Deadline end = Deadline::After(run);
     while (!end.Passed()) {
       std::vector<std::string> keys;
-      for (int i = 0; i < kFillKeys; ++i)
-        keys.push_back("fill-" + std::to_string(random_() % kFillKeysMost));
+      for (uint64_t i = 0; i < kFillKeys; ++i)
+        keys.push_back("fill-" + std::to_string(next_fill_++ % kFillKeysMost));
       const std::string value = std::to_string(random_());
       std::vector<PutItem> items;
       for (const std::string& key : keys)
@@ -216,6 +223,8 @@ class PowerRun final {
 
   const PowerOptions options_;
   std::mt19937_64 random_;
+  uint64_t life_;  // of the server
+  uint64_t next_fill_ = 0;
   std::unique_ptr<Cluster> cluster_;
   Guarded<std::vector<std::string>> broken_;
   std::string note_ = "first start";

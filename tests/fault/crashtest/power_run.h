@@ -30,6 +30,7 @@ struct PowerReport {
   uint64_t namespaces = 0;          // changes that were acknowledged
   uint64_t checks = 0;              // reads after starts
   uint64_t hits = 0;                // of them
+  uint64_t quiet_writes = 0;        // of held-back values, by servers that were cut off
   uint64_t unsynced = 0;            // changes of files and folders, when power was cut
   uint64_t lost = 0;                // of them
   Duration slowest_start{0};        // until a daemon is ready

@@ -238,10 +238,12 @@ TEST_F(HeldBackByAWriterTest, OverwritesWaitForTheFirstOfThemAlone) {
   EXPECT_EQ(stats.synced_commits, synced);
   EXPECT_EQ(stats.held_back_bytes, kQuarter);
   EXPECT_EQ(stats.dirty_bytes, kQuarter);
+  EXPECT_EQ(stats.quiet_objects, 0u);
   clock_.Advance(HeldBack::kQuiet);
   ASSERT_TRUE(Eventually([&] { return rig_.writer->stats().dirty_bytes == 0; }));
   EXPECT_EQ(rig_.InMemory("a"), 9u);
   EXPECT_EQ(rig_.InRows("a"), 9u);
+  EXPECT_EQ(rig_.writer->stats().quiet_objects, 1u);
 }
 
 TEST_F(HeldBackByAWriterTest, TwoPutsOfOneObjectAtOnceLeaveOneOfThem) {
@@ -253,6 +255,7 @@ TEST_F(HeldBackByAWriterTest, TwoPutsOfOneObjectAtOnceLeaveOneOfThem) {
   clock_.Advance(HeldBack::kQuiet);
   ASSERT_TRUE(Eventually([&] { return rig_.writer->stats().dirty_bytes == 0; }));
   EXPECT_EQ(rig_.InRows("a"), 3u);
+  EXPECT_EQ(rig_.writer->stats().quiet_objects, 1u);
 }
 
 TEST_F(HeldBackByAWriterTest, AnOverwriteOfWhatIsOnItsWayToTheDiskWaitsForItsRowToGo) {
@@ -300,6 +303,7 @@ TEST_F(HeldBackByAWriterTest, WhenItsMemoryIsWantedItIsWritten) {
   rig_.writer->HurryHeldBack();
   ASSERT_TRUE(Eventually([&] { return rig_.writer->stats().dirty_bytes == 0; }));
   EXPECT_EQ(rig_.InRows("a"), 2u);
+  EXPECT_EQ(rig_.writer->stats().quiet_objects, 0u) << "its key is not quiet";
 }
 
 }  // namespace
