@@ -14,6 +14,8 @@ using wire::WireStatus;
 
 constexpr int kHopsMax = 3;
 constexpr Duration kNoProgressPause = std::chrono::milliseconds(10);
+// With less time than this a try is more likely to end unknown than done: not begun.
+constexpr Duration kLeastTry = std::chrono::milliseconds(1);
 constexpr Duration kViewPatience = std::chrono::milliseconds(500);
 
 int64_t CountOpen(const Batch& batch) {
@@ -87,7 +89,8 @@ void Router::Run(Batch* batch) {
     } else if (round.unsettled == WireStatus::kRetryLater) {
       const Duration pause = std::chrono::milliseconds(std::max<uint32_t>(1, round.retry_ms));
       stats_.retries.fetch_add(1, std::memory_order_relaxed);
-      Sleep(std::min(pause, batch->deadline.Remaining()));
+      const Duration left = batch->deadline.Remaining();
+      Sleep(pause + kLeastTry < left ? pause : left);
     } else if (round.unsettled == WireStatus::kBatchFull && CountOpen(*batch) == open) {
       // Each answer should have brought one value at least: no tight loop with a server that errs.
       Sleep(std::min(kNoProgressPause, batch->deadline.Remaining()));
