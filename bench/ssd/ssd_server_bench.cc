@@ -117,7 +117,7 @@ Status MeasureSyncs(const std::string& folder, uint64_t count, LatencyRecorder* 
   constexpr std::array<std::byte, 128> kRow{};
   for (uint64_t i = 0; i < count; ++i) {
     const TimePoint begin = Clock::System().Now();
-    if (!fd.valid() || ::write(fd.get(), kRow.data(), kRow.size()) != ssize_t{kRow.size()} ||
+    if (!fd.valid() || ::pwrite(fd.get(), kRow.data(), kRow.size(), 0) != ssize_t{kRow.size()} ||
         ::fdatasync(fd.get()) != 0)
       return Error(StatusCode::kUnavailable, "{}: {}", path, fabric::ErrnoText(errno));
     times->Record(Clock::System().Now() - begin);

@@ -35,7 +35,7 @@ struct PutTimes {
 struct TierPuts {
   uint64_t value_bytes = 0;
   PutTimes with_tier, without;
-  // Each a few bytes more of a file and its sync: what the wait of an overwrite cannot be less
+  // Each a few bytes of a file and its sync: what the wait of an overwrite cannot be less
   // than.
   LatencyRecorder disk_syncs;
   // p99 with the tier / without it; not a number without calls.

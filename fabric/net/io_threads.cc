@@ -259,6 +259,7 @@ void IoThreads::Take(Fd socket, PeerNumber peer, Listener* listener) {
 }
 
 void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
+  if (asking_.exchange(true, std::memory_order_relaxed)) return;
   const auto fullest = std::ranges::max_element(threads_, {}, [](const auto& thread) {
     return thread->count_.load(std::memory_order_relaxed);
   });
@@ -267,7 +268,8 @@ void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
 
 void IoThreads::AskForRoom(size_t thread, size_t left, std::optional<PeerNumber> of) {
   asio::post(threads_[thread]->context(), [this, thread, left, of] {
-    if (threads_[thread]->MakeRoom(Clock::System().Now(), of) || left == 1) return;
+    if (threads_[thread]->MakeRoom(Clock::System().Now(), of) || left == 1)
+      return asking_.store(false, std::memory_order_relaxed);
     AskForRoom((thread + 1) % threads_.size(), left - 1, of);
   });
 }

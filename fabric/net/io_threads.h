@@ -182,6 +182,7 @@ class IoThreads final {
   const Options options_;
   ConnectionCounts counts_;
   std::atomic<int> in_hand_{0};
+  std::atomic<bool> asking_{false};  // the threads for room, one after the other
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::list<Listener> listeners_;       // on the first thread
   std::unique_ptr<UnixListener> unix_;  // holds the name

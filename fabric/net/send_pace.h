@@ -3,8 +3,8 @@
 // sent just then, so while such requests come the calls are short; to large Gets among themselves
 // short calls cost a tenth of their speed.
 //
-// Bound: a small request waits for one long call at most, and those of the next kQuiet for short
-// ones.
+// Bound: the first small request of a while waits for a long call of each connection at most, those
+// of the next kQuiet for short ones.
 #include <cstddef>
 #include <cstdint>
 
@@ -18,7 +18,7 @@ class SendPace final {
  public:
   static constexpr uint64_t kSmallBytes = 64 * kKiB;  // of a request and its answer together
   static constexpr size_t kShortBytes = 256 * kKiB;   // some 60 us of copying
-  static constexpr size_t kLongBytes = 4 * kMiB;      // about all that a socket takes
+  static constexpr size_t kLongBytes = kMiB;
   static constexpr Duration kQuiet = std::chrono::seconds(1);
 
   void OnServed(TimePoint now, uint64_t bytes) {

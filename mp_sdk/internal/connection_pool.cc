@@ -111,7 +111,8 @@ bool Peer::NextAddress(uint32_t attempt) {
   const uint32_t next = attempt + 1;
   // Of several calls that could not use it one moves on.
   (void)attempt_.compare_exchange_strong(attempt, next, std::memory_order_relaxed);
-  return next % std::max<size_t>(1, CountAddresses()) != 0;
+  const uint32_t tried = next - reached_.load(std::memory_order_relaxed);
+  return tried % std::max<size_t>(1, CountAddresses()) != 0;
 }
 
 Status Peer::LookUp(TimePoint since, Duration timeout, bool* connect_failed) const {
@@ -153,13 +154,14 @@ Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline, bool* conne
   return NotOpened(channel.status());
 }
 
-Status Peer::CheckOpened(const RpcChannel& channel, const Status& driven) {
+Status Peer::CheckOpened(const RpcChannel& channel, const Status& driven, uint32_t attempt) {
   const Status opened =
       driven.ok() ? channel.Greeted(cluster_)
                   : Prefixed(driven, address_.is_unix()
                                          ? address_.unix_path
                                          : fabric::FormatHostPort(address_.host, address_.port));
   if (!opened.ok()) return NotOpened(opened);
+  reached_.store(attempt, std::memory_order_relaxed);
   value_bytes_max_.store(channel.hello().value_bytes_max, std::memory_order_relaxed);
   return opened;
 }

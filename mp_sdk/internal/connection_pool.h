@@ -47,11 +47,13 @@ class Peer final {
   Result<std::unique_ptr<fabric::RpcChannel>> TryTake(bool fresh, Deadline deadline,
                                                       bool* connect_failed, bool seen_open);
   // How the greeting of `channel` has ended, `driven` being what its driver says. Errors: as Take's
-  // of a server that was tried; the channel has to be returned as one that broke.
-  Status CheckOpened(const fabric::RpcChannel& channel, const Status& driven);
+  // of a server that was tried; the channel has to be returned as one that broke. `attempt`: that
+  // it was opened with.
+  Status CheckOpened(const fabric::RpcChannel& channel, const Status& driven, uint32_t attempt);
   // Which of its name's addresses, in turns, the next channel uses.
   uint32_t attempt() const { return attempt_.load(std::memory_order_relaxed); }
-  // The one of that attempt could not be used. True: there is another one, for the next channel.
+  // The one of that attempt could not be used. True: since one was reached not all have been tried,
+  // and the next channel uses another one.
   bool NextAddress(uint32_t attempt);
   // No address of its name is known yet; it is being looked up. Does not wait.
   bool awaits_name() const { return CountAddresses() == 0; }
@@ -89,6 +91,7 @@ class Peer final {
   const ClusterId cluster_;
   std::atomic<uint64_t> value_bytes_max_{wire::kValueBytesLimit};  // as the server said last
   std::atomic<uint32_t> attempt_{0};
+  std::atomic<uint32_t> reached_{0};  // the attempt that ended well last
   CircuitBreaker breaker_;
   Guarded<State> state_;
   std::condition_variable freed_;

@@ -190,6 +190,7 @@ bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoi
     const Status named = flight.peer->LookUp(since, Duration::zero(), &connect_failed);
     if (named.ok()) {
       TakeFree(&flight, batch, fresh, view);
+      others = others || flight.stage == Flight::Stage::kNameless;  // it has been forgotten again
       channels[i] = flight.channel.get();
     } else if (named.code() != StatusCode::kUnavailable && !until.Passed()) {
       others = true;
@@ -208,7 +209,7 @@ void Router::FailToTake(Flight* flight, const Status& status, bool connect_faile
 }
 
 void Router::OnGreeting(Flight* flight, const Status& result, ViewVersion view) {
-  const Status opened = flight->peer->CheckOpened(*flight->channel, result);
+  const Status opened = flight->peer->CheckOpened(*flight->channel, result, flight->attempt);
   if (opened.ok()) return Start(flight, view);
   flight->stage = Flight::Stage::kNoServer;
   // Nothing has been sent: the next round asks at the other address.

@@ -56,7 +56,7 @@ class alignas(32) ObjectEntry final : public EvictionHook {
   std::atomic<bool> settling{false};
   // Writes of it to another tier that are queued or under way: until they end it is not evicted.
   // Counted while it is settling, or by who has a pin on it.
-  std::atomic<uint16_t> unwritten{0};
+  std::atomic<uint32_t> unwritten{0};
   uint32_t unit_index = 0;    // which chunk of its slab
   void* unit = nullptr;       // Slab*, or PageRuns::Page* of a run; SlabPool's
   std::byte* head = nullptr;  // the header

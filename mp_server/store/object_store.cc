@@ -17,6 +17,7 @@ using StorePtr = std::shared_ptr<NamespaceStore>;
 // How long another namespace's segment stays earmarked for the one that it was taken for.
 constexpr Duration kEarmarkFor = std::chrono::seconds(2);
 constexpr Duration kTakeEvery = std::chrono::milliseconds(5);
+constexpr Duration kHurryEvery = std::chrono::milliseconds(100);
 constexpr int kSurrendersMax = 64;
 constexpr uint64_t kEvictStep = 64;
 constexpr int kEvictRoundsMax = 1 << 16;
@@ -61,9 +62,7 @@ struct ObjectStore::Impl final : SegmentSource {
   }
 
   Result<std::unique_ptr<Segment>> Acquire(RoomMaker* asker, uint64_t bytes_min) override;
-  void HurryWrites() override {
-    if (hurry) hurry();
-  }
+  void HurryWrites() override;
   bool IsEarmarkedFor(const RoomMaker* asker);
   bool IsEarmarkedForOther(const RoomMaker* asker);
   bool MayTakeNow(RoomMaker* asker);
@@ -80,7 +79,7 @@ struct ObjectStore::Impl final : SegmentSource {
   std::function<void()> hurry;  // constant once the store is used
   std::shared_ptr<OwnedSlots> owned = std::make_shared<OwnedSlots>();
   Guarded<Earmark> earmark;
-  std::atomic<int64_t> next_take_ns{0};
+  std::atomic<int64_t> next_take_ns{0}, next_hurry_ns{0};
   Guarded<std::map<NamespaceId, StorePtr>> stores;
   uint64_t puts_seen = 0;  // ems-evict's
   // The control pages are written under its lock, so that none of a caller that stood still comes
@@ -111,6 +110,17 @@ bool ObjectStore::Impl::MayTakeNow(RoomMaker* asker) {
   if (now < next) return asker->objects().slabs().stats().segments == 0;
   return next_take_ns.compare_exchange_strong(next, now + kTakeEvery.count(),
                                               std::memory_order_relaxed);
+}
+
+// What waits may wait for a disk that has much to do, and to hurry writes what might be overwritten
+// again: not at every look.
+void ObjectStore::Impl::HurryWrites() {
+  if (!hurry) return;
+  const int64_t now = Clock::System().Now().time_since_epoch().count();
+  int64_t next = next_hurry_ns.load(std::memory_order_relaxed);
+  if (now >= next && next_hurry_ns.compare_exchange_strong(next, now + kHurryEvery.count(),
+                                                           std::memory_order_relaxed))
+    hurry();
 }
 
 Result<std::unique_ptr<Segment>> ObjectStore::Impl::Acquire(RoomMaker* asker, uint64_t bytes_min) {

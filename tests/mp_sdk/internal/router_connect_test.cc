@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/circuit_breaker.h"
 #include "common/thread_pool.h"
 #include "fabric/net/name_lookup.h"
+#include "fabric/rpc/rpc_channel.h"
+#include "mp_sdk/internal/connection_pool.h"
 #include "tests/mp_sdk/internal/router_calls.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_resolver.h"
@@ -20,6 +23,7 @@ namespace ems::internal {
 namespace {
 
 using fabric::NameLookup;
+using fabric::RpcChannel;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Eventually;
@@ -145,6 +149,25 @@ TEST(RouterConnectTest, OfANameEachAddressIsTried) {
     EXPECT_EQ(call.code(), StatusCode::kNotFound) << call.text();
   }
   EXPECT_EQ(router.stats().breaker_opened, 0);
+}
+
+TEST(RouterConnectTest, AlsoTheFirstAddressWhereTheSecondOneWasReached) {
+  FakeResolver resolver;
+  resolver.Answer("127.0.0.9 127.0.0.1");
+  MemoryServer well;
+  Peer peer(*fabric::ParseAddress(NamedAddress(well.address())), 8, seconds(20));
+  bool failed = false;
+  ASSERT_TRUE(peer.LookUp(TimePoint::max(), seconds(20), &failed).ok());
+  ASSERT_TRUE(peer.NextAddress(0));
+  auto channel = *peer.TryTake(false, Deadline::After(seconds(20)), &failed, false);
+  ASSERT_NE(channel, nullptr);
+  RpcChannel* const one = channel.get();
+  Status driven;
+  fabric::RunAll(std::span(&one, 1), Deadline::After(seconds(20)), std::span(&driven, 1));
+  ASSERT_TRUE(peer.CheckOpened(*one, driven, 1).ok());
+  peer.Return(nullptr);
+  EXPECT_TRUE(peer.NextAddress(1)) << "the first one has not been tried since";
+  EXPECT_FALSE(peer.NextAddress(2));
 }
 
 // As many as may be looked up at once are, and are not answered.
