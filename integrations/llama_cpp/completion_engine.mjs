@@ -1,10 +1,11 @@
 // One model with one sequence, the prompt cache in front of it: completes prompts one after another.
 //
-// Bound: waitingMax completions wait for their turn; more are refused. Threading: that of JavaScript.
+// Bound: waitingMax completions wait while one runs; more are refused. Threading: that of JavaScript.
 import {getLlama, LlamaLogLevel} from 'node-llama-cpp';
 
 import {PromptCache} from './prompt_cache.mjs';
 import {Refused} from './refused.mjs';
+import {Turns} from './turns.mjs';
 
 export class CompletionEngine {
   #llama;
@@ -12,16 +13,18 @@ export class CompletionEngine {
   #context;
   #sequence;
   #cache;
-  #waitingMax;
-  #waiting = 0;
-  #turn = Promise.resolve();
+  #turns;
+  #vocabulary; // texts of all tokens
+  #tokenLengthMax;
 
   /** cache: options of PromptCache.open, or null: without EMS. Throws what node-llama-cpp and PromptCache.open throw. */
   static async open({modelPath, contextSize, threads, cache, waitingMax = 64}) {
     const engine = new CompletionEngine();
-    engine.#waitingMax = waitingMax;
+    engine.#turns = new Turns(waitingMax);
     engine.#llama = await getLlama({gpu: false, build: 'never', skipDownload: true, logLevel: LlamaLogLevel.error});
     engine.#model = await engine.#llama.loadModel({modelPath});
+    engine.#vocabulary = engine.#model.fileInfo.metadata.tokenizer.ggml.tokens;
+    engine.#tokenLengthMax = engine.#vocabulary.reduce((most, token) => Math.max(most, token.length), 1);
     engine.#context = await engine.#model.createContext({contextSize, threads, flashAttention: true});
     engine.#sequence = engine.#context.getSequence();
     engine.#cache = cache && await PromptCache.open({context: engine.#context, modelPath, ...cache});
@@ -29,44 +32,46 @@ export class CompletionEngine {
   }
 
   /**
-   * Tokens of a text, with the model's first one, or of a list of tokens. Throws Refused: 400  no prompt, or one that the context
-   * has no room for.
+   * Tokens of a text, with the model's first one, or of a list of tokens. In a text the names of special tokens stand for these, as
+   * in llama.cpp's server. Cost: blocks; of a text that cannot fit, nothing. Throws Refused: 400  no prompt, a token that the model
+   * does not have, or more of them than the context has room for.
    */
   tokensOf(prompt) {
+    const most = this.#context.contextSize - 1;
+    if (typeof prompt === 'string' && prompt.length > most * this.#tokenLengthMax) {
+      throw new Refused(400, `the prompt has ${prompt.length} characters, the context takes ${most} tokens`);
+    }
     const {tokens: special} = this.#model;
     const first = special.shouldPrependBosToken && special.bos !== null ? [special.bos] : [];
-    const tokens = typeof prompt === 'string' ? [...first, ...this.#model.tokenize(prompt)] : prompt;
+    const tokens = typeof prompt === 'string' ? [...first, ...this.#model.tokenize(prompt, true)] : prompt;
     if (tokens.length === 0) throw new Refused(400, 'the prompt is empty');
-    if (tokens.length >= this.#context.contextSize) {
-      throw new Refused(400, `the prompt has ${tokens.length} tokens, the context takes ${this.#context.contextSize - 1}`);
-    }
+    if (tokens.length > most) throw new Refused(400, `the prompt has ${tokens.length} tokens, the context takes ${most}`);
+    const unknown = tokens.find((token) => token >= this.#vocabulary.length);
+    if (unknown !== undefined) throw new Refused(400, `the model has no token ${unknown}`);
     return tokens;
   }
 
   /**
-   * Completes `tokens` by `tokensMax` at most (-1: what the context takes), when those before it are done. isCached: false computes
-   * all of the prompt. onText(text, tokens): as they come. signal: ends it early.
-   * Returns {tokens, isAtEnd, promptTokens, residentTokens, cachedTokens, promptMs, predictedMs}; promptMs: to the first token.
-   * Throws Refused: 503  too many wait.
+   * Throws Refused: 503  a completion that comes now is not made: too many wait, or the engine is closed. Costs nothing: ask before
+   * the body of a request is read.
    */
-  async complete({tokens, tokensMax, sampling, isCached, signal}, onText) {
-    if (this.#waiting >= this.#waitingMax) throw new Refused(503, `${this.#waiting} completions wait already`);
-    this.#waiting += 1;
-    const before = this.#turn;
-    let done;
-    this.#turn = new Promise((resolve) => { done = resolve; });
-    try {
-      await before;
-      return await this.#complete({tokens, tokensMax, sampling, isCached, signal}, onText);
-    } finally {
-      this.#waiting -= 1;
-      done();
-    }
+  checkRoom() {
+    this.#turns.check();
   }
 
-  /** After what runs, and what is being saved. */
+  /**
+   * Completes `tokens` by `tokensMax` at most (-1: what the context takes), when those before it are done. isCached: false computes
+   * all of the prompt. onText(text, tokens): as they come. signal: ends it early; while it waits, by throwing the reason.
+   * Returns {tokens, isAtEnd, promptTokens, residentTokens, cachedTokens, promptMs, predictedMs}; promptMs: to the first token.
+   * Throws Refused: 503  as checkRoom(), and to those that wait when the engine is closed.
+   */
+  complete({tokens, tokensMax, sampling, isCached, signal}, onText) {
+    return this.#turns.take(() => this.#complete({tokens, tokensMax, sampling, isCached, signal}, onText), signal);
+  }
+
+  /** After what runs, and what is being saved; what waits is refused. */
   async close() {
-    await this.#turn;
+    await this.#turns.close();
     await this.#cache?.close();
     await this.#context.dispose();
     await this.#model.dispose();

@@ -1,17 +1,24 @@
 // HTTP in the shape of llama.cpp's server: POST /completion and /v1/completions, streamed or whole; GET /health.
 //
-// Bound: bodies of BODY_BYTES_MAX; the engine's own bound of those that wait. A client that goes ends its completion.
+// Bound: CONNECTIONS_MAX, with a body of BODY_BYTES_MAX each; the engine's own bound of those that wait. A client that goes ends its
+// completion.
 import http from 'node:http';
 
 import {Refused} from './refused.mjs';
 
 const BODY_BYTES_MAX = 4 << 20;
-// What would make another text of it than the client thinks, and is not offered.
-const NOT_OFFERED = ['stop', 'grammar', 'json_schema', 'logit_bias', 'logprobs', 'n_probs', 'suffix', 'echo'];
+const CONNECTIONS_MAX = 256; // more are closed as they come
+const OFFERED = ['prompt', 'stream', 'cache_prompt', 'temperature', 'top_k', 'top_p', 'seed']; // and the bound of the path
+// These make no other text: of the last ones each says more of a sampler, which is off or refused.
+const WITHOUT_EFFECT = ['model', 'user', 'id_slot', 'stream_options', 'timings_per_token', 'return_tokens', 'return_progress', 'n_keep',
+  'repeat_last_n', 'dry_base', 'dry_allowed_length', 'dry_penalty_last_n', 'dry_sequence_breakers', 'xtc_threshold', 'mirostat_tau',
+  'mirostat_eta', 'dynatemp_exponent'];
+// With these values, or with what is false or empty, another field makes no other text either.
+const NEUTRAL = {n: 1, best_of: 1, repeat_penalty: 1, typical_p: 1, top_n_sigma: -1};
 
 /** A server that listens nowhere yet. engine: a CompletionEngine; name: of the model. */
 export function completionServer(engine, name) {
-  return http.createServer((request, response) => {
+  const server = http.createServer((request, response) => {
     answer(engine, name, request, response).catch((error) => {
       const code = error instanceof Refused ? error.code : 500;
       const said = {error: {code, message: error.message, type: TYPES[code] ?? 'server_error'}};
@@ -19,19 +26,23 @@ export function completionServer(engine, name) {
       else send(response, code, said);
     });
   });
+  server.maxConnections = CONNECTIONS_MAX;
+  return server;
 }
 
 const TYPES = {400: 'invalid_request_error', 404: 'not_found_error', 413: 'invalid_request_error', 503: 'unavailable_error'};
 
 async function answer(engine, name, request, response) {
-  const path = new URL(request.url, 'http://localhost').pathname;
+  const [path] = request.url.split('?', 1);
   if (request.method === 'GET' && path === '/health') return send(response, 200, {status: 'ok'});
   const shape = request.method === 'POST' ? SHAPES[path] : undefined;
   if (shape === undefined) throw new Refused(404, `there is no ${request.method} ${path}`);
-  const asked = askedFor(await bodyOf(request), shape);
-  const tokens = engine.tokensOf(asked.prompt);
   const gone = new AbortController();
-  response.on('close', () => gone.abort());
+  response.on('close', () => gone.abort()); // said once: whoever listens when the body is there may be too late
+  engine.checkRoom();
+  const asked = askedFor(await bodyOf(request), shape);
+  engine.checkRoom(); // a body may take long, and tokens of a text are costly
+  const tokens = engine.tokensOf(asked.prompt);
   const said = shape.begin(name);
   let text = '';
   const result = await engine.complete({...asked, tokens, signal: gone.signal}, (more, one) => {
@@ -104,11 +115,11 @@ function askedFor(body, {tokensMax, tokensMaxDefault}) {
   };
   const isToken = (value) => Number.isInteger(value) && value >= 0;
   const isBoolean = (value) => typeof value === 'boolean';
-  for (const field of NOT_OFFERED) {
-    const value = body[field];
-    if (value && !(Array.isArray(value) && value.length === 0)) throw new Refused(400, `${field} is not offered`);
+  for (const [field, value] of Object.entries(body)) {
+    if (field !== tokensMax && !OFFERED.includes(field) && !WITHOUT_EFFECT.includes(field) && !isNeutral(field, value)) {
+      throw new Refused(400, `${field} is not offered: ${JSON.stringify(value)}`);
+    }
   }
-  of('n', (value) => value === 1, '1: one completion is made', 1);
   return {
     prompt: of('prompt', (value) => typeof value === 'string' || (Array.isArray(value) && value.every(isToken)), 'a text or tokens'),
     tokensMax: of(tokensMax, (value) => Number.isInteger(value) && value >= -1, 'a number of tokens, or -1', tokensMaxDefault),
@@ -121,6 +132,11 @@ function askedFor(body, {tokensMax, tokensMaxDefault}) {
       seed: of('seed', (value) => value === undefined || Number.isInteger(value), 'an integer'),
     },
   };
+}
+
+function isNeutral(field, value) {
+  const isEmpty = value === null || value === false || value === '' || (typeof value === 'object' && Object.keys(value).length === 0);
+  return isEmpty || value === (NEUTRAL[field] ?? 0);
 }
 
 async function bodyOf(request) {

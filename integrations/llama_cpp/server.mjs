@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // ems-llama-server: a model of node-llama-cpp behind HTTP, in the shape of llama.cpp's server (completion_server.mjs), its prompts
-// cached in EMS. Says where it listens; SIGTERM and SIGINT end it when what runs and what is being saved is done.
+// cached in EMS. Says where it listens; SIGTERM and SIGINT end it when what runs and what is being saved is done; what waits
+// is refused.
 import {once} from 'node:events';
 import path from 'node:path';
 import {parseArgs} from 'node:util';
@@ -46,7 +47,7 @@ async function main() {
   const server = completionServer(engine, path.basename(of.modelPath));
   server.listen(port, host);
   await once(server, 'listening');
-  process.stdout.write(`listening on http://${host}:${server.address().port}\n`);
+  process.stdout.write(`listening on http://${host.includes(':') ? `[${host}]` : host}:${server.address().port}\n`);
   await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')]);
   server.close();
   await engine.close();

@@ -18,15 +18,22 @@ const TOKENS = 16;
 
 async function started(args) {
   const server = spawn(process.execPath, [SERVER, '--port', '0', ...args], {stdio: ['ignore', 'pipe', 'inherit']});
-  const ended = once(server, 'exit').then(([code]) => { throw new Error(`the server ended with code ${code}`); });
-  const [line] = await Promise.race([once(readline.createInterface({input: server.stdout}), 'line'), ended]);
-  ended.catch(() => {}); // it is told to, then
-  return {server, url: line.replace('listening on ', '')};
+  const exited = once(server, 'exit');
+  const [line] = await Promise.race([once(readline.createInterface({input: server.stdout}), 'line'), exited]);
+  if (typeof line !== 'string') throw new Error(`the server ended with code ${line ?? server.signalCode}`);
+  return {server, exited, url: line.replace('listening on ', '')};
 }
 
-async function ended({server}) {
-  server.kill('SIGTERM');
-  if (server.exitCode === null) await once(server, 'exit');
+/** What `ask` says of a server that runs for it and ends then, after what it saves. */
+async function during(args, ask) {
+  const engine = await started(args);
+  try {
+    await warm(engine);
+    return await ask(engine);
+  } finally {
+    engine.server.kill('SIGTERM');
+    await engine.exited;
+  }
 }
 
 async function completed({url}, prompt, more = {}) {
@@ -43,18 +50,11 @@ const warm = (engine) => completed(engine, 'Good morning. '.repeat(40), {cache_p
 
 async function measured(args, prompt) {
   const [first, second] = QUESTIONS.map((question) => prompt + question);
-  const saver = await started(args);
-  await warm(saver);
-  const saved = await completed(saver, first);
-  await ended(saver); // after what it saves
-  const loader = await started(args);
-  try {
-    await warm(loader);
+  const saved = await during(args, (saver) => completed(saver, first));
+  return during(args, async (loader) => {
     const restored = await completed(loader, second);
     return {saved, restored, cold: await completed(loader, second, {cache_prompt: false})};
-  } finally {
-    await ended(loader);
-  }
+  });
 }
 
 const {values} = parseArgs({options: {

@@ -1,6 +1,6 @@
 // The server's HTTP, over an engine that counts: shapes of llama.cpp and OpenAI, what is refused, clients that go.
 import assert from 'node:assert/strict';
-import {once} from 'node:events';
+import {EventEmitter, once} from 'node:events';
 import http from 'node:http';
 import test from 'node:test';
 
@@ -10,6 +10,8 @@ import {Refused} from '../../../integrations/llama_cpp/refused.mjs';
 /** Completes by '1', '2', …; tokens of a text are its characters. */
 class Counter {
   asked = [];
+
+  checkRoom() {}
 
   tokensOf(prompt) {
     if (prompt.length === 0) throw new Refused(400, 'the prompt is empty');
@@ -92,9 +94,12 @@ test('what makes no sense, or is not offered, is refused by name', async (t) => 
   const engine = new Counter();
   const url = await served(t, engine);
   for (const [body, what] of [['{', /JSON/], ['[]', /object/], [{}, /prompt/], [{prompt: ''}, /empty/], [{prompt: [-1]}, /prompt/],
-    [{prompt: 'a', n_predict: 1.5}, /n_predict/], [{prompt: 'a', temperature: '0'}, /temperature/], [{prompt: 'a', n: 2}, /n:/],
+    [{prompt: 'a', n_predict: 1.5}, /n_predict/], [{prompt: 'a', temperature: '0'}, /temperature/], [{prompt: 'a', n: 2}, /n is not offered/],
     [{prompt: 'a', stream: 1}, /stream/], [{prompt: 'a', stop: ['\n']}, /stop is not offered/],
-    [{prompt: 'a', top_p: 0}, /top_p/]]) {
+    [{prompt: 'a', top_p: 0}, /top_p/], [{prompt: 'a', max_tokens: 3}, /max_tokens is not offered/],
+    [{prompt: 'a', repeat_penalty: 1.1}, /repeat_penalty is not offered: 1.1/], [{prompt: 'a', min_p: 0.05}, /min_p/],
+    [{prompt: 'a', mirostat: 1}, /mirostat/], [{prompt: 'a', best_of: 2}, /best_of/], [{prompt: 'a', samplers: ['top_k']}, /samplers/],
+    [{prompt: 'a', of_tomorrow: true}, /of_tomorrow/]]) {
     const response = await post(url, '/completion', body);
     const {error} = await response.json();
     assert.deepEqual([response.status, error.code, error.type], [400, 400, 'invalid_request_error'], error.message);
@@ -105,6 +110,13 @@ test('what makes no sense, or is not offered, is refused by name', async (t) => 
   assert.equal((await fetch(`${url}/completion`)).status, 404);
   assert.equal(engine.asked.length, 0);
   assert.equal((await post(url, '/completion', {prompt: 'a', n_predict: 1, stop: [], n: 1})).status, 200);
+  const neutral = {
+    model: 'm', user: 'u', n: 1, best_of: 1, echo: false, grammar: '', logprobs: null, logit_bias: {}, samplers: [], min_p: 0, mirostat: 0,
+    mirostat_tau: 5, repeat_penalty: 1, repeat_last_n: 64, presence_penalty: 0, frequency_penalty: 0, typical_p: 1, dry_multiplier: 0,
+    dry_base: 1.75, stream_options: {include_usage: true},
+  };
+  assert.equal((await post(url, '/v1/completions', {prompt: 'a', ...neutral})).status, 200);
+  assert.equal((await fetch(`${url}//`)).status, 404);
   assert.deepEqual(await (await fetch(`${url}/health`)).json(), {status: 'ok'});
 });
 
@@ -139,4 +151,45 @@ test('a client that goes ends its completion', async (t) => {
   await once(response, 'data');
   request.destroy();
   await isOver;
+});
+
+test('a full engine refuses a request before it has a body, and one whose body came too late before its text is looked at', async (t) => {
+  const engine = new Counter();
+  const url = await served(t, engine);
+  engine.checkRoom = () => { throw new Refused(503, '64 completions wait already'); };
+  const request = http.request(`${url}/completion`, {method: 'POST', headers: {'content-length': 4 << 20}});
+  request.on('error', () => {});
+  request.flushHeaders(); // no byte of the body
+  const [response] = await once(request, 'response');
+  assert.equal(response.statusCode, 503);
+  request.destroy();
+  let looks = 0;
+  engine.checkRoom = () => {
+    looks += 1;
+    if (looks > 1) throw new Refused(503, 'the server is ending');
+  };
+  engine.tokensOf = () => assert.fail('a closed engine has no tokens');
+  assert.equal((await post(url, '/completion', {prompt: 'a'})).status, 503);
+  assert.equal(looks, 2);
+});
+
+test('connections have a bound', () => {
+  assert.equal(completionServer(new Counter(), 'model.gguf').maxConnections, 256);
+});
+
+test('a client that goes with the end of its body is noticed', async () => {
+  const engine = new Counter();
+  const asked = new Promise((resolve) => {
+    engine.complete = async ({signal}) => {
+      resolve(signal.aborted);
+      throw signal.reason ?? new Error('nobody went');
+    };
+  });
+  const response = Object.assign(new EventEmitter(), {headersSent: false, writeHead() {}, end() {}});
+  async function* body() {
+    yield Buffer.from(JSON.stringify({prompt: 'a'}));
+    response.emit('close');
+  }
+  completionServer(engine, 'model.gguf').emit('request', Object.assign(body(), {method: 'POST', url: '/completion'}), response);
+  assert.equal(await asked, true);
 });
