@@ -110,14 +110,14 @@ function timingsOf({tokens, promptTokens, residentTokens, cachedTokens, promptMs
 function askedFor(body, {tokensMax, tokensMaxDefault}) {
   const of = (field, is, what, otherwise) => {
     const value = body[field] ?? otherwise;
-    if (!is(value)) throw new Refused(400, `${field}: ${JSON.stringify(value)} is not ${what}`);
+    if (!is(value)) throw new Refused(400, `${field}: ${shown(value)} is not ${what}`);
     return value;
   };
   const isToken = (value) => Number.isInteger(value) && value >= 0;
   const isBoolean = (value) => typeof value === 'boolean';
   for (const [field, value] of Object.entries(body)) {
     if (field !== tokensMax && !OFFERED.includes(field) && !WITHOUT_EFFECT.includes(field) && !isNeutral(field, value)) {
-      throw new Refused(400, `${field} is not offered: ${JSON.stringify(value)}`);
+      throw new Refused(400, `${field} is not offered: ${shown(value)}`);
     }
   }
   return {
@@ -128,10 +128,15 @@ function askedFor(body, {tokensMax, tokensMaxDefault}) {
     sampling: {
       temperature: of('temperature', (value) => Number.isFinite(value) && value >= 0, 'a number of 0 or more', 0.8),
       topK: of('top_k', isToken, 'a number of tokens', 40),
-      topP: of('top_p', (value) => value > 0 && value <= 1, 'above 0 and at most 1', 0.95),
+      topP: of('top_p', (value) => Number.isFinite(value) && value > 0 && value <= 1, 'above 0 and at most 1', 0.95),
       seed: of('seed', (value) => value === undefined || Number.isInteger(value), 'an integer'),
     },
   };
+}
+
+/** The beginning of it: a prompt may have megabytes. */
+function shown(value) {
+  return String(JSON.stringify(value)).slice(0, 100);
 }
 
 function isNeutral(field, value) {

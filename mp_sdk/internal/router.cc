@@ -190,7 +190,7 @@ bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoi
     const Status named = flight.peer->LookUp(since, Duration::zero(), &connect_failed);
     if (named.ok()) {
       TakeFree(&flight, batch, fresh, view);
-      others = others || flight.stage == Flight::Stage::kNameless;  // it has been forgotten again
+      others = others || IsNameless(flight);  // it has been forgotten again
       channels[i] = flight.channel.get();
     } else if (named.code() != StatusCode::kUnavailable && !until.Passed()) {
       others = true;
@@ -198,7 +198,7 @@ bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoi
       FailToTake(&flight, Error(StatusCode::kUnavailable, Message(named)), connect_failed);
     }
   }
-  return others;
+  return others && !until.Passed();
 }
 
 void Router::FailToTake(Flight* flight, const Status& status, bool connect_failed) {

@@ -96,7 +96,8 @@ test('what makes no sense, or is not offered, is refused by name', async (t) => 
   for (const [body, what] of [['{', /JSON/], ['[]', /object/], [{}, /prompt/], [{prompt: ''}, /empty/], [{prompt: [-1]}, /prompt/],
     [{prompt: 'a', n_predict: 1.5}, /n_predict/], [{prompt: 'a', temperature: '0'}, /temperature/], [{prompt: 'a', n: 2}, /n is not offered/],
     [{prompt: 'a', stream: 1}, /stream/], [{prompt: 'a', stop: ['\n']}, /stop is not offered/],
-    [{prompt: 'a', top_p: 0}, /top_p/], [{prompt: 'a', max_tokens: 3}, /max_tokens is not offered/],
+    [{prompt: 'a', top_p: 0}, /top_p/], [{prompt: 'a', top_p: '1'}, /top_p/],
+    [{prompt: 'a', ['x'.repeat(9)]: 'y'.repeat(999)}, /^x{9} is not offered: "y{99}$/], [{prompt: 'a', max_tokens: 3}, /max_tokens is not offered/],
     [{prompt: 'a', repeat_penalty: 1.1}, /repeat_penalty is not offered: 1.1/], [{prompt: 'a', min_p: 0.05}, /min_p/],
     [{prompt: 'a', mirostat: 1}, /mirostat/], [{prompt: 'a', best_of: 2}, /best_of/], [{prompt: 'a', samplers: ['top_k']}, /samplers/],
     [{prompt: 'a', of_tomorrow: true}, /of_tomorrow/]]) {

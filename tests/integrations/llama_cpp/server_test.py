@@ -110,13 +110,19 @@ class ServerTest(PoolCase):
         with self.server('--ems', json.dumps({'controller': '127.0.0.1:1', 'library': os.path.realpath(LIBRARY)})) as server:
             self.assertEqual(len(server.complete(self.PREFIX)['tokens']), 12)
 
-    def test_prompt_that_the_context_does_not_take_is_refused(self):
+    def refused(self, server, prompt):
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            server.complete(prompt)
+        self.assertEqual(refused.exception.code, 400)
+        with refused.exception as answer:
+            return json.load(answer)['error']['message']
+
+    def test_prompt_that_the_context_or_the_model_does_not_take_is_refused(self):
         with self.server('--no-ems', '--ctx-size', '512') as server:
-            with self.assertRaises(urllib.error.HTTPError) as refused:
-                server.complete(self.PREFIX)
-            self.assertEqual(refused.exception.code, 400)
-            with refused.exception as answer:
-                self.assertRegex(json.load(answer)['error']['message'], 'the context takes 511')
+            self.assertRegex(self.refused(server, self.PREFIX), 'tokens, the context takes 511')
+            self.assertRegex(self.refused(server, self.PREFIX * 64), 'characters, the context takes 511')  # not made into tokens
+            self.assertRegex(self.refused(server, [1, 1 << 20]), f'the model has no token {1 << 20}')
+            self.assertLess(server.complete('</s>')['tokens_evaluated'], server.complete('</t>')['tokens_evaluated'])
             whole = server.complete('a', n_predict=-1)
         self.assertEqual((whole['tokens_evaluated'] + whole['tokens_predicted'], whole['stop_type']), (512, 'limit'))
 
