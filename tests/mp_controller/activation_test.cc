@@ -231,7 +231,7 @@ TEST_F(ActivationTest, WhoseLossWasAcceptedComesBackWithANewerView) {
   EXPECT_TRUE(Renews(b_));
 }
 
-// The operator is told whom the next one waits for; whoever is forgotten must not be in any.
+// An operator sees whom the next view waits for; only a node that no view waits for is forgotten.
 TEST_F(ActivationTest, EachViewThatIsNotActiveWaitsForItsOwn) {
   Publish(1, {a_, c_});
   Renew(a_);

@@ -8,6 +8,7 @@
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_metrics.h"
 #include "proto/controller.pb.h"
+#include "tests/mp_controller/no_store.h"
 
 namespace ems::controller {
 namespace {
@@ -15,22 +16,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A store that keeps nothing, for what does not outlive the process.
-struct NoStore final : ClusterStore {
-  Result<StoredState> Load() override { return StoredState{}; }
-  Status PutCluster(ClusterId) override { return OkStatus(); }
-  Status PutTerm(uint64_t) override { return OkStatus(); }
-  Status PutTimes(const GivenTimes&) override { return OkStatus(); }
-  Status PutWindow(const ViewWindow&) override { return OkStatus(); }
-  Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
-    return OkStatus();
-  }
-  Status PutNode(const StoredNode&, uint32_t) override { return OkStatus(); }
+struct ForgetfulStore final : NoStore {
   Status DeleteNode(const std::string& name) override {
     deleted.push_back(name);
     return OkStatus();
   }
-  Status PutNamespace(const NamespaceChange&) override { return OkStatus(); }
   std::vector<std::string> deleted;
 };
 
@@ -81,7 +71,7 @@ class ClusterStateBoundTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  NoStore store_;
+  ForgetfulStore store_;
   MetricsRegistry registry_;
   ControllerMetrics metrics_{&registry_};
   ViewPublisher publisher_{1};

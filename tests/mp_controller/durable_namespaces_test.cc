@@ -6,22 +6,13 @@
 
 #include "common/metrics.h"
 #include "proto/controller.pb.h"
+#include "tests/mp_controller/no_store.h"
 
 namespace ems::controller {
 namespace {
 
-class FakeStore final : public ClusterStore {
+class FakeStore final : public NoStore {
  public:
-  Result<StoredState> Load() override { return StoredState{}; }
-  Status PutCluster(ClusterId) override { return OkStatus(); }
-  Status PutTerm(uint64_t) override { return OkStatus(); }
-  Status PutTimes(const GivenTimes&) override { return OkStatus(); }
-  Status PutWindow(const ViewWindow&) override { return OkStatus(); }
-  Status PutView(const std::shared_ptr<const DhtView>&, const ViewWindow&) override {
-    return OkStatus();
-  }
-  Status PutNode(const StoredNode&, uint32_t) override { return OkStatus(); }
-  Status DeleteNode(const std::string&) override { return OkStatus(); }
   Status PutNamespace(const NamespaceChange& change) override {
     if (refuses) return Error(StatusCode::kUnavailable, "the disk is full");
     changes.push_back(change);
