@@ -84,6 +84,7 @@ class Batches final {
   std::vector<size_t> GetSome(Client* client, uint64_t first, const std::vector<size_t>& wanted,
                               ServerRestart* found) {
     std::vector<GetItem> items;
+    items.reserve(wanted.size());
     for (const size_t i : wanted)
       items.push_back({.key = keys_[i], .into = MutableBuffers(Slot(i))});
     const auto results = client->MultiGet(items, {.timeout = kCallTimeout});

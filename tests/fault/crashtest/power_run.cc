@@ -181,6 +181,7 @@ class PowerRun final {
         keys.push_back("fill-" + std::to_string(next_fill_++ % kFillKeysMost));
       const std::string value = std::to_string(random_());
       std::vector<PutItem> items;
+      items.reserve(keys.size());
       for (const std::string& key : keys)
         items.push_back({.key = key, .value = std::string_view(value)});
       (void)parts_.back()->client->MultiPut(items,

@@ -43,6 +43,7 @@ class ObjectIndexTest : public ::testing::Test {
   std::vector<ObjectIndex::Found> FindMany(const std::vector<std::string>& names, bool touch) {
     clock_.Advance(Duration(1));
     std::vector<Hash128> hashes;
+    hashes.reserve(names.size());
     for (const std::string& name : names)
       hashes.push_back(constant_hash_ ? Hash128{1, 1} : KeyHash(name));
     const std::vector<std::string_view> keys(names.begin(), names.end());
@@ -84,6 +85,7 @@ TEST_F(ObjectIndexTest, ManyAreFoundAndTouchedAsEachByItself) {
     Link(entries.back());
   }
   std::vector<std::string> names;
+  names.reserve(250);
   for (int i = 0; i < 250; ++i)
     names.push_back(i % 5 == 0 ? "absent" + std::to_string(i) : std::to_string(2 * i));
   const std::vector<ObjectIndex::Found> found = FindMany(names, true);

@@ -97,6 +97,7 @@ TEST(FrameStreamTest, ManyPartsGoOutWholeToASlowReader) {
     all += texts.back();
   }
   std::vector<ConstBytes> parts;
+  parts.reserve(texts.size());
   for (const std::string& text : texts) parts.push_back(AsBytes(text));
   std::string received;
   Thread reader("reader",
