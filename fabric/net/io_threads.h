@@ -25,7 +25,7 @@
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "fabric/net/busy_poll.h"
-#include "fabric/net/send_pace.h"
+#include "fabric/net/turns.h"
 #include "fabric/net/socket.h"
 #include "fabric/net/unix_listener.h"
 
@@ -90,7 +90,7 @@ class IoThread final {
   asio::io_context& context() { return context_; }
   // Keeps the thread awake for a moment when the next request is about to come.
   BusyPoll* busy_poll() { return &busy_poll_; }
-  SendPace* send_pace() { return &send_pace_; }
+  Turns* turns() { return &turns_; }
   // Keeps a connection that was accepted until LetGo, once, when it has ended.
   At Keep(std::shared_ptr<IoConnection> connection);
   void LetGo(At at);
@@ -110,7 +110,7 @@ class IoThread final {
   bool MakeRoom(TimePoint now, std::optional<PeerNumber> of);
 
   BusyPoll busy_poll_;  // these two before the context, whose connections use them
-  SendPace send_pace_;
+  Turns turns_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   asio::steady_timer tick_{context_};

@@ -98,7 +98,7 @@ void RpcServer::Impl::Adopt(StreamSocket socket, IoThread* thread) {
   metrics.accepted.Add();
   const auto connection =
       std::make_shared<RpcConnection>(std::move(socket), options, metrics, factory->NewSession(),
-                                      io->in_hand(), thread->busy_poll(), thread->send_pace());
+                                      io->in_hand(), thread->busy_poll(), thread->turns());
   asio::co_spawn(thread->context(), connection->Run(),
                  [this, thread, at = thread->Keep(connection)](const std::exception_ptr& failure) {
                    if (failure != nullptr) {  // out of memory: this connection's loss alone

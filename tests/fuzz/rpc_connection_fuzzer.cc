@@ -167,7 +167,7 @@ class Rig final {
     StreamSocket socket(*context_, asio::generic::stream_protocol(AF_UNIX, 0), fds[1]);
     connection_ =
         std::make_shared<RpcConnection>(std::move(socket), options_, metrics_, store_.NewSession(),
-                                        &busy_, &busy_poll_, &send_pace_);
+                                        &busy_, &busy_poll_, &turns_);
     asio::co_spawn(*context_, connection_->Run(), [this](const std::exception_ptr& failure) {
       EMS_CHECK(failure == nullptr);
       ended_ = true;
@@ -228,7 +228,7 @@ class Rig final {
   MemoryStore store_;
   std::atomic<int> busy_{0};
   BusyPoll busy_poll_;
-  SendPace send_pace_;
+  Turns turns_;
   Fd peer_;
   std::shared_ptr<RpcConnection> connection_;
   std::string answers_;

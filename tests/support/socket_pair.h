@@ -27,6 +27,8 @@ class SocketPair final {
     socket_.emplace(context_, asio::generic::stream_protocol(AF_UNIX, 0), fds[1]);
   }
   asio::io_context& context() { return context_; }
+  // Of the thread that runs the coroutines.
+  fabric::Turns* turns() { return &turns_; }
   WirePeer& peer() { return *peer_; }
   // The end of what is tested; once.
   fabric::StreamSocket TakeSocket() { return *std::exchange(socket_, std::nullopt); }
@@ -46,6 +48,7 @@ class SocketPair final {
   }
 
  private:
+  fabric::Turns turns_;  // before the context, whose coroutines use them
   asio::io_context context_{1};
   std::optional<WirePeer> peer_;
   std::optional<fabric::StreamSocket> socket_;

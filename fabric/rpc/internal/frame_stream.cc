@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kScratchBytes = 64 * kKiB;
 constexpr size_t kAppendStepBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
+// What is read without waiting for a turn once it has come.
+constexpr size_t kSmallReadBytes = 64 * kKiB;
 // What a call takes of a turn beside its bytes: many small values are work, too.
 constexpr size_t kCallBytes = FrameStream::kTurnBytes / 256;
 
@@ -99,27 +101,26 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
     std::memcpy(into.data(), TakeAhead(n).data(), n);  // std::ranges::copy goes byte by byte
     co_return n;
   }
-  iovec parts[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
-  if (n >= 0) {
-    CountRead(static_cast<size_t>(n));
-    if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
-    co_return static_cast<size_t>(n);
+  while (true) {
+    iovec parts[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t n = ::recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT);
+    if (n >= 0) {
+      CountRead(static_cast<size_t>(n));
+      if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
+      co_return static_cast<size_t>(n);
+    }
+    if (errno != EAGAIN && errno != EINTR) co_return 0;
+    SetLowWater(wake_bytes);
+    asio::error_code error;
+    co_await socket_.async_wait(StreamSocket::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return 0;
+    moved_ = 0;
+    if (into.size() > kSmallReadBytes) co_await Requeue();
   }
-  if (errno != EAGAIN && errno != EINTR) co_return 0;
-  moved_ = 0;
-  SetLowWater(wake_bytes);
-  asio::error_code error;
-  const std::array buffers = {asio::buffer(first.data(), first.size()),
-                              asio::buffer(second.data(), second.size())};
-  const size_t got =
-      co_await socket_.async_read_some(buffers, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return 0;
-  CountRead(got);
-  co_return got;
 }
 
 asio::awaitable<bool> FrameStream::ReadExact(MutableBytes into) {
@@ -167,7 +168,7 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     if (parts.empty()) co_return true;
     std::array<iovec, kIovecsMax> iov;
     size_t count = 0;
-    const size_t most = pace_->BytesOfCall(Clock::System().Now());
+    const size_t most = turns_->BytesOfSend(Clock::System().Now());
     for (size_t bytes = 0; count < std::min(parts.size(), iov.size()) && bytes < most;) {
       ConstBytes part = count == 0 ? parts[0].subspan(sent_of_first) : parts[count];
       part = part.first(std::min(part.size(), most - bytes));
@@ -185,11 +186,12 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) co_return false;
-    moved_ = 0;
     asio::error_code error;
     co_await socket_.async_wait(StreamSocket::wait_write,
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return false;
+    moved_ = 0;
+    co_await Requeue();
   }
 }
 
@@ -200,7 +202,11 @@ bool FrameStream::TurnIsOver(size_t bytes) {
 
 asio::awaitable<void> FrameStream::Yield() {
   moved_ = 0;
-  co_await asio::post(socket_.get_executor(), asio::use_awaitable);
+  co_await turns_->Next(&turn_);
+}
+
+asio::awaitable<void> FrameStream::Requeue() {
+  if (turns_->AreShort(Clock::System().Now())) co_await turns_->Next(&turn_);
 }
 
 bool FrameStream::PeerHungUp() {

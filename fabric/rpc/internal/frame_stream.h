@@ -12,7 +12,7 @@
 
 #include "common/bytes.h"
 #include "fabric/net/io_threads.h"
-#include "fabric/net/send_pace.h"
+#include "fabric/net/turns.h"
 
 namespace ems::fabric::internal {
 
@@ -23,11 +23,11 @@ class FrameStream final {
   // whatever of a value comes along is copied once.
   static constexpr size_t kAheadBytes = 5 * kKiB;
   // Some 30 us of copying: what a small request behind a bulk transfer waits for. A send may be
-  // longer (send_pace.h).
+  // longer (turns.h).
   static constexpr size_t kTurnBytes = 128 * kKiB;
 
-  FrameStream(StreamSocket socket, const SendPace* pace)
-      : socket_(std::move(socket)), pace_(pace) {}
+  FrameStream(StreamSocket socket, Turns* turns)
+      : socket_(std::move(socket)), turns_(turns), turn_(socket_.get_executor()) {}
 
   StreamSocket& socket() { return socket_; }
   // What was read ahead. Stays where it is until ReadMore.
@@ -51,6 +51,8 @@ class FrameStream final {
   asio::awaitable<bool> Append(std::vector<std::byte>* to, uint64_t bytes);
   asio::awaitable<bool> Skip(uint64_t bytes);
   asio::awaitable<bool> Write(std::span<const ConstBytes> parts);
+  // Lets the other connections of the thread have their turn.
+  asio::awaitable<void> Yield();
   // How many bytes have been read and written so far, and what else was brought in instead.
   uint64_t passed_bytes() const { return passed_bytes_; }
   void CountPassed(uint64_t bytes) { passed_bytes_ += bytes; }
@@ -68,10 +70,12 @@ class FrameStream final {
   void CountRead(size_t bytes);
   // Counts bytes that moved in one call. True: the turn is over, Yield.
   bool TurnIsOver(size_t bytes);
-  asio::awaitable<void> Yield();
+  // The transfer goes on after a wait for the socket: in its turn, where it needs one.
+  asio::awaitable<void> Requeue();
 
   StreamSocket socket_;
-  const SendPace* const pace_;
+  Turns* const turns_;
+  asio::steady_timer turn_;  // waits for one
   std::array<std::byte, kAheadBytes> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

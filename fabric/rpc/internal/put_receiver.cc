@@ -153,7 +153,7 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
     copied_ += part.size() + kStagedCallBytes;
     if (copied_ >= kStagedStepBytes) {
       copied_ = 0;
-      co_await asio::post(stream_->socket().get_executor(), asio::use_awaitable);
+      co_await stream_->Yield();
     }
   }
   const uint64_t checksum = hasher_.Finish();

@@ -41,15 +41,15 @@ class InHand final {
 
 RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& options,
                              const RpcMetrics& metrics, std::unique_ptr<Session> session,
-                             std::atomic<int>* busy, BusyPoll* busy_poll, SendPace* send_pace)
+                             std::atomic<int>* busy, BusyPoll* busy_poll, Turns* turns)
     : options_(options),
       metrics_(metrics),
       session_(std::move(session)),
       busy_(busy),
       busy_poll_(busy_poll),
-      send_pace_(send_pace),
-      stream_(std::move(socket), send_pace),
-      wait_(&stream_.socket()),
+      turns_(turns),
+      stream_(std::move(socket), turns),
+      wait_(&stream_.socket(), turns),
       receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max) {
   metrics_.connections.Add(1);
   session_->SetWaker(wait_.waker());
@@ -83,7 +83,7 @@ void RpcConnection::SetDeadline(Duration timeout) {
 asio::awaitable<void> RpcConnection::Run() {
   const auto self = shared_from_this();
   for (uint64_t passed = 0; co_await ServeOne(); passed = stream_.passed_bytes())
-    send_pace_->OnServed(Clock::System().Now(), stream_.passed_bytes() - passed);
+    turns_->OnServed(Clock::System().Now(), stream_.passed_bytes() - passed);
   session_->Sent();
   Close();
 }

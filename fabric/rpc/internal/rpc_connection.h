@@ -26,7 +26,7 @@ class RpcConnection final : public IoConnection,
  public:
   RpcConnection(StreamSocket socket, const RpcServerOptions& options, const RpcMetrics& metrics,
                 std::unique_ptr<Session> session, std::atomic<int>* busy, BusyPoll* busy_poll,
-                SendPace* send_pace);
+                Turns* turns);
   ~RpcConnection() override;
 
   // Serves until the peer goes, breaks the rules or is too slow.
@@ -68,7 +68,7 @@ class RpcConnection final : public IoConnection,
   std::unique_ptr<Session> session_;
   std::atomic<int>* busy_;  // requests in hand over all connections
   BusyPoll* busy_poll_;     // of the thread
-  SendPace* send_pace_;     // the same
+  Turns* turns_;            // the same
   FrameStream stream_;
   SessionWait wait_;
   PutReceiver receiver_;

@@ -29,8 +29,11 @@ class SessionWait::Waker final : public std::enable_shared_from_this<Waker> {
   Guarded<asio::steady_timer*> timer_;
 };
 
-SessionWait::SessionWait(StreamSocket* socket)
-    : socket_(socket), timer_(socket->get_executor()), waker_(std::make_shared<Waker>(&timer_)) {}
+SessionWait::SessionWait(StreamSocket* socket, Turns* turns)
+    : socket_(socket),
+      turns_(turns),
+      timer_(socket->get_executor()),
+      waker_(std::make_shared<Waker>(&timer_)) {}
 
 std::function<void()> SessionWait::waker() const {
   return [waker = waker_] { waker->Wake(); };

@@ -20,8 +20,8 @@ class SessionWait final {
   // Whatever sessions and clients say.
   static constexpr Duration kWaitMax = std::chrono::seconds(10);
 
-  // `socket` must outlive this; once it is closed nothing waits any more.
-  explicit SessionWait(StreamSocket* socket);
+  // `socket` and `turns` must outlive this; once it is closed nothing waits any more.
+  SessionWait(StreamSocket* socket, Turns* turns);
   ~SessionWait() { IgnoreWakes(); }
   SessionWait(const SessionWait&) = delete;
   SessionWait& operator=(const SessionWait&) = delete;
@@ -45,6 +45,7 @@ class SessionWait final {
   class Waker;
 
   StreamSocket* const socket_;
+  Turns* const turns_;
   asio::steady_timer timer_;
   const std::shared_ptr<Waker> waker_;
   Duration allowed_{0};  // how long the present request may wait
@@ -56,7 +57,7 @@ asio::awaitable<Outcome> SessionWait::Settle(Step step) {
   Outcome outcome = step();
   while (outcome.again || outcome.wait > Duration::zero()) {
     if (outcome.again) {
-      co_await asio::post(socket_->get_executor(), asio::use_awaitable);
+      co_await turns_->Next(&timer_);
       if (!socket_->is_open()) break;
       outcome = step();
       continue;

@@ -18,14 +18,13 @@ namespace {
 using testing::SocketPair;
 
 struct Rig {
-  Rig() : stream(pair.TakeSocket(), &pace) {}
+  Rig() : stream(pair.TakeSocket(), pair.turns()) {}
   std::string ReadExact(size_t bytes) {
     std::string text(bytes, '?');
     const auto read = pair.Await(stream.ReadExact(std::as_writable_bytes(std::span(text))));
     return read.value_or(false) ? text : "failed";
   }
   SocketPair pair;
-  const SendPace pace;
   FrameStream stream;
 };
 
@@ -146,8 +145,7 @@ TEST(FrameStreamTest, AwaitsWhatIsThereAndTheEndOfTheStream) {
 
 TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
   SocketPair pair;
-  const SendPace pace;
-  FrameStream stream(pair.TakeSocket(), &pace);
+  FrameStream stream(pair.TakeSocket(), pair.turns());
   SendAtOnce(&pair, std::string(1000, 'v'));
   const auto transfer = [&]() -> asio::awaitable<bool> {
     bool turn = false;
@@ -165,8 +163,7 @@ TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
 // The socket takes and has all of it, so that nothing but the end of a turn lets others run.
 TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
   SocketPair pair;
-  const SendPace pace;
-  FrameStream stream(pair.TakeSocket(), &pace);
+  FrameStream stream(pair.TakeSocket(), pair.turns());
   AskForRoom(stream.socket().native_handle());
   std::string bytes(FrameStream::kTurnBytes + 1000, 'v');
   for (const bool write : {true, false}) {
@@ -189,10 +186,9 @@ TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
 
 TEST(FrameStreamTest, WhoAsksForLittleWaitsForAShortSend) {
   SocketPair pair;
-  SendPace pace;
-  FrameStream stream(pair.TakeSocket(), &pace);
+  FrameStream stream(pair.TakeSocket(), pair.turns());
   AskForRoom(stream.socket().native_handle());
-  const std::string bytes(SendPace::kShortBytes + 64 * kKiB, 'v');
+  const std::string bytes(Turns::kShortBytes + 64 * kKiB, 'v');
   const auto sent_before_others = [&]() -> asio::awaitable<uint64_t> {
     const uint64_t before = stream.passed_bytes();
     uint64_t sent = 0;
@@ -203,8 +199,48 @@ TEST(FrameStreamTest, WhoAsksForLittleWaitsForAShortSend) {
   };
   EXPECT_EQ(pair.Await(sent_before_others()), bytes.size());
   ASSERT_TRUE(pair.peer().Receive(bytes.size()));
-  pace.OnServed(Clock::System().Now(), SendPace::kSmallBytes);
-  EXPECT_EQ(pair.Await(sent_before_others()), SendPace::kShortBytes);
+  pair.turns()->OnServed(Clock::System().Now(), Turns::kSmallBytes);
+  EXPECT_EQ(pair.Await(sent_before_others()), Turns::kShortBytes);
+}
+
+// Who waits for a turn has it before a transfer that has waited for its socket meanwhile.
+TEST(FrameStreamTest, WhileSmallRequestsComeATransferGoesOnBehindThoseThatWait) {
+  for (const bool write : {true, false}) {
+    SocketPair pair;
+    FrameStream stream(pair.TakeSocket(), pair.turns());
+    AskForRoom(stream.socket().native_handle());
+    pair.turns()->OnServed(Clock::System().Now(), Turns::kSmallBytes);
+    std::string bytes(600 * kKiB, 'v');
+    const auto other = [&]() -> asio::awaitable<bool> {
+      asio::steady_timer own(pair.context());
+      uint64_t passed = 0;
+      for (int idle = 0; idle < 3; ++idle) {  // until the transfer waits for its socket
+        co_await pair.turns()->Next(&own);
+        if (std::exchange(passed, stream.passed_bytes()) != stream.passed_bytes()) idle = 0;
+      }
+      if (write) {
+        EXPECT_TRUE(pair.peer().Receive(passed).has_value());
+      } else {
+        SendAtOnce(&pair, bytes.substr(0, 100 * kKiB));
+      }
+      co_await pair.turns()->Next(&own);
+      co_return stream.passed_bytes() == passed;
+    };
+    const auto transfer = [&]() -> asio::awaitable<void> {
+      const ConstBytes part = AsBytes(bytes);
+      const MutableBytes into = std::as_writable_bytes(std::span(bytes));
+      const bool moved = write ? co_await stream.Write(std::span(&part, 1))
+                               : co_await stream.ReadSome(into, {}) > 0;
+      EXPECT_TRUE(moved);
+    };
+    bool ended = false;
+    asio::co_spawn(pair.context(), transfer(),
+                   [&ended](const std::exception_ptr&) { ended = true; });
+    EXPECT_EQ(pair.Await(other()), true) << (write ? "write" : "read");
+    while (!ended && pair.context().run_one_for(std::chrono::seconds(10)) > 0) {
+    }
+    EXPECT_TRUE(ended);
+  }
 }
 
 }  // namespace

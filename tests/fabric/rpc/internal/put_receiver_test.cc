@@ -26,8 +26,8 @@ constexpr uint64_t kValueMax = 8 * kMiB;
 struct Rig {
   Rig()
       : session(store.NewSession()),
-        stream(pair.TakeSocket(), &pace),
-        wait(&stream.socket()),
+        stream(pair.TakeSocket(), pair.turns()),
+        wait(&stream.socket(), pair.turns()),
         receiver(&stream, &wait, session.get(), kValueMax) {
     wait.Begin(std::chrono::seconds(5));
   }
@@ -47,7 +47,6 @@ struct Rig {
   SocketPair pair;
   const wire::FrameHeader header = MakeHeader(wire::Op::kPut, 1);
   std::unique_ptr<Session> session;
-  const SendPace pace;
   FrameStream stream;
   SessionWait wait;
   PutReceiver receiver;

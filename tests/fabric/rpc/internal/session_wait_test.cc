@@ -18,7 +18,7 @@ using testing::SocketPair;
 using wire::WireStatus;
 
 struct Rig {
-  Rig() : socket(pair.TakeSocket()), wait(&socket) { wait.Begin(seconds(10)); }
+  Rig() : socket(pair.TakeSocket()), wait(&socket, pair.turns()) { wait.Begin(seconds(10)); }
   SocketPair pair;
   StreamSocket socket;
   SessionWait wait;
@@ -111,7 +111,7 @@ TEST(SessionWaitTest, AWakerOutlivesItsConnection) {
   SocketPair pair;
   {
     StreamSocket socket = pair.TakeSocket();
-    const SessionWait wait(&socket);
+    const SessionWait wait(&socket, pair.turns());
     waker = wait.waker();
     waker();  // is on its way when the connection ends
   }
