@@ -43,7 +43,7 @@ DOORS = {
     'liburing': (r'^liburing\.h$', r'mp_server/ssd/disk/io_engine\.cc', 'mp_server/ssd/disk/io_engine.h'),
     'ZeroMQ': (r'^zmq', r'mp_server/kv_events/event_sockets\.cc', 'mp_server/kv_events/event_sockets.h'),
     'msgpack': (r'^msgpack', r'mp_server/kv_events/event_encoder\.cc', 'mp_server/kv_events/event_encoder.h'),
-    'Asio': (r'^asio(/|\.hpp$)', r'fabric/(http|rpc)/.*\.cc|fabric/(http|rpc)/internal/.*\.h|fabric/net/io_threads\.(h|cc)', 'what fabric/ offers'),
+    'Asio': (r'^asio(/|\.hpp$)', r'fabric/(http|rpc)/.*\.cc|fabric/(http|rpc)/internal/.*\.h|fabric/net/(io_threads|turns)\.(h|cc)', 'what fabric/ offers'),
     'OpenSSL': (r'^openssl/', r'common/(md5|sha256)\.cc', 'common/sha256.h or common/md5.h'),
     'libcurl': (r'^curl/', r'model_files/source/http_transfer\.cc|bench/serve/http_exchange\.cc', 'model_files/source/http_transfer.h'),
     'pugixml': (r'^pugixml\.hpp$', r'model_files/source/s3_listing\.cc', 'model_files/source/s3_listing.h'),
@@ -56,9 +56,9 @@ DOORS = {
 PUBLIC_C_HEADERS = re.compile(r'integrations/c/ems\w*\.h')
 # Headers that cost seconds to parse stay out of our headers. A generated gRPC service has to be a base class, so
 # *_service.h may name it; those of fabric/*/internal/ are seen by the .cc files of their folder alone, so they may name Asio,
-# as io_threads.h may, which they build on, and those of pdc/rpc/internal/ gRPC and messages.
+# as io_threads.h and turns.h may, which they build on, and those of pdc/rpc/internal/ gRPC and messages.
 HEAVY = re.compile(r'^(grpc(pp|\+\+)?/|google/protobuf/|rocksdb/|asio(/|\.hpp$)|yaml-cpp/|CLI/)|\.pb\.h$')
-HEAVY_ALLOWED = re.compile(r'.*_service\.h|fabric/net/io_threads\.h|(fabric/(http|rpc)|pdc/rpc)/internal/.*\.h')
+HEAVY_ALLOWED = re.compile(r'.*_service\.h|fabric/net/(io_threads|turns)\.h|(fabric/(http|rpc)|pdc/rpc)/internal/.*\.h')
 
 # Rule → (pattern in code without comments and texts, files that are free of the rule, what to use instead).
 WORDS = {
