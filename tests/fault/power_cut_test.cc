@@ -17,11 +17,9 @@ constexpr int kRunsMax = 20;
 
 // Several runs: the first life in an empty folder makes what later ones only use.
 // How many values that were held back have been written.
-uint64_t CutInRuns(int runs, int cuts, bool tight) {
+uint64_t CutInRuns(int runs, int cuts, PowerOptions options) {
   uint64_t quiet_writes = 0;
-  PowerOptions options;
   options.cuts = cuts;
-  options.tight = tight;
   options.seed = std::random_device()();
   for (int i = 0; i < runs; ++i, ++options.seed) {
     const Result<PowerReport> report = RunPowerCuts(options);
@@ -40,12 +38,15 @@ uint64_t CutInRuns(int runs, int cuts, bool tight) {
 
 // Whether a life is long enough for a key to be quiet is a matter of luck, too.
 TEST(PowerCutTest, WithRoomForAll) {
-  uint64_t quiet_writes = CutInRuns(4, 4, false);
-  for (int i = 0; i < kRunsMax && quiet_writes == 0; ++i) quiet_writes = CutInRuns(1, 4, false);
+  uint64_t quiet_writes = CutInRuns(4, 4, {});
+  for (int i = 0; i < kRunsMax && quiet_writes == 0; ++i) quiet_writes = CutInRuns(1, 4, {});
   EXPECT_GT(quiet_writes, 0u) << "no held-back value was written";
 }
 
-TEST(PowerCutTest, WhileRegionsAreGivenUpAllTheTime) { (void)CutInRuns(1, 4, true); }
+TEST(PowerCutTest, WhileRegionsAreGivenUpAllTheTime) { (void)CutInRuns(1, 4, {.tight = true}); }
+
+// What it had when it left is older than what the others have been given since.
+TEST(PowerCutTest, WithAServerThatLeavesAndComesBack) { (void)CutInRuns(1, 5, {.joins = true}); }
 
 // The proof that the tests above would see it.
 TEST(PowerCutTest, ASyncThatIsMissingIsMissed) {

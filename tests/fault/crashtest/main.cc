@@ -42,13 +42,13 @@ int CutPower(const ems::testing::PowerOptions& options, const std::string& repea
   const auto report = ems::testing::RunPowerCuts(options);
   if (!report.ok()) return Fail(report.status(), repeat);
   std::printf("%s\n",
-              fmt::format("{} cuts, {} of the server and {} of the controller; {} calls, {} "
+              fmt::format("{} cuts, {} of servers and {} of the controller; {} joins; {} calls, {} "
                           "changes of namespaces; {} changes were not synced, {} lost; {} reads "
                           "checked after starts, {} hits; {} held-back values written; {} "
                           "guarantees broken",
-                          report->cuts, report->servers, report->controllers, report->calls,
-                          report->namespaces, report->unsynced, report->lost, report->checks,
-                          report->hits, report->quiet_writes, report->broken.size())
+                          report->cuts, report->servers, report->controllers, report->joins,
+                          report->calls, report->namespaces, report->unsynced, report->lost,
+                          report->checks, report->hits, report->quiet_writes, report->broken.size())
                   .c_str());
   std::printf("%s", report->logs.c_str());
   return Tell(report->broken, repeat);
@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
            "Exit codes: 0 every guarantee held; 1 one was broken; 2 usage.\n"
            "Example: ems-crashtest --kills 20 --seed 7\n"
            "Example: ems-crashtest --power --kills 5 --runs 100\n"
+           "Example: ems-crashtest --power --joins --kills 10\n"
            "Example: ems-crashtest --power --kills 5 --runs 10 --lost-syncs '*/index/*.log'"});
   program.AddOption("--kills", &options.kills, "How often, in each run",
                     {.check = ems::InRange{1, 100000}, .show_default = false});
@@ -90,6 +91,11 @@ int main(int argc, char** argv) {
   program.AddFlag("--power", &power,
                   "Cut the power instead, of the server, the controller or both: what was not "
                   "synced is lost, or any part of it");
+  bool joins = false;
+  program.AddFlag(
+      "--joins", &joins,
+      "With --power: two servers, one of which is away at times and comes back when its "
+      "slots are the other one's. Nothing older may be found; values may be gone");
   std::string lost_syncs;
   program.AddOption("--lost-syncs", &lost_syncs,
                     "With --power: syncs of the paths that this glob takes do nothing. Shows what "
@@ -103,15 +109,16 @@ int main(int argc, char** argv) {
   (void)ems::log::Init("warn");
   int failed = 0;
   for (int i = 0; i < runs; ++i, ++options.seed) {
-    const std::string repeat =
-        fmt::format("{}--kills {} --seed {} --keys {}{}", power ? "--power " : "", options.kills,
-                    options.seed, options.keys, options.tight ? " --tight" : "");
+    const std::string repeat = fmt::format(
+        "{}{}--kills {} --seed {} --keys {}{}", power ? "--power " : "", joins ? "--joins " : "",
+        options.kills, options.seed, options.keys, options.tight ? " --tight" : "");
     std::printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
     std::fflush(stdout);
     failed += power ? CutPower({.cuts = options.kills,
                                 .seed = options.seed,
                                 .keys = options.keys,
                                 .tight = options.tight,
+                                .joins = joins,
                                 .lost_syncs = lost_syncs},
                                repeat)
                     : Kill(options, repeat);

@@ -45,7 +45,7 @@ class PowerRun final {
                              .threads = options.threads,
                              .keys = options.keys,
                              .may_be_evicted = options.tight,
-                             .may_lose_durable = relaxed},
+                             .may_lose_durable = relaxed || options.joins},
           [this](const std::string& what) { Complain(what); });
     }
   }
@@ -53,7 +53,8 @@ class PowerRun final {
   Result<PowerReport> Run() {
     EMS_RETURN_IF_ERROR(Start());
     while (report_.cuts < options_.cuts && !IsBroken()) {
-      const Status came_back = CutOnce();
+      const bool leave = options_.joins && random_() % 2 == 0;
+      const Status came_back = leave ? LeaveAndJoin() : CutOnce();
       if (came_back.ok()) continue;
       Complain(ToString(came_back));
       break;
@@ -74,7 +75,7 @@ class PowerRun final {
 
   Status Start() {
     Cluster::Options wanted;
-    wanted.servers = 1;
+    wanted.servers = options_.joins ? 2 : 1;
     wanted.controller_flags = {"--set", "damping_ms=0", "--set", "settle_ms=10"};
     wanted.server_flags = {
         "--set", options_.tight ? "ssd.capacity_bytes=28MiB" : "ssd.capacity_bytes=256MiB",
@@ -111,9 +112,8 @@ class PowerRun final {
 
   // Load, a cut, a start, a look at everything. Errors: something does not come back
   Status CutOnce() {
-    for (const auto& part : parts_) part->load->Start(part->client.get(), random_());
-    control_->Start();
-    FillIndex(options_.run_min + Duration(random_() % SpanOf(options_)));
+    StartLoad();
+    FillIndex(RunTime());
     const uint64_t dice = random_() % 8;
     const bool server = dice < 6, controller = dice >= 4;
     note_ = !controller ? "the server" : server ? "both" : "the controller";
@@ -121,13 +121,12 @@ class PowerRun final {
       report_.quiet_writes += QuietWrites(parts_.front()->client.get(), Cluster::ServerName(0));
     if (server) cluster_->server(0).Signal(SIGKILL);
     if (controller) cluster_->controller().Signal(SIGKILL);
-    for (const auto& part : parts_) part->load->Stop();
-    control_->Stop();
+    StopLoad();
     ++report_.cuts;
     if (controller) EMS_RETURN_IF_ERROR(LosePower(&cluster_->controller(), &report_.controllers));
     if (server) {
       EMS_RETURN_IF_ERROR(LosePower(&cluster_->server(0), &report_.servers));
-      EMS_RETURN_IF_ERROR(CheckView());
+      if (!options_.joins) EMS_RETURN_IF_ERROR(CheckView());
     }
     const TimePoint begin = Clock::System().Now();
     if (controller) EMS_RETURN_IF_ERROR(cluster_->RestartController());
@@ -135,6 +134,44 @@ class PowerRun final {
     if (IsBroken()) return OkStatus();  // servers may wait for what is lost
     if (server) EMS_RETURN_IF_ERROR(cluster_->RestartServer(0, NextQuiet(&life_, false)));
     report_.slowest_start = std::max(report_.slowest_start, Clock::System().Now() - begin);
+    return CheckAll();
+  }
+
+  // A cut of the second server under load, which goes on until the first one has its slots and for
+  // a while; then its return, after a cut of the first one or without.
+  Status LeaveAndJoin() {
+    StartLoad();
+    FillIndex(RunTime());
+    note_ = "the second server left";
+    cluster_->server(1).Signal(SIGKILL);
+    ++report_.cuts;
+    ++report_.joins;
+    EMS_RETURN_IF_ERROR(LosePower(&cluster_->server(1), &report_.servers));
+    EMS_RETURN_IF_ERROR(cluster_->WaitForServers(1, seconds(20)));
+    FillIndex(RunTime());
+    const bool both = random_() % 2 == 0;
+    if (both) cluster_->server(0).Signal(SIGKILL);
+    StopLoad();
+    control_->Check();
+    if (both) {
+      EMS_RETURN_IF_ERROR(LosePower(&cluster_->server(0), &report_.servers));
+      EMS_RETURN_IF_ERROR(cluster_->RestartServer(0, NextQuiet(&life_, false)));
+    }
+    EMS_RETURN_IF_ERROR(cluster_->RestartServer(1, NextQuiet(&life_, false)));
+    return CheckAll();
+  }
+
+  Duration RunTime() { return options_.run_min + Duration(random_() % SpanOf(options_)); }
+  void StartLoad() {
+    for (const auto& part : parts_) part->load->Start(part->client.get(), random_());
+    control_->Start();
+  }
+  void StopLoad() {
+    for (const auto& part : parts_) part->load->Stop();
+    control_->Stop();
+  }
+
+  Status CheckAll() {
     EMS_RETURN_IF_ERROR(WaitUntilServed());
     for (const auto& part : parts_) {
       const CrashLoad::Checked checked =
@@ -190,12 +227,14 @@ class PowerRun final {
   }
 
   Status WaitUntilServed() {
-    EMS_RETURN_IF_ERROR(cluster_->WaitForServers(1, seconds(20)));
+    EMS_RETURN_IF_ERROR(cluster_->WaitForServers(cluster_->server_count(), seconds(20)));
     EMS_RETURN_IF_ERROR(Connect());
     Status served;
-    const auto answers = [&] {
+    const auto answers = [&] {  // of each server
       served = OkStatus();
-      for (const auto& part : parts_) served.Update(part->client->Exists("key-0").status());
+      for (const auto& part : parts_)
+        for (uint64_t i = 0; i < options_.keys; ++i)
+          served.Update(part->client->Exists("key-" + std::to_string(i)).status());
       return served.ok();
     };
     return Eventually(answers, seconds(20)) ? OkStatus() : Prefixed(served, "not served");
@@ -203,7 +242,9 @@ class PowerRun final {
 
   std::string LogEnds() {
     std::string ends;
-    for (const Daemon* daemon : {&cluster_->controller(), &cluster_->server(0)}) {
+    std::vector<const Daemon*> daemons = {&cluster_->controller()};
+    for (int i = 0; i < cluster_->server_count(); ++i) daemons.push_back(&cluster_->server(i));
+    for (const Daemon* daemon : daemons) {
       const std::string log = daemon->ReadLog();
       const size_t from = log.size() > kLogEndBytes ? log.size() - kLogEndBytes : 0;
       ends += fmt::format("---- log of {}\n{}\n", daemon->options().name, log.substr(from));

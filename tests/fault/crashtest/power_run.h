@@ -18,6 +18,9 @@ struct PowerOptions {
   int threads = 2;     // in each of two namespaces, one durable and one with relaxed syncs
   uint64_t keys = 60;  // likewise, spread over the threads
   bool tight = false;  // too little SSD for all of them: regions are reclaimed all the time
+  // A second server, which at every other cut or so is away until its slots belong to the first
+  // one, and then comes back with what it had. That values are there is not checked then.
+  bool joins = false;
   std::string lost_syncs = {};  // a glob of paths whose syncs do nothing: guarantees break
   Duration run_min = std::chrono::milliseconds(10);
   Duration run_max = std::chrono::milliseconds(300);
@@ -26,6 +29,7 @@ struct PowerOptions {
 struct PowerReport {
   int cuts = 0;
   int servers = 0, controllers = 0;  // that were cut off; both at once is one of each
+  int joins = 0;                     // of a server that had been away
   uint64_t calls = 0;
   uint64_t namespaces = 0;          // changes that were acknowledged
   uint64_t checks = 0;              // reads after starts
