@@ -223,9 +223,10 @@ def scheduler(transfer, layers, blocks, block_size):
     # pylint: disable=import-outside-toplevel
     import torch
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
     spec = FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=8, dtype=torch.float16)
-    kv_cache_config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[],
+    tensors = [KVCacheTensor(size=blocks * spec.page_size_bytes, shared_by=[layer]) for layer in layers]
+    kv_cache_config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors,
                                     kv_cache_groups=[KVCacheGroupSpec(layer_names=list(layers), kv_cache_spec=spec)])
     config = vllm_config(transfer, block_size=block_size)
     manager = types.SimpleNamespace(grammar_bitmask=lambda *_, **__: None, should_advance=lambda *_, **__: False)

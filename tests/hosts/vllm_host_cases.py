@@ -27,6 +27,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 from ems.engine_queue import hasher_of
+from ems.vllm_connector import block_bytes_of
 
 SIZE = 4096
 CALLS = []  # of vLLM, and what the cases do besides: [engine, what, …]
@@ -220,6 +221,7 @@ class Served:
             config, KVConnectorRole.WORKER, kv_cache_config)
         test.addCleanup(self.close)
         self.worker.register_kv_caches(self.kv)
+        test.assertEqual(block_bytes_of(kv_cache_config), self.ours(self.worker)._worker._row)
         metadata = pickle.loads(pickle.dumps(self.worker.get_handshake_metadata()))
         if metadata is not None:  # as the engine's core does
             connector = self.scheduler.connector

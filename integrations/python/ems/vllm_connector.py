@@ -28,6 +28,12 @@ def _check_failure_policy(transfer_config):
                   'policy counts, say it there, and in the entry of EmsConnector, too')
 
 
+def block_bytes_of(kv_cache_config):
+    """Of a block in all layers of one worker; 0: this vLLM does not say."""
+    tensors = getattr(kv_cache_config, 'kv_cache_tensors', None) or []
+    return sum(tensor.size for tensor in tensors) // max(1, getattr(kv_cache_config, 'num_blocks', None) or 1)
+
+
 class Connector:
     """KVConnectorBase_V1's methods; `role` says which half it is."""
 
@@ -41,7 +47,7 @@ class Connector:
         is_scheduler = str(getattr(role, 'name', role)).upper() == 'SCHEDULER'
         if is_scheduler:
             _check_failure_policy(vllm_config.kv_transfer_config)
-        self._scheduler = SchedulerHalf(settings) if is_scheduler else None
+        self._scheduler = SchedulerHalf(settings, block_bytes_of(kv_cache_config)) if is_scheduler else None
         self._worker = None if is_scheduler else WorkerHalf(settings)
 
     def _metadata_of(self, step):

@@ -1,11 +1,13 @@
 """The scheduler's half of vLLM's connector: which blocks of a prompt are there, and what is to be loaded and saved."""
 import collections
 import logging
+import math
 import secrets
 import time
 from dataclasses import dataclass, field
 
 from ems.engine_queue import hasher_of
+from ems.vllm_staging import Staging
 from ems.vllm_step import Step, Transfer
 
 log = logging.getLogger('ems')
@@ -70,28 +72,38 @@ class _Request:
 class SchedulerHalf:
     """Threading: vLLM's scheduler thread. Calls take microseconds and lookup_wait at most, whatever the pool does."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, block_bytes):
+        """block_bytes: of a block in a worker; only used where there are several. 0: vLLM does not say."""
         self._settings = settings
         self._names = BlockNames(settings.block_tokens)
-        self._keys = None  # as the first worker names blocks, when its layout is known
+        self._keys = None  # for each worker, how it names its parts of blocks, when their layouts are known
         if 'layout' in settings.extra:
-            self._keys = settings.keys(str(settings.extra['layout']), 0, 0)
+            self.set_layout([(pp_rank, tp_rank, str(settings.extra['layout']))
+                             for pp_rank in range(settings.pp_size) for tp_rank in range(settings.tp_size)])
         self._block_tokens = settings.block_tokens
         self._lookup_wait = float(settings.extra.get('lookup_wait', 0.0005))
         self._queue = settings.queue()
         self._requests = {}
-        self._asked = {}  # batch → request id
+        self._asked = {}  # batch → (request id, how the workers name their parts that it asks for)
         self._loads = Transfer()
         self._step = self._heard = self._void = 0
         # Steps that vLLM plans before it looks at the output of the first: one for each stage, and with asynchronous
         # scheduling one more.
         self._ahead = settings.pp_size + 2
+        blocks_max = math.inf  # one worker knows best what it has under way
+        if settings.workers > 1:
+            blocks_max = settings.staging_bytes // block_bytes if block_bytes else 0
+            if not blocks_max:
+                log.warning('nothing is saved: blocks have %d bytes (0: this vLLM does not say), staging_bytes are %d', block_bytes,
+                            settings.staging_bytes)
+        self._staging = Staging(blocks_max, self._ahead, settings.timeout)
+        self._room = 0  # blocks that this step may save
+        self._has_told = False  # that staging_bytes are too few
 
     def set_layout(self, workers):
-        """workers: [(pp rank, tp rank, layout)] of those that there are. Blocks are looked for as the first one's."""
+        """workers: [(pp rank, tp rank, layout)] of those that there are. A block is there if the parts of all of them are."""
         if not self._keys and workers:
-            pp_rank, tp_rank, layout = min(workers)
-            self._keys = self._settings.keys(layout, tp_rank, pp_rank)
+            self._keys = [self._settings.keys(layout, tp_rank, pp_rank) for pp_rank, tp_rank, layout in workers]
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         """(tokens that can be loaded behind the computed ones, False), or (None, False): ask again."""
@@ -108,8 +120,7 @@ class SchedulerHalf:
         self._drain()
         if state.asked_from != first:
             state.asked_from, state.found = first, -1
-            state.batch = self._queue.submit('exists', self._keys(state.names[first:]), hashed=True)
-            self._asked[state.batch] = request.request_id
+            self._ask(request.request_id, state, state.names[first:], self._keys[:1])
             # Where the pool does not answer at once, one request has waited, and the others need not.
             until = time.monotonic() + (self._lookup_wait if len(self._asked) == 1 else 0)
             self._drain()
@@ -118,11 +129,23 @@ class SchedulerHalf:
                 self._drain()
         return (None if state.batch else state.found * self._block_tokens), False
 
+    def _ask(self, request_id, state, names, workers):
+        parts = zip(*(keys(names) for keys in workers))
+        state.batch = self._queue.submit('exists', [key for block in parts for key in block], hashed=True)
+        self._asked[state.batch] = request_id, workers
+
     def _drain(self):
+        """Of what the first worker has the others are asked."""
         for batch, _, _, done in self._queue.drain():
-            state = self._requests.get(self._asked.pop(batch, None))
-            if state is not None and state.batch == batch:
-                state.batch, state.found = 0, done.index(False) if False in done else len(done)
+            request_id, workers = self._asked.pop(batch, (None, []))
+            state = self._requests.get(request_id)
+            if state is None or state.batch != batch:
+                continue
+            parts = done.index(False) if False in done else len(done)
+            state.batch, state.found = 0, parts // len(workers)
+            others = self._keys[1:]
+            if state.found and others and workers != others:
+                self._ask(request_id, state, state.names[state.asked_from:][:state.found], others)
 
     def _state(self, request):
         if request.request_id not in self._requests:
@@ -143,7 +166,7 @@ class SchedulerHalf:
         self._step += 1
         self._heard = max(self._heard, self._step - self._ahead)
         loads, self._loads = self._loads, Transfer()
-        saves = Transfer()
+        saves, self._room = Transfer(), self._staging.room(self._heard)
         for state in self._requests.values():
             state.unsure = [one for one in state.unsure if one[0] > self._heard]
         for new in output.scheduled_new_reqs:
@@ -162,6 +185,7 @@ class SchedulerHalf:
             again = req_id in resumed or (getattr(cached, 'resumed_from_preemption', None) or [False] * (at + 1))[at]
             state.block_ids = ([] if again else state.block_ids) + (list(more[0]) if more else [])
             self._save(state, cached.num_computed_tokens[at] + output.num_scheduled_tokens[req_id], saves)
+        self._staging.take(self._step, len(saves.names))
         return Step(self._step, self._heard, self._void, loads, saves)
 
     def update_output(self, invalid):
@@ -173,7 +197,12 @@ class SchedulerHalf:
                 state.void(set(invalid))
 
     def _save(self, state, computed_tokens, saves):
-        end = min(computed_tokens // self._block_tokens, len(state.names), len(state.block_ids))
+        whole = min(computed_tokens // self._block_tokens, len(state.names), len(state.block_ids))
+        end = min(whole, state.held + self._room - len(saves.names))
+        if end < whole and not self._has_told:
+            self._has_told = True
+            log.warning('blocks wait to be saved until others are, and are not when their request ends before: staging_bytes (%d) are '
+                        'full; give more of it', self._settings.staging_bytes)
         if end > state.held:
             real = [at for at in range(state.held, end) if state.block_ids[at] != NULL_BLOCK]
             saves.extend([state.names[at] for at in real], [state.block_ids[at] for at in real])

@@ -53,6 +53,21 @@ class Settings:
             pp_size=int(getattr(parallel, 'pipeline_parallel_size', 1)), extra=extra,
             custom=model_fields(vllm_config))
 
+    @property
+    def workers(self):
+        """How many there are: each has its part of a block."""
+        return self.tp_size * self.pp_size
+
+    @property
+    def timeout(self):
+        """Seconds for each batch."""
+        return float(self.extra.get('timeout', 1.0))
+
+    @property
+    def staging_bytes(self):
+        """Memory of the saves under way in each worker."""
+        return int(self.extra.get('staging_bytes', 1 << 30))
+
     def domain(self, layout, tp_rank, pp_rank):
         """Of the blocks of a worker. 'seat' is in the keys of all blocks that pools hold: it stays."""
         return {'model': self.model, 'dtype': self.dtype, 'kv_layout': layout, 'tp_rank': tp_rank, 'tp_size': self.tp_size,
@@ -67,7 +82,7 @@ class Settings:
     def queue(self):
         """Takes keys; the layout is known later than it is made."""
         options = {name: self.extra[name] for name in _QUEUE_OPTIONS if name in self.extra}
-        return EngineQueue({'model': self.model}, block_tokens=self.block_tokens, **{'timeout': 1.0, **options})
+        return EngineQueue({'model': self.model}, block_tokens=self.block_tokens, **{**options, 'timeout': self.timeout})
 
 
 def model_fields(vllm_config):

@@ -8,6 +8,9 @@ Wrong KV must not reach the pool: what a step computes may stand on a block that
 states being mixed, on another; and vLLM may have planned the next steps already. So steps have numbers. A worker saves nothing
 from its own load error on until the scheduler says that it has heard of it, and of several workers each keeps what it copied
 until the scheduler has heard that no worker failed in that step.
+
+A block is of use when all workers have their parts of it. So the scheduler asks for those of all, and where there are several workers
+it alone decides how many blocks a step saves, by what they may have under way.
 """
 from dataclasses import dataclass, field
 
@@ -33,4 +36,4 @@ class Step:
     heard: int = 0    # of all steps up to this one the scheduler knows which loads failed
     void: int = 0     # what was saved in steps up to this one, and is still held, is not to be stored
     loads: Transfer = field(default_factory=Transfer)
-    saves: Transfer = field(default_factory=Transfer)
+    saves: Transfer = field(default_factory=Transfer)  # several workers save these and no others

@@ -20,10 +20,10 @@ class WorkerHalf:
     def __init__(self, settings):
         self._settings = settings
         self._queue = settings.queue()
-        self._timeout = float(settings.extra.get('timeout', 1.0))
-        self._staging_bytes = int(settings.extra.get('staging_bytes', 1 << 30))
+        self._timeout = settings.timeout
+        self._staging_bytes = settings.staging_bytes
         self._block_dim = settings.extra.get('block_dim')
-        self._is_alone = settings.tp_size * settings.pp_size == 1  # its own load errors are all there are
+        self._is_alone = settings.workers == 1  # its own load errors are all there are
         self._layers = {}      # name → (tensor, block dimension, offset in a row, bytes)
         self._row = 0
         self._keys = None
@@ -86,7 +86,9 @@ class WorkerHalf:
             self._saving = dataclasses.replace(step, saves=step.saves.first(count))
 
     def _room(self):
-        """Blocks that may be copied now."""
+        """Blocks that may be copied now. Of several workers the scheduler has counted (ems.vllm_staging), and each obeys."""
+        if self._settings.workers > 1:
+            return sys.maxsize
         return max(0, self._staging_bytes - self._staged()) // max(1, self._row)
 
     def _staged(self):

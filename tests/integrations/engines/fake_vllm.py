@@ -4,6 +4,7 @@ import collections
 import contextlib
 import enum
 import importlib
+import math
 import pickle
 import sys
 import types
@@ -351,13 +352,15 @@ class Engine:
                  heads_first=False, order=1, does_handshake=True, **options):
         import ems.vllm  # pylint: disable=import-outside-toplevel
         make = make or (lambda shape: numpy.zeros(shape, numpy.float16))
-        kv_cache_config = SimpleNamespace(num_blocks=blocks, kv_cache_groups=[None])
+        shape = (2, blocks, 2, BLOCK, 8) if heads_first else (2, blocks, BLOCK, 2, 8)
+        size = 2 * math.prod(shape)  # float16
+        kv_cache_config = SimpleNamespace(num_blocks=blocks, kv_cache_groups=[None], kv_cache_tensors=[
+            SimpleNamespace(size=size, shared_by=[layer]) for layer in self.LAYERS])
         settings = settings or config(address, tp_size=tp_size, **options)
         ranks = [SimpleNamespace(**{**vars(settings), 'parallel_config': SimpleNamespace(
             **{**vars(settings.parallel_config), 'rank': rank})}) for rank in range(tp_size)]
         self.scheduler = ems.vllm.EmsConnector(settings, KVConnectorRole.SCHEDULER, kv_cache_config)
         self.workers = [ems.vllm.EmsConnector(one, KVConnectorRole.WORKER, kv_cache_config) for one in ranks]
-        shape = (2, blocks, 2, BLOCK, 8) if heads_first else (2, blocks, BLOCK, 2, 8)
         self.kv = [{layer: make(shape) for layer in self.LAYERS} for _ in ranks]
         for worker, kv in zip(self.workers, self.kv):
             worker.register_kv_caches(dict(list(kv.items())[::order]))
@@ -539,6 +542,11 @@ class Engine:
         worker = self.workers[rank]._worker
         names = self.scheduler._scheduler._names.of(request)
         return worker._queue.run_at('remove', worker._keys(names[at:at + 1]), hashed=True)[0] == [True]
+
+    def parts(self, request):
+        """Of each rank, which blocks of a prompt the pool has."""
+        names = self.scheduler._scheduler._names.of(request)
+        return [worker._worker._queue.run_at('exists', worker._worker._keys(names), hashed=True)[0] for worker in self.workers]
 
     def settle(self):
         """Until the pool has what was saved."""

@@ -1,4 +1,6 @@
 """vLLM's KV connector: a little engine whose KV shows which tokens it came from, over real daemons."""
+import logging
+import math
 import pickle
 import unittest
 from types import SimpleNamespace
@@ -8,6 +10,8 @@ import fake_vllm
 import numpy
 from fake_vllm import BLOCK, Engine, Request
 from harness import Cluster
+
+from ems.vllm_staging import Staging
 
 fake_vllm.install()
 
@@ -321,6 +325,63 @@ class VllmConnectorTest(unittest.TestCase):
             loaded, ids = second.run(Request('b', self.prompt(110 + seed)))
             self.assertEqual(loaded, 5 * BLOCK)
             self.assertTrue(second.is_right(request, ids))
+
+    def test_block_that_one_rank_has_not_is_not_promised(self):
+        for seed, options in enumerate(({}, {'layout': 'ours'})):
+            first, second = (self.engine(tp_size=2, **options) for _ in range(2))
+            request = Request('a', self.prompt(120 + seed))
+            first.run(request)
+            first.idle()
+            first.settle()
+            self.assertEqual(first.parts(request), [[True] * 5] * 2)
+            for rank, at in ((1, 3), (0, 2)):
+                self.assertTrue(first.remove(request, at, rank))
+                self.assertEqual(second.matched(Request(f'b{rank}', self.prompt(120 + seed))), at * BLOCK, options)
+
+    def test_look_up_of_a_prompt_that_is_not_there_asks_one_rank(self):
+        engine = self.engine(tp_size=2)
+        queue = engine.scheduler._scheduler._queue
+        with mock.patch.object(queue, 'submit', side_effect=queue.submit) as submit:
+            self.assertEqual(engine.matched(Request('a', self.prompt(126))), 0)
+        self.assertEqual([len(call.args[1]) for call in submit.call_args_list], [5])
+
+    def test_ranks_save_the_same_blocks_whatever_each_has_under_way(self):
+        engine, request = self.engine(tp_size=2), Request('a', self.prompt(124))
+        worker = engine.workers[1]._worker
+        worker._under_way[0] = worker._staging_bytes - 2 * worker._row
+        engine.run(request)
+        engine.idle()
+        del worker._under_way[0]
+        engine.settle()
+        self.assertEqual(engine.parts(request), [[True] * 5] * 2)
+
+    def test_blocks_without_room_are_saved_when_no_rank_can_have_the_copies_before_them(self):
+        engine, request, ids, now = self.engine(tp_size=2), Request('a', self.prompt(125)), list(range(1, 7)), [0.0]
+        engine.matched(request)
+        scheduler = engine.scheduler._scheduler
+        scheduler._staging = Staging(3, ahead=3, timeout=1.0, clock=lambda: now[0])
+
+        def saved(begin, end, kind='running', seconds=0.0):
+            now[0] += seconds
+            return pickle.loads(engine._plan(request, ids if kind == 'new' else [], begin, end, kind)).step.saves.block_ids
+        with self.assertLogs('ems', 'WARNING') as logs:
+            self.assertEqual(saved(0, 5 * BLOCK + 3, 'new'), [1, 2, 3])
+            self.assertEqual([saved(83, 84, seconds=10.0) for _ in range(6)], [[]] * 6, 'a rank may have them still')
+            self.assertEqual(saved(83, 84, seconds=0.5), [], 'a batch may run still')
+            self.assertEqual(saved(83, 84, seconds=0.5), [4, 5])
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('staging_bytes', logs.output[0])
+
+    def test_ranks_save_nothing_where_vllm_does_not_say_how_large_blocks_are(self):
+        import ems.vllm  # pylint: disable=import-outside-toplevel
+        for tp_size, count in ((2, 1), (1, 0)):
+            with self.assertLogs('ems', 'INFO') as logs:
+                logging.getLogger('ems').info('so that there is one')
+                connector = ems.vllm.EmsConnector(fake_vllm.config(self.cluster.address, tp_size=tp_size),
+                                                  fake_vllm.KVConnectorRole.SCHEDULER, SimpleNamespace(num_blocks=4, kv_cache_groups=[]))
+            self.addCleanup(connector.shutdown)
+            self.assertEqual(sum('nothing is saved' in line for line in logs.output), count)
+            self.assertEqual(connector._scheduler._staging.room(0), 0 if count else math.inf)
 
     def test_replayed_cuda_graphs_that_call_no_layer_load_and_save_the_same(self):
         import ems.vllm  # pylint: disable=import-outside-toplevel
