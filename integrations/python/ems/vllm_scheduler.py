@@ -201,8 +201,8 @@ class SchedulerHalf:
         end = min(whole, state.held + self._room - len(saves.names))
         if end < whole and not self._has_told:
             self._has_told = True
-            log.warning('blocks wait to be saved until others are, and are not when their request ends before: staging_bytes (%d) are '
-                        'full; give more of it', self._settings.staging_bytes)
+            log.warning('blocks wait to be saved until others are, and are not when their request ends before: staging_bytes '
+                        '(%d) are full; give more of it', self._settings.staging_bytes)
         if end > state.held:
             real = [at for at in range(state.held, end) if state.block_ids[at] != NULL_BLOCK]
             saves.extend([state.names[at] for at in real], [state.block_ids[at] for at in real])

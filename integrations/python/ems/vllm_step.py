@@ -9,8 +9,8 @@ states being mixed, on another; and vLLM may have planned the next steps already
 from its own load error on until the scheduler says that it has heard of it, and of several workers each keeps what it copied
 until the scheduler has heard that no worker failed in that step.
 
-A block is of use when all workers have their parts of it. So the scheduler asks for those of all, and where there are several workers
-it alone decides how many blocks a step saves, by what they may have under way.
+A block is of use when all workers have their parts of it. So the scheduler asks for those of all, and where there are several
+workers it alone decides how many blocks a step saves, by what they may have under way.
 """
 from dataclasses import dataclass, field
 

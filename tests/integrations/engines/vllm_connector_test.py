@@ -377,8 +377,9 @@ class VllmConnectorTest(unittest.TestCase):
         for tp_size, count in ((2, 1), (1, 0)):
             with self.assertLogs('ems', 'INFO') as logs:
                 logging.getLogger('ems').info('so that there is one')
-                connector = ems.vllm.EmsConnector(fake_vllm.config(self.cluster.address, tp_size=tp_size),
-                                                  fake_vllm.KVConnectorRole.SCHEDULER, SimpleNamespace(num_blocks=4, kv_cache_groups=[]))
+                connector = ems.vllm.EmsConnector(
+                    fake_vllm.config(self.cluster.address, tp_size=tp_size), fake_vllm.KVConnectorRole.SCHEDULER,
+                    SimpleNamespace(num_blocks=4, kv_cache_groups=[]))
             self.addCleanup(connector.shutdown)
             self.assertEqual(sum('nothing is saved' in line for line in logs.output), count)
             self.assertEqual(connector._scheduler._staging.room(0), 0 if count else math.inf)
