@@ -235,7 +235,7 @@ class VllmConnectorTest(unittest.TestCase):
             first, second = BesideAnother(self.cluster.address, layout='ours'), self.engine(layout='ours')
         self.addCleanup(first.close)
         request = Request('a', self.prompt(71))
-        _, ids = first.run(request)
+        _, ids = first.run(request, before_step=first.settle)  # what is stored first stays
         self.assertTrue(first.is_right(request, ids))
         for _ in range(5):
             first.idle()

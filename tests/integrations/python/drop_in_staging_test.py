@@ -119,6 +119,18 @@ class StagingTest(unittest.TestCase):
         self.assertEqual(cc.load(slots(2), [1], [BLOCK_SIZE], OPTION).success, 1)
         self.check_moved(kvcache, before, [(1, 2)])
 
+    def test_an_address_of_a_device_that_is_somebodys_here_too_is_left_alone(self):
+        somebodys = numpy.zeros((4, *SHAPE), numpy.uint16)
+        kvcache = layers()
+        for tensor, array in zip(kvcache[0] + kvcache[1], somebodys):
+            tensor.data_ptr = lambda array=array: array.ctypes.data
+        before = filled(kvcache)
+        cc = self.open(kvcache)
+        self.assertEqual(cc.save(slots(1), [1], [BLOCK_SIZE], OPTION).success, 1)
+        self.assertEqual(cc.load(slots(2), [1], [BLOCK_SIZE], OPTION).success, 1)
+        self.check_moved(kvcache, before, [(1, 2)])
+        self.assertFalse(somebodys.any())
+
     def test_host_memory_and_a_device_share_blocks(self):
         kvcache = layers()
         before = filled(kvcache)
