@@ -218,7 +218,7 @@ def vllm_config(transfer=None, *, model='llama', dtype='bfloat16', tp_size=1, bl
         use_v2_model_runner=False)
 
 
-def scheduler(transfer, layers, blocks, block_size):
+def scheduler(transfer, layers, blocks, block_size, tp_size=1):
     """vLLM's scheduler of one attention group; returns it, its configuration and its KV cache's."""
     # pylint: disable=import-outside-toplevel
     import torch
@@ -228,7 +228,7 @@ def scheduler(transfer, layers, blocks, block_size):
     tensors = [KVCacheTensor(size=blocks * spec.page_size_bytes, shared_by=[layer]) for layer in layers]
     kv_cache_config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors,
                                     kv_cache_groups=[KVCacheGroupSpec(layer_names=list(layers), kv_cache_spec=spec)])
-    config = vllm_config(transfer, block_size=block_size)
+    config = vllm_config(transfer, block_size=block_size, tp_size=tp_size)
     manager = types.SimpleNamespace(grammar_bitmask=lambda *_, **__: None, should_advance=lambda *_, **__: False)
     registry = types.SimpleNamespace(supports_multimodal_inputs=lambda _: False)
     return Scheduler(config, kv_cache_config, manager, block_size, mm_registry=registry), config, kv_cache_config

@@ -204,9 +204,12 @@ class Peer(KVConnectorBase_V1):
 
 
 class Served:
-    """vLLM's scheduler and factory, a worker's connector, and a forward pass over paged KV in numpy, as in fake_vllm.Engine."""
+    """vLLM's scheduler and factory, workers' connectors, and a forward pass over paged KV in numpy, as in fake_vllm.Engine.
 
-    def __init__(self, test, connectors, **extra):
+    What is asked of one worker's is written down.
+    """
+
+    def __init__(self, test, connectors, tp_size=1, **extra):
         ours = {'kv_connector': 'EmsConnector', 'kv_connector_module_path': 'ems.vllm', 'kv_role': 'kv_both',
                 'kv_load_failure_policy': 'recompute',
                 'kv_connector_extra_config': {'controller': test.cluster.address, 'lookup_wait': 0.5, **extra}}
@@ -215,25 +218,32 @@ class Served:
         transfer = entries[0] if len(entries) == 1 else {
             'kv_connector': 'MultiConnector', 'kv_role': 'kv_both', 'kv_load_failure_policy': 'recompute',
             'kv_connector_extra_config': {'connectors': entries}}
-        self.kv = {layer: numpy.zeros((2, BLOCKS, BLOCK, 2, 8), numpy.float16) for layer in LAYERS}
-        self.scheduler, config, kv_cache_config = host.scheduler(transfer, LAYERS, BLOCKS, BLOCK)
-        self.worker = kv_transfer_state._KV_CONNECTOR_AGENT = KVConnectorFactory.create_connector(
-            config, KVConnectorRole.WORKER, kv_cache_config)
+        self.kv = [{layer: numpy.zeros((2, BLOCKS, BLOCK, 2, 8), numpy.float16) for layer in LAYERS} for _ in range(tp_size)]
+        self.scheduler, config, kv_cache_config = host.scheduler(transfer, LAYERS, BLOCKS, BLOCK, tp_size)
+        self.workers, said = [], {}
         test.addCleanup(self.close)
-        self.worker.register_kv_caches(self.kv)
-        test.assertEqual(block_bytes_of(kv_cache_config), self.ours(self.worker)._worker._row)
-        metadata = pickle.loads(pickle.dumps(self.worker.get_handshake_metadata()))
-        if metadata is not None:  # as the engine's core does
+        for rank, kv in enumerate(self.kv):
+            config.parallel_config.rank = rank
+            worker = kv_transfer_state._KV_CONNECTOR_AGENT = KVConnectorFactory.create_connector(
+                config, KVConnectorRole.WORKER, kv_cache_config)
+            self.workers.append(worker)
+            worker.register_kv_caches(kv)
+            test.assertEqual(block_bytes_of(kv_cache_config), self.ours(worker)._worker._row)
+            said[0, rank] = pickle.loads(pickle.dumps(worker.get_handshake_metadata()))
+        said = {ranks: metadata for ranks, metadata in said.items() if metadata is not None}
+        if said:  # as the engine's core does
             connector = self.scheduler.connector
             if hasattr(connector, 'set_xfer_handshake_metadata_pp_aware'):
-                connector.set_xfer_handshake_metadata_pp_aware({(0, 0): metadata})
+                connector.set_xfer_handshake_metadata_pp_aware(said)
             else:
-                connector.set_xfer_handshake_metadata({0: metadata})
+                connector.set_xfer_handshake_metadata({rank: metadata for (_, rank), metadata in said.items()})
         self._tokens, self._ids = {}, {}
         self.computed = 0
         self.name = f'connector-{len(CALLS)}'
-        CALLS.append([self.name, 'connector', {'several': len(entries) > 1, **extra}])
-        self._tape(self.ours(self.scheduler.connector))
+        self._is_taped = tp_size == 1
+        if self._is_taped:
+            CALLS.append([self.name, 'connector', {'several': len(entries) > 1, **extra}])
+            self._tape(self.ours(self.scheduler.connector))
 
     def _tape(self, connector):
         """Writes down what vLLM's scheduler asks and tells."""
@@ -262,8 +272,9 @@ class Served:
 
     def serve(self, name, prompt, between=lambda: None):
         """A request, and one token. Returns (tokens that were not computed, whether all KV is right)."""
-        for kv in self.kv.values():
-            kv[:] = 666  # of other requests
+        for kv in self.kv:
+            for cache in kv.values():
+                cache[:] = 666  # of other requests
         request = host.request(name, prompt, BLOCK)
         self.scheduler.add_request(request)
         self._tokens[name] = prompt
@@ -283,10 +294,11 @@ class Served:
         return len(prompt) - (self.computed - before), is_right
 
     def _run(self, output):
-        CALLS.append([self.name, 'run'])
-        metadata = pickle.loads(pickle.dumps(output.kv_connector_metadata))
-        self.worker.bind_connector_metadata(metadata)
-        self.worker.start_load_kv(None)
+        if self._is_taped:
+            CALLS.append([self.name, 'run'])
+        for worker in self.workers:
+            worker.bind_connector_metadata(pickle.loads(pickle.dumps(output.kv_connector_metadata)))
+            worker.start_load_kv(None)
         work = [(new.req_id, new.num_computed_tokens, new.block_ids[0]) for new in output.scheduled_new_reqs]
         cached = output.scheduled_cached_reqs
         for at, name in enumerate(cached.req_ids):
@@ -296,9 +308,11 @@ class Served:
         for name, begin, ids in work:
             self._ids[name] = list(ids)
             self._forward(name, begin, begin + output.num_scheduled_tokens[name])
-        self.worker.wait_for_save()
-        done = KVConnectorOutput(invalid_block_ids=self.worker.get_block_ids_with_load_errors())
-        self.worker.clear_connector_metadata()
+        done = KVConnectorOutput()
+        for worker in self.workers:
+            worker.wait_for_save()
+            done.invalid_block_ids |= worker.get_block_ids_with_load_errors()
+            worker.clear_connector_metadata()
         names = [name for name, _, _ in work]
         is_whole = [begin + output.num_scheduled_tokens[name] >= len(self._tokens[name]) for name, begin, _ in work]
         self.scheduler.update_from_output(output, ModelRunnerOutput(
@@ -309,35 +323,46 @@ class Served:
     def _forward(self, name, begin, end):
         tokens, ids = self._tokens[name], self._ids[name]
         hidden = numpy.array(tokens[begin:end], numpy.int64)
-        for layer, kv in enumerate(self.kv.values()):
-            mine = Model.value(hidden, layer, 0, begin)
-            for at, position in enumerate(range(begin, end)):
-                kv[:, ids[position // BLOCK], position % BLOCK] = mine[at]
-            hidden = Model.attend(hidden, [Model._read(kv, ids, end)], begin)
+        for layer, name in enumerate(LAYERS):
+            for rank, kv in enumerate(self.kv):
+                mine = Model.value(hidden, layer, rank, begin)
+                for at, position in enumerate(range(begin, end)):
+                    kv[name][:, ids[position // BLOCK], position % BLOCK] = mine[at]
+            hidden = Model.attend(hidden, [Model._read(kv[name], ids, end) for kv in self.kv], begin)
         self.computed += end - begin
 
     def _is_right(self, name):
         tokens, ids = self._tokens[name], self._ids[name]
         hidden = numpy.array(tokens, numpy.int64)
-        for layer, kv in enumerate(self.kv.values()):
-            truth = Model.value(hidden, layer, 0, 0)
-            hidden = Model.attend(hidden, [truth * kv[:, 0, 0].size], 0)
-            if any((kv[:, ids[at // BLOCK], at % BLOCK] != value).any() for at, value in enumerate(truth)):
-                return False
+        for layer, name in enumerate(LAYERS):
+            truth = [Model.value(hidden, layer, rank, 0) for rank in range(len(self.kv))]
+            hidden = Model.attend(hidden, [one * kv[name][:, 0, 0].size for one, kv in zip(truth, self.kv)], 0)
+            for one, kv in zip(truth, self.kv):
+                if any((kv[name][:, ids[at // BLOCK], at % BLOCK] != value).any() for at, value in enumerate(one)):
+                    return False
         return True
 
     def settle(self):
         """Until the pool has what was saved."""
         for _ in range(5):
             self._run(self.scheduler.schedule())
-        worker = self.ours(self.worker)._worker
-        while worker._under_way:
-            worker._queue.wait(1)
-            worker._drain()
+        for connector in self.workers:
+            worker = self.ours(connector)._worker
+            while worker._under_way:
+                worker._queue.wait(1)
+                worker._drain()
+
+    def evict(self, prompt, at, rank=0):
+        """Takes a rank's part of a block out of the pool."""
+        name = self.ours(self.scheduler.connector)._scheduler._names.of(host.request('evicted', prompt, BLOCK))[at]
+        worker = self.ours(self.workers[rank])._worker
+        assert worker._queue.run_at('remove', worker._keys([name]), hashed=True)[0] == [True]
+        if self._is_taped:
+            CALLS.append([self.name, 'evict', name.hex()])
 
     def close(self):
-        self.scheduler.connector.shutdown()
-        self.worker.shutdown()
+        for connector in (self.scheduler.connector, *self.workers):
+            connector.shutdown()
         kv_transfer_state._KV_CONNECTOR_AGENT = None
 
 
@@ -373,16 +398,22 @@ class ConnectorCase(unittest.TestCase):
         first.serve('a', self.prompt(2))
         first.settle()
         second = Served(self, ['ems'])
-
-        def evict():
-            names = second.ours(second.scheduler.connector)._scheduler._requests['b'].names
-            worker = second.ours(second.worker)._worker
-            self.assertEqual(worker._queue.run_at('remove', worker._keys(names[2:3]), hashed=True)[0], [True])
-            CALLS.append([second.name, 'evict', names[2].hex()])
-        loaded, is_right = second.serve('b', self.prompt(2), evict)
+        loaded, is_right = second.serve('b', self.prompt(2), lambda: second.evict(self.prompt(2), 2))
         self.assertTrue(is_right)
         second.settle()
         self.assertEqual(first.serve('c', self.prompt(2)), (5 * BLOCK, True))
+
+    def test_two_ranks_of_which_one_loses_a_block(self):
+        first, second = (Served(self, ['ems'], tp_size=2) for _ in 'xy')
+        self.assertEqual(first.serve('a', self.prompt(4)), (0, True))
+        first.settle()
+        self.assertEqual(second.serve('b', self.prompt(4)), (5 * BLOCK, True))
+        first.evict(self.prompt(4), 3, rank=1)
+        self.assertEqual(second.serve('c', self.prompt(4)), (3 * BLOCK, True), 'it is not promised')
+        second.settle()
+        self.assertTrue(first.serve('d', self.prompt(4), lambda: first.evict(self.prompt(4), 1, rank=1))[1])
+        first.settle()
+        self.assertEqual(second.serve('e', self.prompt(4)), (5 * BLOCK, True))
 
     def test_reset_after_an_update_of_the_weights(self):
         first, second = Served(self, ['ems']), Served(self, ['ems'])
