@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 import unittest
+from unittest import mock
 
 from harness import Cluster, until
 
@@ -93,6 +94,21 @@ class EngineQueueFaultTest(unittest.TestCase):
             queue = EngineQueue({'model': 'm'}, controller=cluster.address, start_timeout=0.05)
             self.addCleanup(queue.close)
             gc.collect()
+            cluster.controller.start()
+            cluster.controller.wait_ready()
+            until(lambda: queue.run_at('exists', ['a']) == ([False], None), 30, 'it is connected')
+
+    def test_pool_that_is_away_for_several_attempts_is_found(self):
+        attempts, attach = [], EngineQueue._attach
+
+        def counted_attach(queue, timeout):
+            attempts.append(timeout)
+            attach(queue, timeout)
+        with Cluster(servers=1) as cluster, mock.patch.object(EngineQueue, '_attach', counted_attach):
+            cluster.controller.kill()
+            queue = EngineQueue({'model': 'm'}, controller=cluster.address, start_timeout=0.05)
+            self.addCleanup(queue.close)
+            until(lambda: len(attempts) > 2, 30, 'a second attempt follows one that failed')
             cluster.controller.start()
             cluster.controller.wait_ready()
             until(lambda: queue.run_at('exists', ['a']) == ([False], None), 30, 'it is connected')

@@ -499,6 +499,14 @@ class VllmConnectorTest(unittest.TestCase):
                 ems.vllm.EmsConnector(fake_vllm.config(self.cluster.address), fake_vllm.KVConnectorRole.WORKER,
                                       SimpleNamespace(num_blocks=4, kv_cache_groups=[SimpleNamespace(kv_cache_spec=spec)]))
 
+    def test_saves_that_are_void_for_another_request_are_made_again(self):
+        engine, request, ids = self.engine(tp_size=2), Request('a', self.prompt(49)), list(range(1, 7))
+        engine.matched(request)
+        engine._plan(request, ids, 0, 5 * BLOCK, 'new')
+        engine.scheduler.update_connector_output(SimpleNamespace(invalid_block_ids={40}))
+        step = pickle.loads(engine._plan(request, [], 5 * BLOCK, 5 * BLOCK + 3, 'running')).step
+        self.assertEqual((step.void, step.saves.block_ids), (1, ids[:5]))
+
     def test_null_block_is_never_stored(self):
         engine, request = self.engine(), Request('a', self.prompt(45))
         engine.matched(request)
