@@ -9,6 +9,7 @@
 #include "common/config_text.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
+#include "common/service_notify.h"
 
 namespace ems {
 
@@ -19,6 +20,9 @@ DaemonArguments::DaemonArguments(const DaemonHelp& help)
       "--set", &overrides_,
       fmt::format("Override one option, e.g. --set {}; may be repeated", help.set_example));
   program_.AddOption("--ready-file", &ready_file_, help.ready_file);
+  program_.AddOption("--notify-socket", &notify_socket_,
+                     "Datagram socket that is told READY=1 and STOPPING=1; systemd names it",
+                     {.environment = "NOTIFY_SOCKET"});
   program_.AddFlag("--help-config", &help_config_,
                    "List every option with default, unit and range, and exit");
   program_.AddFlag("--check-config", &check_only_, "Print the resulting configuration and exit");
@@ -41,6 +45,11 @@ int DaemonArguments::ShowConfig(const google::protobuf::Message& config,
   std::puts(config::OneLine(config).c_str());
   PrintWarnings(name_, problems);
   return kDaemonOk;
+}
+
+void DaemonArguments::Notify(std::string_view state) const {
+  const Status told = NotifyService(notify_socket_, state);
+  if (!told.ok()) EMS_LOG(kWarn, "daemon", "{}", Message(told));
 }
 
 int DaemonArguments::Fail(int exit_code, std::string_view text) const {

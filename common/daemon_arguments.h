@@ -52,6 +52,9 @@ class DaemonArguments final {
   // --check-config: print the configuration and exit.
   bool check_only() const { return check_only_; }
   const std::string& ready_file() const { return ready_file_; }  // empty: none
+  // Tells the service manager that started this daemon, if one did (common/service_notify.h).
+  // A word that does not reach it is a warning in the log.
+  void Notify(std::string_view state) const;
 
   // The answer to --check-config; `problems` are warnings (common/machine_check.h). Returns the
   // exit code.
@@ -67,6 +70,7 @@ class DaemonArguments final {
   std::string config_file_;
   std::vector<std::string> overrides_;
   std::string ready_file_;
+  std::string notify_socket_;
   bool help_config_ = false;
   bool check_only_ = false;
   Command program_;

@@ -59,6 +59,7 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
   if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
   EMS_LOG(kInfo, "mp_controller", "serving address={} http={}", controller.address(),
           controller.http_address());
+  arguments.Notify("READY=1");
   const std::string& ready_file = arguments.ready_file();
   if (!ready_file.empty()) {
     status = WriteReadyFile(
@@ -69,6 +70,7 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
   int signal = 0;
   while (signal == 0) signal = signals.Wait(std::chrono::hours(1));
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
+  arguments.Notify("STOPPING=1");
   limit.Begin();
   controller.Stop();
   if (!ready_file.empty()) ::unlink(ready_file.c_str());

@@ -53,6 +53,7 @@ int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& a
     return arguments.Fail(usage ? ems::kDaemonUsage : ems::kDaemonFailed,
                           ems::ToString(server.status()));
   }
+  arguments.Notify("READY=1");  // also without a controller: then it waits for one, and listens
   bool announced = arguments.ready_file().empty();
   while (signals.Wait(std::chrono::milliseconds(announced ? 1000 : 10)) == 0) {
     if (announced || !(*server)->Ready().ok()) continue;
@@ -66,6 +67,7 @@ int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& a
     announced = true;
   }
   EMS_LOG(kInfo, "mp_server", "stopping");
+  arguments.Notify("STOPPING=1");
   limit.Begin();
   (*server)->Stop(kStopPatience);
   server->reset();

@@ -57,6 +57,7 @@ int Serve(const ems::config::PdcConfig& config, const ems::DaemonArguments& argu
   }
   EMS_LOG(kInfo, "pdc", "serving role={} http={} address={}", config.role(),
           (*loop)->http_address(), (*loop)->address());
+  arguments.Notify("READY=1");  // it listens; /readyz says when it would serve
   bool announced = arguments.ready_file().empty();
   int signal = 0;
   while ((signal = signals.Wait(std::chrono::milliseconds(announced ? 1000 : 10))) == 0) {
@@ -71,6 +72,7 @@ int Serve(const ems::config::PdcConfig& config, const ems::DaemonArguments& argu
     announced = true;
   }
   EMS_LOG(kInfo, "pdc", "stopping signal={}", signal);
+  arguments.Notify("STOPPING=1");
   limit.Begin();
   (*loop)->Stop(kStopPatience);
   loop->reset();
