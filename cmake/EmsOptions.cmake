@@ -1,5 +1,6 @@
 # Language, warnings, sanitizers and launchers: everything that holds for every target.
-option(EMS_BUILD_TESTS "Build the tests" ON)
+option(EMS_BUILD_PROGRAMS "Build daemons, tools and bindings, not the C++ SDK alone" ${PROJECT_IS_TOP_LEVEL})
+option(EMS_BUILD_TESTS "Build the tests" ${EMS_BUILD_PROGRAMS})
 option(EMS_BATCHES "Compile several sources at a time (cmake/batches.py): quicker from scratch, slower after one edit" OFF)
 set(EMS_BATCH_SIZE 8 CACHE STRING "Sources a batch at most")
 option(EMS_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
