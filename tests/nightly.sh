@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller kills kills-tight power power-tight power-joins connectors simulate)
+NAMES=(frames ssd data-dir controller kills kills-tight power power-tight power-joins connectors packages simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -45,5 +45,7 @@ long power-tight 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5
 long power-joins 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --joins --kills 10 --runs 20
 long connectors 'EMS_STORM_SEED' env EMS_STORM_BYTES=$((1 << 30)) PYTHONPATH="$PWD/build/release/python" /usr/bin/python3 -B \
   tests/integrations/engines/storm_test.py
+EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release \
+  long packages 'skipped|^(python|c|c\+\+|curl):' /usr/bin/python3 -B tests/deploy/chroot_test.py
 long simulate 'seeds from' "$BIN/ems-simulate" --seeds 10000
 exit $failed

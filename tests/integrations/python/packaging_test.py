@@ -117,12 +117,11 @@ class PackagingTest(unittest.TestCase):
             self.assertNotRegex(dynamic, 'RPATH|RUNPATH')
 
     def test_what_is_missing_or_unknown_is_said(self):
-        for arguments, code, text in (([self.out, self.out], 1, 'CMakeCache.txt is not there'), ([], 2, 'BUILD_DIR'),
-                                      ([BUILD, self.out, 'ems-gui'], 2, 'no package ems-gui')):
-            run = subprocess.run([MAKE_DEBS] + arguments, capture_output=True, text=True, check=False)
+        for arguments, code, text in ((['--build-dir', self.out], 1, 'CMakeCache.txt is not there'), ([], 2, '--build-dir'),
+                                      (['--build-dir', BUILD, 'ems-gui'], 2, 'no package ems-gui')):
+            run = subprocess.run([MAKE_DEBS, '--out', self.out] + arguments, capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, code)
-            self.assertIn(text, run.stderr)
-            self.assertEqual(len(run.stderr.splitlines()), 1)
+            self.assertIn(text, run.stderr.splitlines()[-1])
 
 
 if __name__ == '__main__':
