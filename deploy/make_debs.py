@@ -15,6 +15,7 @@
 Without PACKAGE all of them. Prints the path of each. Needs dpkg-dev and binutils; no root.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import email.utils
 import glob
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import zipfile
 
 from man_page import man_page
@@ -112,8 +114,8 @@ def template(name, **values):
     return text
 
 
-def describe(what, *lines):
-    return '\n '.join([f'EMS, an elastic memory service for LLM inference: {what}', *lines])
+def describe(what, text):
+    return '\n '.join([f'EMS, an elastic memory service for LLM inference: {what}', *textwrap.wrap(text, 76)])
 
 
 def strip(path):
@@ -165,8 +167,7 @@ def daemon(build, root, name):
 def ems_controller(build, root):
     return {**daemon(build, root, 'ems-controller'), 'Description': describe(
         'controller of a cluster',
-        'mp-controller keeps who is in the cluster and which server owns which keys. A cluster',
-        'has one.')}
+        'mp-controller keeps who is in the cluster and which server owns which keys. A cluster has one.')}
 
 
 def ems_server(build, root):
@@ -180,8 +181,8 @@ def ems_server(build, root):
 def ems_pdc(build, root):
     return {**daemon(build, root, 'ems-pdc'), 'Suggests': 'ems-server', 'Description': describe(
         'serving loop',
-        'ems-pdc serves a small language model with prefill, decode and the pool apart from each',
-        'other. NPUs and the links between them are emulated.')}
+        'ems-pdc serves a small language model with prefill, decode and the pool apart from each other. NPUs and the links '
+        'between them are emulated.')}
 
 
 def ems_tools(build, root):
@@ -218,8 +219,7 @@ def python3_ems(build, root):
                                  + shared_library_packages(extension)),
             'Recommends': 'python3-numpy',
             'Description': describe('Python package',
-                                    'A client, prefix caching for paged tensors, and the interface of the SDK that',
-                                    'engines know.')}
+                                    'A client, prefix caching for paged tensors, and the interface of the SDK that engines know.')}
 
 
 def libems0(build, root):
@@ -282,7 +282,7 @@ def files_below(root):
 
 def write_documents(root, name, version):
     documents = f'usr/share/doc/{name}'
-    place(os.path.join(SOURCE_DIR, 'LICENSE'), os.path.join(root, documents, 'copyright'))
+    place(os.path.join(DEBIAN, 'copyright'), os.path.join(root, documents, 'copyright'))
     when = os.environ.get('SOURCE_DATE_EPOCH') or os.path.getmtime(os.path.join(SOURCE_DIR, 'CHANGELOG.md'))
     write_compressed(root, documents + '/changelog.gz',
                      f'ems ({version}) unstable; urgency=medium\n\n  * Built from source.\n\n'
@@ -333,8 +333,9 @@ def main():
     try:
         os.makedirs(wanted.out, exist_ok=True)
         build = open_build(os.path.abspath(wanted.build_dir), wanted.suffix)
-        for name in wanted.packages or PACKAGES:
-            print(make(name, build, os.path.abspath(wanted.out)))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for strip and dpkg-deb
+            for path in pool.map(lambda name: make(name, build, os.path.abspath(wanted.out)), wanted.packages or PACKAGES):
+                print(path)
     except (Failure, OSError) as error:
         print(f'make_debs: {error}', file=sys.stderr)
         return 1

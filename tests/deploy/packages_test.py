@@ -57,7 +57,7 @@ class PackagesTest(unittest.TestCase):
     def test_each_package_says_what_it_is(self):
         for package in self.debs:
             documents = os.path.join(self.root, 'usr', 'share', 'doc', package)
-            self.assertIn('Apache License', read(documents, 'copyright'))
+            self.assertIn('/usr/share/common-licenses/Apache-2.0', read(documents, 'copyright'))
             with gzip.open(os.path.join(documents, 'changelog.gz'), 'rt') as file:
                 self.assertTrue(file.read().startswith('ems (0.2.0) '))
             self.assertIn('EMS, an elastic memory service', output('dpkg-deb', '-f', self.debs[package], 'Description'))
