@@ -8,12 +8,16 @@ import tempfile
 import unittest
 
 from cluster import Cluster
+from model_files import safetensors, write
 from packages import BUILD, SOURCE_DIR, UNITS, UnitDaemon, make_debs, output, unit_of
 
 PROGRAMS = ('mp-controller', 'mp-server', 'ems-pdc', 'emsctl', 'ems-bench')
 EXPOSURE_MAX = 40  # tenths, of systemd-analyze security
 TWICE = '0 blocks loaded, 7 computed, 7 saved\n7 blocks loaded, 0 computed, 0 saved\n'  # 1000 tokens are 7 full blocks of 128
-PAGES = {'ENGINE_DEVELOPERS.md': TWICE, 'CPP_API.md': TWICE + 'equal\n'}  # with a program in C++ → what that prints
+LOADED = '{0} of {0} bytes are those of the file\n2 tensors of rank 1, 24 bytes\n'
+MODEL = ('m@v1', 'model.safetensors')
+# With a program in C++ → arguments of that behind the controller, and what it prints
+PAGES = {'ENGINE_DEVELOPERS.md': ((), TWICE), 'CPP_API.md': ((), TWICE + 'equal\n'), 'MODEL_CACHING.md': (MODEL, LOADED)}
 
 
 def read(*path):
@@ -131,8 +135,12 @@ class PackagesTest(unittest.TestCase):
     def test_the_pages_programs_are_built_with_the_cpp_package_and_run(self):
         engine = os.path.join(self.out, 'engine')
         cmake_list, = re.findall(r'```cmake\n(.*?)```', read(SOURCE_DIR, 'docs', 'CPP_API.md'), re.S)
-        with Cluster(servers=2) as cluster:
-            for page, wanted in PAGES.items():
+        weights = safetensors({'wq': ('F32', (4, 2), bytes(32)), 'norm': ('F32', (2,), bytes(8))})
+        with Cluster(servers=2, server_flags=['models.file_root={folder}']) as cluster:
+            folder = os.path.join(cluster.folder, 'model')
+            write(folder, {MODEL[1]: weights})
+            output(self.bin('emsctl'), '--controller', cluster.address, 'model', 'add', MODEL[0], folder)
+            for page, (arguments, wanted) in PAGES.items():
                 os.makedirs(engine, exist_ok=True)
                 program = ''.join(re.findall(r'```cpp\n(.*?)```', read(SOURCE_DIR, 'docs', page), re.S))
                 for name, text in (('engine.cc', program), ('CMakeLists.txt', cmake_list)):
@@ -142,7 +150,8 @@ class PackagesTest(unittest.TestCase):
                        '-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror')
                 output('ninja', '-C', engine)
                 self.assertIn(self.root, read(engine, 'CMakeCache.txt'), 'the package, not what this machine may have')
-                self.assertEqual(output(os.path.join(engine, 'engine'), cluster.address, stdin=subprocess.DEVNULL), wanted)
+                printed = output(os.path.join(engine, 'engine'), cluster.address, *arguments)
+                self.assertEqual(printed, wanted.format(len(weights)))
 
     @unittest.skipIf(os.environ.get('EMS_SANITIZE'), 'a plain program cannot link a sanitized library')
     def test_each_header_of_the_cpp_package_stands_alone_and_pkg_config_links_it(self):

@@ -31,7 +31,8 @@ class DocsTest(unittest.TestCase):
             self.assertEqual(shown, help_config(daemon), f'run tests/house/docs_test.py --update ({daemon})')
 
     def test_the_examples_are_the_code_that_runs(self):
-        for page, program in (('ENGINE_DEVELOPERS.md', 'kv_blocks.cc'), ('CPP_API.md', 'paged_kv.cc')):
+        for page, program in (('ENGINE_DEVELOPERS.md', 'kv_blocks.cc'), ('CPP_API.md', 'paged_kv.cc'),
+                              ('MODEL_CACHING.md', 'model_load.cc')):
             blocks = re.findall(r'```cpp\n(.*?)```', read('docs', page), flags=re.S)
             code = read('examples', 'cpp', program).split('\n', 1)[1]  # behind the line that says what it is
             # The page does not indent what is inside a function; all else is the same.
