@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long versions of tests with a random part, an hour or two: with a build of preset release, on a machine that does
-# nothing else.
+# The long versions of tests with a random part, and the packages in a Debian of their own, an hour or two: with a build of
+# preset release, on a machine that does nothing else.
 #   tests/nightly.sh [NAME…]    those alone; without a name all of them
 # One line each: ok or FAILED, how long it took, and what it says of itself. Seeds are new ones each night, and in the logs,
 # build/logs/nightly/. Exit codes: 0 all passed, 1 something failed, 2 usage.
