@@ -2,7 +2,8 @@
 """Draws what `ems-bench local --json` or `ems-bench paper --json` has written: plot.py FIGURES.json PLOT.svg (or .png, .pdf).
 
 local: GB/s and p50 by value size, one caller: EMS, memcpy, redis and memcached. paper: Fig. 23a and 23b of CM, ours over UB and
-over VPC, beside the points that the paper's text names. Needs matplotlib (Debian: python3-matplotlib), which nothing else does.
+over VPC, beside the points that the paper's text names. bars: the charts of README, from docs/figures/*.json. Plots have no background
+and grey text, which is readable on light and dark pages. Needs matplotlib (Debian: python3-matplotlib), which nothing else does.
 """
 import json
 import sys
@@ -27,9 +28,9 @@ def size_text(size):
     return f'{size} B'
 
 
-def panel(title, x_label, y_label, places, lines, log=False):
-    """`lines`: name, colour, style, and a value or None for each place."""
-    return {'title': title, 'x_label': x_label, 'y_label': y_label, 'places': places, 'lines': lines, 'log': log}
+def panel(title, x_label, y_label, places, lines, log=False, bars=None):
+    """`lines`: name, colour, style, and a value or None for each place. `bars`: draw bars, each with its value in this format."""
+    return {'title': title, 'x_label': x_label, 'y_label': y_label, 'places': places, 'lines': lines, 'log': log, 'bars': bars}
 
 
 def local_panels(figures):
@@ -59,6 +60,16 @@ def paper_panels(figures):
     return panels
 
 
+def bar_panels(figures):
+    panels = []
+    for one in figures['panels']:
+        lines = [(series['name'], colour, {}, series['values']) for series, colour in zip(one['series'], (GREEN, BLUE, VIOLET))]
+        if 'reference' in figures:  # the first value is that of the whole line
+            lines.append((figures['reference']['name'], RED, DASHED, [figures['reference']['value']]))
+        panels.append(panel(one['title'], one['x_label'], one['y_label'], one['places'], lines, bars=figures['format']))
+    return panels
+
+
 def panels_of(figures):
     """Title and panels of what a command has written. SystemExit: a command that has no plot."""
     if figures.get('command') == 'local':
@@ -69,27 +80,52 @@ def panels_of(figures):
     if figures.get('command') == 'paper':
         return ('Context caching in prefill, DeepSeek-R1 on CloudMatrix384\n'
                 'cost model in virtual time; 4K prompts, 16K tokens an NPU'), paper_panels(figures)
+    if figures.get('command') == 'bars':
+        return figures['title'], bar_panels(figures)
     raise SystemExit(f'plot.py draws what ems-bench local and paper write, not {figures.get("command")}')
+
+
+def draw_lines(axes, one):
+    for name, colour, style, values in one['lines']:
+        if any(value is not None for value in values):  # a place without a figure is a gap in the line
+            axes.plot([float('nan') if value is None else value for value in values], marker='o', color=colour, label=name, **style)
+
+
+def draw_bars(axes, one):
+    series = [line for line in one['lines'] if not line[2]]
+    width = 0.84 / max(len(series), 2)
+    for number, (name, colour, _, values) in enumerate(series):
+        centres = [place + (number - (len(series) - 1) / 2) * width for place in range(len(values))]
+        bars = axes.bar(centres, values, 0.92 * width, color=colour, label=name)
+        axes.bar_label(bars, labels=[one['bars'] % value for value in values], label_type='center', color='white', fontsize=8)
+    for name, colour, style, values in one['lines']:
+        if style:
+            axes.axhline(values[0], color=colour, label=name, **style)
 
 
 def draw(title, panels, path):
     import matplotlib  # pylint: disable=import-outside-toplevel
     matplotlib.use('Agg')
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(6.2 * len(panels), 5.6))
-    for axes, one in zip(all_axes, panels):
-        for name, colour, style, values in one['lines']:
-            if any(value is not None for value in values):  # a place without a figure is a gap in the line
-                axes.plot([float('nan') if value is None else value for value in values], marker='o', color=colour, label=name, **style)
+    # The same figures give the same file; texts stay texts.
+    pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'ems', 'savefig.transparent': True, 'legend.labelcolor': GREY} |
+                           {key: GREY for key in ('text.color', 'axes.labelcolor', 'axes.edgecolor', 'xtick.color', 'ytick.color')})
+    size = (6.2 * len(panels), 5.6) if not panels[0]['bars'] else (5 * max(len(panels), 1.6), 3.9)
+    figure, rows = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
+    for axes, one in zip(rows[0], panels):
+        (draw_bars if one['bars'] else draw_lines)(axes, one)
         axes.set(title=one['title'], xlabel=one['x_label'], ylabel=one['y_label'], yscale='log' if one['log'] else 'linear')
         axes.set_xticks(range(len(one['places'])), one['places'])
         if not one['log']:
             axes.set_ylim(bottom=0)
-        axes.grid(axis='y', color='#e4e8ec')
-    figure.suptitle(title, fontsize=11)
-    figure.legend(*all_axes[-1].get_legend_handles_labels(), loc='lower center', ncols=4, frameon=False)
-    figure.tight_layout(rect=(0, 0.1, 1, 1))
-    figure.savefig(path)
+        axes.set_axisbelow(True)
+        axes.grid(axis='y', color=GREY, alpha=0.25)
+    figure.suptitle(title, fontsize=11 if not panels[0]['bars'] else 9)
+    handles = rows[0][-1].get_legend_handles_labels()
+    if len(handles[0]) > 1:
+        figure.legend(*handles, loc='lower center', ncols=4, frameon=False)
+    figure.tight_layout(rect=(0, 0.1 if len(handles[0]) > 1 else 0, 1, 1))
+    figure.savefig(path, metadata={'Date': None} if path.endswith('.svg') else None)
 
 
 def main():

@@ -2,15 +2,28 @@
 """What must hold of bench/plot.py: each size and reuse rate has its place, each side its line, a figure that is missing is a gap,
 and what has no plot is refused by name. Drawing itself needs matplotlib, which is optional."""
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'bench', 'plot.py')
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+PLOT = os.path.join(ROOT, 'bench', 'plot.py')
+CHARTS = ('peers', 'ttft')
 sys.path.insert(0, os.path.dirname(PLOT))
 import plot  # pylint: disable=wrong-import-position
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding='utf-8') as file:
+        return file.read()
+
+
+def chart(name):
+    return json.loads(read('docs', 'figures', f'{name}.json'))
 
 
 def lane(side, operation, size, threads=1, **figures):
@@ -46,6 +59,29 @@ class PlotTest(unittest.TestCase):
         self.assertEqual([line[3] for line in throughput['lines']], [[1, 1.125, 1.5, 1.9], [1] * 4, [1, None, None, 2.28]])
         self.assertEqual(ttft['lines'][2][3], [2542, None, 2542 - 861, 2542 - 1505])
 
+    def test_bars_have_a_value_a_place_and_one_reference_line(self):
+        _, (get, put) = plot.panels_of(chart('peers'))
+        self.assertEqual([line[0] for line in get['lines']], ['1 caller', '2 callers', '8 callers', 'the faster of Redis and memcached'])
+        self.assertEqual([len(line[3]) for line in put['lines']], [len(put['places'])] * 3 + [1])
+        _, (ttft,) = plot.panels_of(chart('ttft'))
+        self.assertEqual([line[3] for line in ttft['lines']], [[529.8, 642.0, 60.0]])
+
+    def test_charts_of_readme_show_figures_that_the_documents_report(self):
+        rows = {cells[1].strip(): cells[2:5] for cells in (line.split('|') for line in read('docs', 'BENCHMARKS.md').split('\n'))
+                if len(cells) == 6}
+        for panel in chart('peers')['panels']:
+            reported = rows[f"{panel['title']} {', '.join(panel['places'])}"]
+            self.assertEqual([[float(value) for value in cell.split(',')] for cell in reported], [one['values'] for one in panel['series']])
+        reported = re.findall(r'^with.*? ([\d.]+) ms', read('docs', 'engines', 'LLAMA_CPP.md'), re.M)
+        self.assertEqual([float(value) for value in reported], chart('ttft')['panels'][0]['series'][0]['values'])
+
+    def test_drawn_charts_are_those_of_their_figures(self):
+        for name in CHARTS:
+            figures, drawn = chart(name), re.findall(r'>([\d.]+)</text>', read('docs', 'figures', f'{name}.svg'))
+            shown = [figures['format'] % value for panel in figures['panels'] for one in panel['series'] for value in one['values']]
+            self.assertFalse([text for text in set(shown) if drawn.count(text) < shown.count(text)],
+                             f'bench/plot.py docs/figures/{name}.json docs/figures/{name}.svg')
+
     def test_what_has_no_plot_is_refused_by_name(self):
         with self.assertRaisesRegex(SystemExit, 'not store'):
             plot.panels_of({'command': 'store'})
@@ -54,7 +90,7 @@ class PlotTest(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec('matplotlib'), 'matplotlib is not installed')
     def test_draws_what_there_is(self):
         with tempfile.TemporaryDirectory() as folder:
-            for figures in (LOCAL, PAPER):
+            for figures in (LOCAL, PAPER, *map(chart, CHARTS)):
                 path = os.path.join(folder, figures['command'] + '.svg')
                 plot.draw(*plot.panels_of(figures), path)
                 with open(path, encoding='utf-8') as file:
