@@ -34,7 +34,7 @@ void StopLimit::Begin() {
     if (stopped_.WaitFor(most_)) return;
     const auto took = std::chrono::duration<double>(most_);
     EMS_LOG(kError, folder_,
-            "stopping took more than {:g} s, as if a disk answered no more: exits at once",
+            "stopping took more than {:g} s, as if a disk answered no more: exits immediately",
             took.count());
     ::_exit(kDaemonFailed);
   });

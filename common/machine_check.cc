@@ -53,11 +53,10 @@ Status CheckFolder(std::string_view key, const std::string& path) {
                  key, path, ::geteuid(), nearest.string());
   }
   if (nearest == wanted || nearest == wanted.parent_path()) return OkStatus();
-  return Error(
-      StatusCode::kNotFound,
-      "\"{}\" is {}: of it only {} is there, and the rest would be made on that disk; is it "
-      "misspelt, or a disk not mounted? Else make {}",
-      key, path, nearest.string(), wanted.parent_path().string());
+  return Error(StatusCode::kNotFound,
+               "\"{}\" is {}: of it only {} exists, and the rest would be made on that disk; is it "
+               "misspelt, or a disk not mounted? Else make {}",
+               key, path, nearest.string(), wanted.parent_path().string());
 }
 
 Status CheckDiskBytes(std::string_view key, uint64_t bytes, const std::string& folder) {

@@ -342,8 +342,8 @@ Result<PrefetchProgress> ModelCache::WaitPrefetched(
       return Error(StatusCode::kCancelled, "{} is not waited for any more", text);
     if (deadline.Passed()) {
       return Error(
-          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job goes on, from {}", text,
-          FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
+          StatusCode::kDeadlineExceeded, "{}: {} of {} after {} s; the job continues, from {}",
+          text, FormatBytes(progress.info.job.bytes_done), FormatBytes(progress.info.bytes),
           std::chrono::duration_cast<std::chrono::seconds>(progress.info.job.elapsed).count(),
           progress.info.source.url);
     }

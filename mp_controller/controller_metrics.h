@@ -24,8 +24,9 @@ struct ControllerMetrics {
         slots_moved(
             r->AddCounter("ems_controller_slots_moved_total", "Slots given to another server")),
         heartbeats(r->AddCounter("ems_controller_heartbeats_total", "Heartbeats accepted")),
-        requests_refused(r->AddCounter("ems_controller_requests_refused_total",
-                                       "Requests refused: malformed, or too many at once")),
+        requests_refused(
+            r->AddCounter("ems_controller_requests_refused_total",
+                          "Requests refused: malformed, or too many at the same time")),
         store_errors(
             r->AddCounter("ems_controller_store_errors_total", "Writes that the store refused")),
         strangers_refused(r->AddCounter("ems_controller_strangers_refused_total",

@@ -26,7 +26,7 @@ constexpr const char* kAbout =
     "owns\n"
     "  which of the 16384 slots, keeps the namespaces, and publishes both to servers and clients. "
     "It is\n"
-    "  never on the data path: while it is down the pool goes on serving with the last view.";
+    "  never on the data path: while it is down the pool serves with the last view.";
 
 constexpr const char* kFooter =
     "FILES\n"
@@ -36,7 +36,8 @@ constexpr const char* kFooter =
     "  One controller uses a data_dir at a time. Back the folder up while the controller is "
     "stopped.\n\n"
     "SIGNALS\n"
-    "  SIGTERM, SIGINT  stop in order, or after 10 s at once. kill -9 loses nothing that was "
+    "  SIGTERM, SIGINT  stop in order; after 10 s without cleaning up. kill -9 loses nothing that "
+    "was "
     "acknowledged.\n\n"
     "EXIT STATUS\n"
     "  0  stopped by a signal\n"

@@ -185,7 +185,7 @@ Status ModelState::AddModel(const v1::AddModelRequest& request, v1::ModelStatus*
   }
   if (models_.size() >= kModelsMax || blocks_ + manifest.blocks.size() > kModelBlocksMax) {
     return Error(StatusCode::kResourceExhausted,
-                 "{} versions with {} blocks are there: {} and {} are the most; remove some, or "
+                 "{} versions with {} blocks are kept: {} and {} are the most; remove some, or "
                  "cut larger blocks",
                  models_.size(), blocks_, kModelsMax, kModelBlocksMax);
   }
@@ -207,7 +207,7 @@ Status ModelState::AddModel(const v1::AddModelRequest& request, v1::ModelStatus*
   Changed(*model);
   const uint32_t id = model->id;
   const bool added = models_.try_emplace(id, std::move(model)).second;
-  EMS_CHECK(added, "version {} is there twice", id);
+  EMS_CHECK(added, "version {} occurs twice", id);
   return OkStatus();
 }
 

@@ -15,11 +15,12 @@ constexpr uint64_t kEpochClaimedMax = ViewVersion::kEpochMax / 2;
 
 constexpr std::string_view kOldStoreAdvice =
     "this data_dir is an older copy. No server gets a lease, and nothing changes. Stop this "
-    "controller and put the right data_dir back, or go on without what servers store (`emsctl view "
-    "accept-ahead`). If only that server's data_dir is mistaken: stop it, empty its data_dir, and "
+    "controller and put the right data_dir back, or continue without what servers store (`emsctl "
+    "view accept-ahead`). If only that server's data_dir is mistaken: stop it, empty its data_dir, "
+    "and "
     "restart this controller";
 constexpr std::string_view kParkedAdvice =
-    "it gets no lease, and the others go on. Stop that server, empty its data_dir, and start it";
+    "it gets no lease, and the others continue. Stop that server, empty its data_dir, and start it";
 
 bool IsPossible(ViewVersion version) {
   return version.term() <= kTermClaimedMax && version.epoch() <= kEpochClaimedMax;
@@ -56,7 +57,7 @@ void StoreAge::Prolong(Duration by) {
 Status StoreAge::CheckNotOld() const {
   if (!IsOld()) return OkStatus();
   return Error(StatusCode::kFailedPrecondition,
-               "this controller's data_dir is an older copy: put the right one back, or go on "
+               "this controller's data_dir is an older copy: put the right one back, or continue "
                "without what servers store (`emsctl view accept-ahead`)");
 }
 

@@ -67,7 +67,7 @@ bool KvEventFeed::SetNamespaces(const NamespaceTable& table) {
             "is made",
             name_space_);
   } else if (missing_ && info != nullptr) {
-    EMS_LOG(kInfo, "mp_server", "kv events of namespace {} begin: it is there now", name_space_);
+    EMS_LOG(kInfo, "mp_server", "kv events of namespace {} begin: it exists now", name_space_);
   }
   missing_ = missing;
   const uint64_t now = info == nullptr ? kNone : Packed(info->ref);

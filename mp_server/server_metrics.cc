@@ -24,7 +24,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   ShowSsd(0, ssd::TierStats());
   stored_bytes_ = counter("stored_bytes", "Value bytes stored");
   deduplicated_bytes_ =
-      counter("deduplicated_bytes", "Value bytes put again that were there already");
+      counter("deduplicated_bytes", "Value bytes put again that were stored already");
   puts_held_back_ = counter("puts_held_back",
                             "Puts that found a quarter of their namespace's memory being received");
   reads_held_back_ = counter("reads_held_back",

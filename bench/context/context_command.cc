@@ -216,7 +216,7 @@ Status RunLadder(const Flags& flags, Report* report) {
           cache.Load(std::span(keys).first(blocks), std::span(into).first(blocks)).leading_blocks;
       times.Record(Clock::System().Now() - start);
       if (found != blocks || loaded != blocks)
-        return Error(StatusCode::kNotFound, "{} of {} blocks of the ladder are there", loaded,
+        return Error(StatusCode::kNotFound, "{} of {} blocks of the ladder are stored", loaded,
                      blocks);
     }
     const uint64_t tokens = blocks * kTraceBlockTokens;
@@ -301,9 +301,10 @@ Status RunPaged(const Flags& flags, Report* report) {
 }
 
 Status RunAll(const Flags& flags, Report* report) {
-  report->Print(fmt::format(
-      "ems-bench context: blocks of {} tokens and {}, {} request{} at once\n\n", kTraceBlockTokens,
-      FormatBytes(flags.bytes_of_block), flags.concurrency, Plural(flags.concurrency)));
+  report->Print(
+      fmt::format("ems-bench context: blocks of {} tokens and {}, {} concurrent request{}\n\n",
+                  kTraceBlockTokens, FormatBytes(flags.bytes_of_block), flags.concurrency,
+                  Plural(flags.concurrency)));
   EMS_RETURN_IF_ERROR(RunWorkloads(flags, report));
   EMS_RETURN_IF_ERROR(RunLadder(flags, report));
   return flags.no_paged ? OkStatus() : RunPaged(flags, report);
@@ -345,11 +346,11 @@ void AddWorkloadFlags(Command* command, Flags* flags) {
 void AddContextCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
   Command* context = program->AddCommand(
-      "context", "Measure context caching under made-up workloads and with paged KV");
+      "context", "Measure context caching under synthetic workloads and with paged KV");
   AddClusterOptions(context, flags.get());
   AddWorkloadFlags(context, flags.get());
   context->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
-  context->AddOption("--concurrency", &flags->concurrency, "Requests at once",
+  context->AddOption("--concurrency", &flags->concurrency, "Concurrent requests",
                      {.check = InRange{1, 256}});
   context->AddOption("--prefill-tokens-per-s", &flags->prefill_tokens_per_s,
                      "Rate at which missed tokens are computed", {.check = InRange{1.0, 1e9}});

@@ -219,7 +219,7 @@ Status PagedBench::RunLookups(PagedResult* result) {
     const context::LookupResult found = cache_->Lookup(keys);
     result->lookup.Record(Clock::System().Now() - start);
     if (found.leading_blocks != keys.size())
-      return Error(StatusCode::kNotFound, "{} of {} blocks are there", found.leading_blocks,
+      return Error(StatusCode::kNotFound, "{} of {} blocks are stored", found.leading_blocks,
                    keys.size());
   }
   return OkStatus();

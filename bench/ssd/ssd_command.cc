@@ -170,7 +170,7 @@ void AddOptions(Command* ssd, Flags* flags) {
                  "beside this program");
   ssd->AddOption("--bytes", &flags->bytes, "Of values that each series writes");
   ssd->AddOption("--sizes", &flags->sizes, "Of the values that are written", {.delimiter = ','});
-  ssd->AddOption("--depths", &flags->depths, "Reads under way at once",
+  ssd->AddOption("--depths", &flags->depths, "Concurrent reads",
                  {.check = InRange{1, 64}, .delimiter = ','});
   ssd->AddOption("--rounds", &flags->rounds, "Of each series; medians count",
                  {.check = InRange{1, 1000}});

@@ -355,7 +355,7 @@ void AddWorkloadFlags(Command* command, Flags* flags) {
   command->AddOption("--batch", &s.batch, "Keys in a call; above 1 the Multi calls are measured",
                      {.check = InRange{1, 16384}});
   command->AddOption("--threads", &flags->threads,
-                     "Callers at once; they share the keys of a round. With --peers several "
+                     "Concurrent callers; they share the keys of a round. With --peers several "
                      "numbers, e.g. 1,2,8",
                      {.check = InRange{1, 256}, .delimiter = ','});
   command->AddOption("--hit-rate", &s.hit_rate, "Share of the keys of a Lookup that were stored",

@@ -72,7 +72,7 @@ Status CheckMemory(const Flags& flags, const Trace& trace) {
   const uint64_t each = trace.request_blocks_max * flags.settings.block_bytes;
   if (each <= kMemoryMax / flags.settings.concurrency) return OkStatus();
   return Error(StatusCode::kInvalidArgument,
-               "{} requests at once of up to {} blocks of {} need more than {} here: lower "
+               "{} concurrent requests of up to {} blocks of {} need more than {} here: lower "
                "--concurrency or --block-bytes",
                flags.settings.concurrency, trace.request_blocks_max,
                FormatBytes(flags.settings.block_bytes), FormatBytes(kMemoryMax));
@@ -187,7 +187,7 @@ void Announce(const Plan& plan, const Target& target, size_t servers, Report* re
       fmt::format("ems-bench trace: {}\n"
                   "{} requests, {} references to {} unique blocks of {} tokens, {} each\n"
                   "{} servers, namespace {}, capacity {} = {:.2f} % of the unique bytes\n"
-                  "{} at once, {}, verification {}\n\n",
+                  "{} concurrent, {}, verification {}\n\n",
                   plan.flags.trace_path, trace.requests.size(), trace.block_references,
                   trace.unique_blocks, kTraceBlockTokens, FormatBytes(settings.block_bytes),
                   servers, target.name, FormatBytes(target.capacity_bytes),
@@ -267,7 +267,7 @@ void AddWorkloadFlags(Command* command, Flags* flags) {
   command->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
   command->AddOption("--requests", &flags->requests, "Only the first N requests; 0: all");
   command->AddOption("--concurrency", &settings.concurrency,
-                     "Requests at once; 1 keeps their order", {.check = InRange{1, 256}});
+                     "Concurrent requests; 1 keeps their order", {.check = InRange{1, 256}});
   command->AddOption("--speedup", &settings.speedup,
                      "Honour the trace's times divided by this; 0: as fast as possible",
                      {.check = InRange{0.0, 1e6}});
@@ -308,7 +308,7 @@ void AddTraceCommand(Command* program) {
       trace, flags.get(),
       {.quick = "Seconds only: the first 1000 requests",
        .about =
-           "Each request looks its blocks up, loads the leading ones that are there and saves the "
+           "Each request looks its blocks up, loads the leading ones that are stored and saves the "
            "rest.",
        .examples = {"trace", "trace --capacity-percent 25 --gate --json trace.json",
                     "trace --speedup 60 --concurrency 8 --block-bytes 256KiB"}});

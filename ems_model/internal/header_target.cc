@@ -24,7 +24,7 @@ HeaderTarget::HeaderTarget(const Manifest* manifest)
 
 void HeaderTarget::Want(uint32_t file, uint64_t bytes) {
   Head& head = heads_[file];
-  EMS_CHECK(bytes >= head.wanted, "file {}: {} bytes are there, {} wanted", file, head.wanted,
+  EMS_CHECK(bytes >= head.wanted, "file {}: {} bytes have come, {} wanted", file, head.wanted,
             bytes);
   head.there = std::exchange(head.wanted, bytes);
   head.bytes.resize(bytes);

@@ -107,7 +107,7 @@ Result<SourceCredentials> ParseCredentials(std::string_view text, const std::str
     if (line.front() == '[' && line.back() == ']') {
       here = Trim(line.substr(1, line.size() - 2)) == name;
       if (here && found) {
-        return Error(StatusCode::kInvalidArgument, "{}:{}: section \"{}\" is there twice", path,
+        return Error(StatusCode::kInvalidArgument, "{}:{}: section \"{}\" occurs twice", path,
                      number, name);
       }
       found = found || here;

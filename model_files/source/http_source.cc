@@ -140,7 +140,7 @@ Result<std::vector<SourceFile>> HttpSource::List(Deadline deadline) {
               [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
   }
   if (files.empty()) {
-    return Error(StatusCode::kNotFound, "{}: none of the files that a model has is there",
+    return Error(StatusCode::kNotFound, "{}: none of the usual files of a model exists",
                  url_.http.Shown());
   }
   return files;

@@ -345,7 +345,7 @@ void HttpTransfer::Connection::Run(const Options& options, Deadline deadline, co
   for (;;) {
     int running = 0;
     if (curl_multi_perform(multi.get(), &running) != CURLM_OK) {
-      exchange->Fail(HttpFailure::kInternal, "libcurl does not go on");
+      exchange->Fail(HttpFailure::kInternal, "libcurl does not continue");
       return;
     }
     if (running == 0) break;

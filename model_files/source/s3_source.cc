@@ -138,7 +138,7 @@ Result<std::vector<SourceFile>> S3Source::List(Deadline deadline) {
     }
     token = std::move(page->next_token);
   }
-  if (files.empty()) return Error(StatusCode::kNotFound, "{}: nothing is there", shown);
+  if (files.empty()) return Error(StatusCode::kNotFound, "{}: no object has this prefix", shown);
   std::sort(files.begin(), files.end(),
             [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
   const auto twice =

@@ -12,8 +12,8 @@ namespace {
 
 Status IsThere(const Manifest& asked, std::string_view how) {
   return Error(StatusCode::kAlreadyExists,
-               "version {} of {} is there {}: add another version, or remove that one",
-               asked.version, asked.model, how);
+               "version {} of {} exists {}: add another version, or remove that one", asked.version,
+               asked.model, how);
 }
 
 // That both are of the same bytes, with the same sums, in the same blocks.

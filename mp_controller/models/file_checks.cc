@@ -117,7 +117,7 @@ Result<bool> FileChecks::Take(const v1::ReportSumRequest& request, TimePoint now
 
 // Only now: by the time that it is tried again the source may have other bytes.
 void FileChecks::GoOn(File* file) {
-  EMS_CHECK(stopped_ > 0, "a file goes on, and none was abandoned");
+  EMS_CHECK(stopped_ > 0, "a file continues, and none was abandoned");
   file->damaged = OkStatus();
   --stopped_;
   Drop(*file);

@@ -182,7 +182,7 @@ std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetO
     const ShmSession::Pinned pinned = target.session->Pin(found, reader, &view);
     if (pinned == ShmSession::Pinned::kFull) {
       return Error(StatusCode::kResourceExhausted,
-                   "a view of {} bytes: this client's views pin {} of {}, and {} at most at once",
+                   "a view of {} bytes: this client's views pin {} of {}, and {} at most together",
                    found.payload_bytes, target.session->pinned_bytes(),
                    target.session->pin_bytes_max(), shm::kHazardsMax);
     }

@@ -284,7 +284,7 @@ bool ObjectIndex::SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes) 
 
 template <typename Look>
 void ObjectIndex::ByShard(std::span<const Hash128> hashes, Look look) {
-  EMS_CHECK(hashes.size() <= kTouchesMax, "{} hashes at once", hashes.size());
+  EMS_CHECK(hashes.size() <= kTouchesMax, "{} hashes in one call", hashes.size());
   // By shard, in their order; 16 bits an index keep it on the stack.
   std::array<uint16_t, kTouchesMax> order;
   std::array<size_t, kShards + 1> begin{};

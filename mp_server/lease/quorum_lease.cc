@@ -60,7 +60,7 @@ void QuorumLease::OnAnswers(const PeerRound& round, const PeerAnswers& answers, 
   if (agreed == prolonged_) return;
   prolonged_ = agreed;
   EMS_LOG(kWarn, "mp_server", "{}",
-          agreed ? "no controller: going on with a majority of the servers"
+          agreed ? "no controller: continuing with a majority of the servers"
                  : "no controller and no majority: no Put or Remove until one is back");
 }
 

@@ -150,7 +150,7 @@ void ShmService::Welcome(Incoming arrived) {
   metrics_.attached.Add();
   metrics_.sessions.Add(1);
   const uint64_t id = session->id();
-  EMS_CHECK(sessions_.emplace(id, std::move(session)).second, "session {} is there", id);
+  EMS_CHECK(sessions_.emplace(id, std::move(session)).second, "session {} exists", id);
   ListStores();
   if (options_.on_session) options_.on_session();
 }

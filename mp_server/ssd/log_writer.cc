@@ -418,7 +418,7 @@ Result<Region*> LogWriter::NextRegion(NamespaceRef ns) {
   const Result<RegionSpace::Choice> next = space_.Next(ns);
   if (!space_.disk().ok() && options_.clock->Now() >= complain_at_) {
     complain_at_ = options_.clock->Now() + kComplainEvery;
-    EMS_LOG(kWarn, "mp_server", "SSD tier: no new region, going on with {}: {}",
+    EMS_LOG(kWarn, "mp_server", "SSD tier: no new region, continuing with {}: {}",
             options_.log->count(), Message(space_.disk()));
   }
   if (!next.ok()) {

@@ -74,7 +74,7 @@ void NamespaceStore::FindMany(std::span<const std::string_view> keys, bool touch
                               std::span<ObjectIndex::Found> found) {
   NoteUse();
   std::array<Hash128, ObjectIndex::kFindMax> hashes;
-  EMS_CHECK(keys.size() <= hashes.size(), "{} keys at once", keys.size());
+  EMS_CHECK(keys.size() <= hashes.size(), "{} keys in one call", keys.size());
   std::ranges::transform(keys, hashes.begin(), options_.hash);
   objects_.index().FindMany(std::span(hashes).first(keys.size()), keys, touch, now, found);
 }

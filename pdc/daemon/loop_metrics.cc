@@ -88,7 +88,8 @@ void LoopMetrics::ShowLink(const std::string& link, const PrefillPortStats& stat
 }
 
 void LoopMetrics::ShowPool(bool connected, uint64_t hangs, const ClientStats& stats) {
-  Show("ems_pdc_pool_connected", "1 while the pool is there and answers", {}, connected ? 1 : 0);
+  Show("ems_pdc_pool_connected", "1 while the pool is connected and answers", {},
+       connected ? 1 : 0);
   Count("ems_pdc_pool_hangs_total", "Times that reads of the pool were left out until it answered",
         {}, hangs);
   Count("ems_pdc_pool_checksum_mismatches_total", "Reads of blocks that were damaged: misses", {},

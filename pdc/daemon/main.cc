@@ -22,7 +22,7 @@ constexpr const char* kAbout =
     "ems-pdc: serves a small language model with prefill, decode and the EMS pool apart from each "
     "other.\n\n"
     "Prompts go to prefill workers, which take what the pool has of them and compute the rest; "
-    "their KV goes on to decode\n"
+    "their KV is handed to decode\n"
     "workers, which generate the answers; a router in front speaks the OpenAI API. The model is a "
     "real transformer on the\n"
     "CPU; NPUs, their HBM and the links between them are EMULATED (docs/FABRIC.md).";

@@ -330,7 +330,7 @@ void RequestRouter::Impl::EndImpatient() {
   }
   for (RoutedRequest* request : ending) {
     const std::string last = request->place.last_failure;
-    Fail(request, Error(StatusCode::kUnavailable, "no decode worker is there to serve it{}{}",
+    Fail(request, Error(StatusCode::kUnavailable, "no decode worker can serve it{}{}",
                         last.empty() ? "" : "; the last one said: ", last));
   }
 }
@@ -373,7 +373,7 @@ void RequestRouter::Impl::GoOn(RoutedRequest* request, const Status& why) {
                                "failed after {} attempts without a token; the last one: {}",
                                request->fruitless_attempts(), Message(why)));
   }
-  EMS_LOG(kDebug, "pdc", "request goes on elsewhere answer_tokens={} why=\"{}\"",
+  EMS_LOG(kDebug, "pdc", "request continues elsewhere answer_tokens={} why=\"{}\"",
           request->answer_tokens(), ToString(why));
   WaitAgain(request, why);
 }

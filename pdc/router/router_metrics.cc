@@ -10,7 +10,7 @@ RouterMetrics::RouterMetrics(MetricsRegistry* registry, const std::vector<std::s
   requests_ = registry->AddCounter(p + "requests_total", "Requests taken");
   attempts_ = registry->AddCounter(p + "attempts_total", "Requests given to a decode worker");
   failovers_ = registry->AddCounter(
-      p + "failovers_total", "Attempts lost with their worker; the requests went on elsewhere");
+      p + "failovers_total", "Attempts lost with their worker; the requests continued elsewhere");
   recomputed_tokens_ =
       registry->AddCounter(p + "recomputed_tokens_total",
                            "Tokens of prompts and answers asked for again after a failover");

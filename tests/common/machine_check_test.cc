@@ -39,7 +39,7 @@ TEST_F(MachineCheckTest, AFolderWhoseParentIsMissingIsSaid) {
   EXPECT_THAT(
       std::string(Message(status)),
       AllOf(HasSubstr("\"ssd.path\" is " + folder_ + "/nvmee/ems"),
-            HasSubstr("only " + folder_ + " is there"), HasSubstr("make " + folder_ + "/nvmee")));
+            HasSubstr("only " + folder_ + " exists"), HasSubstr("make " + folder_ + "/nvmee")));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/nvmee"));
 }
 

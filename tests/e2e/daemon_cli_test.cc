@@ -108,7 +108,7 @@ TEST_P(DaemonCliTest, AFolderThatThisMachineHasNotIsAWarning) {
   const ProgramOutput output = Run(flags);
   EXPECT_EQ(output.exit_code, 0) << output.out;
   EXPECT_THAT(output.out, HasSubstr(program + ": warning: on this machine \"data_dir\" is "
-                                              "/tmp/ems-never/made: of it only /tmp is there"));
+                                              "/tmp/ems-never/made: of it only /tmp exists"));
   EXPECT_FALSE(std::filesystem::exists("/tmp/ems-never"));
 }
 

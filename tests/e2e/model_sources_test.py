@@ -396,7 +396,7 @@ class SourcesTest(unittest.TestCase):
         for flags in ('--rate', '5MB'), ('--credentials', 'other'), ('--into', 'other'):
             code, err = add('--no-verify', *flags)
             self.assertEqual((code, err.count('\n')), (1, 1), err)
-            self.assertIn('it is there already', err)
+            self.assertIn('it exists already', err)
             self.assertEqual(add()[0], 'twice unless checked')
         code, err = add('--block', '64KiB')
         self.assertIn('cut into other blocks', err)

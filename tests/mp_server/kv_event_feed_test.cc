@@ -70,7 +70,7 @@ TEST(KvEventFeedTest, ANamespaceThatIsNotThereIsWarnedOfOnce) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   ::testing::internal::CaptureStderr();
   feed.SetNamespaces(Table(5));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("it is there now"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("it exists now"));
 }
 
 TEST(KvEventFeedTest, HearsOfOneNamespaceOnTheSsd) {

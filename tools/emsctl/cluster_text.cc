@@ -207,13 +207,14 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
     advice.push_back(
         "The controller's data_dir is an older copy: servers have later views or namespaces, so "
         "nobody gets a lease. Stop the controller and put the newest data_dir back: then nothing "
-        "is lost. If there is none, `emsctl view accept-ahead` goes on without what servers "
-        "store.");
+        "is lost. If there is none, `emsctl view accept-ahead` continues without what "
+        "servers store.");
   }
   if (health == Health::kFrozen) {
     advice.push_back(
-        "More than half of the servers vanished at once, so the view is frozen and their keys "
-        "miss. Bring them back. Only if they have stopped for good, or their machines have, give "
+        "More than half of the servers vanished at the same time, so the view is frozen and "
+        "their keys miss. Bring them back. Only if they have stopped for good, or their machines "
+        "have, give "
         "them up with `emsctl view accept-loss`: servers that are merely cut off from the "
         "controller may still take Puts of clients that reach them.");
   } else if (health == Health::kNoServers) {

@@ -224,7 +224,7 @@ int RunAdd(const Context& context, const Flags& flags) {
     return Failed(
         "add", flags,
         Error(StatusCode::kAlreadyExists,
-              "it is there already, with the same files, from {} with credentials \"{}\", "
+              "it exists already, with the same files, from {} with credentials \"{}\", "
               "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to change "
               "that",
               there.url, there.credentials, there.bytes_per_s_max, added->name_space));
@@ -428,7 +428,7 @@ void AddModelCommands(Command* program, const Context* context) {
   Command* prefetch = add("prefetch", "Have the servers bring it into DRAM", RunPrefetch);
   prefetch->AddOption("--priority", &flags->priority, "0 to 1000; higher ones first",
                       {.show_default = false});
-  prefetch->AddFlag("--wait", &flags->wait, "Until it is there");
+  prefetch->AddFlag("--wait", &flags->wait, "Until it is in DRAM");
   prefetch->AddOption("--within", &flags->within_seconds, "Seconds to wait at most");
   prefetch->AddOption("--timeout", &flags->job_seconds,
                       "Seconds that the job may take, 1 to 86400, an hour if not said: then it "

@@ -220,7 +220,7 @@ void AddObjectCommands(Command* program, const Context* context) {
   get->AddOption("file", &flags->file, "File to write, whole or not at all; - is standard output",
                  {.show_default = false});
 
-  Command* exists = add("exists", "Which keys are there; exit 1 unless all are", RunExists);
+  Command* exists = add("exists", "Which keys exist; exit 1 unless all do", RunExists);
   exists->AddOption("key", &flags->keys, "", {.required = true});
   Command* rm = add("rm", "Remove keys; exit 1 when one was not there", RunRm);
   rm->AddOption("key", &flags->keys, "", {.required = true});

@@ -70,7 +70,7 @@ std::string_view Advice(const Status& status) {
     case StatusCode::kOutOfRange:
       return "servers take values up to network.value_bytes_max of their configuration";
     case StatusCode::kAlreadyExists:
-      return "it is there already, with other content or settings (`emsctl namespace update` "
+      return "it exists already, with other content or settings (`emsctl namespace update` "
              "changes "
              "those of a namespace)";
     default:

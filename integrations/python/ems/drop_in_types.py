@@ -133,7 +133,7 @@ class Degraded:
             if is_due:
                 self._logged = now
         if is_due:
-            logging.getLogger('ems').warning('a request goes on without the cache: %s', reason)
+            logging.getLogger('ems').warning('a request continues without the cache: %s', reason)
 
 
 class CcFuture:

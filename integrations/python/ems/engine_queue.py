@@ -136,7 +136,7 @@ def _connect_later(mine, closing):
             return
         try:
             queue._attach(RETRY_SECONDS)
-            log.warning('the pool is there')
+            log.warning('the pool is connected')
             return
         except Exception as error:  # whatever it is: the engine goes on without the pool
             is_final = isinstance(error, (NotFound, InvalidArgument))  # no time will mend it

@@ -103,7 +103,7 @@ py::tuple ResultOf(const PyLayerLoad& self, const py::object& timeout) {
   const Deadline deadline = DeadlineOf(timeout);
   const bool over = WithoutGil([&] { return load.Wait(deadline); });
   if (!over) {
-    Raise(Error(StatusCode::kDeadlineExceeded, "the load goes on, {} of {} layers are there",
+    Raise(Error(StatusCode::kDeadlineExceeded, "the load continues, {} of {} layers have arrived",
                 load.ready_layers(), load.layers()));
   }
   return AnswerOf(load.Result());
