@@ -33,6 +33,7 @@ class BenchServer final {
 
   // A client of its cluster, once the namespace takes values. Errors: as Client::Connect
   Result<std::unique_ptr<Client>> Connect(ClientOptions options = {}) const;
+  const std::string& controller_address() const { return controller_address_; }  // host:port
   pid_t pid() const { return server_->pid(); }
   // Ends the server without giving it time for anything (SIGKILL); the controller goes on.
   void Kill();

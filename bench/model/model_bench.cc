@@ -62,9 +62,7 @@ class Experiment final {
   Status SetUp() {
     ControllerClient controller(settings_.controller, "ems-bench");
     EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply nodes, ListNodes(&controller));
-    const uint64_t needed = (settings_.model_bytes + static_cast<uint64_t>(settings_.models) *
-                                                         settings_.switch_model_bytes) /
-                            10 * 12;
+    const uint64_t needed = PoolBytesFor(settings_);
     if (PoolBytes(nodes) < needed) {
       return Error(StatusCode::kFailedPrecondition,
                    "the pool has {} of DRAM, the models need {}: add servers, or choose --bytes "
@@ -226,6 +224,12 @@ class Experiment final {
 };
 
 }  // namespace
+
+uint64_t PoolBytesFor(const ModelBenchSettings& settings) {
+  const uint64_t values =
+      settings.model_bytes + static_cast<uint64_t>(settings.models) * settings.switch_model_bytes;
+  return values / 10 * 12;
+}
 
 Result<ModelBenchResults> RunModelBench(const ModelBenchSettings& settings) {
   return Experiment(settings).Run();

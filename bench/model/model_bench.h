@@ -10,7 +10,7 @@
 namespace ems::bench {
 
 struct ModelBenchSettings {
-  std::string controller;
+  std::string controller;                  // host:port
   std::string program = "/proc/self/exe";  // ems-bench, for the instances
   uint64_t model_bytes = 256'000'000;
   uint64_t source_bytes_per_s = 64'000'000;
@@ -41,6 +41,9 @@ struct ModelBenchResults {
   std::vector<StrategyFigures> strategies;
   double copy_seconds = 0;  // as ModelInstance::Copy, between the warm loads of EMS
 };
+
+// DRAM that a pool needs for the models of a run, with headers and rounding.
+uint64_t PoolBytesFor(const ModelBenchSettings& settings);
 
 // Every load is compared with what was made. Errors: kFailedPrecondition  the pool is too small
 // kDataLoss  wrong bytes    those of the cluster, the disk, an instance

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "bench/harness/bench_command.h"
+#include "bench/harness/bench_server.h"
 #include "bench/harness/commands.h"
 #include "bench/harness/figure_table.h"
 #include "bench/harness/figures.h"
+#include "bench/harness/scratch_folder.h"
 #include "bench/model/model_bench.h"
 #include "bench/model/model_cost.h"
 #include "common/bytes.h"
@@ -20,6 +22,8 @@ namespace {
 constexpr double kColdSpeedupMin = 7;
 constexpr double kDramMax = 1.05;
 constexpr double kWarmVsMemcpyMin = 0.50;
+constexpr uint64_t kPoolBytesMin = 256 * kMiB;  // of a cluster of the run's own
+constexpr uint64_t kPoolRoom = 2;
 constexpr double kSourceSlack = 0.005;  // headers are read once more, when the version is added
 
 struct Flags : CommonFlags {
@@ -27,6 +31,12 @@ struct Flags : CommonFlags {
   std::string bytes = "256MB";
   std::string switch_bytes = "8MB";
   std::string source_rate = "64MB";
+  std::string programs;
+};
+// Flags as the run needs them.
+struct Plan {
+  ModelBenchSettings bench;
+  std::string programs;  // of a cluster of the run's own, which it has when no controller is given
 };
 
 double At(const std::vector<double>& sorted, double share) {
@@ -122,8 +132,9 @@ void AddGates(const ModelBenchSettings& settings, const ModelBenchResults& resul
                   kWarmVsMemcpyMin);
 }
 
-Result<ModelBenchSettings> SettingsOf(const Flags& flags) {
-  ModelBenchSettings settings = flags.bench;
+Result<Plan> MakePlan(const Flags& flags) {
+  Plan plan{.bench = flags.bench, .programs = flags.programs};
+  ModelBenchSettings& settings = plan.bench;
   EMS_ASSIGN_OR_RETURN(settings.model_bytes, ParseBytes(flags.quick ? "32MB" : flags.bytes));
   EMS_ASSIGN_OR_RETURN(settings.switch_model_bytes, ParseBytes(flags.switch_bytes));
   EMS_ASSIGN_OR_RETURN(settings.source_bytes_per_s, ParseBytes(flags.source_rate));
@@ -133,10 +144,25 @@ Result<ModelBenchSettings> SettingsOf(const Flags& flags) {
     return Error(StatusCode::kInvalidArgument,
                  "--bytes, --switch-bytes and --source-rate: 1 MiB at least");
   }
-  return settings;
+  return plan;
 }
 
-Status MeasureAndReport(const ModelBenchSettings& settings, Report* report) {
+// A controller and a server for this run, its files in `folder`.
+Result<std::unique_ptr<BenchServer>> StartCluster(const Plan& plan, const std::string& folder) {
+  return BenchServer::Start(
+      {.folder = folder,
+       .programs = plan.programs,
+       .dram_bytes = std::max(kPoolBytesMin, kPoolRoom * PoolBytesFor(plan.bench))});
+}
+
+Status MeasureAndReport(const Plan& plan, Report* report) {
+  ModelBenchSettings settings = plan.bench;
+  EMS_ASSIGN_OR_RETURN(const auto folder, ScratchFolder::Make());
+  std::unique_ptr<BenchServer> own;
+  if (settings.controller.empty()) {
+    EMS_ASSIGN_OR_RETURN(own, StartCluster(plan, folder->path()));
+    settings.controller = own->controller_address();
+  }
   report->Print(fmt::format(
       "{} instances load a model of {} from one source of {}/s; then one switches {} times between "
       "{} models of {}\nblocks are read once, as with emsctl model add --no-verify: the source is "
@@ -169,10 +195,13 @@ Status MeasureAndReport(const ModelBenchSettings& settings, Report* report) {
 
 void AddModelCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
-  flags->bench.controller = "127.0.0.1:7400";
   Command* model = program->AddCommand(
       "model", "Measure model loading: cold, warm and switching, with and without caches");
-  AddControllerOption(model, &flags->bench.controller);
+  model->AddOption("--controller", &flags->bench.controller,
+                   "host:port of the controller; without: a cluster of the run's own",
+                   {.environment = "EMS_CONTROLLER"});
+  model->AddOption("--programs", &flags->programs,
+                   "Folder of mp-controller and mp-server for it; beside this program by default");
   model->AddOption("--bytes", &flags->bytes, "Size of the model");
   model->AddOption("--source-rate", &flags->source_rate, "Bytes a second that the source gives");
   model->AddOption("--instances", &flags->bench.instances, "Processes that load it",
@@ -192,7 +221,7 @@ void AddModelCommand(Command* program) {
            "emulated here.\nThe source is an HTTP server of this bench on loopback. Models and "
            "namespace of the run are\nremoved at its end.",
        .examples = {"model --gate", "model --bytes 1GB --source-rate 256MB --instances 4"}});
-  model->SetRun([=] { return RunPlanned("model", *flags, SettingsOf(*flags), MeasureAndReport); });
+  model->SetRun([=] { return RunPlanned("model", *flags, MakePlan(*flags), MeasureAndReport); });
 
   struct InstanceFlags {
     std::string strategy, controller, name_space;

@@ -56,6 +56,17 @@ TEST_F(ModelCommandTest, MeasuresAllStrategiesAndTidiesUp) {
   EXPECT_EQ(list.models_size(), 0);
 }
 
+TEST_F(ModelCommandTest, StartsAClusterWhenNoControllerIsGiven) {
+  const auto ran = ::ems::testing::RunProgram(
+      "ems-bench",
+      {"model", "--bytes", "8MB", "--source-rate", "256MB", "--switch-bytes", "2MB", "--models",
+       "2", "--instances", "2", "--switches", "2"},
+      kBenchTimeout);
+  ASSERT_TRUE(ran.ok()) << ToString(ran.status());
+  EXPECT_EQ(ran->exit_code, 0) << ran->out;
+  EXPECT_THAT(ran->out, HasSubstr("every load compared"));
+}
+
 TEST_F(ModelCommandTest, APoolThatIsTooSmallAndNonsenseAreToldSo) {
   const ProgramOutput small = Run({"--bytes", "100GB"});
   EXPECT_EQ(small.exit_code, 1);
