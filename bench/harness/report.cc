@@ -33,6 +33,7 @@ Report::Report(std::string command, std::string json_path, GateSet gates)
     : command_(std::move(command)),
       json_path_(std::move(json_path)),
       gates_(gates),
+      record_(RunRecord::Begin()),
       json_(std::make_unique<Json>(Json{{"command", command_}})) {}
 Report::~Report() = default;
 
@@ -74,6 +75,9 @@ void Report::Fail(std::string_view what) {
 int Report::Finish() {
   if (gates_ != GateSet::kNone && gates_checked_ == 0 && !failed())
     Fail("--gate: this run has measured nothing that has a gate of the kind asked for");
+  record_.End();
+  Print(record_.Text());
+  (*json_)["run"] = record_.ToJson();
   (*json_)["passed"] = !failed();
   if (!json_path_.empty()) {
     const Status written = WriteWhole(json_path_, json_->dump(2) + "\n");

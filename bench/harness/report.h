@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bench/harness/latency_recorder.h"
+#include "bench/harness/run_record.h"
 #include "common/clock.h"
 #include "common/status.h"
 
@@ -77,7 +78,8 @@ class Report final {
   // The first 20 are printed.
   void Fail(std::string_view what);
   bool failed() const { return failures_ > 0; }
-  // Writes the document (with "passed") beside its name and renames it. 0, or 1 when a gate or
+  // Prints on what the run took place (RunRecord), and writes the document with that ("run") and
+  // "passed" beside its name and renames it. 0, or 1 when a gate or
   // anything else failed, or when gates were asked for and none was checked.
   int Finish();
 
@@ -85,6 +87,7 @@ class Report final {
   const std::string command_;
   const std::string json_path_;
   const GateSet gates_;
+  RunRecord record_;
   std::unique_ptr<nlohmann::ordered_json> json_;
   uint64_t gates_checked_ = 0;
   uint64_t failures_ = 0;
