@@ -118,10 +118,10 @@ Result<PagedResult> PagedBench::Run() {
   EMS_RETURN_IF_ERROR(RunLoads(&result));
   EMS_RETURN_IF_ERROR(RunLayers(&result));
   EMS_RETURN_IF_ERROR(RunLookups(&result));
-  EMS_RETURN_IF_ERROR(RunSubmits(settings_.submits, &result.submit));
+  EMS_RETURN_IF_ERROR(RunSubmits(settings_.submits, true, &result.submit));
   if (settings_.pause.empty()) return result;
   const Pause pause(settings_.pause);
-  EMS_RETURN_IF_ERROR(RunSubmits(settings_.submits / 10, &result.submit_paused));
+  EMS_RETURN_IF_ERROR(RunSubmits(settings_.submits / 10, false, &result.submit_paused));
   return result;
 }
 
@@ -226,10 +226,10 @@ Status PagedBench::RunLookups(PagedResult* result) {
 }
 
 // One block each, a few at a time: an engine's step must not wait for the cache.
-Status PagedBench::RunSubmits(uint64_t submits, LatencyRecorder* into) {
+Status PagedBench::RunSubmits(uint64_t submits, bool answered, LatencyRecorder* into) {
   constexpr uint64_t kAtOnce = 16;
   const auto blocks = Blocks();
-  const context::CallOptions options{.timeout = kSubmitTimeout};
+  const context::CallOptions options{.timeout = answered ? kCallTimeout : kSubmitTimeout};
   for (uint64_t i = 0; i < submits; i += kAtOnce) {
     if (Interrupted()) return Interruption();
     std::vector<context::LoadCall> calls;
@@ -239,7 +239,13 @@ Status PagedBench::RunSubmits(uint64_t submits, LatencyRecorder* into) {
       calls.push_back(paged_->LoadAsync(std::move(one), options));
       into->Record(Clock::System().Now() - start);
     }
-    for (const context::LoadCall& call : calls) call.Wait(Deadline::After(kCallTimeout));
+    for (const context::LoadCall& call : calls) {
+      if (answered) {
+        EMS_RETURN_IF_ERROR(FirstError(call.Result()));
+      } else {
+        call.Wait(Deadline::After(kCallTimeout));
+      }
+    }
   }
   return OkStatus();
 }

@@ -64,7 +64,8 @@ class PagedBench final {
   Status RunLoads(PagedResult* result);
   Status RunLayers(PagedResult* result);
   Status RunLookups(PagedResult* result);
-  Status RunSubmits(uint64_t submits, LatencyRecorder* into);
+  // `answered`: each call has to bring its block; else the servers are stopped.
+  Status RunSubmits(uint64_t submits, bool answered, LatencyRecorder* into);
 
   const PagedSettings settings_;
   context::BlockStore* const store_;

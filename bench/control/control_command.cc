@@ -92,7 +92,7 @@ void ReportChanges(const ControlSettings& settings, const ControlResult& result,
       settings.servers, settings.watchers, table.Render(), Seconds(result.servers_took),
       Seconds(result.watchers_took), Millis(result.blocked), Millis(result.blocked_at_start), cpu_s,
       FormatBytes(result.peak_rss_bytes)));
-  report->AtMost(kExact, "failed_heartbeats", result.failed_beats, 0);
+  report->MustBeZero("failed_heartbeats", result.failed_beats);
   report->AtMost(kTimed, "reach_all_ms", reach_ms, kReachMsMax);
   report->AtMost(kTimed, "loop_blocked_ms", Millis(result.blocked), kBlockedMsMax);
 }

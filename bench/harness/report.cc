@@ -55,6 +55,11 @@ void Report::Gate(GateKind kind, std::string name, double value, GateOp op, doub
   (*json_)["gates"].back()["kind"] = kind == GateKind::kExact ? "exact" : "timed";
 }
 
+void Report::MustBeZero(const std::string& name, uint64_t count) {
+  AtMost(kExact, name, count, 0);
+  if (count > 0 && !Wants(kExact)) Fail(fmt::format("{}: {}", name, count));
+}
+
 void Report::Expect(std::string name, double value, GateOp op, double bound) {
   const GateResult gate{std::move(name), value, op, bound};
   Print(gate.Line() + "\n");

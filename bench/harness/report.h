@@ -71,7 +71,10 @@ class Report final {
   void AtMost(GateKind kind, std::string name, uint64_t count, uint64_t bound) {
     AtMost(kind, std::move(name), static_cast<double>(count), static_cast<double>(bound));
   }
-  // The same for a bound that a flag of its own asks for: always checked.
+  // A count of what must not happen in any run: a gate where exact gates are checked; elsewhere the
+  // command fails when it is above zero.
+  void MustBeZero(const std::string& name, uint64_t count);
+  // The same as Gate for a bound that a flag of its own asks for: always checked.
   void Expect(std::string name, double value, GateOp op, double bound);
   bool Wants(GateKind kind) const;
   // Something went wrong that no gate names: says so on standard error and makes the command fail.

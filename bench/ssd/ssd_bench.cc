@@ -296,6 +296,7 @@ std::optional<FioFigures> SsdBench::RunFio(const FioJob& job) {
   const Result<FioFigures> ran = fio_.Run(job);
   if (!ran.ok()) {
     results_.fio_missing = std::string(Message(ran.status()));
+    results_.fio_failed = true;
     return std::nullopt;
   }
   results_.fio_engine = fio_.engine();

@@ -67,6 +67,7 @@ struct SsdResults {
   std::vector<SsdSeries> series;
   std::vector<SsdRestart> restarts;
   std::string fio_missing;  // why there is no fio beside it; empty when there is
+  bool fio_failed = false;  // it is installed, and one of its runs failed
   std::string fio_engine;
   std::string io_engine;  // the tier's
   bool direct_io = true;  // of the tier

@@ -112,6 +112,8 @@ void JudgeSsd(const SsdResults& results, Report* report) {
   bool wrote = false;
   if (report->Wants(GateKind::kTimed) && !results.fio_missing.empty() && !results.series.empty())
     report->Fail("gates beside fio: " + results.fio_missing);
+  else if (results.fio_failed)
+    report->Fail("fio: " + results.fio_missing);
   for (const SsdSeries& series : results.series) {
     report->AtLeast(kTimed, series.name + "_vs_fio", series.vs_fio(),
                     series.depth >= kDeep ? kDeepReadsVsFio : kVsFio);
@@ -207,8 +209,8 @@ Json SsdServersJson(const SsdServerResults& results) {
 
 void JudgeSsdServers(const SsdServerResults& results, Report* report) {
   for (const ServerRestart& one : results.restarts) {
-    report->AtMost(kExact, one.name + "_missing", one.missing, 0);
-    report->AtMost(kExact, one.name + "_wrong", one.wrong, 0);
+    report->MustBeZero(one.name + "_missing", one.missing);
+    report->MustBeZero(one.name + "_wrong", one.wrong);
     report->AtMost(kTimed, one.name + "_ready_seconds", one.ready_seconds,
                    one.value_bytes < kSmallMost ? kSmallReadySeconds : kLargeReadySeconds);
   }

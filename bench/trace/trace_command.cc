@@ -304,6 +304,8 @@ void AddTraceCommand(Command* program) {
                    "Fail when fewer than this percentage of the blocks were loaded");
   trace->AddOption("--expect-hit-rate-delta", &flags->expect.hit_delta_points,
                    "Fail when the hit rate is more points away from the ideal LRU's");
+  trace->AddFlag("--expect-errors", &flags->expect.errors,
+                 "Calls may fail, as servers are stopped meanwhile: they count as misses");
   AddCommonOptions(
       trace, flags.get(),
       {.quick = "Seconds only: the first 1000 requests",

@@ -169,11 +169,28 @@ void WriteJson(const TraceFigures& figures, Json* json) {
   out["errors"] = totals.errors;
 }
 
+// A block that was evicted between look-up and load is a miss, not a failure.
+constexpr const char* kEvicted = "load NOT_FOUND";
+// A block is larger than what its server may hold of the namespace.
+constexpr const char* kTooLarge = "save OUT_OF_RANGE";
+
+void FailOnErrors(const ReplayTotals& totals, Report* report) {
+  for (const auto& [kind, blocks] : totals.errors) {
+    if (kind == kEvicted) continue;
+    report->Fail(fmt::format(
+        "{}: {} block{}{}", kind, blocks, Plural(blocks),
+        kind == kTooLarge ? "; raise the capacity: each server has its part of it, which has to "
+                            "hold a block at least"
+                          : ""));
+  }
+}
+
 void Judge(const TraceFigures& figures, const TraceExpectations& expect, Report* report) {
   const ReplayTotals& totals = figures.replay.totals;
   if (totals.wrong_bytes > 0)
     report->Fail(fmt::format("{} bytes of {} blocks came back wrong; a cache must never do this",
                              totals.wrong_bytes, totals.wrong_blocks));
+  if (!expect.errors) FailOnErrors(totals, report);
   if (totals.interrupted)
     report->Fail(fmt::format("interrupted after {} requests", totals.requests));
   if (expect.hit_rate_percent)

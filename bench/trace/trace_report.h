@@ -31,13 +31,15 @@ struct TraceFigures {
 struct TraceExpectations {
   std::optional<double> hit_rate_percent{};  // at least
   std::optional<double> hit_delta_points{};  // at most, from the ideal LRU
+  bool errors = false;                       // servers are stopped meanwhile: calls may fail
 };
 
 // The title line over the marks, and one mark: hit rates so far beside the ideal's.
 std::string MarkTitle();
 std::string MarkLine(const ReplayTotals& totals, uint64_t requests_in_all);
 
-// Prints and writes everything; fails the report on a wrong byte or an interruption.
+// Prints and writes everything; fails the report on a wrong byte, an interruption, and on
+// calls that failed unless they are expected to.
 void ReportTrace(const TraceFigures& figures, const TraceExpectations& expect, Report* report);
 
 }  // namespace ems::bench

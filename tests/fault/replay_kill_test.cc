@@ -30,6 +30,7 @@ TEST(ReplayKillTest, ReplayGoesOnWithoutAWrongByteOrALateCall) {
                                           "60",
                                           "--concurrency",
                                           "4",
+                                          "--expect-errors",
                                           "--json",
                                           path};
   Result<ProgramOutput> replay = Error(StatusCode::kUnavailable, "not run");

@@ -83,5 +83,18 @@ TEST(PagedBenchTest, AMissingBlockEndsTheRun) {
   }
 }
 
+TEST(PagedBenchTest, ABlockThatIsMissingWhenSubmitsAreTimedEndsTheRun) {
+  FakeBlockStore store;
+  std::string saved;
+  bool has_loaded = false;
+  store.SetGate([&](const std::string& operation) {
+    if (saved.empty()) saved = SavedKey(&store);
+    if (operation == "range") has_loaded = true;
+    // Between the loads and the submits the blocks for look-ups are saved.
+    if (operation == "put" && has_loaded) store.Erase(saved);
+  });
+  EXPECT_EQ(RunOn(&store).status().code(), StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace ems::bench

@@ -92,6 +92,16 @@ TEST(ReportTest, ExpectationsAreCheckedWithoutAnyGate) {
   EXPECT_EQ(report.Finish(), kExitFailed);
 }
 
+TEST(ReportTest, WhatMustNotHappenFailsWithAnyGatesAndWithNone) {
+  for (const GateSet gates : {GateSet::kNone, GateSet::kExact, GateSet::kAll}) {
+    Report report("test", "", gates);
+    report.MustBeZero("failed_calls", 0);
+    EXPECT_EQ(report.Finish(), kExitOk);
+    report.MustBeZero("failed_calls", 1);
+    EXPECT_EQ(report.Finish(), kExitFailed);
+  }
+}
+
 TEST(ReportTest, FailuresArePrintedUpToTheirBound) {
   Report report("test", "");
   ::testing::internal::CaptureStderr();

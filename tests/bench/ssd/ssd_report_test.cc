@@ -52,6 +52,22 @@ std::string Judged(const SsdResults& results) {
   return text + ::testing::internal::GetCapturedStderr();
 }
 
+TEST(SsdReportTest, AFioThatFailedAndLostObjectsFailRunsWithoutGates) {
+  Report fio("ssd", "");
+  SsdResults results = Good();
+  results.fio_missing = "fio ended with 1";
+  JudgeSsd(results, &fio);
+  EXPECT_FALSE(fio.failed()) << "it is not installed";
+  results.fio_failed = true;
+  JudgeSsd(results, &fio);
+  EXPECT_TRUE(fio.failed());
+  Report lost("ssd", "");
+  SsdServerResults servers;
+  servers.restarts.emplace_back().missing = 1;
+  JudgeSsdServers(servers, &lost);
+  EXPECT_TRUE(lost.failed());
+}
+
 TEST(SsdReportTest, TableAndJsonHaveEveryLane) {
   const std::string text = RenderSsd(Good());
   for (const char* part : {"write_1MiB", "read_1MiB_depth1", "0.900", "1.0200", "90.0 %",

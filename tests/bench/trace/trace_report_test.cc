@@ -35,14 +35,14 @@ struct Good {
     ReportTrace(figures, expect, &report);
     const int code = report.Finish();
     text = ::testing::internal::GetCapturedStdout();
-    ::testing::internal::GetCapturedStderr();
+    errors = ::testing::internal::GetCapturedStderr();
     json = report.json();
     return code;
   }
   Trace trace;
   TraceFigures figures;
   nlohmann::ordered_json json;
-  std::string text;
+  std::string text, errors;
 };
 
 TEST(TraceReportTest, PassesItsGatesWhenAllIsWell) {
@@ -73,6 +73,17 @@ TEST(TraceReportTest, FailsTheGateOfEachFigureThatIsOut) {
         "gate placement_above_share_percent nan <= 4 fail");
   check([](TraceFigures* f) { f->replay.totals.late_calls = 2; },
         "gate calls_above_deadline 2 <= 0 fail");
+}
+
+TEST(TraceReportTest, CallsThatFailedFailTheRunUnlessTheyAreExpectedTo) {
+  Good bad;
+  bad.figures.replay.totals.errors["save OUT_OF_RANGE"] = 2;
+  EXPECT_EQ(bad.Finish({}), kExitFailed);
+  EXPECT_THAT(bad.errors, HasSubstr("save OUT_OF_RANGE: 2 blocks; raise the capacity"));
+  EXPECT_EQ(bad.Finish({.errors = true}), kExitOk) << bad.errors;
+  Good evicted;
+  evicted.figures.replay.totals.errors["load NOT_FOUND"] = 2;
+  EXPECT_EQ(evicted.Finish({}), kExitOk) << evicted.errors;
 }
 
 TEST(TraceReportTest, ExactGatesLeaveOutWhatDependsOnTime) {
