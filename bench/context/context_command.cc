@@ -44,7 +44,7 @@ struct Flags : ClusterFlags {
   std::vector<std::string> workloads = WorkloadNames();
   std::string block_bytes = "256KiB";
   WorkloadSettings workload;
-  double prefill_tokens_per_s = 6688;
+  TtftModel ttft;
   uint32_t concurrency = 1;
   PagedSettings paged;
   bool no_paged = false;
@@ -113,7 +113,7 @@ Status RunWorkload(const Flags& flags, const Workload& workload, FigureTable* ta
   ReplaySettings settings;
   settings.block_bytes = flags.bytes_of_block;
   settings.concurrency = flags.concurrency;
-  settings.prefill_tokens_per_s = flags.prefill_tokens_per_s;
+  settings.ttft = flags.ttft;
   settings.mark_every_requests = workload.requests_per_round;
   report->Print(fmt::format("{}: {} requests, {} references to {} blocks, capacity {}\n",
                             workload.name, workload.trace.requests.size(),
@@ -179,10 +179,10 @@ Status RunWorkloads(const Flags& flags, Report* report) {
     EMS_RETURN_IF_ERROR(RunWorkload(flags, workload, &table, report));
   }
   report->Print("\n" + table.Render());
-  report->Print(
-      fmt::format("TTFT: mean of measured look-up and load, and missed tokens at {:g} "
-                  "tokens/s; no queueing.\n\n",
-                  flags.prefill_tokens_per_s));
+  report->Print(fmt::format(
+      "TTFT: mean of measured look-up, KV of the hits at the rate of the measured loads, "
+      "and missed tokens; no queueing.\n{}\n\n",
+      flags.ttft.Text()));
   return OkStatus();
 }
 
@@ -208,25 +208,30 @@ Status RunLadder(const Flags& flags, Report* report) {
   FigureTable table;
   uint64_t break_even = 0;
   for (uint64_t blocks = 1; blocks <= longest; blocks *= 2) {
-    LatencyRecorder times;
+    LatencyRecorder lookups, loads;
     for (int i = 0; i < kLadderRepeats; ++i) {
       const TimePoint start = Clock::System().Now();
       const size_t found = cache.Lookup(std::span(keys).first(blocks)).leading_blocks;
+      lookups.Record(Clock::System().Now() - start);
+      const TimePoint found_at = Clock::System().Now();
       const size_t loaded =
           cache.Load(std::span(keys).first(blocks), std::span(into).first(blocks)).leading_blocks;
-      times.Record(Clock::System().Now() - start);
+      loads.Record(Clock::System().Now() - found_at);
       if (found != blocks || loaded != blocks)
         return Error(StatusCode::kNotFound, "{} of {} blocks of the ladder are stored", loaded,
                      blocks);
     }
     const uint64_t tokens = blocks * kTraceBlockTokens;
-    const double recompute_ms = static_cast<double>(tokens) * 1e3 / flags.prefill_tokens_per_s;
-    const double load_ms = times.p50_ms();
+    const double recompute_ms = Millis(flags.ttft.Compute(tokens));
+    const double kv_share = static_cast<double>(tokens * flags.ttft.kv_bytes_per_token) /
+                            static_cast<double>(blocks * flags.bytes_of_block);
+    const double load_ms = lookups.p50_ms() + loads.p50_ms() * kv_share;
     if (load_ms < recompute_ms && break_even == 0) break_even = tokens;
     if (load_ms >= recompute_ms) break_even = 0;
     table.AddRow();
     table.Count("prefix tokens", "tokens", tokens);
-    table.Figure("look up + load p50 ms", "load_ms", load_ms, FormatMs(load_ms));
+    table.Figure("measured p50 ms", "measured_ms", lookups.p50_ms() + loads.p50_ms(), 3);
+    table.Figure("look up + load of the KV ms", "load_ms", load_ms, FormatMs(load_ms));
     table.Figure("recompute ms", "recompute_ms", recompute_ms, FormatMs(recompute_ms));
     table.Figure("ratio", "", load_ms / recompute_ms, 4);
   }
@@ -240,10 +245,9 @@ Status RunLadder(const Flags& flags, Report* report) {
   report->Print(
       break_even == 0
           ? fmt::format("loading never pays up to {} tokens\n\n", longest * kTraceBlockTokens)
-          : fmt::format("break-even: a prefix of {} tokens{} is loaded faster than computed at "
-                        "{:g} tokens/s\n\n",
-                        break_even, break_even == kTraceBlockTokens ? " or less" : "",
-                        flags.prefill_tokens_per_s));
+          : fmt::format(
+                "break-even: a prefix of {} tokens{} is loaded faster than computed: {}\n\n",
+                break_even, break_even == kTraceBlockTokens ? " or less" : "", flags.ttft.Text()));
   return OkStatus();
 }
 
@@ -352,8 +356,7 @@ void AddContextCommand(Command* program) {
   context->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
   context->AddOption("--concurrency", &flags->concurrency, "Concurrent requests",
                      {.check = InRange{1, 256}});
-  context->AddOption("--prefill-tokens-per-s", &flags->prefill_tokens_per_s,
-                     "Rate at which missed tokens are computed", {.check = InRange{1.0, 1e9}});
+  AddTtftOptions(context, &flags->ttft);
   context->AddFlag("--no-paged", &flags->no_paged, "Leave the paged KV out");
   context->AddOption("--paged-blocks", &flags->paged.blocks, "Blocks of 9.0 MB that are loaded",
                      {.check = InRange{1, 4096}});

@@ -271,9 +271,7 @@ void AddWorkloadFlags(Command* command, Flags* flags) {
   command->AddOption("--speedup", &settings.speedup,
                      "Honour the trace's times divided by this; 0: as fast as possible",
                      {.check = InRange{0.0, 1e6}});
-  command->AddOption("--prefill-tokens-per-s", &settings.prefill_tokens_per_s,
-                     "Rate at which missed tokens are computed in the TTFT model",
-                     {.check = InRange{1.0, 1e9}});
+  AddTtftOptions(command, &settings.ttft);
   command->AddOption("--timeout", &flags->timeout_s,
                      "Deadline of a call in seconds, to which its bytes at 100 MB/s are added",
                      {.check = InRange{0.001, 30.0}});

@@ -22,6 +22,15 @@ uint64_t TokensOf(const TraceRequest& request, uint64_t blocks) {
 
 }  // namespace
 
+void AddTtftOptions(Command* command, TtftModel* model) {
+  command->AddOption("--prefill-tokens-per-s", &model->prefill_tokens_per_s,
+                     "Rate at which missed tokens are computed in the TTFT model",
+                     {.check = InRange{1.0, 1e9}});
+  command->AddOption("--kv-bytes-per-token", &model->kv_bytes_per_token,
+                     "Of the same model: what a hit loads in the TTFT model",
+                     {.check = InRange{1, 1'000'000'000}});
+}
+
 context::BlockHasher TraceHasher(uint64_t block_bytes) {
   context::KeyDomain domain;
   domain.model = "ems-bench trace";
@@ -37,6 +46,25 @@ std::string TraceKey(const context::BlockHasher& hasher, uint64_t block) {
   auto key = hasher.OwnKey(fmt::format("{}", block));
   EMS_CHECK(key.ok(), "{}", ToString(key.status()));
   return *std::move(key);
+}
+
+Duration TtftModel::Compute(uint64_t tokens) const {
+  return DurationOf(static_cast<double>(tokens) / prefill_tokens_per_s);
+}
+
+Duration TtftModel::Load(uint64_t tokens, uint64_t loaded_bytes, Duration load_time) const {
+  if (loaded_bytes == 0) return Duration::zero();
+  return DurationOf(static_cast<double>(tokens) * static_cast<double>(kv_bytes_per_token) *
+                    Seconds(load_time) / static_cast<double>(loaded_bytes));
+}
+
+std::string TtftModel::Text() const {
+  const TtftModel paper;
+  const bool same = prefill_tokens_per_s == paper.prefill_tokens_per_s &&
+                    kv_bytes_per_token == paper.kv_bytes_per_token;
+  return fmt::format("KV of {} bytes a token, {:g} tokens/s of prefill ({})", kv_bytes_per_token,
+                     prefill_tokens_per_s,
+                     same ? "DeepSeek-R1 on an NPU of CloudMatrix384" : "as given");
 }
 
 double ReplayTotals::HitPercent() const { return Percent(hit_blocks, blocks); }
@@ -108,6 +136,7 @@ ReplayResult TraceReplay::Run(std::function<void(const ReplayTotals&)> on_mark,
   auto shared = shared_.Lock();
   shared->result.totals.elapsed = Clock::System().Now() - start_;
   shared->result.totals.interrupted = stop_.IsSet();
+  ModelTtft(&*shared);
   return std::move(shared->result);
 }
 
@@ -225,16 +254,13 @@ void TraceReplay::Note(const char* operation, Duration took, Duration deadline, 
 
 void TraceReplay::Commit(size_t index, const Worker& worker) {
   const auto& request = trace_->requests[index];
-  const double rate = settings_.prefill_tokens_per_s;
   const uint64_t missed = request.input_tokens - worker.sums.arrived_tokens;
   auto shared = shared_.Lock();
   ReplayLatencies& latencies = shared->result.latencies;
   latencies.lookup.Record(worker.lookup);
   if (worker.hits > 0) latencies.load.Record(worker.load);
   if (worker.arrived < worker.keys.size()) latencies.save.Record(worker.save);
-  latencies.ttft_cached.Record(worker.lookup + worker.load +
-                               DurationOf(static_cast<double>(missed) / rate));
-  latencies.ttft_uncached.Record(DurationOf(static_cast<double>(request.input_tokens) / rate));
+  shared->answered.push_back({worker.lookup, worker.sums.arrived_tokens, missed});
   ReplayTotals& totals = shared->result.totals;
   totals.Add(worker.sums);
   totals.load_time += worker.load;
@@ -244,6 +270,18 @@ void TraceReplay::Commit(size_t index, const Worker& worker) {
   if (totals.requests % settings_.mark_every_requests == 0 ||
       totals.requests == trace_->requests.size())
     shared->marks.push_back(totals);
+}
+
+void TraceReplay::ModelTtft(Shared* shared) const {
+  const TtftModel& model = settings_.ttft;
+  const ReplayTotals& totals = shared->result.totals;
+  for (const Answered& one : shared->answered) {
+    shared->result.latencies.ttft_cached.Record(
+        one.lookup + model.Load(one.arrived_tokens, totals.loaded_bytes, totals.load_time) +
+        model.Compute(one.missed_tokens));
+    shared->result.latencies.ttft_uncached.Record(
+        model.Compute(one.arrived_tokens + one.missed_tokens));
+  }
 }
 
 void ReplayTotals::Add(const ReplayTotals& one) {

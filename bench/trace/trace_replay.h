@@ -17,20 +17,37 @@
 #include "bench/harness/latency_recorder.h"
 #include "bench/trace/ideal_lru.h"
 #include "bench/trace/trace_reader.h"
+#include "common/command_line.h"
 #include "common/guarded.h"
 #include "common/thread_pool.h"
 #include "ems_context/context_cache.h"
 
 namespace ems::bench {
 
+// What a time to first token is modelled with: both figures are of one model, so what a hit saves
+// and what it costs belong together. By default DeepSeek-R1 on an NPU of CloudMatrix384.
+struct TtftModel {
+  double prefill_tokens_per_s = 6688;    // CM Table 3, perfect EPLB
+  uint64_t kv_bytes_per_token = 70'272;  // DSV3 Table 1: MLA, BF16
+
+  Duration Compute(uint64_t tokens) const;
+  // At the rate at which so many bytes were loaded in a time; zero where none were.
+  Duration Load(uint64_t tokens, uint64_t loaded_bytes, Duration load_time) const;
+  std::string Text() const;  // "KV of 70272 B a token …, 6688 tokens/s: DeepSeek-R1 …"
+};
+
 struct ReplaySettings {
   uint64_t block_bytes = 16 * kKiB;  // payload that stands for 512 tokens
   uint32_t concurrency = 1;          // requests at once; 1 keeps the order of the trace
   double speedup = 0;                // timestamps divided by this; 0: as fast as possible
-  double prefill_tokens_per_s = 6688;
+  TtftModel ttft;
   bool verify = true;
   uint64_t mark_every_requests = 0;  // and at the last one; 0: no marks
 };
+
+// --prefill-tokens-per-s and --kv-bytes-per-token. Owner of `model`: the caller, until the
+// arguments are parsed.
+void AddTtftOptions(Command* command, TtftModel* model);
 
 // What names a replayed trace's blocks, and the key of one of them.
 context::BlockHasher TraceHasher(uint64_t block_bytes);
@@ -76,8 +93,8 @@ struct ReplayTotals {
 
 struct ReplayLatencies {
   LatencyRecorder lookup, load, save;
-  LatencyRecorder ttft_cached,
-      ttft_uncached;  // modelled: measured look-up and load + tokens / rate
+  // Modelled: measured look-up + KV of the hits at the rate of all measured loads + missed tokens.
+  LatencyRecorder ttft_cached, ttft_uncached;
 };
 
 struct ReplayResult {
@@ -100,8 +117,14 @@ class TraceReplay final {
 
  private:
   struct Worker;
+  // Of a request, as long as the rate of all loads is not known.
+  struct Answered {
+    Duration lookup{0};
+    uint64_t arrived_tokens = 0, missed_tokens = 0;
+  };
   struct Shared {
     ReplayResult result;
+    std::vector<Answered> answered;
     std::vector<ReplayTotals> marks;  // not yet shown
     uint32_t workers_left = 0;
   };
@@ -114,6 +137,7 @@ class TraceReplay final {
   void Save(Worker* worker);
   void Note(const char* operation, Duration took, Duration deadline, Worker* worker);
   void Commit(size_t index, const Worker& worker);
+  void ModelTtft(Shared* shared) const;
 
   const Trace* const trace_;
   context::ContextCache* const cache_;

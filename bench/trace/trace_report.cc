@@ -66,18 +66,26 @@ std::string CallTable(const ReplayResult& replay) {
   return table.Render();
 }
 
-std::string TtftTable(const ReplayLatencies& latencies, double rate) {
+std::string TtftTable(const TraceFigures& figures) {
+  const ReplayLatencies& latencies = figures.replay.latencies;
+  const ReplayTotals& totals = figures.replay.totals;
+
   Table table({{"modelled TTFT", Align::kLeft}, {"mean ms"}, {"p50 ms"}, {"p99 ms"}});
   const auto row = [&](const char* name, const LatencyRecorder& ttft) {
     table.AddRow({name, FormatMs(ttft.avg_ms()), FormatMs(ttft.p50_ms()), FormatMs(ttft.p99_ms())});
   };
   row("with EMS", latencies.ttft_cached);
   row("without", latencies.ttft_uncached);
+  const TtftModel& model = figures.settings.ttft;
   return table.Render() +
          fmt::format(
-             "TTFT = measured look-up and load of these blocks + missed tokens at {:g} "
-             "tokens/s; no queueing.\n",
-             rate);
+             "{}\nTTFT = measured look-up{} + missed tokens; no queueing\n", model.Text(),
+             totals.loaded_bytes == 0
+                 ? ""
+                 : fmt::format(" + KV of the hits, {} a block, at the {} of these loads of {}",
+                               FormatBytes(kTraceBlockTokens * model.kv_bytes_per_token),
+                               FormatGbps(GbPerSecond(totals.loaded_bytes, totals.load_time)),
+                               FormatBytes(figures.settings.block_bytes)));
 }
 
 FigureTable ServerTable(const std::vector<ServerBytes>& servers) {
@@ -141,7 +149,8 @@ void WriteJson(const TraceFigures& figures, Json* json) {
                      {"capacity_bytes", figures.capacity_bytes},
                      {"concurrency", figures.settings.concurrency},
                      {"speedup", figures.settings.speedup},
-                     {"prefill_tokens_per_s", figures.settings.prefill_tokens_per_s},
+                     {"prefill_tokens_per_s", figures.settings.ttft.prefill_tokens_per_s},
+                     {"kv_bytes_per_token", figures.settings.ttft.kv_bytes_per_token},
                      {"verify", figures.settings.verify}};
   out["requests"] = totals.requests;
   out["block_references"] = totals.blocks;
@@ -159,7 +168,8 @@ void WriteJson(const TraceFigures& figures, Json* json) {
   out["lookup"] = LatencyJson(latencies.lookup);
   out["load"] = LatencyJson(latencies.load);
   out["save"] = LatencyJson(latencies.save);
-  out["ttft_modelled"] = {{"with_ems", LatencyJson(latencies.ttft_cached)},
+  out["ttft_modelled"] = {{"model", figures.settings.ttft.Text()},
+                          {"with_ems", LatencyJson(latencies.ttft_cached)},
                           {"without", LatencyJson(latencies.ttft_uncached)}};
   out["slowest_call"] = {{"operation", totals.slowest.operation},
                          {"took_ms", Millis(totals.slowest.took)},
@@ -229,7 +239,7 @@ void ReportTrace(const TraceFigures& figures, const TraceExpectations& expect, R
   report->Print("\n" + Outcome(figures));
   report->Print("\n" + RateTable(figures.replay.totals) + TierLine(figures));
   report->Print("\n" + CallTable(figures.replay));
-  report->Print("\n" + TtftTable(figures.replay.latencies, figures.settings.prefill_tokens_per_s));
+  report->Print("\n" + TtftTable(figures));
   const FigureTable servers = ServerTable(figures.servers);
   report->Print("\n" + servers.Render() + "\n");
   WriteJson(figures, &report->json());

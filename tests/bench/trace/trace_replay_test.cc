@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/harness/figures.h"
 #include "bench/harness/trace_payload.h"
 #include "tests/ems_context/fake_block_store.h"
 
@@ -32,7 +33,7 @@ Trace MakeTrace(std::vector<TraceRequest> requests) {
 ReplaySettings Settings() {
   ReplaySettings settings;
   settings.block_bytes = kBlockBytes;
-  settings.prefill_tokens_per_s = 1000;
+  settings.ttft = {.prefill_tokens_per_s = 1000, .kv_bytes_per_token = 0};
   return settings;
 }
 
@@ -97,6 +98,27 @@ TEST(TraceReplayTest, ModelsTimeToFirstToken) {
   EXPECT_NEAR(result.latencies.ttft_uncached.avg_ms(), 1024, 0.01);
   EXPECT_GE(result.latencies.ttft_cached.max_ms(), 1024);
   EXPECT_LT(result.latencies.ttft_cached.min_ms(), 1000);
+}
+
+TEST(TraceReplayTest, TtftLoadsTheKvOfTheModelWhosePrefillItComputes) {
+  const TtftModel model{.prefill_tokens_per_s = 100, .kv_bytes_per_token = 1000};
+  EXPECT_EQ(model.Compute(50), std::chrono::milliseconds(500));
+  // 500,000 bytes of KV at 2,000 bytes in 4 ms.
+  EXPECT_EQ(model.Load(500, 2000, std::chrono::milliseconds(4)), std::chrono::seconds(1));
+  EXPECT_EQ(model.Load(0, 0, Duration(0)), Duration(0));
+  EXPECT_NE(TtftModel().Text().find("70272 bytes a token, 6688 tokens/s"), std::string::npos);
+  EXPECT_NE(TtftModel().Text().find("DeepSeek-R1"), std::string::npos);
+  EXPECT_EQ(model.Text().find("DeepSeek-R1"), std::string::npos);
+
+  const Trace trace = MakeTrace({Request({1, 2}), Request({1, 2})});
+  Rig rig;
+  ReplaySettings settings = Settings();
+  settings.ttft.kv_bytes_per_token = 1'000'000;
+  const ReplayResult result = rig.Run(trace, settings);
+  const double load_ms =
+      Millis(settings.ttft.Load(1024, result.totals.loaded_bytes, result.totals.load_time));
+  EXPECT_GT(load_ms, 1000 * Millis(result.totals.load_time)) << "the KV is 8 million times as much";
+  EXPECT_GE(result.latencies.ttft_cached.max_ms(), 0.99 * load_ms);
 }
 
 TEST(TraceReplayTest, EveryWrongByteIsCounted) {
