@@ -16,6 +16,7 @@
 #include "bench/harness/commands.h"
 #include "bench/harness/interrupt.h"
 #include "bench/trace/ideal_lru.h"
+#include "bench/trace/trace_maker.h"
 #include "bench/trace/trace_placement.h"
 #include "bench/trace/trace_reader.h"
 #include "bench/trace/trace_replay.h"
@@ -31,6 +32,9 @@ namespace ems::bench {
 namespace {
 
 constexpr uint64_t kQuickRequests = 1000;
+constexpr uint64_t kMadeRequests = 5000;
+constexpr uint64_t kServerBlocksMin = 2;
+constexpr uint64_t kMadeRequestsMax = 1'000'000;
 constexpr uint64_t kBlockBytesMax = 64 * kMiB;
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // of all workers
 constexpr Duration kControlTimeout = std::chrono::seconds(5);
@@ -40,6 +44,9 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 struct Flags : ClusterFlags {
   std::string name_space;
   std::string trace_path;
+  std::string format = "mooncake";
+  std::string shape;  // of a made trace; empty: one is read
+  uint64_t seed = 1;
   std::string block_bytes = "16KiB";
   double capacity_percent = 10;
   uint64_t requests = 0;
@@ -78,6 +85,20 @@ Status CheckMemory(const Flags& flags, const Trace& trace) {
                FormatBytes(flags.settings.block_bytes), FormatBytes(kMemoryMax));
 }
 
+// The trace that the flags ask for; its name goes to their path.
+Result<Trace> TakeTrace(Flags* flags) {
+  if (flags->shape.empty()) {
+    if (flags->trace_path.empty()) flags->trace_path = DefaultTracePath();
+    return ReadTrace(flags->trace_path, flags->requests, TraceFormatOf(flags->format));
+  }
+  const uint64_t requests = flags->requests == 0 ? kMadeRequests : flags->requests;
+  if (requests > kMadeRequestsMax)
+    return Error(StatusCode::kInvalidArgument, "--requests {}: {} at most are made", requests,
+                 kMadeRequestsMax);
+  flags->trace_path = fmt::format("made, {}, seed {}", flags->shape, flags->seed);
+  return MakeTrace(TraceShapeOf(flags->shape), requests, flags->seed);
+}
+
 // Errors: kInvalidArgument and the like  what the user has to change
 Result<Plan> MakePlan(Flags flags) {
   if (flags.quick && flags.requests == 0) flags.requests = kQuickRequests;
@@ -85,9 +106,8 @@ Result<Plan> MakePlan(Flags flags) {
   if (flags.settings.block_bytes == 0 || flags.settings.block_bytes > kBlockBytesMax)
     return Error(StatusCode::kInvalidArgument, "--block-bytes {}: 1 to {} are allowed",
                  flags.block_bytes, FormatBytes(kBlockBytesMax));
-  if (flags.trace_path.empty()) flags.trace_path = DefaultTracePath();
   Plan plan;
-  EMS_ASSIGN_OR_RETURN(plan.trace, ReadTrace(flags.trace_path, flags.requests));
+  EMS_ASSIGN_OR_RETURN(plan.trace, TakeTrace(&flags));
   EMS_RETURN_IF_ERROR(CheckMemory(flags, plan.trace));
   const double blocks =
       std::floor(static_cast<double>(plan.trace.unique_blocks) * flags.capacity_percent / 100);
@@ -148,7 +168,17 @@ struct Target {
   uint64_t capacity_bytes = 0;
 };
 
-Result<Target> OpenTarget(const Plan& plan, uint64_t pool_bytes, ControllerClient* controller) {
+// The quota of a namespace that is made: each server has a part of it, which holds blocks however
+// short the trace is.
+uint64_t QuotaFor(const Plan& plan, const v1::ListNodesReply& nodes) {
+  const auto live =
+      static_cast<uint64_t>(std::count_if(nodes.nodes().begin(), nodes.nodes().end(), IsLive));
+  return std::max(plan.capacity_bytes, live * kServerBlocksMin * plan.flags.settings.block_bytes);
+}
+
+Result<Target> OpenTarget(const Plan& plan, const v1::ListNodesReply& nodes,
+                          ControllerClient* controller) {
+  const uint64_t pool_bytes = PoolBytes(nodes), quota = QuotaFor(plan, nodes);
   Target target;
   if (!plan.flags.name_space.empty()) {
     EMS_ASSIGN_OR_RETURN(
@@ -159,16 +189,14 @@ Result<Target> OpenTarget(const Plan& plan, uint64_t pool_bytes, ControllerClien
         info.dram_quota_bytes == 0 ? pool_bytes : std::min(info.dram_quota_bytes, pool_bytes);
     return target;
   }
-  if (plan.capacity_bytes > pool_bytes)
+  if (quota > pool_bytes)
     return Error(StatusCode::kResourceExhausted,
                  "{:g} % of the unique blocks are {}, but the servers have {} in all: lower "
                  "--capacity-percent or --block-bytes",
-                 plan.flags.capacity_percent, FormatBytes(plan.capacity_bytes),
-                 FormatBytes(pool_bytes));
-  EMS_ASSIGN_OR_RETURN(target.temporary,
-                       TemporaryNamespace::Create(plan.flags.controller, plan.capacity_bytes));
+                 plan.flags.capacity_percent, FormatBytes(quota), FormatBytes(pool_bytes));
+  EMS_ASSIGN_OR_RETURN(target.temporary, TemporaryNamespace::Create(plan.flags.controller, quota));
   target.name = target.temporary->name();
-  target.capacity_bytes = plan.capacity_bytes;
+  target.capacity_bytes = quota;
   return target;
 }
 
@@ -236,7 +264,7 @@ Status ReplayAndReport(const Plan& plan, Report* report) {
   // Fresh, so that what an earlier run has left and given back since is not counted.
   EMS_ASSIGN_OR_RETURN(const v1::ListNodesReply before,
                        UsageSince(Clock::System().Now(), &controller));
-  EMS_ASSIGN_OR_RETURN(const Target target, OpenTarget(plan, PoolBytes(before), &controller));
+  EMS_ASSIGN_OR_RETURN(const Target target, OpenTarget(plan, before, &controller));
   EMS_ASSIGN_OR_RETURN(const auto client, ConnectClient(plan.flags, target.name));
   EMS_RETURN_IF_ERROR(WaitUntilReady(client.get()));
   Announce(plan, target, client->views().view()->nodes().size(), report);
@@ -261,11 +289,24 @@ Status ReplayAndReport(const Plan& plan, Report* report) {
 void AddWorkloadFlags(Command* command, Flags* flags) {
   ReplaySettings& settings = flags->settings;
   command->AddOption("--trace", &flags->trace_path,
-                     "Mooncake-format JSONL, plain or gzip; without it the conversation trace that "
+                     "A file of --format, plain or gzip; without it the conversation trace that "
                      "comes with EMS",
                      {.check = ExistingFile{}});
+  command->AddOption("--format", &flags->format,
+                     "Of the file: Mooncake's JSONL; vLLM's custom data sets; ShareGPT's "
+                     "conversations; a CSV with a column input_length, and timestamp, "
+                     "output_length, hash_ids",
+                     {.check = OneOf{TraceFormatNames()}});
+  command->AddOption("--make", &flags->shape,
+                     "Make a trace in place of reading one: few documents get most requests, or "
+                     "all are asked about in turn",
+                     {.check = OneOf{TraceShapeNames()}});
+  command->AddOption("--seed", &flags->seed, "Of a trace that is made");
+  command->Exclude("--make", "--trace");
+  command->Exclude("--make", "--format");
   command->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
-  command->AddOption("--requests", &flags->requests, "Only the first N requests; 0: all");
+  command->AddOption("--requests", &flags->requests,
+                     "Only the first N requests; 0: all, or 5000 that are made");
   command->AddOption("--concurrency", &settings.concurrency,
                      "Concurrent requests; 1 keeps their order", {.check = InRange{1, 256}});
   command->AddOption("--speedup", &settings.speedup,
@@ -311,6 +352,8 @@ void AddTraceCommand(Command* program) {
            "Each request looks its blocks up, loads the leading ones that are stored and saves the "
            "rest.",
        .examples = {"trace", "trace --capacity-percent 25 --gate --json trace.json",
+                    "trace --make cyclic --capacity-percent 50",
+                    "trace --format sharegpt --trace ShareGPT_V3_unfiltered_cleaned_split.json",
                     "trace --speedup 60 --concurrency 8 --block-bytes 256KiB"}});
   trace->SetRun([=] { return RunPlanned("trace", *flags, MakePlan(*flags), ReplayAndReport); });
 }

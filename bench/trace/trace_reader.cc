@@ -1,74 +1,26 @@
 #include "bench/trace/trace_reader.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <memory>
+#include <deque>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
-#include <system_error>
 #include <unordered_set>
+#include <utility>
+
+#include "bench/trace/conversation.h"
+#include "bench/trace/csv_requests.h"
+#include "bench/trace/trace_file.h"
+#include "common/check.h"
 
 namespace ems::bench {
 namespace {
 
-constexpr size_t kLineBytesMax = size_t{1} << 20;
 constexpr uint64_t kRequestsMax = 1'000'000;
 constexpr uint64_t kReferencesMax = 50'000'000;
 constexpr uint64_t kNumberMax = uint64_t{1} << 53;  // what JSON numbers hold exactly
 
 using Json = nlohmann::json;
-
-struct CloseGzip {
-  void operator()(gzFile_s* file) const { gzclose(file); }
-};
-
-// Lines of a file that may be compressed. zlib passes plain files through. Threading: one thread.
-class LineReader final {
- public:
-  static Result<LineReader> Open(const std::string& path) {
-    errno = 0;
-    gzFile file = gzopen(path.c_str(), "rbe");
-    if (file == nullptr)
-      return Error(errno == ENOENT ? StatusCode::kNotFound : StatusCode::kInvalidArgument,
-                   "cannot open trace {}: {}", path,
-                   errno != 0 ? std::generic_category().message(errno) : "no memory");
-    return LineReader(path, file);
-  }
-
-  // The next line without its end; nullopt after the last. The view lives until the next call.
-  Result<std::optional<std::string_view>> Next() {
-    ++line_number_;
-    const char* const got = gzgets(file_.get(), buffer_.data(), static_cast<int>(buffer_.size()));
-    int code = Z_OK;
-    const char* const text = gzerror(file_.get(), &code);
-    if (code != Z_OK && code != Z_STREAM_END)
-      return Error(StatusCode::kDataLoss, "{}:{}: cannot read on, file cut or damaged: {}", path_,
-                   line_number_, text);
-    if (got == nullptr) return std::optional<std::string_view>();
-    std::string_view line = got;
-    const bool whole = line.ends_with('\n');
-    if (whole) line.remove_suffix(1);
-    if (line.size() > kLineBytesMax || (!whole && gzeof(file_.get()) == 0))
-      return Error(StatusCode::kOutOfRange, "{}:{}: line of more than {} bytes: not a trace?",
-                   path_, line_number_, kLineBytesMax);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    return line;
-  }
-
-  uint64_t line_number() const { return line_number_; }
-
- private:
-  LineReader(std::string path, gzFile file) : path_(std::move(path)), file_(file) {}
-
-  std::string path_;
-  std::unique_ptr<gzFile_s, CloseGzip> file_;
-  std::string buffer_ = std::string(kLineBytesMax + 2, '\0');  // a line, its end and a zero
-  uint64_t line_number_ = 0;
-};
 
 Result<uint64_t> NumberOf(const Json& number, std::string_view name) {
   if (number.is_number_unsigned() && number.get<uint64_t>() <= kNumberMax)
@@ -107,43 +59,123 @@ Result<TraceRequest> ParseRequest(std::string_view line) {
     EMS_ASSIGN_OR_RETURN(const uint64_t block, NumberOf(id, "hash_ids"));
     request.blocks.push_back(block);
   }
-  EMS_RETURN_IF_ERROR(CheckBlockCount(request));
   return request;
 }
 
-// Appends `request` and keeps the sums.
-Status Add(TraceRequest request, std::unordered_set<uint64_t>* seen, Trace* trace) {
-  if (!trace->requests.empty() && request.timestamp_ms < trace->requests.back().timestamp_ms)
-    return Error(StatusCode::kInvalidArgument, "\"timestamp\" {} lies before {} of the line above",
-                 request.timestamp_ms, trace->requests.back().timestamp_ms);
-  trace->block_references += request.blocks.size();
-  trace->input_tokens += request.input_tokens;
-  trace->request_blocks_max = std::max(trace->request_blocks_max, request.blocks.size());
-  if (trace->requests.size() == kRequestsMax || trace->block_references > kReferencesMax)
-    return Error(StatusCode::kOutOfRange, "more than {} requests or {} block references",
-                 kRequestsMax, kReferencesMax);
-  seen->insert(request.blocks.begin(), request.blocks.end());
-  trace->requests.push_back(std::move(request));
+// A trace as it grows. Threading: one thread.
+class Builder final {
+ public:
+  explicit Builder(uint64_t requests_max) : requests_max_(requests_max) {}
+
+  bool full() const { return requests_max_ > 0 && trace_.requests.size() >= requests_max_; }
+  // Appends `request` and keeps the sums.
+  Status Add(TraceRequest request) {
+    EMS_RETURN_IF_ERROR(CheckBlockCount(request));
+    if (!trace_.requests.empty() && request.timestamp_ms < trace_.requests.back().timestamp_ms)
+      return Error(StatusCode::kInvalidArgument,
+                   "\"timestamp\" {} lies before {} of the line above", request.timestamp_ms,
+                   trace_.requests.back().timestamp_ms);
+    trace_.block_references += request.blocks.size();
+    trace_.input_tokens += request.input_tokens;
+    trace_.request_blocks_max = std::max(trace_.request_blocks_max, request.blocks.size());
+    if (trace_.requests.size() == kRequestsMax || trace_.block_references > kReferencesMax)
+      return Error(StatusCode::kOutOfRange, "more than {} requests or {} block references",
+                   kRequestsMax, kReferencesMax);
+    seen_.insert(request.blocks.begin(), request.blocks.end());
+    trace_.requests.push_back(std::move(request));
+    return OkStatus();
+  }
+  Trace Take() {
+    trace_.unique_blocks = seen_.size();
+    return std::move(trace_);
+  }
+
+ private:
+  const uint64_t requests_max_;
+  Trace trace_;
+  std::unordered_set<uint64_t> seen_;
+};
+
+Status ReadLines(const std::function<Result<TraceRequest>(std::string_view)>& parse,
+                 TraceFile* file, Builder* builder) {
+  while (!builder->full()) {
+    EMS_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, file->NextLine());
+    if (!line) break;
+    if (line->empty()) continue;
+    Result<TraceRequest> request = parse(*line);
+    const Status added = request.ok() ? builder->Add(*std::move(request)) : request.status();
+    if (!added.ok()) return file->Located(added);
+  }
   return OkStatus();
+}
+
+Status ReadCsv(TraceFile* file, Builder* builder) {
+  EMS_ASSIGN_OR_RETURN(const std::optional<std::string_view> header, file->NextLine());
+  Result<CsvRequests> requests = CsvRequests::Make(header.value_or(""));
+  if (!requests.ok()) return file->Located(requests.status());
+  return ReadLines([&](std::string_view line) { return requests->Parse(line); }, file, builder);
+}
+
+// Several conversations at a time: each that has ended makes room for the next of the file.
+Status ReadConversations(Result<Conversation> (*parse)(std::string_view), TraceFile* file,
+                         Builder* builder) {
+  struct Going {
+    Conversation conversation;
+    size_t turn = 0;
+  };
+  std::deque<Going> going;
+  bool more = true;
+  while (!builder->full()) {
+    while (more && going.size() < kConversationsAtOnce) {
+      EMS_ASSIGN_OR_RETURN(const std::optional<std::string_view> object, file->NextObject());
+      more = object.has_value();
+      if (!more) break;
+      Result<Conversation> conversation = parse(*object);
+      if (!conversation.ok()) return file->Located(conversation.status());
+      if (!conversation->turns.empty()) going.push_back({*std::move(conversation)});
+    }
+    if (going.empty()) break;
+    Going one = std::move(going.front());
+    going.pop_front();
+    const Status added = builder->Add(one.conversation.Request(one.turn));
+    if (!added.ok()) return file->Located(added);
+    if (++one.turn < one.conversation.turns.size()) going.push_back(std::move(one));
+  }
+  return OkStatus();
+}
+
+Status ReadAll(TraceFormat format, TraceFile* file, Builder* builder) {
+  switch (format) {
+    case TraceFormat::kMooncake:
+      return ReadLines(ParseRequest, file, builder);
+    case TraceFormat::kVllm:
+      return ReadConversations(ParsePrompt, file, builder);
+    case TraceFormat::kShareGpt:
+      return ReadConversations(ParseConversation, file, builder);
+    case TraceFormat::kCsv:
+      return ReadCsv(file, builder);
+  }
+  return Error(StatusCode::kInternal, "a format that is none");
 }
 
 }  // namespace
 
-Result<Trace> ReadTrace(const std::string& path, uint64_t requests_max) {
-  EMS_ASSIGN_OR_RETURN(LineReader lines, LineReader::Open(path));
-  Trace trace;
-  std::unordered_set<uint64_t> seen;
-  while (requests_max == 0 || trace.requests.size() < requests_max) {
-    EMS_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines.Next());
-    if (!line) break;
-    if (line->empty()) continue;
-    Result<TraceRequest> request = ParseRequest(*line);
-    const Status added = request.ok() ? Add(*std::move(request), &seen, &trace) : request.status();
-    if (!added.ok()) return Prefixed(added, fmt::format("{}:{}", path, lines.line_number()));
-  }
+std::vector<std::string> TraceFormatNames() { return {"mooncake", "vllm", "sharegpt", "csv"}; }
+
+TraceFormat TraceFormatOf(std::string_view name) {
+  const std::vector<std::string> names = TraceFormatNames();
+  const auto at = std::find(names.begin(), names.end(), name);
+  EMS_CHECK(at != names.end(), "{}", name);
+  return static_cast<TraceFormat>(at - names.begin());
+}
+
+Result<Trace> ReadTrace(const std::string& path, uint64_t requests_max, TraceFormat format) {
+  EMS_ASSIGN_OR_RETURN(TraceFile file, TraceFile::Open(path));
+  Builder builder(requests_max);
+  EMS_RETURN_IF_ERROR(ReadAll(format, &file, &builder));
+  Trace trace = builder.Take();
   if (trace.requests.empty())
     return Error(StatusCode::kInvalidArgument, "{}: no request in it", path);
-  trace.unique_blocks = seen.size();
   return trace;
 }
 
