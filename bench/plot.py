@@ -8,6 +8,8 @@ and grey text, which is readable on light and dark pages. Needs matplotlib (Debi
 import json
 import sys
 
+import plot_commands
+
 GREY, BLUE, LIGHT, VIOLET, RED, GREEN, ORANGE = '#6e7781', '#0969da', '#54aeff', '#8250df', '#cf222e', '#1a7f37', '#bf5700'
 BOLD, DASHED = {'linewidth': 3}, {'linestyle': '--'}
 LOCAL_LINES = (  # name, side, operation, colour, style
@@ -72,6 +74,8 @@ def bar_panels(figures):
 
 def panels_of(figures):
     """Title and panels of what a command has written. SystemExit: a command that has no plot."""
+    if figures.get('command') not in ('local', 'paper', 'bars'):
+        return plot_commands.panels_of(figures, panel)
     if figures.get('command') == 'local':
         settings = figures['settings']
         return ("Reading a value on the server's host\n"

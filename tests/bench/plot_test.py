@@ -83,8 +83,8 @@ class PlotTest(unittest.TestCase):
                              f'bench/plot.py docs/figures/{name}.json docs/figures/{name}.svg')
 
     def test_what_has_no_plot_is_refused_by_name(self):
-        with self.assertRaisesRegex(SystemExit, 'not store'):
-            plot.panels_of({'command': 'store'})
+        with self.assertRaisesRegex(SystemExit, 'not flowers'):
+            plot.panels_of({'command': 'flowers'})
         self.assertIn('plot.py FIGURES.json', subprocess.run([PLOT], capture_output=True, text=True, check=False).stderr)
 
     @unittest.skipUnless(importlib.util.find_spec('matplotlib'), 'matplotlib is not installed')
