@@ -92,9 +92,10 @@ int Report::Finish() {
 }
 
 Json LatencyJson(const LatencyRecorder& latencies) {
-  return {{"count", latencies.count()},   {"avg_ms", latencies.avg_ms()},
-          {"min_ms", latencies.min_ms()}, {"max_ms", latencies.max_ms()},
-          {"p50_ms", latencies.p50_ms()}, {"p99_ms", latencies.p99_ms()}};
+  return {{"count", latencies.count()},           {"avg_ms", latencies.avg_ms()},
+          {"min_ms", latencies.min_ms()},         {"max_ms", latencies.max_ms()},
+          {"p25_ms", latencies.QuantileMs(0.25)}, {"p50_ms", latencies.p50_ms()},
+          {"p75_ms", latencies.QuantileMs(0.75)}, {"p99_ms", latencies.p99_ms()}};
 }
 
 Result<CpuMeter> CpuMeter::Make(std::vector<pid_t> server_pids) {

@@ -96,7 +96,8 @@ class Report final {
   uint64_t failures_ = 0;
 };
 
-// {"count": …, "avg_ms": …, "min_ms": …, "max_ms": …, "p50_ms": …, "p99_ms": …}
+// {"count": …, "avg_ms": …, "min_ms": …, "max_ms": …, "p25_ms": …, "p50_ms": …, "p75_ms": …,
+// "p99_ms": …}
 nlohmann::ordered_json LatencyJson(const LatencyRecorder& latencies);
 
 // CPU time used by this process and, when their pids are known, by servers, between Start and Stop.

@@ -89,6 +89,25 @@ void ServeBench::Compare(std::span<const ServeRequest> requests,
   }
 }
 
+// Prompts that no other has a block in common with, under load: connections, threads and memory are
+// there before anything counts.
+Status ServeBench::WarmUp() {
+  if (settings_.warmup_prompts == 0) return OkStatus();
+  on_phase_("warm-up");
+  std::vector<ServeRequest> requests;
+  for (uint64_t i = 0; i < settings_.warmup_prompts; ++i)
+    requests.push_back(
+        {.prompt = fmt::format("warm-up {}: ", i) + MakeText(settings_.prefix.prompt_tokens, i),
+         .output_tokens = settings_.output_tokens,
+         .cache_salt = settings_.cache_salt});
+  for (const ServeSide& side : sides_) {
+    for (const ServeOutcome& outcome :
+         RunLoad(side.client, requests, settings_.load, stopped_).outcomes)
+      EMS_RETURN_IF_ERROR(Prefixed(outcome.status, side.name + ": warm-up"));
+  }
+  return OkStatus();
+}
+
 Status ServeBench::Chat() {
   if (settings_.chat.rounds == 0 || settings_.chat.conversations == 0) return OkStatus();
   ServePhase* const phase = BeginPhase("chat");
@@ -187,6 +206,7 @@ Result<ServeResults> ServeBench::Run(const std::function<void(const std::string&
   EMS_CHECK(!sides_.empty());
   on_phase_ = on_phase;
   results_ = {};
+  EMS_RETURN_IF_ERROR(WarmUp());
   EMS_RETURN_IF_ERROR(Chat());
   for (const double reuse : settings_.reuses) {
     EMS_RETURN_IF_ERROR(SharedPrefix(reuse, true));

@@ -32,6 +32,7 @@ struct ServeSettings {
   ChatSettings chat;            // no rounds: no conversations
   SharedPrefixSettings prefix;  // its reuse is taken from `reuses`
   std::vector<double> reuses = {0.5, 0.9};
+  uint64_t warmup_prompts = 0;  // of each side, before anything counts
   uint32_t chat_output_tokens = 32;
   uint32_t output_tokens = 16;
   LoadSettings load;  // of conversations and, after one at a time, of prompts that begin alike
@@ -72,7 +73,8 @@ class ServeBench final {
 
   // `on_phase` is told of each part as it begins. Requests that fail are counted in the figures.
   // Errors: kInvalidArgument  settings that make no workload    kCancelled  stopped
-  // kNotFound  a side that has to cache does not    those of a client  a prefix could not be stored
+  // kNotFound  a side that has to cache does not    those of a client  a prefix could not be
+  // stored, a warm-up failed
   Result<ServeResults> Run(const std::function<void(const std::string&)>& on_phase);
 
  private:
@@ -84,6 +86,7 @@ class ServeBench final {
   // Adds the answers that differ to results_.
   void Compare(std::span<const ServeRequest> requests,
                const std::vector<std::vector<ServeOutcome>>& outcomes);
+  Status WarmUp();
   Status Chat();
   Status SharedPrefix(double reuse, bool alone);
   Status Prime(const PrefixGroup& group);

@@ -25,6 +25,8 @@ constexpr const char* kWithoutEms = "without EMS";
 constexpr const char* kWithEms = "with EMS";
 
 constexpr uint32_t kConcurrencyClosed = 4;
+constexpr uint64_t kPrompts = 24;  // of a part: enough to say how far they spread
+constexpr uint64_t kWarmupPrompts = 4;
 
 struct Flags : CommonFlags {
   ServeSettings serve;
@@ -88,6 +90,7 @@ Result<Plan> MakePlan(const Flags& flags) {
   settings.chat.seed = settings.load.seed = settings.prefix.seed;
   if (flags.quick) {
     settings.prefix.prompts = std::min<uint64_t>(settings.prefix.prompts, 4);
+    settings.warmup_prompts = std::min<uint64_t>(settings.warmup_prompts, 1);
     settings.chat.conversations = std::min<uint64_t>(settings.chat.conversations, 2);
     settings.chat.rounds = std::min<uint64_t>(settings.chat.rounds, 2);
   }
@@ -123,7 +126,8 @@ void PrintResults(const ServeResults& results, std::span<const std::string> name
   if (std::ranges::any_of(results.phases, [](const ServePhase& one) { return one.reuse > 0; })) {
     report->Print("\n" + ReuseTable(results, names));
     report->Print(
-        "reuse: prompts whose beginning was stored before, by one that does not count\n\n");
+        "reuse: prompts whose beginning was stored before, by one that does not count. TTFT: mean, "
+        "and within which the middle half of the requests lies\n\n");
   }
 }
 
@@ -146,6 +150,7 @@ Json SettingsJson(const ServeSettings& settings) {
           {"user_tokens", settings.chat.user_tokens},
           {"chat_output_tokens", settings.chat_output_tokens},
           {"prompts", settings.prefix.prompts},
+          {"warmup_prompts", settings.warmup_prompts},
           {"groups", settings.prefix.groups},
           {"prompt_tokens", settings.prefix.prompt_tokens},
           {"block_tokens", settings.prefix.block_tokens},
@@ -184,6 +189,8 @@ void AddWorkloadOptions(Command* serve, Flags* flags) {
   ServeSettings& settings = flags->serve;
   serve->AddOption("--prompts", &settings.prefix.prompts, "Prompts of each reuse, twice",
                    {.check = InRange{1, 1'000'000}});
+  serve->AddOption("--warmup-prompts", &settings.warmup_prompts,
+                   "Of each loop, before anything counts", {.check = InRange{0, 1'000'000}});
   serve->AddOption("--groups", &settings.prefix.groups, "That they are in; a group begins alike",
                    {.check = InRange{1, 100'000}});
   serve->AddOption("--prompt-tokens", &settings.prefix.prompt_tokens, "Length of each of them",
@@ -231,6 +238,8 @@ void AddLoopOptions(Command* serve, Flags* flags) {
 
 void AddServeCommand(Command* program) {
   const auto flags = std::make_shared<Flags>();
+  flags->serve.prefix.prompts = kPrompts;
+  flags->serve.warmup_prompts = kWarmupPrompts;
   Command* serve = program->AddCommand(
       "serve",
       "The serving loop with a real engine: conversations and shared prefixes, with EMS "

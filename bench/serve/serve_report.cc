@@ -66,11 +66,17 @@ double FallOf(std::span<const ServeFigures> sides) {
   return 1 - sides[1].ttft.avg_ms() / sides[0].ttft.avg_ms();
 }
 
+// Mean, and from p25 to p75.
+std::string SpreadText(const LatencyRecorder& times) {
+  return fmt::format("{} ({}-{})", FormatMs(times.avg_ms()), FormatMs(times.QuantileMs(0.25)),
+                     FormatMs(times.QuantileMs(0.75)));
+}
+
 void AddTtft(std::span<const ServeFigures> sides, std::span<const std::string> names,
              FigureTable* table) {
   for (size_t i = 0; i < sides.size(); ++i)
     table->Cell(sides.size() == 1 ? "mean TTFT ms" : fmt::format("TTFT ms {}", names[i]),
-                sides[i].succeeded == 0 ? "-" : FormatMs(sides[i].ttft.avg_ms()));
+                sides[i].succeeded == 0 ? "-" : SpreadText(sides[i].ttft));
   if (sides.size() < 2) return;
   const double fall = FallOf(sides);
   table->Cell("saved", std::isnan(fall) ? "-" : PercentText(fall));

@@ -72,6 +72,21 @@ TEST(ServeBenchTest, TheShareFromTheCacheIsTheOneStated) {
   }
 }
 
+TEST(ServeBenchTest, WarmUpsAreAskedOfEachSideAndCountForNothing) {
+  FakeLoop without({.caches = false}), with;
+  ServeSettings settings = Settings();
+  settings.chat.rounds = 0;
+  settings.reuses = {};
+  settings.warmup_prompts = 5;
+  std::vector<std::string> phases;
+  const auto results = RunSides(settings, Both(without, with), &phases);
+  ASSERT_TRUE(results.ok()) << ToString(results.status());
+  EXPECT_THAT(phases, ElementsAre("warm-up"));
+  EXPECT_THAT(results->phases, SizeIs(0));
+  EXPECT_EQ(without.asked(), 5U);
+  EXPECT_EQ(with.asked(), 5U);
+}
+
 TEST(ServeBenchTest, ConversationsHitWhatWasSaidBefore) {
   const FakeLoop without({.caches = false}), with;
   ServeSettings settings = Settings();
