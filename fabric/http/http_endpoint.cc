@@ -9,11 +9,17 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(2);
 
 // By method and path.
-using Pages =
-    std::map<std::pair<std::string, std::string>, std::function<HttpReply(const HttpRequest&)>>;
+using Pages = std::map<std::pair<std::string, std::string>, HttpHandler>;
 
 HttpReply Text(int status, std::string body) {
   return {.status = status, .content_type = "text/plain", .headers = {}, .body = std::move(body)};
+}
+
+// A page that is answered at once.
+HttpHandler AtOnce(std::function<HttpReply(const HttpRequest&)> page) {
+  return [page = std::move(page)](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(page(exchange->request()));
+  };
 }
 
 HttpReply Answer(const Status& status, int otherwise) {
@@ -29,37 +35,38 @@ HttpServerOptions ServerOptions(const std::string& listen) {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(const std::string& listen,
-                                                          const MetricsRegistry* metrics,
-                                                          std::function<Status()> healthy,
-                                                          std::function<Status()> ready,
-                                                          std::function<void()> before_render,
-                                                          const std::vector<PostPage>& posts) {
+Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(
+    const std::string& listen, const MetricsRegistry* metrics, std::function<Status()> healthy,
+    std::function<Status()> ready, std::function<void()> before_render,
+    const std::vector<PostPage>& posts, const std::vector<GetPage>& gets) {
   Pages pages;
-  pages[{"GET", "/metrics"}] = [metrics, before = std::move(before_render)](const HttpRequest&) {
+  const auto render = [metrics, before = std::move(before_render)](const HttpRequest&) {
     if (before) before();
     HttpReply reply = Text(200, metrics->Render());
     reply.content_type += "; version=0.0.4";
     return reply;
   };
-  pages[{"GET", "/healthz"}] = [check = std::move(healthy)](const HttpRequest&) {
-    return Answer(check(), 503);
-  };
-  pages[{"GET", "/readyz"}] = [check = std::move(ready)](const HttpRequest&) {
-    return Answer(check(), 503);
-  };
+  pages[{"GET", "/metrics"}] = AtOnce(render);
+  pages[{"GET", "/healthz"}] =
+      AtOnce([check = std::move(healthy)](const HttpRequest&) { return Answer(check(), 503); });
+  pages[{"GET", "/readyz"}] =
+      AtOnce([check = std::move(ready)](const HttpRequest&) { return Answer(check(), 503); });
   for (const PostPage& page : posts) {
-    pages[{"POST", page.path}] = [take = page.take](const HttpRequest& request) {
-      return Answer(take(request.body), 400);
-    };
+    pages[{"POST", page.path}] = AtOnce(
+        [take = page.take](const HttpRequest& request) { return Answer(take(request.body), 400); });
   }
+  for (const GetPage& page : gets) pages[{"GET", page.path}] = page.show;
   EMS_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpServer> server,
       HttpServer::Start(ServerOptions(listen), [pages = std::move(pages)](const auto& exchange) {
         const HttpRequest& request = exchange->request();
         const auto page =
             pages.find({request.method == "HEAD" ? "GET" : request.method, request.path});
-        exchange->Reply(page == pages.end() ? Text(404, "") : page->second(request));
+        if (page == pages.end()) {
+          exchange->Reply(Text(404, ""));
+        } else {
+          page->second(exchange);
+        }
       }));
   return std::unique_ptr<HttpEndpoint>(new HttpEndpoint(std::move(server)));
 }

@@ -3,7 +3,7 @@
 // Not for payloads.
 //
 // Bound: 64 connections, closed after one answer each; 8 KiB of head and of body; 2 s for a head, a
-// body, and a reader that takes nothing.
+// body, and a reader that takes nothing; 1 MiB of a stream that its reader has not taken.
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,17 +23,20 @@ class HttpEndpoint final {
     std::string path;
     std::function<Status(const std::string& body)> take;
   };
+  // One more page, by GET and HEAD, whose handler answers when it likes, whole or as a stream.
+  struct GetPage {
+    std::string path;
+    HttpHandler show;
+  };
 
   // Serves on `listen` (host:port, port 0: any) at once. `metrics` must outlive the endpoint.
   // `healthy` and `ready` answer 200 for OK, 503 with the text otherwise; `before_render` (may be
   // empty) refreshes gauges before each /metrics. Errors: kInvalidArgument  bad address
   // kUnavailable  cannot bind
-  static Result<std::unique_ptr<HttpEndpoint>> Start(const std::string& listen,
-                                                     const MetricsRegistry* metrics,
-                                                     std::function<Status()> healthy,
-                                                     std::function<Status()> ready,
-                                                     std::function<void()> before_render = {},
-                                                     const std::vector<PostPage>& posts = {});
+  static Result<std::unique_ptr<HttpEndpoint>> Start(
+      const std::string& listen, const MetricsRegistry* metrics, std::function<Status()> healthy,
+      std::function<Status()> ready, std::function<void()> before_render = {},
+      const std::vector<PostPage>& posts = {}, const std::vector<GetPage>& gets = {});
   // host:port as bound.
   const std::string& address() const { return server_->address(); }
 

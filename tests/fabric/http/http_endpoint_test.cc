@@ -74,6 +74,23 @@ TEST(HttpEndpointTest, APageThatTakesTextAnswersWithItsStatus) {
   EXPECT_THAT(Post((*http)->address(), "/other", "x"), StartsWith("HTTP/1.1 404"));
 }
 
+TEST(HttpEndpointTest, AFurtherPageMayStream) {
+  MetricsRegistry registry;
+  const auto show = [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->StartStream({.content_type = "text/event-stream", .body = "one "});
+    exchange->Write("two");
+    exchange->Finish();
+  };
+  Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(
+      "127.0.0.1:0", &registry, [] { return OkStatus(); }, [] { return OkStatus(); }, {}, {},
+      {{.path = "/told", .show = show}});
+  ASSERT_TRUE(http.ok()) << http.status();
+  const std::string told = Get((*http)->address(), "/told");
+  EXPECT_THAT(told, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(told, HasSubstr("4\r\none \r\n3\r\ntwo\r\n0\r\n"));
+  EXPECT_THAT(Post((*http)->address(), "/told", ""), StartsWith("HTTP/1.1 404"));
+}
+
 TEST(HttpEndpointTest, LongAndBrokenRequestsAreRefused) {
   MetricsRegistry registry;
   Result<std::unique_ptr<HttpEndpoint>> http = HttpEndpoint::Start(
