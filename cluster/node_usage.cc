@@ -11,6 +11,8 @@ void ToProto(const NodeUsage& usage, v1::NodeUsage* proto) {
   proto->set_ssd_used_bytes(usage.ssd_used_bytes);
   proto->set_ssd_total_bytes(usage.ssd_total_bytes);
   proto->set_ssd_state(static_cast<v1::SsdState>(usage.ssd_state));
+  proto->set_gets(usage.gets);
+  proto->set_hits(usage.hits);
 }
 
 NodeUsage FromProto(const v1::NodeUsage& proto) {
@@ -22,6 +24,8 @@ NodeUsage FromProto(const v1::NodeUsage& proto) {
   usage.ssd_total_bytes = proto.ssd_total_bytes();
   if (v1::SsdState_IsValid(proto.ssd_state()))
     usage.ssd_state = static_cast<SsdState>(proto.ssd_state());
+  usage.gets = proto.gets();
+  usage.hits = proto.hits();
   return usage;
 }
 

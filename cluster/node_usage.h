@@ -16,6 +16,9 @@ struct NodeUsage {
   uint64_t ssd_used_bytes = 0;  // values
   uint64_t ssd_total_bytes = 0;
   SsdState ssd_state = SsdState::kNone;
+  // Since the process began: values that were looked for, and those of them that were found.
+  uint64_t gets = 0;
+  uint64_t hits = 0;
 };
 
 void ToProto(const NodeUsage& usage, v1::NodeUsage* proto);

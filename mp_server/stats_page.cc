@@ -90,6 +90,9 @@ std::string StatsPage::Json() const {
 NodeUsage StatsPage::Usage() const {
   NodeUsage usage;
   usage.dram_total_bytes = pool_.bytes_max();
+  const ServerMetrics::HitCounts counts = metrics_.hit_counts();
+  usage.gets = counts.gets;
+  usage.hits = counts.hits;
   for (const NamespaceUsage& one : store_.Usage()) {
     usage.dram_used_bytes += one.value_bytes;
     usage.objects += one.objects;

@@ -16,7 +16,9 @@ TEST(NodeUsageTest, ComesBackFromTheWireAsItWas) {
              .objects = 3,
              .ssd_used_bytes = 4,
              .ssd_total_bytes = 5,
-             .ssd_state = state},
+             .ssd_state = state,
+             .gets = 7,
+             .hits = 6},
             &proto);
     const NodeUsage usage = FromProto(proto);
     EXPECT_EQ(usage.dram_used_bytes, 1U);
@@ -25,6 +27,8 @@ TEST(NodeUsageTest, ComesBackFromTheWireAsItWas) {
     EXPECT_EQ(usage.ssd_used_bytes, 4U);
     EXPECT_EQ(usage.ssd_total_bytes, 5U);
     EXPECT_EQ(usage.ssd_state, state);
+    EXPECT_EQ(usage.gets, 7U);
+    EXPECT_EQ(usage.hits, 6U);
   }
 }
 

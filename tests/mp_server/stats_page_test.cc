@@ -88,5 +88,13 @@ TEST_F(StatsPageTest, UsageIsThatOfBothTiers) {
   EXPECT_EQ(both.ssd_state, SsdState::kOk);
 }
 
+TEST_F(StatsPageTest, UsageCountsWhatWasLookedForAndFound) {
+  metrics_.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
+  metrics_.OnAnswer(wire::Op::kMultiGet, wire::WireStatus::kMiss, 2);
+  const NodeUsage usage = Page(nullptr).Usage();
+  EXPECT_EQ(usage.gets, 3u);
+  EXPECT_EQ(usage.hits, 1u);
+}
+
 }  // namespace
 }  // namespace ems::server
