@@ -16,7 +16,7 @@
 #include "mp_controller/controller_service.h"
 #include "mp_controller/controller_store.h"
 #include "mp_controller/event_loop.h"
-#include "mp_controller/next_history.h"
+#include "mp_controller/publish/next_history.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/view_builder.h"
 

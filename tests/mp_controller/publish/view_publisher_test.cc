@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/thread_pool.h"
-#include "mp_controller/next_history.h"
+#include "mp_controller/publish/next_history.h"
 #include "mp_controller/view_builder.h"
 #include "proto/controller.pb.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <random>
 
-#include "mp_controller/next_history.h"
+#include "mp_controller/publish/next_history.h"
 #include "mp_controller/view_builder.h"
 #include "mp_server/lease/view_grant.h"
 #include "proto/controller.pb.h"

@@ -1,6 +1,6 @@
 // What must hold: an epoch stays with a slot as long as its owner is the same node with the same
 // storage, over every view; anything else begins anew.
-#include "mp_controller/next_history.h"
+#include "mp_controller/publish/next_history.h"
 
 #include <gtest/gtest.h>
 

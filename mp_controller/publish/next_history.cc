@@ -1,4 +1,4 @@
-#include "mp_controller/next_history.h"
+#include "mp_controller/publish/next_history.h"
 
 #include <unordered_map>
 #include <utility>
