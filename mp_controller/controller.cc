@@ -3,14 +3,17 @@
 
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "fabric/http/http_endpoint.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_service.h"
 #include "mp_controller/controller_store.h"
 #include "mp_controller/event_loop.h"
+#include "mp_controller/fact_finder.h"
 #include "mp_controller/model_service.h"
 #include "mp_controller/model_state.h"
+#include "mp_controller/page/cluster_page.h"
 #include "mp_controller/request_check.h"
 #include "mp_controller/rows/durable_rows.h"
 #include "proto/config.pb.h"
@@ -42,6 +45,7 @@ Result<ControllerOptions> MakeOptions(const config::ControllerConfig& config) {
   ControllerOptions options;
   options.listen = config.listen();
   options.http_listen = config.http_listen();
+  options.page = config.page() == "on";
   options.data_dir = config.data_dir();
   options.membership = {.heartbeat = Ms(config.heartbeat_ms()),
                         .lease = Ms(config.lease_ms()),
@@ -70,6 +74,22 @@ struct Controller::Impl {
                  std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
   }
 
+  Status StartHttp() {
+    std::vector<fabric::HttpEndpoint::GetPage> pages;
+    if (options.page) {
+      const FactFinder facts({.loop = loop.get(),
+                              .state = state.get(),
+                              .publisher = &publisher,
+                              .models = models.get()});
+      page = std::make_unique<ClusterPage>([facts] { return facts.Json(); });
+      pages = page->pages();
+    }
+    const auto healthy = [this] { return Healthy(); };
+    EMS_ASSIGN_OR_RETURN(http, fabric::HttpEndpoint::Start(options.http_listen, &registry, healthy,
+                                                           healthy, {}, {}, pages));
+    return OkStatus();
+  }
+
   void Tick() {
     if (listening.load(std::memory_order_acquire) && !std::exchange(listened, true))
       state->Listen();
@@ -91,6 +111,7 @@ struct Controller::Impl {
   std::unique_ptr<ModelState> model_state;
   std::unique_ptr<ModelService> models;
   std::unique_ptr<ControllerService> service;
+  std::unique_ptr<ClusterPage> page;
   std::unique_ptr<fabric::HttpEndpoint> http;
 };
 
@@ -128,15 +149,13 @@ Status Controller::Start() {
                                                                    .models = impl.models.get()}));
   impl.listening.store(true, std::memory_order_release);
   if (impl.options.http_listen.empty()) return OkStatus();
-  EMS_ASSIGN_OR_RETURN(
-      impl.http, fabric::HttpEndpoint::Start(
-                     impl.options.http_listen, &impl.registry, [&impl] { return impl.Healthy(); },
-                     [&impl] { return impl.Healthy(); }));
-  return OkStatus();
+  return impl.StartHttp();
 }
 
 void Controller::Stop() {
+  if (impl_->page != nullptr) impl_->page->Close();
   impl_->http.reset();
+  impl_->page.reset();
   impl_->service.reset();
   impl_->models.reset();
   impl_->model_state.reset();

@@ -147,6 +147,15 @@ ModelService::~ModelService() = default;
 
 grpc::Service* ModelService::service() { return impl_.get(); }
 
+bool ModelService::TryList(std::function<void(v1::ListModelsReply&& models)> take) {
+  return impl_->loop.TryPost([state = impl_->state, take = std::move(take)] {
+    v1::ListModelsReply models;
+    bool news = true;
+    (void)state->ListModels({}, &models, &news);  // of all, it has no errors
+    take(std::move(models));
+  });
+}
+
 void ModelService::Close() {
   impl_->closed.store(true, std::memory_order_release);
   // A full queue does not matter: the tick answers them.

@@ -5,6 +5,7 @@
 //
 // Bound: EventLoop::kQueueMax calls are queued; kWaitingMax wait for news, each 30 s at most, and
 // beyond it are answered at once.
+#include <functional>
 #include <memory>
 
 #include "common/cluster_id.h"
@@ -15,7 +16,10 @@ class Service;
 
 namespace ems {
 class Clock;
+namespace v1 {
+class ListModelsReply;
 }
+}  // namespace ems
 
 namespace ems::controller {
 
@@ -35,6 +39,8 @@ class ModelService final {
 
   // To be registered with a server, which must be gone before this is.
   grpc::Service* service();
+  // Gives all versions to `take`, on the loop. False, and nothing happens, when its queue is full.
+  [[nodiscard]] bool TryList(std::function<void(v1::ListModelsReply&& models)> take);
   // Answers all that wait, and later ones at once. Before the server shuts down.
   void Close();
 

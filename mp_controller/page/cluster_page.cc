@@ -1,0 +1,166 @@
+#include "mp_controller/page/cluster_page.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "mp_controller/page/page_html.h"
+
+namespace ems::controller {
+namespace {
+
+using fabric::HttpHeaders;
+using fabric::HttpReply;
+
+// What a browser must not do with an answer, whatever is in it.
+HttpHeaders Headers() {
+  return {{"Cache-Control", "no-store"},
+          {"X-Content-Type-Options", "nosniff"},
+          {"Referrer-Policy", "no-referrer"},
+          {"Cross-Origin-Resource-Policy", "same-origin"}};
+}
+
+HttpReply JsonReply(int status, const std::string& json) {
+  return {.status = status, .headers = Headers(), .body = json + "\n"};
+}
+
+std::string ErrorJson(const Status& why) {
+  const nlohmann::json json{{"error", ToString(why)}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+HttpReply Unavailable(const Status& why) { return JsonReply(503, ErrorJson(why)); }
+
+Status Stopping() { return Error(StatusCode::kUnavailable, "the controller is stopping"); }
+
+// The head of a stream, and its first event. Who loses it comes again after a second.
+HttpReply Opening(const std::string& event) {
+  return {
+      .content_type = "text/event-stream", .headers = Headers(), .body = "retry: 1000\n\n" + event};
+}
+
+HttpReply HtmlPage() {
+  HttpReply reply{.content_type = "text/html; charset=utf-8",
+                  .headers = Headers(),
+                  .body = std::string(kPageHtml)};
+  reply.headers.emplace_back("Content-Security-Policy", kPagePolicy);
+  reply.headers.emplace_back("X-Frame-Options", "DENY");
+  return reply;
+}
+
+}  // namespace
+
+ClusterPage::ClusterPage(std::function<Result<std::string>()> state, Duration every)
+    : state_(std::move(state)), every_(every), thread_("ems-page", [this] { Run(); }) {}
+
+ClusterPage::~ClusterPage() { Close(); }
+
+std::vector<fabric::HttpEndpoint::GetPage> ClusterPage::pages() {
+  return {{.path = "/", .show = [](const Exchange& exchange) { exchange->Reply(HtmlPage()); }},
+          {.path = "/state", .show = [this](const Exchange& exchange) { ShowState(exchange); }},
+          {.path = "/events", .show = [this](const Exchange& exchange) { Follow(exchange); }}};
+}
+
+void ClusterPage::Close() {
+  {
+    auto shared = shared_.Lock();
+    shared->closed = true;
+  }
+  changed_.notify_all();
+  thread_.Join();
+}
+
+void ClusterPage::ShowState(const Exchange& exchange) {
+  std::optional<HttpReply> reply;
+  {
+    auto shared = shared_.Lock();
+    const bool fresh = Clock::System().Now() - shared->asked_at < every_;
+    if (shared->closed) {
+      reply = Unavailable(Stopping());
+    } else if (fresh && !shared->state.empty()) {
+      reply = JsonReply(200, shared->state);
+    } else {
+      shared->waiting.push_back(exchange);
+    }
+  }
+  changed_.notify_all();
+  if (reply) exchange->Reply(*reply);
+}
+
+void ClusterPage::Follow(const Exchange& exchange) {
+  if (exchange->request().method == "HEAD") {
+    exchange->Reply(Opening(""));
+    return;
+  }
+  Status refused;
+  {
+    auto shared = shared_.Lock();
+    if (shared->closed) {
+      refused = Stopping();
+    } else if (shared->opening.size() + shared->streams.size() >= kStreamsMax) {
+      refused = Error(StatusCode::kResourceExhausted,
+                      "{} streams are open, and more are not served: close one, or ask /state",
+                      kStreamsMax);
+    } else {
+      shared->opening.push_back(exchange);
+    }
+  }
+  changed_.notify_all();
+  if (!refused.ok()) exchange->Reply(Unavailable(refused));
+}
+
+void ClusterPage::Run() {
+  while (true) {
+    {
+      auto shared = shared_.Lock();
+      shared.Wait(changed_, [](const Shared& s) { return s.closed || s.is_looked_at(); });
+      const Duration pause = shared->asked_at + every_ - Clock::System().Now();
+      shared.WaitFor(changed_, pause, [](const Shared& s) { return s.closed; });
+      if (shared->closed) break;
+    }
+    const TimePoint now = Clock::System().Now();
+    Tell(state_(), now);
+  }
+  EndAll();
+}
+
+void ClusterPage::Tell(const Result<std::string>& state, TimePoint asked_at) {
+  const std::string event = state.ok()
+                                ? "data: " + *state + "\n\n"
+                                : "event: trouble\ndata: " + ErrorJson(state.status()) + "\n\n";
+  const HttpReply reply = state.ok() ? JsonReply(200, *state) : Unavailable(state.status());
+  Clients waiting, opening, streams;
+  {
+    auto shared = shared_.Lock();
+    shared->asked_at = asked_at;
+    shared->state = state.ok() ? *state : "";
+    waiting.swap(shared->waiting);
+    opening = shared->opening;
+    streams = shared->streams;
+  }
+  for (const Exchange& exchange : waiting) exchange->Reply(reply);
+  std::erase_if(streams, [&](const Exchange& exchange) { return !exchange->Write(event); });
+  for (const Exchange& exchange : opening) {
+    if (exchange->StartStream(Opening(event))) streams.push_back(exchange);
+  }
+  // All counted meanwhile, so none was let in beyond the bound.
+  auto shared = shared_.Lock();
+  shared->opening.erase(shared->opening.begin(),
+                        shared->opening.begin() + static_cast<ptrdiff_t>(opening.size()));
+  shared->streams.swap(streams);
+}
+
+void ClusterPage::EndAll() {
+  Clients unanswered, streams;
+  {
+    auto shared = shared_.Lock();
+    unanswered.swap(shared->waiting);
+    unanswered.insert(unanswered.end(), shared->opening.begin(), shared->opening.end());
+    shared->opening.clear();
+    streams.swap(shared->streams);
+  }
+  for (const Exchange& exchange : unanswered) exchange->Reply(Unavailable(Stopping()));
+  for (const Exchange& exchange : streams) exchange->Finish();
+}
+
+}  // namespace ems::controller

@@ -1,0 +1,130 @@
+// What must hold: the document says what the controller knows, whatever servers, namespaces and
+// models are called, and stays small.
+#include "mp_controller/page/cluster_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/dht_view.h"
+#include "proto/controller.pb.h"
+#include "proto/model.pb.h"
+
+namespace ems::controller {
+namespace {
+
+using Json = nlohmann::json;
+
+class ClusterJsonTest : public ::testing::Test {
+ protected:
+  v1::NodeStatus* AddNode(const std::string& name, v1::NodeState state) {
+    v1::NodeStatus* node = nodes_.add_nodes();
+    node->mutable_node()->set_name(name);
+    node->mutable_node()->set_id(static_cast<uint32_t>(nodes_.nodes_size()));
+    node->mutable_node()->set_state(state);
+    node->mutable_usage()->set_dram_used_bytes(10);
+    node->mutable_usage()->set_dram_total_bytes(100);
+    return node;
+  }
+  std::string Text(const DhtView* view = nullptr) const {
+    return ClusterJson(
+        {.view = view, .nodes = &nodes_, .namespaces = &namespaces_, .models = &models_});
+  }
+  Json Parsed(const DhtView* view = nullptr) const {
+    return Json::parse(Text(view), nullptr, /*allow_exceptions=*/false);
+  }
+
+  v1::ListNodesReply nodes_;
+  v1::ListNamespacesReply namespaces_;
+  v1::ListModelsReply models_;
+};
+
+TEST_F(ClusterJsonTest, AnEmptyClusterHasNoViewAndNoRows) {
+  const Json json = Parsed();
+  EXPECT_EQ(json["cluster"], nullptr);
+  EXPECT_EQ(json["view"], nullptr);
+  EXPECT_EQ(json["slots"], 16384);
+  EXPECT_EQ(json["servers"]["up"], 0);
+  for (const char* rows : {"nodes", "namespaces", "models"}) {
+    EXPECT_EQ(json[rows], Json::array()) << rows;
+    EXPECT_EQ(json[std::string(rows) + "_left_out"], 0) << rows;
+  }
+}
+
+TEST_F(ClusterJsonTest, SaysWhatServersSayOfThemselves) {
+  nodes_.set_cluster(0xabc);
+  v1::NodeStatus* node = AddNode("a", v1::NODE_LIVE);
+  node->set_slots(7);
+  node->set_heartbeat_age_ms(40);
+  node->mutable_node()->set_data_address("h:1");
+  node->mutable_usage()->set_ssd_state(v1::SSD_DEGRADED);
+  node->mutable_usage()->set_gets(9);
+  node->mutable_usage()->set_hits(4);
+  AddNode("b", v1::NODE_DOWN)->set_never_heard(true);
+  const auto view = *DhtView::Make({3, 5}, {}, SlotTable(), /*frozen=*/true);
+  const Json json = Parsed(view.get());
+  EXPECT_EQ(json["cluster"], "0000000000000abc");
+  EXPECT_EQ(json["view"], Json({{"term", 3}, {"epoch", 5}, {"frozen", true}}));
+  EXPECT_EQ(json["servers"], Json({{"up", 1}, {"down", 1}, {"left", 0}}));
+  EXPECT_EQ(json["dram_used_bytes"], 10) << "of those that are up";
+  const Json& down = json["nodes"][0];
+  EXPECT_EQ(down["name"], "b");
+  EXPECT_EQ(down["state"], "DOWN");
+  EXPECT_EQ(down["heartbeat_age_ms"], nullptr);
+  const Json& up = json["nodes"][1];
+  EXPECT_EQ(up["state"], "up");
+  EXPECT_EQ(up["slots"], 7);
+  EXPECT_EQ(up["data_address"], "h:1");
+  EXPECT_EQ(up["ssd_state"], "degraded");
+  EXPECT_EQ(up["gets"], 9);
+  EXPECT_EQ(up["hits"], 4);
+  EXPECT_EQ(up["heartbeat_age_ms"], 40);
+}
+
+TEST_F(ClusterJsonTest, SaysHowFarModelsAre) {
+  v1::ModelStatus* model = models_.add_models();
+  model->mutable_ref()->set_model("m");
+  model->mutable_ref()->set_version("v1");
+  model->set_bytes(1000);
+  model->mutable_job()->set_state(v1::PULL_RUNNING);
+  model->mutable_job()->set_bytes_done(400);
+  model->mutable_job()->set_elapsed_ms(20);
+  const Json json = Parsed()["models"][0];
+  EXPECT_EQ(json["model"], "m");
+  EXPECT_EQ(json["version"], "v1");
+  EXPECT_EQ(json["job"]["state"], "running");
+  EXPECT_EQ(json["job"]["bytes_done"], 400);
+}
+
+TEST_F(ClusterJsonTest, NamesStayWhatTheyAreInOneLine) {
+  const std::string hostile = "</script><img src=x onerror=alert(1)>\"'\\\n\ndata: {}";
+  AddNode(hostile, v1::NODE_LIVE);
+  namespaces_.add_namespaces()->set_name(hostile);
+  models_.add_models()->mutable_ref()->set_model(hostile);
+  EXPECT_EQ(Text().find('\n'), std::string::npos) << "it would end an event of the stream";
+  const Json json = Parsed();
+  EXPECT_EQ(json["nodes"][0]["name"], hostile);
+  EXPECT_EQ(json["namespaces"][0]["name"], hostile);
+  EXPECT_EQ(json["models"][0]["model"], hostile);
+}
+
+TEST_F(ClusterJsonTest, TextThatIsNotUtf8IsReplaced) {
+  AddNode("a\xff", v1::NODE_LIVE);
+  EXPECT_EQ(Parsed()["nodes"][0]["name"], "a\xef\xbf\xbd");
+}
+
+TEST_F(ClusterJsonTest, OfTooManyRowsThoseThatNeedALookAreShown) {
+  AddNode("left", v1::NODE_LEFT);
+  for (int i = 0; i < kRowsMax; ++i) AddNode("up", v1::NODE_LIVE);
+  AddNode("down", v1::NODE_DOWN);
+  const Json json = Parsed();
+  EXPECT_EQ(json["nodes"].size(), kRowsMax);
+  EXPECT_EQ(json["nodes_left_out"], 2);
+  EXPECT_EQ(json["nodes"][0]["name"], "down");
+  EXPECT_EQ(json["nodes"].back()["name"], "up");
+  EXPECT_EQ(json["servers"]["up"], kRowsMax);
+  EXPECT_EQ(json["dram_total_bytes"], 100 * kRowsMax);
+}
+
+}  // namespace
+}  // namespace ems::controller

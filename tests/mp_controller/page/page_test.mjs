@@ -1,0 +1,157 @@
+// What must hold: the page shows what a state says, hostile names as the text that they are, rates of
+// processes that go on alone, and that its numbers are old when they are; its policy is that of its script.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('../../../', import.meta.url));
+const file = join(root, 'mp_controller/page/page.html');
+const html = readFileSync(file, 'utf8');
+const inner = element => new RegExp(`<${element}>(.*?)</${element}>`, 's').exec(html)[1];
+
+// What the script needs of a document. Markup is not among it: using it fails.
+class Element {
+  constructor(tag) { Object.assign(this, { tag, children: [], attributes: {}, style: {}, text: '' }); }
+  append(...children) { for (const child of children) assert.ok(child !== undefined, this.tag); this.children.push(...children); }
+  replaceChildren(...children) { this.children = []; this.append(...children); }
+  setAttribute(name, value) { this.attributes[name] = String(value); }
+  cloneNode() { return Object.assign(new Element(this.tag), { attributes: this.attributes }); }
+  set textContent(text) { this.children = [text]; }
+  get textContent() { return this.children.map(child => typeof child === 'string' ? child : child.textContent).join(''); }
+  set innerHTML(_) { throw new Error('markup'); }
+  insertAdjacentHTML() { throw new Error('markup'); }
+  all(tag) { return this.children.flatMap(child => child instanceof Element ? [...(child.tag === tag ? [child] : []), ...child.all(tag)] : []); }
+}
+
+function load() {
+  const ids = new Map([...html.matchAll(/ id="([\w-]+)"/g)].map(([, id]) => [id, new Element('#' + id)]));
+  const document = {
+    createElement: tag => new Element(tag),
+    createElementNS: (_, tag) => new Element(tag),
+    getElementById: id => { assert.ok(ids.has(id), id); return ids.get(id); },
+  };
+  const names = ['bytes', 'count', 'percent', 'age', 'healthOf', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
+  const page = new Function('document', 'EventSource', `${inner('script')}\nreturn { ${names.join(', ')} };`)(document);
+  return { ...page, ids };
+}
+
+const node = (id, more = {}) => ({
+  id, name: 'server-' + id, state: 'up', data_address: 'h:' + id, slots: 8192, dram_used_bytes: 512, dram_total_bytes: 1024, objects: 3,
+  ssd_used_bytes: 0, ssd_total_bytes: 0, ssd_state: 'none', gets: 0, hits: 0, heartbeat_age_ms: 10, joined_unix_ms: 1, left_unix_ms: 0,
+  behind_ms: 0, ahead: false, waited_for: false, waiting_ms: 0, term: 1, epoch: 2, boot_id: 'b' + id, ...more });
+const stateOf = (nodes, more = {}) => ({
+  cluster: '0000000000000abc', now_unix_ms: 1000, heartbeat_ms: 1000, lease_ms: 5000, view: { term: 1, epoch: 2, frozen: false }, store_is_old: false,
+  slots: 16384, servers: { up: nodes.length, down: 0, left: 0 }, dram_used_bytes: 512, dram_total_bytes: 1024, ssd_used_bytes: 0, ssd_total_bytes: 0,
+  objects: 3, nodes, nodes_left_out: 0, namespaces: [], namespaces_left_out: 0, models: [], models_left_out: 0, ...more });
+const model = more => ({ model: 'm', version: 'v1', namespace: 'models', bytes: 1000, blocks: 2, blocks_known: 1, pinned: true,
+  job: { number: 1, state: 'running', bytes_done: 400, source_bytes: 400, elapsed_ms: 200, time_left_ms: 9000, error: '' }, ...more });
+
+test('a state is shown, part by part', () => {
+  const { show, History, ids } = load();
+  const text = id => ids.get(id).textContent;
+  const namespaces = [{ name: 'kv', dram_reserved_bytes: 0, dram_quota_bytes: 2048, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: 'ssd', immutable: true }];
+  show(stateOf([node(1), node(2, { state: 'DOWN', slots: 0 })], { namespaces, models: [model()] }), new History());
+  assert.equal(text('cluster'), '0000000000000abc');
+  assert.equal(text('health'), 'DEGRADED');
+  assert.match(text('tiles'), /512 B of 1\.0 KiB/);
+  assert.match(text('servers'), /server-1up.*server-2DOWN/);
+  assert.match(text('owners-text'), /8,192 of 16,384 slots; 8,192 have none: their keys miss/);
+  assert.match(text('namespaces'), /kv.*2\.0 KiB.*ssd/);
+  assert.match(text('models'), /running, 40\.0 %, 9 s left at most.*2\.0 KiB\/s/);
+});
+
+test('an empty cluster says so', () => {
+  const { show, History, ids } = load();
+  show(stateOf([], { view: null, cluster: null }), new History());
+  assert.equal(ids.get('health').textContent, 'NO SERVERS');
+  assert.match(ids.get('servers').textContent, /No server has registered yet/);
+});
+
+test('names from outside are text, wherever they stand', () => {
+  const { show, History, ids } = load();
+  const hostile = '<img src=x onerror=alert(1)></script><b>"\'';
+  const namespaces = [{ name: hostile, dram_reserved_bytes: 0, dram_quota_bytes: 0, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: hostile, immutable: false }];
+  const job = { ...model().job, state: 'failed', error: hostile };
+  show(stateOf([node(1, { name: hostile, data_address: hostile, state: hostile })],
+    { cluster: hostile, namespaces, models: [model({ model: hostile, version: hostile, namespace: hostile, job })] }), new History());
+  for (const id of ['cluster', 'servers', 'owners', 'namespaces', 'models']) assert.ok(ids.get(id).textContent.includes(hostile), id);
+  for (const element of ids.values()) for (const tag of ['img', 'b', 'script']) assert.deepEqual(element.all(tag), []);
+  assert.doesNotMatch(inner('script'), /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|DOMParser/);
+});
+
+test('rates are of processes that go on', () => {
+  const { difference, History } = load();
+  const before = stateOf([node(1, { gets: 100, hits: 50 }), node(2, { gets: 70, hits: 70 })]);
+  const after = stateOf([node(1, { gets: 300, hits: 200 }), node(2, { gets: 90, hits: 90, boot_id: 'new' }), node(3, { gets: 9, hits: 9 })], { now_unix_ms: 3000 });
+  assert.deepEqual(difference(before, after), { ms: 2000, gets: 200, hits: 150 });
+  const history = new History();
+  history.add(before);
+  assert.equal(history.now(), undefined);
+  history.add(after);
+  assert.equal(history.rate(1), 100);
+  assert.equal(history.now().hits, 150);
+  history.add(stateOf([node(1)], { now_unix_ms: 10 }));  // a clock that was set back
+  assert.equal(history.rate(1), undefined);
+});
+
+test('a history is bounded', () => {
+  const { History } = load();
+  const history = new History();
+  for (let i = 0; i < 1000; ++i) history.add(stateOf([node(1, { gets: i })], { now_unix_ms: 1000 * (i + 1) }));
+  assert.equal(history.samples.length, 300);
+  assert.ok(history.recent.length <= 11);
+  assert.equal(history.now().gets, 10);
+});
+
+test('a line has gaps where nothing is known', () => {
+  const { linePath } = load();
+  assert.equal(linePath([0, undefined, 1], 1), 'M298.0 98.0M300.0 2.0');
+  assert.equal(linePath([5, 5], 0), 'M299.0 98.0L300.0 98.0');
+});
+
+test('health and notes are those of emsctl', () => {
+  const { healthOf, noteOf } = load();
+  assert.equal(healthOf(stateOf([node(1)])), 'OK');
+  assert.equal(healthOf(stateOf([node(1)], { view: { term: 1, epoch: 2, frozen: true } })), 'FROZEN');
+  assert.equal(healthOf(stateOf([node(1)], { store_is_old: true })), 'DEGRADED');
+  for (const bad of [{ ahead: true }, { behind_ms: 2001 }, { waited_for: true, waiting_ms: 7001 }, { ssd_state: 'offline' }])
+    assert.equal(healthOf(stateOf([node(1, bad)])), 'DEGRADED', JSON.stringify(bad));
+  for (const fine of [{ state: 'left', ahead: true }, { behind_ms: 2000 }, { waited_for: true, waiting_ms: 7000 }])
+    assert.equal(healthOf(stateOf([node(1, fine)])), 'OK', JSON.stringify(fine));
+  assert.equal(noteOf(node(1, { ahead: true, behind_ms: 3000 }), stateOf([])), 'ahead, behind 3 s');
+});
+
+test('numbers that are old are said to be', () => {
+  const { linkText } = load();
+  assert.deepEqual(linkText({ heard: 900, paused: false, trouble: '' }), { old: false, text: '' });
+  assert.deepEqual(linkText({ heard: 12_000, paused: false, trouble: '' }), { old: true, text: 'Connection lost for 12 s: these numbers are old.' });
+  assert.match(linkText({ heard: 4000, paused: true, trouble: '' }).text, /4 s old/);
+  assert.match(linkText({ heard: 4000, paused: false, trouble: 'disk' }).text, /No numbers for 4 s: disk/);
+});
+
+test('units', () => {
+  const { bytes, age, percent } = load();
+  assert.deepEqual([0, 1023, 1536, 200 * 2 ** 30].map(bytes), ['0 B', '1023 B', '1.5 KiB', '200 GiB']);
+  assert.deepEqual([900, 300e3, 9e6, 2e9].map(age), ['1 s', '5 min', '3 h', '23 days']);
+  assert.deepEqual([percent(1, 3), percent(0, 0)], ['33.3 %', '–']);
+});
+
+test('the policy lets this script and this style run, and nothing of elsewhere', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'page-'));
+  try {
+    execFileSync('/usr/bin/python3', ['-B', join(root, 'cmake/embed_page.py'), file, join(folder, 'page.cc')]);
+    const source = readFileSync(join(folder, 'page.cc'), 'utf8');
+    for (const element of ['script', 'style'])
+      assert.ok(source.includes(`${element}-src 'sha256-${createHash('sha256').update(inner(element)).digest('base64')}'`), element);
+    assert.ok(source.includes(html));
+    assert.match(source, /default-src 'none'/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  assert.doesNotMatch(html, /https?:\/\/(?!www\.w3\.org\/2000\/svg)|\sstyle="|\son\w+="|javascript:/);
+});
