@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/random_id.h"
+#include "common/version.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/next_history.h"
 #include "mp_controller/request_check.h"
@@ -456,6 +457,7 @@ Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* 
   reply->set_lease_ms(
       static_cast<uint32_t>(longest_end_at_.has_value() ? longest_.lease_ms : own_.lease_ms));
   reply->set_now_unix_ms(UnixMs());
+  reply->set_version(std::string(Version()));
   return OkStatus();
 }
 

@@ -139,13 +139,19 @@ void ServerMetrics::OnAnswers(wire::Op op, std::span<const wire::ItemResult> res
 ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
   HitCounts counts;
   counts.ssd_hits = static_cast<uint64_t>(ssd_hits_.value());
+  counts.read_bytes = static_cast<uint64_t>(read_bytes_.value() + ssd_read_bytes_.value());
+  counts.stored_bytes = static_cast<uint64_t>(stored_bytes_.value());
+  const auto count = [&](wire::Op op, wire::WireStatus status) {
+    return static_cast<uint64_t>(
+        answers_[static_cast<size_t>(op)][static_cast<size_t>(status)].value());
+  };
   for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet}) {
-    const auto& of_op = answers_[static_cast<size_t>(op)];
-    const auto count = [&](wire::WireStatus status) {
-      return static_cast<uint64_t>(of_op[static_cast<size_t>(status)].value());
-    };
-    counts.hits += count(wire::WireStatus::kOk);
-    counts.gets += count(wire::WireStatus::kOk) + count(wire::WireStatus::kMiss);
+    counts.hits += count(op, wire::WireStatus::kOk);
+    counts.gets += count(op, wire::WireStatus::kOk) + count(op, wire::WireStatus::kMiss);
+  }
+  for (const wire::Op op :
+       {wire::Op::kPut, wire::Op::kMultiPut, wire::Op::kPutStaged, wire::Op::kMultiPutStaged}) {
+    counts.puts += count(op, wire::WireStatus::kOk);
   }
   return counts;
 }

@@ -43,11 +43,14 @@ class ServerMetrics final {
   const ShmMetrics& shm() const { return shm_; }
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
 
-  // Objects asked for by Get and MultiGet since the start, and how many of them were here.
+  // Objects asked for by Get and MultiGet since the start, how many of them were here, and what
+  // else has been done since.
   struct HitCounts {
     uint64_t gets = 0;
     uint64_t hits = 0;
     uint64_t ssd_hits = 0;  // of them, those that were read from the SSD
+    uint64_t puts = 0;      // stored, or there already
+    uint64_t read_bytes = 0, stored_bytes = 0;
   };
   HitCounts hit_counts() const;
 

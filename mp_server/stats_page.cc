@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+
+#include "common/version.h"
 
 namespace ems::server {
 namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
 
 nlohmann::json SsdJson(const ssd::TierStats& stats) {
   return {{"state", ssd::TierStateName(stats.state)},
@@ -54,6 +61,7 @@ nlohmann::json NamespaceJson(const NamespaceUsage& one) {
           {"chunk_bytes", one.chunk_bytes},
           {"evicted_objects", one.evicted_objects},
           {"evicted_bytes", one.evicted_bytes},
+          {"touches", one.touches},
           {"damaged_objects", one.damaged_objects},
           {"pinned_objects", one.pinned_objects},
           {"retired_bytes", one.retired_bytes},
@@ -68,12 +76,18 @@ std::string StatsPage::Json() const {
   nlohmann::json json;
   json["name"] = name_;
   json["boot_id"] = fmt::format("{:016x}", boot_id_);
+  json["version"] = Version();
+  // Only to be compared with other machines' clocks.
+  json["unix_ms"] = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   json["view"] = {{"term", ownership_.version().term()}, {"epoch", ownership_.version().epoch()}};
   json["owned_slots"] = ownership_.owned_slots();
   json["lease_valid"] = ownership_.LeaseValid();
   const ServerMetrics::HitCounts counts = metrics_.hit_counts();
   json["gets"] = counts.gets;
   json["hits"] = counts.hits;
+  json["puts"] = counts.puts;
+  json["read_bytes"] = counts.read_bytes;
+  json["stored_bytes"] = counts.stored_bytes;
   json["shm_sessions"] = static_cast<uint64_t>(metrics_.shm().sessions.value());
   json["shm_registered_bytes"] = static_cast<uint64_t>(metrics_.shm().registered_bytes.value());
   json["pool"] = {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/version.h"
 #include "proto/controller.pb.h"
 #include "tests/mp_controller/cluster_life.h"
 #include "tests/mp_controller/temp_dir.h"
@@ -468,6 +469,7 @@ TEST_F(ClusterStateTest, WhenNodesCameAndWentSurvivesARestart) {
   EXPECT_EQ(list.nodes(0).node().joined_unix_ms(), joined);
   EXPECT_EQ(list.nodes(0).node().left_unix_ms(), left);
   EXPECT_GE(list.now_unix_ms(), left);
+  EXPECT_EQ(list.version(), Version());
   life.FinishListening();
   life.Register("a", 2);
   list.Clear();

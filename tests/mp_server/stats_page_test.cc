@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/version.h"
 #include "tests/mp_server/store/memory_fixture.h"
 #include "tests/support/small_tier.h"
 
@@ -45,6 +46,8 @@ TEST_F(StatsPageTest, SaysWhoTheServerIsAndWhatItMayAnswerFor) {
   nlohmann::json json = Json(nullptr);
   EXPECT_EQ(json["name"], "a");
   EXPECT_EQ(json["boot_id"], "0000000000000abc");
+  EXPECT_EQ(json["version"], Version());
+  EXPECT_GT(json["unix_ms"], 1'700'000'000'000);
   EXPECT_EQ(json["view"]["term"], 7);
   EXPECT_EQ(json["view"]["epoch"], 8);
   EXPECT_EQ(json["owned_slots"], 1);
@@ -57,10 +60,15 @@ TEST_F(StatsPageTest, CountsObjectsMemoryAndHits) {
   metrics_.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
   metrics_.OnAnswer(wire::Op::kMultiGet, wire::WireStatus::kMiss, 2);
   metrics_.OnRead(5, true);
+  metrics_.OnAnswer(wire::Op::kMultiPutStaged, wire::WireStatus::kOk, 2);
+  metrics_.OnStored(7);
   const nlohmann::json json = Json(nullptr);
   EXPECT_EQ(json["gets"], 3);
   EXPECT_EQ(json["hits"], 1);
   EXPECT_EQ(json["ssd_hits"], 1);
+  EXPECT_EQ(json["puts"], 2);
+  EXPECT_EQ(json["read_bytes"], 5);
+  EXPECT_EQ(json["stored_bytes"], 7);
   EXPECT_EQ(json["pool"]["bytes_max"], 16 * kMiB);
   ASSERT_EQ(json["namespaces"].size(), 1u);
   EXPECT_EQ(json["namespaces"][0]["name"], "kv");

@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
                     {.check = ems::InRange{0.001, 3600.0}});
   program.AddFlag("--json", &context.json, "One JSON document instead of tables");
   ems::emsctl::AddClusterCommands(&program, &context);
+  ems::emsctl::AddDoctorCommand(&program, &context);
   ems::emsctl::AddNamespaceCommands(&program, &context);
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
