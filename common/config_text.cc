@@ -63,6 +63,33 @@ void DescribeSection(const Descriptor* section, const std::string& prefix, std::
   }
 }
 
+// In double quotes, as a value may be a word of YAML or hold its signs. Values hold no control
+// characters.
+std::string Quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+void YamlSection(const Message& message, const std::string& indent, std::string* out) {
+  const Descriptor* section = message.GetDescriptor();
+  for (int i = 0; i < section->field_count(); ++i) {
+    const FieldDescriptor* field = section->field(i);
+    *out += indent + field->name() + ":";
+    if (IsSection(field)) {
+      *out += "\n";
+      YamlSection(message.GetReflection()->GetMessage(message, field), indent + "  ", out);
+      continue;
+    }
+    const std::string value = ValueText(message, field);
+    const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    *out += fmt::format(" {}\n", text ? Quoted(value) : value);
+  }
+}
+
 void OneLineSection(const Message& message, const std::string& prefix, std::string* out) {
   const Descriptor* section = message.GetDescriptor();
   for (int i = 0; i < section->field_count(); ++i) {
@@ -101,6 +128,12 @@ std::string RangeText(const Option& marks) {
 std::string Describe(const Message& message) {
   std::string out;
   DescribeSection(message.GetDescriptor(), "", &out);
+  return out;
+}
+
+std::string Yaml(const Message& message) {
+  std::string out;
+  YamlSection(message, "", &out);
   return out;
 }
 

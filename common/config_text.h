@@ -22,6 +22,9 @@ std::string RangeText(const Option& marks);
 // One line an option: key, default, unit, range, help. For --help-config.
 std::string Describe(const google::protobuf::Message& message);
 
+// The message as a file that Load takes: loading it gives the same message. For --check-config.
+std::string Yaml(const google::protobuf::Message& message);
+
 // The message as one line "a.b=c a.d=e", for the log.
 std::string OneLine(const google::protobuf::Message& message);
 

@@ -25,7 +25,8 @@ DaemonArguments::DaemonArguments(const DaemonHelp& help)
                      {.environment = "NOTIFY_SOCKET"});
   program_.AddFlag("--help-config", &help_config_,
                    "List every option with default, unit and range, and exit");
-  program_.AddFlag("--check-config", &check_only_, "Print the resulting configuration and exit");
+  program_.AddFlag("--check-config", &check_only_,
+                   "Print the resulting configuration, as a file that --config takes, and exit");
 }
 
 std::optional<int> DaemonArguments::Load(std::vector<std::string> arguments,
@@ -42,7 +43,7 @@ std::optional<int> DaemonArguments::Load(std::vector<std::string> arguments,
 
 int DaemonArguments::ShowConfig(const google::protobuf::Message& config,
                                 const std::vector<Status>& problems) const {
-  std::puts(config::OneLine(config).c_str());
+  std::fputs(config::Yaml(config).c_str(), stdout);
   PrintWarnings(name_, problems);
   return kDaemonOk;
 }

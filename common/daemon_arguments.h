@@ -56,8 +56,8 @@ class DaemonArguments final {
   // A word that does not reach it is a warning in the log.
   void Notify(std::string_view state) const;
 
-  // The answer to --check-config; `problems` are warnings (common/machine_check.h). Returns the
-  // exit code.
+  // The answer to --check-config: YAML that loads again; `problems` are warnings
+  // (common/machine_check.h). Returns the exit code.
   int ShowConfig(const google::protobuf::Message& config,
                  const std::vector<Status>& problems) const;
   // Prints "NAME: TEXT" to standard error and returns `exit_code`.

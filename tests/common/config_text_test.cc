@@ -28,5 +28,31 @@ TEST(ConfigTextTest, DescribeAndOneLineShowEachOption) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
+TEST(ConfigTextTest, YamlLoadsAgainAsTheSameConfiguration) {
+  ServerConfig config;
+  const std::vector<std::string> odd = {"name=null",
+                                        "data_dir=/a b/\"c\"\\d: #e",
+                                        "kv_events.topic=- [x",
+                                        "dram.low_watermark=0.1",
+                                        "dram.bytes=3GiB",
+                                        "unix_mode=0600"};
+  ASSERT_EQ(LoadText("", "s.yaml", odd, &config), OkStatus());
+  const std::string yaml = Yaml(config);
+  EXPECT_THAT(yaml, StartsWith("name: \"null\"\n"));
+  EXPECT_THAT(yaml, HasSubstr("dram:\n  bytes: 3221225472\n"));
+  ServerConfig again;
+  ASSERT_EQ(LoadText(yaml, "again.yaml", {}, &again), OkStatus()) << yaml;
+  EXPECT_EQ(OneLine(again), OneLine(config));
+  EXPECT_EQ(Yaml(again), yaml);
+}
+
+TEST(ConfigTextTest, YamlOfEachDaemonsDefaultsLoadsAgain) {
+  ControllerConfig config;
+  ASSERT_EQ(LoadText("data_dir: /d", "c.yaml", {}, &config), OkStatus());
+  ControllerConfig again;
+  ASSERT_EQ(LoadText(Yaml(config), "again.yaml", {}, &again), OkStatus());
+  EXPECT_EQ(OneLine(again), OneLine(config));
+}
+
 }  // namespace
 }  // namespace ems::config

@@ -96,7 +96,7 @@ TEST_F(DaemonArgumentsTest, CheckConfigPrintsTheConfigurationAndWarnings) {
   ASSERT_TRUE(arguments_.check_only());
   const std::vector<Status> problems = {Error(StatusCode::kNotFound, "nothing is there")};
   EXPECT_EQ(Captured([&] { return arguments_.ShowConfig(config_, problems); }), 0);
-  EXPECT_THAT(out_, AllOf(HasSubstr("name=a"), HasSubstr("data_dir=/d")));
+  EXPECT_THAT(out_, AllOf(HasSubstr("name: \"a\"\n"), HasSubstr("data_dir: \"/d\"\n")));
   EXPECT_EQ(errors_, "ems-daemon: warning: on this machine nothing is there\n");
 }
 

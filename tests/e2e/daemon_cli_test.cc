@@ -120,6 +120,21 @@ TEST_P(DaemonCliTest, TheSampleConfigurationIsGood) {
   EXPECT_THAT(output.out, HasSubstr("data_dir"));
 }
 
+TEST_P(DaemonCliTest, WhatTheCheckPrintsIsAConfigurationThatSaysTheSame) {
+  const std::string name = GetParam() == std::string_view("mp-server") ? "server" : "controller";
+  const std::string path = testing::SourceDir() + "/deploy/config/" + name + ".yaml";
+  // What this machine has, as warnings are printed, too.
+  std::vector<std::string> flags = {"--config", path, "--set", "data_dir=/tmp", "--check-config"};
+  if (name == "server")
+    flags.insert(flags.end(), {"--set", "dram.bytes=64MiB", "--set", "ssd.capacity_bytes=0"});
+  const ProgramOutput printed = Run(flags);
+  ASSERT_EQ(printed.exit_code, 0) << printed.out;
+  const ConfigFile again(printed.out);
+  const ProgramOutput same = Run({"--config", again.path(), "--check-config"});
+  EXPECT_EQ(same.exit_code, 0) << same.out;
+  EXPECT_EQ(same.out, printed.out);
+}
+
 INSTANTIATE_TEST_SUITE_P(Daemons, DaemonCliTest, ::testing::Values("mp-controller", "mp-server"),
                          [](const auto& param) {
                            return param.param == std::string_view("mp-server") ? "Server"
