@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <sstream>
 #include <type_traits>
 #include <utility>
 
@@ -74,6 +76,86 @@ bool IsEmpty(const T& value) {
     return value.empty();
 }
 
+using Words = std::vector<std::string>;
+
+void AddMissing(const Words& words, Words* to) {
+  for (const std::string& word : words) {
+    if (std::find(to->begin(), to->end(), word) == to->end()) to->push_back(word);
+  }
+}
+
+// What may stand behind a command, and what its options are called.
+struct Completion {
+  std::string path;  // "/model/add"; empty: of the program
+  Words commands{};
+  Words options{};
+  Words with_value{};  // of the options
+};
+
+void AddCompletions(const CLI::App& app, const std::string& path, std::vector<Completion>* all) {
+  Completion here{.path = path};
+  for (const CLI::Option* option : app.get_options()) {
+    Words names;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    here.options.insert(here.options.end(), names.begin(), names.end());
+    if (option->get_items_expected_max() > 0)
+      here.with_value.insert(here.with_value.end(), names.begin(), names.end());
+  }
+  const size_t index = all->size();
+  all->emplace_back();
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_group().empty()) continue;  // hidden
+    Words names = command->get_aliases();
+    names.push_back(command->get_name());
+    for (const std::string& name : names) AddCompletions(*command, path + "/" + name, all);
+    here.commands.insert(here.commands.end(), names.begin(), names.end());
+  }
+  (*all)[index] = std::move(here);
+}
+
+// {0} the program, {1} the same as a name of bash, {2} options that take a value, {3} paths of
+// commands, {4} a case for each of them.
+constexpr std::string_view kBashCompletion =
+    R"(# Completion of {0} for bash: source it, or install it as
+# /usr/share/bash-completion/completions/{0}
+_{1}() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD - 1]}} path= i
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case ${{COMP_WORDS[i]}} in
+      {2}) ((++i)); continue ;;
+    esac
+    case $path/${{COMP_WORDS[i]}} in
+      {3}) path=$path/${{COMP_WORDS[i]}} ;;
+    esac
+  done
+  local commands= options=
+  case $path in
+{4}  esac
+  COMPREPLY=()
+  case $prev in
+    {2}) ;;
+    *)
+      if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$options" -- "$cur"))
+        return
+      elif [[ -n $commands ]]; then
+        COMPREPLY=($(compgen -W "$commands" -- "$cur"))
+        return
+      fi
+      ;;
+  esac
+  compopt -o filenames 2>/dev/null
+  COMPREPLY=($(compgen -f -- "$cur"))
+}}
+complete -F _{1} {0}
+)";
+
+// "a|b", and what matches nothing when there are none.
+std::string Pattern(const Words& words) {
+  return words.empty() ? "''" : fmt::format("{}", fmt::join(words, "|"));
+}
+
 }  // namespace
 
 Command::Command(const Program& program)
@@ -83,6 +165,7 @@ Command::Command(const Program& program)
   app_->footer(program.footer);
   app_->fallthrough(program.options_after_command);
   app_->failure_message(UsageError);
+  on_usage_error_ = program.on_usage_error;
 }
 
 Command::Command(CLI::App* app) : app_(app) {}
@@ -139,9 +222,35 @@ std::optional<int> Command::Parse(std::vector<std::string> arguments) {
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? 0 : kExitUsage;
+    if (!on_usage_error_) return app_->exit(error) == 0 ? 0 : kExitUsage;
+    std::ostringstream out, errors;
+    const int code = app_->exit(error, out, errors);
+    std::fputs(out.str().c_str(), stdout);
+    if (code == 0) return 0;
+    on_usage_error_(errors.str());
+    return kExitUsage;
   }
   return std::nullopt;
+}
+
+std::string Command::BashCompletion() const {
+  EMS_CHECK(program_ != nullptr, "a program is completed");
+  std::vector<Completion> all;
+  AddCompletions(*app_, "", &all);
+  Words paths, with_value;
+  std::string cases;
+  for (Completion& one : all) {
+    if (app_->get_fallthrough() && &one != &all.front())
+      AddMissing(all.front().options, &one.options);
+    if (!one.path.empty()) paths.push_back(one.path);
+    AddMissing(one.with_value, &with_value);
+    cases += fmt::format("    '{}') commands='{}' options='{}' ;;\n", one.path,
+                         fmt::join(one.commands, " "), fmt::join(one.options, " "));
+  }
+  std::string function = app_->get_name();
+  std::replace(function.begin(), function.end(), '-', '_');
+  return fmt::format(kBashCompletion, app_->get_name(), function, Pattern(with_value),
+                     Pattern(paths), cases);
 }
 
 int Command::Run() const {

@@ -61,6 +61,8 @@ struct Program {
   std::string version = {};  // empty: no --version
   std::string footer = {};   // end of --help, also of commands without a footer of their own
   bool options_after_command = false;  // the program's own options may follow a command
+  // Takes the text of a usage error, which goes to standard error without this.
+  std::function<void(const std::string& text)> on_usage_error = {};
 };
 
 // A program, or one of its commands. A command that has commands of its own and nothing to run
@@ -97,6 +99,10 @@ class Command final {
   // Of the program, after Parse() returned nothing.
   int Run() const;
 
+  // Of the program: a script for bash that completes its commands and options, and files where
+  // neither stands. zsh takes it, too, after `bashcompinit`.
+  std::string BashCompletion() const;
+
  private:
   explicit Command(CLI::App* app);
   void RequireCommands();
@@ -105,6 +111,7 @@ class Command final {
   CLI::App* app_;
   std::vector<std::unique_ptr<Command>> commands_;
   std::function<int()> run_;
+  std::function<void(const std::string&)> on_usage_error_;  // of a program; may be empty
 };
 
 }  // namespace ems

@@ -5,7 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -367,6 +371,57 @@ TEST(CommandLineDeathTest, DeclarationsThatContradictEachOtherEndTheProcess) {
   program.AddFlag("--json", &flag, "");
   EXPECT_DEATH(program.AddFlag("--json", &flag, ""), "json is already added");
   EXPECT_DEATH(program.Exclude("--json", "--table"), "--table");
+}
+
+TEST(CommandLineTest, AUsageErrorMayGoElsewhere) {
+  std::string said;
+  Command program({.name = "tool", .on_usage_error = [&](const auto& text) { said = text; }});
+  const Outcome outcome = ParseWords(&program, {"--colour"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(said, HasSubstr("--colour"));
+  EXPECT_THAT(outcome.errors, IsEmpty());
+  EXPECT_EQ(ParseWords(&program, {"--help"}).code, 0);
+}
+
+// What bash offers behind `line`, whose last word is completed, with the script of a program.
+std::vector<std::string> Complete(const Command& program, const std::string& line) {
+  const std::string script = program.BashCompletion() + "COMP_WORDS=(" + line +
+                             ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n" +
+                             "_my_tool\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
+  const std::string path =
+      ::testing::TempDir() + "/completion." + std::to_string(::getpid()) + ".sh";
+  std::ofstream(path) << script;
+  std::vector<std::string> words;
+  std::FILE* const out = ::popen(("bash --norc " + path + " 2>&1").c_str(), "r");
+  if (out == nullptr) return {"no bash"};
+  char word[256];
+  while (std::fscanf(out, "%255s", word) == 1) words.push_back(word);
+  ::pclose(out);
+  std::filesystem::remove(path);
+  return words;
+}
+
+TEST(CommandLineTest, BashCompletesCommandsAndOptionsWhereTheyMayStand) {
+  std::string where, name;
+  bool all = false;
+  Command program({.name = "my-tool", .options_after_command = true});
+  program.AddOption("--where", &where, "Address");
+  Command* model = program.AddCommand("model", "Models");
+  model->SetAlias("m");
+  Command* add = model->AddCommand("add", "Add one");
+  add->AddOption("name", &name, "Name");
+  add->AddFlag("--all", &all, "All");
+  model->AddCommand("list", "List them");
+  program.AddCommand("secret", "Not shown")->Hide();
+
+  EXPECT_THAT(Complete(program, "my-tool ''"), ElementsAre("m", "model"));
+  EXPECT_THAT(Complete(program, "my-tool model l"), ElementsAre("list"));
+  EXPECT_THAT(Complete(program, "my-tool --where x m ''"), ElementsAre("add", "list"));
+  EXPECT_THAT(Complete(program, "my-tool --where model m"), ElementsAre("m", "model"));
+  EXPECT_THAT(Complete(program, "my-tool model add --a"), ElementsAre("--all"));
+  EXPECT_THAT(Complete(program, "my-tool model list --"), ElementsAre("--help", "--where"));
+  EXPECT_THAT(Complete(program, "my-tool model add /etc/passw"),
+              ::testing::Contains("/etc/passwd"));
 }
 
 }  // namespace

@@ -275,7 +275,7 @@ class FaultTest(unittest.TestCase):
             self.assertEqual(answer.code, 0, answer)
             self.assertIn('removed', answer.json['why_source'])
             self.assertEqual(difference(folder, FILES), [])
-        self.assertEqual(self.cluster.emsctl('model', 'show', 'm@v1').code, 1)
+        self.assertEqual(self.cluster.emsctl('model', 'show', 'm@v1').code, 3)
 
 
 if __name__ == '__main__':

@@ -53,9 +53,10 @@ int RunStatus(const Context& context, bool check) {
   ViewCache cache;
   const Deadline deadline = context.deadline();
   v1::ListNodesReply nodes;
-  if (const Status s = controller.Refresh(&cache, deadline); !s.ok()) return Unreachable(s);
+  if (const Status s = controller.Refresh(&cache, deadline); !s.ok())
+    return Unreachable(context, s);
   if (const Status s = controller.ListNodes(&nodes, deadline); !s.ok()) {
-    return Unreachable(s);
+    return Unreachable(context, s);
   }
   const ViewCache::View view = cache.view();
   const ViewCache::Namespaces namespaces = cache.namespaces();
@@ -75,7 +76,7 @@ int RunNodes(const Context& context) {
   ControllerClient controller = Controller(context);
   v1::ListNodesReply nodes;
   if (const Status s = controller.ListNodes(&nodes, context.deadline()); !s.ok()) {
-    return Unreachable(s);
+    return Unreachable(context, s);
   }
   return Show(context, NodesJson(nodes), NodesText(nodes));
 }
@@ -85,17 +86,20 @@ int RunNodeRm(const Context& context, const std::string& name) {
   const Status s = WhileStarting(
       context.deadline(), [&](Deadline until) { return controller.RemoveNode(name, until); });
   if (s.ok()) return ShowDone(context, "removed", name);
-  return Complain(fmt::format("server {}", name), s);
+  return Complain(context, fmt::format("server {}", name), s);
 }
 
 int RunView(const Context& context, bool with_slots) {
   ControllerClient controller = Controller(context);
   ViewCache cache;
   if (const Status s = controller.Refresh(&cache, context.deadline()); !s.ok()) {
-    return Unreachable(s);
+    return Unreachable(context, s);
   }
   const ViewCache::View view = cache.view();
-  if (view == nullptr) return Complain("the controller has no view yet: no server has registered");
+  if (view == nullptr) {
+    return Complain(context, Error(StatusCode::kUnavailable,
+                                   "the controller has no view yet: no server has registered"));
+  }
   return Show(context, ViewJson(*view, with_slots), ViewText(*view, with_slots));
 }
 
@@ -103,7 +107,7 @@ int RunAcceptLoss(const Context& context) {
   ControllerClient controller = Controller(context);
   const Status s = WhileStarting(context.deadline(),
                                  [&](Deadline until) { return controller.AcceptLoss(until); });
-  if (!s.ok()) return Complain("accept-loss", s);
+  if (!s.ok()) return Complain(context, "accept-loss", s);
   return ShowDone(context, "accepted", "loss");
 }
 
@@ -111,7 +115,7 @@ int RunAcceptAhead(const Context& context) {
   ControllerClient controller = Controller(context);
   const Status s = WhileStarting(context.deadline(),
                                  [&](Deadline until) { return controller.AcceptAhead(until); });
-  if (!s.ok()) return Complain("accept-ahead", s);
+  if (!s.ok()) return Complain(context, "accept-ahead", s);
   return ShowDone(context, "accepted", "servers that are ahead");
 }
 
@@ -121,20 +125,21 @@ int RunServerStats(const Context& context, const std::string& node) {
   options.name_space = context.name_space;
   options.start_timeout = context.timeout();
   const auto client = Client::Connect(options);
-  if (!client.ok()) return Unreachable(client.status());
+  if (!client.ok()) return Unreachable(context, client.status());
   if (const Status s = context.joined->Join((*client)->views().cluster()); !s.ok())
-    return Unreachable(s);
+    return Unreachable(context, s);
   const Result<std::string> stats = (*client)->ServerStats(node, context.timeout());
   if (!stats.ok()) {
     return Complain(
-        fmt::format("server {}", node),
+        context, fmt::format("server {}", node),
         stats.status().code() == StatusCode::kNotFound
             ? Error(StatusCode::kNotFound, "no such server in the view; `emsctl nodes` lists them")
             : stats.status());
   }
   const Json json = Json::parse(*stats, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return Complain(fmt::format("server {} sent statistics that are not JSON", node));
+    return Complain(
+        context, Error(StatusCode::kInternal, "server {} sent statistics that are not JSON", node));
   }
   return PrintJson(json) ? kExitOk : kExitFailed;
 }

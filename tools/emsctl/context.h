@@ -1,6 +1,5 @@
 #pragma once
-// The global options, which every emsctl command gets. Exit codes: 0 done · 1 failed, or something
-// asked for is not there · 2 usage.
+// The global options, which every emsctl command gets, and the exit codes.
 #include <memory>
 #include <string>
 
@@ -16,6 +15,8 @@ namespace ems::emsctl {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitNotFound = 3;
+inline constexpr int kExitUnreachable = 4;  // nobody answers, or not in time
 
 // Filled by the command line before a command runs. Threading: one thread.
 struct Context {

@@ -311,10 +311,7 @@ int RunDoctor(const Context& context, const Flags& flags) {
   Checks checks(context.timeout());
   Finding from;
   const Result<Wanted> wanted = Configuration(flags, &from);
-  if (!wanted.ok()) {
-    Complain(Message(wanted.status()));
-    return kExitUsage;
-  }
+  if (!wanted.ok()) return ComplainOfUsage(context, Message(wanted.status()));
   checks.Add(std::move(from));
   CheckHost(*wanted, context, &checks);
   const std::string configured = wanted->from_file ? wanted->config.unix_path() : "";

@@ -1,5 +1,10 @@
 // emsctl: watches and changes an EMS cluster, and moves single objects. Commands are in
 // *_commands.cc; this file has the global options and the exit codes.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "common/bytes.h"
 #include "common/cluster_id.h"
 #include "common/command_line.h"
@@ -14,10 +19,14 @@ constexpr const char* kHelp =
     "models.\n"
     "\n"
     "Results go to standard output, as tables or with --json as one JSON document; complaints go\n"
-    "to standard error and say what to do. Global options may stand before or behind the command.";
+    "to standard error and say what to do, with --json as one document a line:\n"
+    "{\"error\": {\"code\": …, \"message\": …, \"advice\": …}}. Global options may stand before "
+    "or\n"
+    "behind the command.";
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 failed, or what was asked for is not there; 2 usage.\n"
+    "Exit codes: 0 done; 1 failed, or something is wrong; 2 usage; 3 what was asked for is not\n"
+    "there; 4 controller or server cannot be reached, or did not answer in time.\n"
     "\n"
     "Examples:\n"
     "  emsctl status                                   is all well, and if not, what to do\n"
@@ -39,21 +48,46 @@ bool MeansACluster(const ems::emsctl::Context& context) {
   if (context.cluster.empty()) return true;
   const auto cluster = ems::ParseCluster(context.cluster);
   if (cluster.has_value() && context.joined->Join(*cluster).ok()) return true;
-  ems::emsctl::Complain(
-      fmt::format("--cluster {}: 16 hexadecimal digits, as `emsctl status` shows them",
-                  ems::Printable(context.cluster)));
+  (void)ems::emsctl::ComplainOfUsage(
+      context, fmt::format("--cluster {}: 16 hexadecimal digits, as `emsctl status` shows them",
+                           ems::Printable(context.cluster)));
   return false;
+}
+
+void AddCompletion(ems::Command* program) {
+  ems::Command* completion =
+      program->AddCommand("completion", "Print a script that completes commands in a shell");
+  completion->SetFooter(
+      "  source <(emsctl completion bash)\n"
+      "  emsctl completion bash > /usr/share/bash-completion/completions/emsctl\n"
+      "zsh takes it after `autoload -U bashcompinit && bashcompinit`.");
+  completion->AddCommand("bash", "For bash")->SetRun([program] {
+    return ems::emsctl::Print(program->BashCompletion()) ? ems::emsctl::kExitOk
+                                                         : ems::emsctl::kExitFailed;
+  });
+}
+
+// Whether --json is among them, before what follows "--".
+bool SaysJson(const std::vector<std::string>& arguments) {
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  return std::find(arguments.begin(), end, "--json") != end;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   ems::emsctl::Context context;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
   ems::Command program({.name = "emsctl",
                         .about = kHelp,
                         .version = EMS_VERSION,
                         .footer = kFooter,
-                        .options_after_command = true});
+                        .options_after_command = true,
+                        .on_usage_error = [&](const std::string& text) {
+                          if (!SaysJson(arguments)) return (void)std::fputs(text.c_str(), stderr);
+                          context.json = true;  // nothing has been parsed
+                          (void)ems::emsctl::ComplainOfUsage(context, text);
+                        }});
   program.AddOption("--controller", &context.controller, "host:port of the controller",
                     {.environment = "EMS_CONTROLLER"});
   program.AddOption("--cluster", &context.cluster,
@@ -70,7 +104,8 @@ int main(int argc, char** argv) {
   ems::emsctl::AddNamespaceCommands(&program, &context);
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
-  if (const auto exit_code = program.Parse({argv + 1, argv + argc})) return *exit_code;
+  AddCompletion(&program);
+  if (const auto exit_code = program.Parse(arguments)) return *exit_code;
   if (!MeansACluster(context)) return ems::emsctl::kExitUsage;
   if (!ems::log::Init("error").ok()) return ems::emsctl::kExitFailed;
   return program.Run();

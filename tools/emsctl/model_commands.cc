@@ -67,13 +67,14 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Shows the progress of an operation: a bar on a terminal, else a line now and then.
+// Shows the progress of an operation: a bar on a terminal, else a line now and then, but for
+// programs.
 class Advance final {
  public:
-  Advance(const std::string& label, uint64_t bytes)
+  Advance(const Context& context, const std::string& label, uint64_t bytes)
       : label_(label),
         bytes_(bytes),
-        lines_(::isatty(STDERR_FILENO) == 0),
+        lines_(::isatty(STDERR_FILENO) == 0 && !context.json),
         begin_(Clock::System().Now()),
         next_(begin_ + kLineEvery),
         bar_({.label = label, .total = bytes}) {}
@@ -142,14 +143,16 @@ std::unique_ptr<ModelCache> Open(const Context& context) {
                                                                .start_timeout = context.timeout()});
 }
 
-int Failed(std::string_view what, const Flags& flags, const Status& status) {
+int Failed(const Context& context, std::string_view what, const Flags& flags,
+           const Status& status) {
   const std::string call = fmt::format("model {} {}", what, Printable(flags.name, 300));
   // What sources and jobs have to say needs no advice about the cluster, and what is there already
   // has been named.
   if (Message(status).starts_with("controller ") && status.code() != StatusCode::kAlreadyExists)
-    return Complain(call, status);
-  Complain(fmt::format("{}: {}", call, ToString(status)));
-  return kExitFailed;
+    return Complain(context, call, status);
+  const Status said = Prefixed(status, call);
+  return Complain(context,
+                  context.json ? said : Error(said.code(), "{}: {}", call, ToString(status)));
 }
 
 // A controller that is being restarted is waited for.
@@ -166,14 +169,14 @@ Result<ModelInfo> GetPatiently(const Context& context, const ModelName& name) {
 }
 
 // Parses the name, or complains and returns nothing: a usage error.
-std::optional<ModelName> NameOf(const Flags& flags, bool needs_version) {
+std::optional<ModelName> NameOf(const Context& context, const Flags& flags, bool needs_version) {
   const Result<ModelName> name = ModelName::Parse(flags.name);
   if (!name.ok()) {
-    Complain(Message(name.status()));
+    (void)ComplainOfUsage(context, Message(name.status()));
     return std::nullopt;
   }
   if (needs_version && name->version.empty()) {
-    Complain(fmt::format("name the version, too: {}@VERSION", flags.name));
+    (void)ComplainOfUsage(context, fmt::format("name the version, too: {}@VERSION", flags.name));
     return std::nullopt;
   }
   return *name;
@@ -187,21 +190,23 @@ int ShowModel(const Context& context, const ModelCache& cache, const ModelInfo& 
 }
 
 int RunAdd(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, true);
+  const std::optional<ModelName> name = NameOf(context, flags, true);
   const Result<uint64_t> block = ParseBytes(flags.block);
   const Result<uint64_t> rate = ParseBytes(flags.rate);
-  if (!block.ok()) Complain(Message(block.status()));
-  if (!rate.ok()) Complain(Message(rate.status()));
+  if (!block.ok()) (void)ComplainOfUsage(context, Message(block.status()));
+  if (!rate.ok()) (void)ComplainOfUsage(context, Message(rate.status()));
   if (!name || !block.ok() || !rate.ok()) return kExitUsage;
   std::string url = flags.url;
   // Servers have another working folder.
   if (url.find("://") == std::string::npos) {
     std::error_code error;
     url = std::filesystem::absolute(url, error).lexically_normal().string();
-    if (error) return Complain(fmt::format("{}: {}", flags.url, error.message()));
+    if (error) {
+      return Complain(context, Error(StatusCode::kInternal, "{}: {}", flags.url, error.message()));
+    }
   }
   const auto cache = Open(context, flags, url);
-  if (!cache.ok()) return Failed("add", flags, cache.status());
+  if (!cache.ok()) return Failed(context, "add", flags, cache.status());
   std::string note;  // of an addition that succeeds
   const model::AddOptions options{
       .block_bytes = *block,
@@ -211,25 +216,24 @@ int RunAdd(const Context& context, const Flags& flags) {
       .bytes_per_s_max = *rate,
       .verify = flags.source_verify(),
       .ignore_tags = flags.ignore_etags,
-      .on_warning =
-          [](const std::string& text) { (void)fmt::print(stderr, "warning: {}\n", text); },
+      .on_warning = [&](const std::string& text) { Remark(context, "warning", text); },
       .on_note = [&](const std::string& text) { note = text; }};
   const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
-  if (!added.ok()) return Failed("add", flags, added.status());
+  if (!added.ok()) return Failed(context, "add", flags, added.status());
   // The same files again are what is there, unchanged; but not what was asked for here. How they
   // are read first is not among it: a note says so.
   const model::ManifestSource& there = added->source;
   if (there.url != url || there.credentials != flags.credentials ||
       there.bytes_per_s_max != *rate || added->name_space != flags.name_space) {
     return Failed(
-        "add", flags,
+        context, "add", flags,
         Error(StatusCode::kAlreadyExists,
               "it exists already, with the same files, from {} with credentials \"{}\", "
               "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to change "
               "that",
               there.url, there.credentials, there.bytes_per_s_max, added->name_space));
   }
-  if (!note.empty()) (void)fmt::print(stderr, "note: {}\n", note);
+  if (!note.empty()) Remark(context, "note", note);
   return ShowModel(context, **cache, *added,
                    fmt::format("added {}: {} in {} files, {} blocks", added->name.Text(),
                                FormatBytes(added->bytes), added->files, added->blocks));
@@ -237,41 +241,41 @@ int RunAdd(const Context& context, const Flags& flags) {
 
 int RunList(const Context& context, const Flags&) {
   const auto models = Open(context)->List(context.deadline());
-  if (!models.ok()) return Unreachable(models.status());
+  if (!models.ok()) return Unreachable(context, models.status());
   Json json = Json::array();
   for (const ModelInfo& info : *models) json.push_back(ModelJson(info));
   return Show(context, json, ModelsText(*models));
 }
 
 int RunShow(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, false);
+  const std::optional<ModelName> name = NameOf(context, flags, false);
   if (!name) return kExitUsage;
   const auto cache = Open(context);
   const Result<ModelInfo> info = cache->Get(*name, context.deadline());
-  if (!info.ok()) return Failed("show", flags, info.status());
+  if (!info.ok()) return Failed(context, "show", flags, info.status());
   const auto manifest = cache->GetManifest(info->name, context.deadline());
-  if (!manifest.ok()) return Failed("show", flags, manifest.status());
+  if (!manifest.ok()) return Failed(context, "show", flags, manifest.status());
   Json json = ModelJson(*info);
   json["manifest"] = ManifestJson(*manifest);
   return Show(context, json, ModelText(*info, *manifest));
 }
 
 int RunCheck(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, false);
+  const std::optional<ModelName> name = NameOf(context, flags, false);
   if (!name) return kExitUsage;
   const auto check = Open(context)->Check(*name, context.deadline());
-  if (!check.ok()) return Failed("check", flags, check.status());
+  if (!check.ok()) return Failed(context, "check", flags, check.status());
   const int shown = Show(context, CheckJson(*check), CheckText(*check));
   return check->dram_bytes + check->ssd_bytes == check->info.bytes ? shown : kExitFailed;
 }
 
 int RunPrefetch(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, false);
+  const std::optional<ModelName> name = NameOf(context, flags, false);
   if (!name) return kExitUsage;
   const auto cache = Open(context);
   const auto begun =
       cache->Prefetch(*name, flags.priority, context.deadline(), flags.job_timeout());
-  if (!begun.ok()) return Failed("prefetch", flags, begun.status());
+  if (!begun.ok()) return Failed(context, "prefetch", flags, begun.status());
   const std::string text = begun->name.Text();
   if (!flags.wait) {
     return ShowModel(
@@ -280,12 +284,12 @@ int RunPrefetch(const Context& context, const Flags& flags) {
                     begun->job.number, text, text));
   }
   const auto done = [&] {
-    Advance advance("prefetching", begun->bytes);
+    Advance advance(context, "prefetching", begun->bytes);
     return cache->WaitPrefetched(begun->name, flags.within(), [&](const auto& progress) {
       advance.Update(progress.info.job.bytes_done);
     });
   }();
-  if (!done.ok()) return Failed("prefetch", flags, done.status());
+  if (!done.ok()) return Failed(context, "prefetch", flags, done.status());
   return ShowModel(context, *cache, done->info, fmt::format("{}: {}", text, JobText(done->info)));
 }
 
@@ -298,12 +302,12 @@ bool Wanted(const Flags& flags, std::string_view path) {
 }
 
 int RunLoad(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, false);
+  const std::optional<ModelName> name = NameOf(context, flags, false);
   if (!name) return kExitUsage;
   const Result<ModelInfo> info = GetPatiently(context, *name);
-  if (!info.ok()) return Failed("load", flags, info.status());
+  if (!info.ok()) return Failed(context, "load", flags, info.status());
   const auto cache = Open(context, flags, info->source.url);
-  if (!cache.ok()) return Failed("load", flags, cache.status());
+  if (!cache.ok()) return Failed(context, "load", flags, cache.status());
   const auto choose = [&](std::string_view path) { return Wanted(flags, path); };
   const auto target = [&]() -> std::unique_ptr<model::LoadTarget> {
     if (flags.folder == "-") {
@@ -314,7 +318,7 @@ int RunLoad(const Context& context, const Flags& flags) {
         model::FileTarget::Options{.folder = flags.folder, .choose = choose, .sync = true});
   }();
   const Result<model::LoadStats> stats = [&] {
-    Advance advance("loading", info->bytes);
+    Advance advance(context, "loading", info->bytes);
     CatchInterrupts();
     model::LoadOptions options;
     options.threads = flags.threads;
@@ -328,7 +332,7 @@ int RunLoad(const Context& context, const Flags& flags) {
     };
     return (*cache)->Load(info->name, target.get(), options, flags.within());
   }();
-  if (!stats.ok()) return Failed("load", flags, stats.status());
+  if (!stats.ok()) return Failed(context, "load", flags, stats.status());
   Json json = LoadJson(*stats);
   json["model"] = info->name.model;
   json["version"] = info->name.version;
@@ -338,11 +342,11 @@ int RunLoad(const Context& context, const Flags& flags) {
 int RunChange(const Context& context, const Flags& flags, std::string_view what,
               Result<ModelInfo> (ModelCache::*change)(const ModelName&, Deadline),
               std::string_view done) {
-  const std::optional<ModelName> name = NameOf(flags, false);
+  const std::optional<ModelName> name = NameOf(context, flags, false);
   if (!name) return kExitUsage;
   const auto cache = Open(context);
   const Result<ModelInfo> info = (cache.get()->*change)(*name, context.deadline());
-  if (!info.ok()) return Failed(what, flags, info.status());
+  if (!info.ok()) return Failed(context, what, flags, info.status());
   return ShowModel(context, *cache, *info, fmt::format("{} {}", done, info->name.Text()));
 }
 
@@ -359,11 +363,11 @@ int RunCancel(const Context& context, const Flags& flags) {
 }
 
 int RunRemove(const Context& context, const Flags& flags) {
-  const std::optional<ModelName> name = NameOf(flags, true);
+  const std::optional<ModelName> name = NameOf(context, flags, true);
   if (!name) return kExitUsage;
   const auto cache = Open(context);
   const Status removed = cache->Remove(*name, context.deadline());
-  if (!removed.ok()) return Failed("rm", flags, removed);
+  if (!removed.ok()) return Failed(context, "rm", flags, removed);
   (void)context.joined->Join(cache->cluster());
   return ShowDone(context, "removed", flags.name);
 }

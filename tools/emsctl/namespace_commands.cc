@@ -27,46 +27,43 @@ int ShowChanged(const Context& context, const NamespaceInfo& info) {
   return ShowChange(context, NamespaceJson(info), NamespacesText({info}));
 }
 
-int Failed(const std::string& name, const Status& status) {
-  return Complain(fmt::format("namespace {}", name), status);
+int Failed(const Context& context, const std::string& name, const Status& status) {
+  return Complain(context, fmt::format("namespace {}", name), status);
 }
 
 int RunCreate(const Context& context, const Flags& flags) {
   NamespaceInfo wanted;
   wanted.name = flags.name;
   wanted.immutable = flags.immutable;
-  if (const Status s = ApplyPolicy(flags.policy, &wanted); !s.ok()) {
-    Complain(Message(s));
-    return kExitUsage;
-  }
+  if (const Status s = ApplyPolicy(flags.policy, &wanted); !s.ok())
+    return ComplainOfUsage(context, Message(s));
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Result<NamespaceInfo> made = WhileStarting(context.deadline(), [&](Deadline until) {
     return controller.CreateNamespace(wanted, until);
   });
-  return made.ok() ? ShowChanged(context, *made) : Failed(flags.name, made.status());
+  return made.ok() ? ShowChanged(context, *made) : Failed(context, flags.name, made.status());
 }
 
 int RunUpdate(const Context& context, const Flags& flags) {
   if (flags.policy.empty()) {
-    Complain("namespace update: give at least one of the policy's flags, see --help");
-    return kExitUsage;
+    return ComplainOfUsage(context,
+                           "namespace update: give at least one of the policy's flags, see --help");
   }
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   Result<NamespaceInfo> info = controller.GetNamespace(flags.name, context.deadline());
-  if (!info.ok()) return Failed(flags.name, info.status());
-  if (const Status s = ApplyPolicy(flags.policy, &*info); !s.ok()) {
-    Complain(Message(s));
-    return kExitUsage;
-  }
+  if (!info.ok()) return Failed(context, flags.name, info.status());
+  if (const Status s = ApplyPolicy(flags.policy, &*info); !s.ok())
+    return ComplainOfUsage(context, Message(s));
   const Result<NamespaceInfo> updated = WhileStarting(
       context.deadline(), [&](Deadline until) { return controller.UpdateNamespace(*info, until); });
-  return updated.ok() ? ShowChanged(context, *updated) : Failed(flags.name, updated.status());
+  return updated.ok() ? ShowChanged(context, *updated)
+                      : Failed(context, flags.name, updated.status());
 }
 
 int RunList(const Context& context) {
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Result<std::vector<NamespaceInfo>> list = controller.ListNamespaces(context.deadline());
-  if (!list.ok()) return Unreachable(list.status());
+  if (!list.ok()) return Unreachable(context, list.status());
   Json json = Json::array();
   for (const NamespaceInfo& info : *list) json.push_back(NamespaceJson(info));
   return Show(context, json, NamespacesText(*list));
@@ -77,7 +74,7 @@ int RunDelete(const Context& context, const Flags& flags) {
   const Status s = WhileStarting(context.deadline(), [&](Deadline until) {
     return controller.DeleteNamespace(flags.name, until);
   });
-  return s.ok() ? ShowDone(context, "deleted", flags.name) : Failed(flags.name, s);
+  return s.ok() ? ShowDone(context, "deleted", flags.name) : Failed(context, flags.name, s);
 }
 
 void AddPolicyFlags(Command* command, Flags* flags) {

@@ -31,27 +31,23 @@ struct Flags {
   bool overwrite = false;
 };
 
-// Null, after a complaint, when there is no connection.
-std::unique_ptr<Client> Connect(const Context& context) {
+// Errors: kNotFound  no such namespace    others  as the controller or the cluster says
+Result<std::unique_ptr<Client>> Connect(const Context& context) {
   ClientOptions options;
   options.controller = context.controller;
   options.name_space = context.name_space;
   options.start_timeout = context.timeout();
-  Result<std::unique_ptr<Client>> client = Client::Connect(options);
-  if (client.ok()) {
-    // Nothing has been asked of a server yet, and a client stays with its cluster.
-    const Status ours = context.joined->Join((*client)->views().cluster());
-    if (ours.ok()) return std::move(*client);
-    Unreachable(ours);
-    return nullptr;
-  }
-  if (client.status().code() == StatusCode::kNotFound) {
-    Complain(fmt::format("there is no namespace {}; `emsctl namespace list` shows them",
-                         context.name_space));
-  } else {
-    Unreachable(client.status());
-  }
-  return nullptr;
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(options));
+  // Nothing has been asked of a server yet, and a client stays with its cluster.
+  EMS_RETURN_IF_ERROR(context.joined->Join(client->views().cluster()));
+  return client;
+}
+
+int NotConnected(const Context& context, const Status& status) {
+  if (status.code() != StatusCode::kNotFound) return Unreachable(context, status);
+  return Complain(context, Error(StatusCode::kNotFound,
+                                 "there is no namespace {}; `emsctl namespace list` shows them",
+                                 context.name_space));
 }
 
 // Waits for a call that has a deadline of its own, with a clock on the terminal when it takes long.
@@ -64,33 +60,35 @@ T Await(std::future<T> call, const std::string& label) {
 
 std::string Quoted(std::string_view key) { return fmt::format("\"{}\"", Printable(key)); }
 
-int NotFound(std::string_view key) { return Complain(fmt::format("{} not found", Quoted(key))); }
+int NotFound(const Context& context, std::string_view key) {
+  return Complain(context, Error(StatusCode::kNotFound, "{} not found", Quoted(key)));
+}
 
 int RunPut(const Context& context, const Flags& flags) {
   PutOptions options{.overwrite = flags.overwrite, .timeout = context.timeout()};
   if (!flags.durability.empty()) {
     const Result<Durability> durability = ParseDurability(flags.durability);
-    if (!durability.ok()) {
-      Complain(Message(durability.status()));
-      return kExitUsage;
-    }
+    if (!durability.ok()) return ComplainOfUsage(context, Message(durability.status()));
     options.durability = *durability;
   }
   Result<std::string> value = [&] {
     terminal::ProgressBar bar({.label = "reading"});
     return ReadValue(flags.file, wire::kValueBytesLimit, [&](uint64_t n) { bar.Update(n); });
   }();
-  if (!value.ok()) return Complain(Message(value.status()));
-  const std::unique_ptr<Client> client = Connect(context);
-  if (client == nullptr) return kExitFailed;
+  if (!value.ok()) return Complain(context, value.status());
+  const auto connected = Connect(context);
+  if (!connected.ok()) return NotConnected(context, connected.status());
+  Client* const client = connected->get();
   const Status status =
       Await(client->PutAsync(flags.key, std::string_view(*value), options), "storing");
   if (status.code() == StatusCode::kAlreadyExists) {
     return Complain(
-        fmt::format("{} exists with other content; --overwrite replaces it", Quoted(flags.key)));
+        context, Error(StatusCode::kAlreadyExists,
+                       "{} exists with other content; --overwrite replaces it", Quoted(flags.key)));
   }
   if (!status.ok()) {
-    return Complain(fmt::format("put {} of {}", Quoted(flags.key), FormatBytes(value->size())),
+    return Complain(context,
+                    fmt::format("put {} of {}", Quoted(flags.key), FormatBytes(value->size())),
                     status);
   }
   return Show(context, {{"key", flags.key}, {"bytes", value->size()}},
@@ -109,20 +107,22 @@ Result<std::string> Fetch(Client* client, const Context& context, const std::str
 }
 
 int RunGet(const Context& context, const Flags& flags) {
-  const std::unique_ptr<Client> client = Connect(context);
-  if (client == nullptr) return kExitFailed;
-  const Result<std::string> value = Fetch(client.get(), context, flags.key);
-  if (value.status().code() == StatusCode::kNotFound) return NotFound(flags.key);
-  if (!value.ok()) return Complain(fmt::format("get {}", Quoted(flags.key)), value.status());
+  const auto connected = Connect(context);
+  if (!connected.ok()) return NotConnected(context, connected.status());
+  Client* const client = connected->get();
+  const Result<std::string> value = Fetch(client, context, flags.key);
+  if (value.status().code() == StatusCode::kNotFound) return NotFound(context, flags.key);
+  if (!value.ok())
+    return Complain(context, fmt::format("get {}", Quoted(flags.key)), value.status());
   if (flags.file == "-") {
     if (Print(*value)) return kExitOk;
-    return Complain("cannot write to standard output");
+    return Complain(context, Error(StatusCode::kInternal, "cannot write to standard output"));
   }
   const Status written = [&] {
     terminal::ProgressBar bar({.label = "writing", .total = value->size()});
     return WriteValue(flags.file, *value, [&](uint64_t n) { bar.Update(n); });
   }();
-  if (!written.ok()) return Complain(Message(written));
+  if (!written.ok()) return Complain(context, written);
   return Show(context, {{"key", flags.key}, {"bytes", value->size()}, {"file", flags.file}}, "");
 }
 
@@ -132,9 +132,9 @@ std::vector<KeyItem> ItemsOf(const std::vector<std::string>& keys) {
   return items;
 }
 
-// One line or entry a key; 1 when `all_good` is false.
+// One line or entry a key, then `exit_code`.
 int ShowEach(const Context& context, const std::vector<std::string>& keys,
-             const std::vector<std::string>& words, bool all_good) {
+             const std::vector<std::string>& words, int exit_code) {
   Table table({{"key", Align::kLeft}, {"result", Align::kLeft}});
   Json json = Json::array();
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -142,50 +142,62 @@ int ShowEach(const Context& context, const std::vector<std::string>& keys,
     json.push_back({{"key", keys[i]}, {"result", words[i]}});
   }
   const int shown = Show(context, json, table.Render());
-  return all_good ? shown : kExitFailed;
+  return exit_code == kExitOk ? shown : exit_code;
+}
+
+// Of many keys: a failure counts more than a key that is not there.
+int Worse(int one, int other) {
+  if (one == kExitOk || one == kExitNotFound) return other == kExitOk ? one : other;
+  return one;
 }
 
 int RunExists(const Context& context, const Flags& flags) {
-  const std::unique_ptr<Client> client = Connect(context);
-  if (client == nullptr) return kExitFailed;
+  const auto connected = Connect(context);
+  if (!connected.ok()) return NotConnected(context, connected.status());
+  Client* const client = connected->get();
   const auto found =
       client->MultiExists(ItemsOf(flags.keys), {.touch = false, .timeout = context.timeout()});
   std::vector<std::string> words;
-  bool all = true;
+  int exit_code = kExitOk;
   for (size_t i = 0; i < found.size(); ++i) {
-    if (!found[i].ok())
-      Complain(fmt::format("exists {}", Quoted(flags.keys[i])), found[i].status());
+    if (!found[i].ok()) {
+      const std::string what = fmt::format("exists {}", Quoted(flags.keys[i]));
+      exit_code = Worse(exit_code, Complain(context, what, found[i].status()));
+    } else if (!*found[i]) {
+      exit_code = Worse(exit_code, kExitNotFound);
+    }
     words.push_back(!found[i].ok() ? "failed" : *found[i] ? "exists" : "not found");
-    all = all && found[i].ok() && *found[i];
   }
-  return ShowEach(context, flags.keys, words, all);
+  return ShowEach(context, flags.keys, words, exit_code);
 }
 
 int RunRm(const Context& context, const Flags& flags) {
-  const std::unique_ptr<Client> client = Connect(context);
-  if (client == nullptr) return kExitFailed;
+  const auto connected = Connect(context);
+  if (!connected.ok()) return NotConnected(context, connected.status());
+  Client* const client = connected->get();
   const auto removed = client->MultiRemove(ItemsOf(flags.keys), {.timeout = context.timeout()});
   std::vector<std::string> words;
-  bool all = true;
+  int exit_code = kExitOk;
   for (size_t i = 0; i < removed.size(); ++i) {
     const bool missing = removed[i].code() == StatusCode::kNotFound;
-    if (missing) NotFound(flags.keys[i]);
-    if (!removed[i].ok() && !missing) {
-      Complain(fmt::format("rm {}", Quoted(flags.keys[i])), removed[i]);
-    }
     words.push_back(removed[i].ok() ? "removed" : missing ? "not found" : "failed");
-    all = all && removed[i].ok();
+    if (removed[i].ok()) continue;
+    const std::string what = fmt::format("rm {}", Quoted(flags.keys[i]));
+    exit_code = Worse(exit_code, missing ? NotFound(context, flags.keys[i])
+                                         : Complain(context, what, removed[i]));
   }
-  return ShowEach(context, flags.keys, words, all);
+  return ShowEach(context, flags.keys, words, exit_code);
 }
 
 int RunStat(const Context& context, const Flags& flags) {
-  const std::unique_ptr<Client> client = Connect(context);
-  if (client == nullptr) return kExitFailed;
+  const auto connected = Connect(context);
+  if (!connected.ok()) return NotConnected(context, connected.status());
+  Client* const client = connected->get();
   const Result<uint64_t> bytes =
       client->Stat(flags.key, {.touch = false, .timeout = context.timeout()});
-  if (bytes.status().code() == StatusCode::kNotFound) return NotFound(flags.key);
-  if (!bytes.ok()) return Complain(fmt::format("stat {}", Quoted(flags.key)), bytes.status());
+  if (bytes.status().code() == StatusCode::kNotFound) return NotFound(context, flags.key);
+  if (!bytes.ok())
+    return Complain(context, fmt::format("stat {}", Quoted(flags.key)), bytes.status());
   const SlotId slot = SlotOf(client->name_space().ref.id, flags.key);
   const ViewCache::View view = client->views().view();
   const NodeInfo* owner = view == nullptr ? nullptr : view->Owner(slot);
@@ -220,9 +232,9 @@ void AddObjectCommands(Command* program, const Context* context) {
   get->AddOption("file", &flags->file, "File to write, whole or not at all; - is standard output",
                  {.show_default = false});
 
-  Command* exists = add("exists", "Which keys exist; exit 1 unless all do", RunExists);
+  Command* exists = add("exists", "Which keys exist; exit 3 unless all do", RunExists);
   exists->AddOption("key", &flags->keys, "", {.required = true});
-  Command* rm = add("rm", "Remove keys; exit 1 when one was not there", RunRm);
+  Command* rm = add("rm", "Remove keys; exit 3 when one was not there", RunRm);
   rm->AddOption("key", &flags->keys, "", {.required = true});
   Command* stat = add("stat", "Length, slot and server of a value", RunStat);
   stat->AddOption("key", &flags->key, "", {.required = true});

@@ -2,11 +2,36 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/cluster_id.h"
 #include "tools/emsctl/context.h"
 
 namespace ems::emsctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// To standard error.
+void Line(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+std::string LineText(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void Say(const Context& context, StatusCode code, std::string_view message,
+         std::string_view advice) {
+  if (!context.json) {
+    Line(fmt::format("emsctl: {}", message));
+    if (!advice.empty()) Line(fmt::format("emsctl: {}", advice));
+    return;
+  }
+  Json error = {{"code", CodeName(code)}, {"message", message}};
+  if (!advice.empty()) error["advice"] = advice;
+  Line(LineText(Json::object({{"error", std::move(error)}})));
+}
+
+}  // namespace
 
 bool Print(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
@@ -37,18 +62,42 @@ int ShowDone(const Context& context, const std::string& verb, const std::string&
                     fmt::format("{} {}\n", verb, name));
 }
 
-int Unreachable(const Status& status) { return Complain("cannot ask the controller", status); }
-
-int Complain(std::string_view what) {
-  std::fprintf(stderr, "emsctl: %.*s\n", static_cast<int>(what.size()), what.data());
-  return kExitFailed;
+int ExitCodeOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kNotFound:
+      return kExitNotFound;
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return kExitUnreachable;
+    default:
+      return kExitFailed;
+  }
 }
 
-int Complain(std::string_view what, const Status& status) {
-  Complain(fmt::format("{}: {}", what, ToString(status)));
-  const std::string_view advice = Advice(status);
-  if (!advice.empty()) Complain(advice);
-  return kExitFailed;
+int Complain(const Context& context, std::string_view what, const Status& status) {
+  Say(context, status.code(),
+      context.json ? fmt::format("{}: {}", what, Message(status))
+                   : fmt::format("{}: {}", what, ToString(status)),
+      Advice(status));
+  return ExitCodeOf(status.code());
+}
+
+int Complain(const Context& context, const Status& status) {
+  Say(context, status.code(), Message(status), {});
+  return ExitCodeOf(status.code());
+}
+
+int ComplainOfUsage(const Context& context, std::string_view what) {
+  Say(context, StatusCode::kInvalidArgument, what, {});
+  return kExitUsage;
+}
+
+int Unreachable(const Context& context, const Status& status) {
+  return Complain(context, "cannot ask the controller", status);
+}
+
+void Remark(const Context& context, std::string_view kind, std::string_view text) {
+  Line(context.json ? LineText(Json::object({{kind, text}})) : fmt::format("{}: {}", kind, text));
 }
 
 std::string_view Advice(const Status& status) {
@@ -58,8 +107,8 @@ std::string_view Advice(const Status& status) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
       return "is the controller running, and is --controller (or EMS_CONTROLLER) its address? If "
-             "it "
-             "names a server: `emsctl nodes` shows whether that is up; when its lease has ended, "
+             "it names a server: `emsctl nodes` shows whether that is up; when its lease has "
+             "ended, "
              "others serve its keys. --timeout gives more time";
     case StatusCode::kAborted:
       return "it may have been done, or not: `emsctl stat` says what the key holds, and the same "

@@ -1,6 +1,6 @@
 #pragma once
 // Output of emsctl: results on standard output, as text or as one JSON document; errors on standard
-// error.
+// error, as text or with --json as one document a line.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -24,11 +24,21 @@ int ShowChange(const Context& context, nlohmann::ordered_json json, std::string 
 int ShowDone(const Context& context, const std::string& verb, const std::string& name);
 std::string JsonText(const nlohmann::ordered_json& json);
 
-// "emsctl: what: CODE: text" and, where there is one, a line with what to do. Returns exit code 1.
-int Complain(std::string_view what, const Status& status);
-int Complain(std::string_view what);
-// The controller does not answer, or not as it should. Returns exit code 1.
-int Unreachable(const Status& status);
+// The exit code of an error.
+int ExitCodeOf(StatusCode code);
+
+// Each of these says an error and returns its exit code. Text: "emsctl: what: CODE: text" and,
+// where there is one, a line with what to do. JSON: {"error": {"code", "message", "advice"}}, the
+// latter where there is one.
+int Complain(const Context& context, std::string_view what, const Status& status);
+// Whose text is whole as it is: without its code, and without advice.
+int Complain(const Context& context, const Status& status);
+// A command that makes no sense.
+int ComplainOfUsage(const Context& context, std::string_view what);
+// The controller does not answer, or not as it should.
+int Unreachable(const Context& context, const Status& status);
+// What is no error, on standard error: "KIND: text", or {"KIND": "text"}.
+void Remark(const Context& context, std::string_view kind, std::string_view text);
 // What a person can do about an error, or empty.
 std::string_view Advice(const Status& status);
 

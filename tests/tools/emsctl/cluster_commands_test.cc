@@ -23,9 +23,17 @@ TEST_F(ClusterCommandsTest, HelpAndVersionExitWithZeroUsageErrorsWithTwo) {
   EXPECT_EQ(RunBare({"status", "--timeout", "never"}).exit_code, 2);
 }
 
+TEST_F(ClusterCommandsTest, TheShellGetsAScriptThatKnowsTheCommands) {
+  const auto script = RunBare({"completion", "bash"});
+  EXPECT_EQ(script.exit_code, 0);
+  EXPECT_THAT(script.out, HasSubstr("complete -F _emsctl emsctl"));
+  EXPECT_THAT(script.out, HasSubstr("--controller"));
+  EXPECT_EQ(RunBare({"completion", "fish"}).exit_code, 2);
+}
+
 TEST_F(ClusterCommandsTest, UnreachableControllerIsNamedWithTheWayOut) {
   const auto ran = RunBare({"--controller", "127.0.0.1:1", "--timeout", "1", "status"});
-  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(ran.exit_code, 4);
   EXPECT_THAT(ran.out, HasSubstr("controller 127.0.0.1:1"));
   EXPECT_THAT(ran.out, HasSubstr("is the controller running"));
 }
@@ -40,6 +48,34 @@ TEST_F(ClusterCommandsTest, AControllerWithoutAPortIsSaid) {
     EXPECT_THAT(ran.out, HasSubstr("controller address \"localhost\" is not host:port: the port is "
                                    "missing, write localhost:PORT"));
   }
+}
+
+// Of what went to a terminal: the one line that is an error.
+nlohmann::json ErrorOf(const testing::ProgramOutput& ran) {
+  const auto json = nlohmann::json::parse(ran.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(json.is_object()) << ran.out;
+  return json.is_object() ? json.value("error", nlohmann::json()) : nlohmann::json();
+}
+
+TEST_F(ClusterCommandsTest, WithJsonAnErrorIsADocumentToo) {
+  const auto nobody =
+      ErrorOf(RunBare({"--json", "--controller", "127.0.0.1:1", "--timeout", "1", "nodes"}));
+  EXPECT_EQ(nobody["code"], "UNAVAILABLE");
+  EXPECT_THAT(nobody["message"].get<std::string>(), HasSubstr("cannot ask the controller: "));
+  EXPECT_THAT(nobody["advice"].get<std::string>(), HasSubstr("EMS_CONTROLLER"));
+  const auto unknown = ErrorOf(Run({"server-stats", "nobody", "--json"}));
+  EXPECT_EQ(unknown["code"], "NOT_FOUND");
+  EXPECT_FALSE(unknown.contains("advice"));
+  for (const auto& flags :
+       std::vector<std::vector<std::string>>{{"--json", "stauts"},
+                                             {"status", "--json", "--colour"},
+                                             {"--json", "--cluster", "x", "status"}}) {
+    const auto usage = RunBare(flags);
+    EXPECT_EQ(usage.exit_code, 2);
+    EXPECT_EQ(ErrorOf(usage)["code"], "INVALID_ARGUMENT");
+  }
+  // What follows "--" is a name.
+  EXPECT_EQ(RunBare({"--colour", "--", "--json"}).out.find('{'), std::string::npos);
 }
 
 TEST_F(ClusterCommandsTest, StatusOfAHealthyClusterIsOk) {
@@ -66,13 +102,13 @@ TEST_F(ClusterCommandsTest, LiveServerIsNotForgotten) {
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_THAT(ran.out, HasSubstr("alive"));
   EXPECT_EQ(RunJson({"nodes"}).size(), 1U);
-  EXPECT_EQ(Run({"node", "rm", "nobody"}).exit_code, 1);
+  EXPECT_EQ(Run({"node", "rm", "nobody"}).exit_code, 3);
 }
 
 TEST_F(ClusterCommandsTest, ServerStatsAreJsonAndUnknownServersAreNamed) {
   EXPECT_TRUE(RunJson({"server-stats", testing::Cluster::ServerName(0)}).is_object());
   const auto ran = Run({"server-stats", "nobody"});
-  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(ran.exit_code, 3);
   EXPECT_THAT(ran.out, HasSubstr("emsctl nodes"));
 }
 

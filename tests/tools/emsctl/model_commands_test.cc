@@ -79,7 +79,7 @@ TEST_F(ModelCommandsTest, TheLifeOfAVersion) {
   EXPECT_EQ(Run({"cancel", "m@v1"}).exit_code, 0);
   EXPECT_EQ(RunJson({"rm", "m@v1"})["removed"], "m@v1");
   const testing::ProgramOutput gone = Run({"show", "m@v1"});
-  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_EQ(gone.exit_code, 3);
   EXPECT_THAT(gone.out, HasSubstr("NOT_FOUND"));
 }
 
@@ -132,7 +132,7 @@ TEST_F(ModelCommandsTest, ErrorsNameWhatIsWrong) {
   const testing::ProgramOutput keys =
       Run({"add", "m@v", "s3://bucket/x?endpoint=http://127.0.0.1:1", "--credentials-file",
            root_ + "/no-such-file", "--credentials", "team"});
-  EXPECT_EQ(keys.exit_code, 1);
+  EXPECT_EQ(keys.exit_code, 3);
   EXPECT_THAT(keys.out, HasSubstr("no-such-file"));
 }
 

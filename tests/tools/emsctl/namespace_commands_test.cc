@@ -24,7 +24,7 @@ TEST_F(NamespaceCommandsTest, CreateUpdateListDelete) {
   EXPECT_EQ(changed["id"], made["id"]);
   EXPECT_THAT(Run({"namespace", "list"}).out, HasSubstr("chat"));
   EXPECT_EQ(RunJson({"namespace", "delete", "chat"})["deleted"], "chat");
-  EXPECT_EQ(Run({"namespace", "delete", "chat"}).exit_code, 1);
+  EXPECT_EQ(Run({"namespace", "delete", "chat"}).exit_code, 3);
 }
 
 TEST_F(NamespaceCommandsTest, NamesAreTakenOnce) {
@@ -93,7 +93,7 @@ TEST_F(NamespaceCommandsTest, AControllerThatHasJustStartedIsAskedAgain) {
 TEST_F(NamespaceCommandsTest, AChangeThatMayHaveBeenMadeIsNotMadeAgain) {
   PutsOff controller(2, "the disk refuses");
   const auto ran = RunBare({"--controller", controller.address(), "ns", "create", "chat"});
-  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(ran.exit_code, 4);
   EXPECT_THAT(ran.out, HasSubstr("the disk refuses"));
   EXPECT_EQ(controller.asked, 1);
 }

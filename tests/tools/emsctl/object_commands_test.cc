@@ -54,30 +54,30 @@ TEST_F(ObjectCommandsTest, OtherContentNeedsOverwrite) {
   EXPECT_EQ(Run({"get", "k"}).out, "two");
 }
 
-TEST_F(ObjectCommandsTest, MissesExitWithOneAndLeaveNoFile) {
+TEST_F(ObjectCommandsTest, MissesExitWithThreeAndLeaveNoFile) {
   const auto ran = Run({"get", "absent", Path("never")});
-  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(ran.exit_code, 3);
   EXPECT_THAT(ran.out, HasSubstr("\"absent\" not found"));
   EXPECT_FALSE(std::filesystem::exists(Path("never")));
-  EXPECT_EQ(Run({"stat", "absent"}).exit_code, 1);
-  EXPECT_EQ(Run({"exists", "absent"}).exit_code, 1);
-  EXPECT_EQ(Run({"rm", "absent"}).exit_code, 1);
+  EXPECT_EQ(Run({"stat", "absent"}).exit_code, 3);
+  EXPECT_EQ(Run({"exists", "absent"}).exit_code, 3);
+  EXPECT_EQ(Run({"rm", "absent"}).exit_code, 3);
 }
 
 TEST_F(ObjectCommandsTest, ExistsAndRmAnswerForEachKey) {
   ASSERT_EQ(Run({"put", "here", WriteFile("here", "x")}).exit_code, 0);
   const auto exists = Run({"exists", "here", "gone"});
-  EXPECT_EQ(exists.exit_code, 1);
+  EXPECT_EQ(exists.exit_code, 3);
   EXPECT_THAT(exists.out, HasSubstr("here  exists"));
   EXPECT_THAT(exists.out, HasSubstr("gone  not found"));
   EXPECT_EQ(Run({"exists", "here"}).exit_code, 0);
   EXPECT_EQ(Run({"rm", "here"}).exit_code, 0);
-  EXPECT_EQ(Run({"exists", "here"}).exit_code, 1);
+  EXPECT_EQ(Run({"exists", "here"}).exit_code, 3);
 }
 
 TEST_F(ObjectCommandsTest, UnknownNamespaceMissingFileAndLongKeyAreSaid) {
   const auto nowhere = Run({"--namespace", "nowhere", "--timeout", "1", "get", "k"});
-  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_EQ(nowhere.exit_code, 3);
   EXPECT_THAT(nowhere.out, HasSubstr("no namespace nowhere"));
   EXPECT_THAT(Run({"put", "k", Path("no-such-file")}).out, HasSubstr("no-such-file"));
   const auto long_key = Run({"put", std::string(513, 'k'), WriteFile("v", "v")});
@@ -91,7 +91,7 @@ TEST_F(ObjectCommandsTest, NothingIsDoneInAnotherClusterThanTheOneThatIsMeant) {
   ExpectRefused({"rm", "kept"});
   ExpectRefused({"get", "kept"});
   EXPECT_EQ(Run({"exists", "kept"}).exit_code, 0);
-  EXPECT_EQ(Run({"exists", "theirs"}).exit_code, 1);
+  EXPECT_EQ(Run({"exists", "theirs"}).exit_code, 3);
 }
 
 }  // namespace

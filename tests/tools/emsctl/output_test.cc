@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tools/emsctl/context.h"
 
@@ -21,11 +24,40 @@ TEST(OutputTest, JsonOfTextThatIsNotUtf8IsStillJson) {
 }
 
 TEST(OutputTest, ComplaintNamesTheThingTheCodeAndTheWayOut) {
+  const Context context;
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(Complain("controller x:1", Error(StatusCode::kUnavailable, "refused")), 1);
+  EXPECT_EQ(Complain(context, "controller x:1", Error(StatusCode::kUnavailable, "refused")), 4);
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("emsctl: controller x:1: UNAVAILABLE: refused\n"));
   EXPECT_THAT(text, HasSubstr("EMS_CONTROLLER"));
+}
+
+TEST(OutputTest, WithJsonEachComplaintIsADocumentOnOneLine) {
+  Context context;
+  context.json = true;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Complain(context, "x", Error(StatusCode::kUnavailable, "a\n\"b\"")), 4);
+  EXPECT_EQ(Complain(context, Error(StatusCode::kNotFound, "no x")), 3);
+  EXPECT_EQ(ComplainOfUsage(context, "what?"), 2);
+  Remark(context, "note", "so");
+  std::istringstream lines(::testing::internal::GetCapturedStderr());
+  std::vector<nlohmann::json> said;
+  for (std::string line; std::getline(lines, line);)
+    said.push_back(nlohmann::json::parse(line, nullptr, false));
+  ASSERT_EQ(said.size(), 4U);
+  EXPECT_EQ(said[0]["error"]["code"], "UNAVAILABLE");
+  EXPECT_EQ(said[0]["error"]["message"], "x: a\n\"b\"");
+  EXPECT_TRUE(said[0]["error"].contains("advice"));
+  EXPECT_EQ(said[1]["error"], nlohmann::json({{"code", "NOT_FOUND"}, {"message", "no x"}}));
+  EXPECT_EQ(said[2]["error"]["code"], "INVALID_ARGUMENT");
+  EXPECT_EQ(said[3], nlohmann::json({{"note", "so"}}));
+}
+
+TEST(OutputTest, AnExitCodeSaysWhetherItIsMissingOrOutOfReach) {
+  EXPECT_EQ(ExitCodeOf(StatusCode::kNotFound), 3);
+  EXPECT_EQ(ExitCodeOf(StatusCode::kUnavailable), 4);
+  EXPECT_EQ(ExitCodeOf(StatusCode::kDeadlineExceeded), 4);
+  EXPECT_EQ(ExitCodeOf(StatusCode::kFailedPrecondition), 1);
 }
 
 TEST(OutputTest, AResultIsTextOrADocument) {
