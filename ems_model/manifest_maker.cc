@@ -215,14 +215,14 @@ size_t UnprotectedFiles(const Manifest& manifest) {
 
 AddRemark RemarkOf(const Manifest& kept, SourceVerify asked, const AddedAgain& again) {
   constexpr std::string_view kStays =
-      "and may have been read since: that stays until it is removed (emsctl model rm)";
+      "and may have been read since: that stays until it is removed (emsctl model delete)";
   const size_t files = UnprotectedFiles(kept), all = kept.files.size();
   const FirstRead first_read = kept.source.first_read;
   if (first_read == FirstRead::kOnce && files > 0) {
     const std::string why =
         again.elsewhere
             ? "it was added before with another URL, credentials, rate or namespace, and stays so "
-              "until it is removed (emsctl model rm)"
+              "until it is removed (emsctl model delete)"
         : asked == SourceVerify::kNever
             ? "leave --no-verify out, use https, or a server that sends Content-Digest"
             : fmt::format("it was added with --no-verify before {}", kStays);

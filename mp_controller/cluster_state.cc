@@ -468,7 +468,7 @@ Status ClusterState::RemoveNode(const v1::RemoveNodeRequest& request, v1::Remove
   if (IsWaitedFor(request.name())) {
     return Error(StatusCode::kFailedPrecondition,
                  "Puts of slots of server {} wait for it: accept the loss first (emsctl view "
-                 "accept-loss), or try again when `emsctl nodes` says that nobody waits",
+                 "accept-loss), or try again when `emsctl node list` says that nobody waits",
                  Printable(request.name()));
   }
   EMS_RETURN_IF_ERROR(Counted(parts_.store->DeleteNode(request.name())));

@@ -98,7 +98,7 @@ Result<ModelState::Model*> ModelState::Find(const v1::ModelRef& ref) {
   EMS_RETURN_IF_ERROR(model::CheckModelName(ref.model()));
   if (ref.version().empty()) {
     if (Model* newest = Newest(ref.model())) return newest;
-    return Error(StatusCode::kNotFound, "no model {}: emsctl model ls shows those there are",
+    return Error(StatusCode::kNotFound, "no model {}: emsctl model list shows those there are",
                  ref.model());
   }
   EMS_RETURN_IF_ERROR(model::CheckVersionName(ref.version()));

@@ -74,7 +74,7 @@ class LimitsTest(unittest.TestCase):
 
     def stats(self, what, name=None):
         """The sum over the servers."""
-        found = [self.cluster.emsctl('server-stats', f'server-{i}').json for i in range(2)]
+        found = [self.cluster.emsctl('node', 'show', f'server-{i}', '--json').json['stats'] for i in range(2)]
         if what == 'dram':
             return sum(space['value_bytes'] for one in found for space in one['namespaces'])
         return sum(one[what][name] for one in found)
@@ -115,7 +115,7 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual(self.proxy.body_bytes, 0)
         self.assertEqual(self.cluster.emsctl('model', 'unpin', 'pinned@v1').code, 0)
         press(2)
-        spaces = [space for i in range(2) for space in self.cluster.emsctl('server-stats', f'server-{i}').json['namespaces']]
+        spaces = [space for i in range(2) for space in self.cluster.emsctl('node', 'show', f'server-{i}', '--json').json['stats']['namespaces']]
         self.assertLess(self.cluster.check('pinned@v1')['dram_bytes'], total(files), spaces)
 
     def test_a_namespace_that_is_deleted_and_made_again(self):
@@ -154,7 +154,7 @@ class LimitsTest(unittest.TestCase):
             self.assertLessEqual(set(os.listdir(folder)), {'config.json'}, 'whole files alone')
             self.assertEqual(self.cluster.emsctl('model', 'cancel', 'm@v1').code, 0)
             self.proxy.let_go()
-            self.cluster.emsctl('model', 'rm', 'm@v1')
+            self.cluster.emsctl('model', 'delete', 'm@v1')
             files['model.safetensors'] = safetensors(tensors_of(40, 256 * KiB, 13))  # none of it is there
             self.cluster.add('m@v1', self.publish('m', files), '--block', '256KiB')
 
@@ -191,7 +191,7 @@ class LimitsTest(unittest.TestCase):
             answer = self.cluster.emsctl('model', 'add', '--', name, folder)
             self.assertEqual(answer.code, 2, (name, answer))
             self.assertIn('are allowed', answer.err)
-        self.assertEqual(len(self.cluster.emsctl('model', 'ls', '--json').json), 2)
+        self.assertEqual(len(self.cluster.emsctl('model', 'list', '--json').json), 2)
 
     def test_the_same_files_with_other_keys_are_not_taken_silently(self):
         self.begin()

@@ -110,7 +110,7 @@ class SourcesTest(unittest.TestCase):
             answer = self.cluster.emsctl('model', 'add', self.name, url, env=keys)
             if answer.code == 0:  # anonymous reads are allowed by this store
                 self.assertIs(keys, NO_KEYS)
-                self.cluster.emsctl('model', 'rm', self.name)
+                self.cluster.emsctl('model', 'delete', self.name)
                 continue
             self.expect_failed(answer, f'127.0.0.1:{self.s3_port}/models', 'HTTP 403')
         for version, credentials, text in (('v2', 'wrong', 'HTTP 403'), ('v3', 'none', 'none')):
@@ -308,7 +308,7 @@ class SourcesTest(unittest.TestCase):
         answer = self.cluster.emsctl('model', 'add', self.name, self.http(proxy.port), '--block', '256KiB')
         self.assertEqual(answer.code, 0, answer)
         self.assertRegex(answer.err, r'\Anote: each block of 3 of 3 files will be read twice.*no checksum.*--no-verify.*\n\Z')
-        self.assertIn('twice unless checked', self.cluster.emsctl('model', 'ls').out)
+        self.assertIn('twice unless checked', self.cluster.emsctl('model', 'list').out)
         proxy.reset()
         # By block and by which read of it: of none so many that it is given up. One is damaged twice, and differently.
         weights = 'model.safetensors'
@@ -361,7 +361,7 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(self.name)
         self.assertEqual(proxy.body_bytes, total(self.files))
         self.cluster.load(self.name, self.files, '--no-source')
-        self.assertEqual(self.cluster.emsctl('model', 'rm', self.name).code, 0)
+        self.assertEqual(self.cluster.emsctl('model', 'delete', self.name).code, 0)
         self.cluster.add(self.name, self.http(proxy.port), '--block', '256KiB', '--verify')
         proxy.reset()
         self.cluster.prefetch(self.name)
@@ -409,7 +409,7 @@ class SourcesTest(unittest.TestCase):
         self.cluster.prefetch(once)
         first_read, err = add(name=once)
         self.assertEqual(first_read, 'once', 'adding again does not fail by default')
-        self.assertRegex(err, r'\Awarning: .*added with --no-verify before.*model rm')
+        self.assertRegex(err, r'\Awarning: .*added with --no-verify before.*model delete')
         code, err = add('--verify', name=once)
         self.assertEqual(code, 1, 'what was read once is not taken for verified')
         self.assertIn('unverified', err)
@@ -488,14 +488,14 @@ class SourcesTest(unittest.TestCase):
         self.assertGreaterEqual(len(commands), 9)
         for command in commands:
             answer = self.cluster.emsctl(*[here.get(word, word) for word in command], env=S3_KEYS)
-            if command[1] == 'rm':
+            if command[1] == 'delete':
                 self.expect_failed(answer, 'pinned')
             else:
                 self.assertEqual(answer.code, 0, (command, answer))
         self.assertEqual(difference(weights, self.files), [])
         self.assertEqual(self.cluster.emsctl('model', 'unpin', 'qwen/7b@v1').code, 0)
-        self.assertEqual(self.cluster.emsctl('model', 'rm', 'qwen/7b@v1').code, 0)
-        self.assertNotIn('qwen', self.cluster.emsctl('model', 'ls').out)
+        self.assertEqual(self.cluster.emsctl('model', 'delete', 'qwen/7b@v1').code, 0)
+        self.assertNotIn('qwen', self.cluster.emsctl('model', 'list').out)
 
 
 if __name__ == '__main__':

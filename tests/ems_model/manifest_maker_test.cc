@@ -197,7 +197,7 @@ TEST(ManifestMakerTest, RemarksSayWhatIsReadTwiceAndWhatIsNotProtected) {
   EXPECT_THAT(never.text, HasSubstr("is cached and loaded as if it were right"));
   const AddRemark stays = remark(SourceVerify::kAuto, FirstRead::kOnce);
   EXPECT_TRUE(stays.warning) << "it was added with never before";
-  EXPECT_THAT(stays.text, HasSubstr("model rm"));
+  EXPECT_THAT(stays.text, HasSubstr("model delete"));
   EXPECT_THAT(remark(SourceVerify::kAuto, FirstRead::kTwice).text,
               HasSubstr("with --verify before, and stays so"));
   EXPECT_FALSE(remark(SourceVerify::kNever, FirstRead::kTwiceUnlessChecked).warning);

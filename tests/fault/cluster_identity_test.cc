@@ -118,7 +118,7 @@ TEST(ClusterIdentityTest, AMachineWithAHigherViewInItsFolderStopsAllLeasesUntilA
   StopInOrder(&cluster.server(1));
   ASSERT_EQ(cluster.WaitForServers(1, seconds(10)), OkStatus());
   EXPECT_EQ(Emsctl(cluster, {"status"}).exit_code, 0) << "who left in order is no fault";
-  EXPECT_THAT(Emsctl(cluster, {"nodes"}).out, HasSubstr("left "));
+  EXPECT_THAT(Emsctl(cluster, {"node", "list"}).out, HasSubstr("left "));
   const auto before = Ask(cluster);
   {
     auto folder = server::DataDir::Open(cluster.folder() + "/" + Cluster::ServerName(1));

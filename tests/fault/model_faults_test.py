@@ -174,7 +174,7 @@ class FaultTest(unittest.TestCase):
         self.in_the_middle(fault)
 
     def age_ms(self, name):
-        nodes = self.cluster.emsctl('nodes', '--json').json
+        nodes = self.cluster.emsctl('node', 'list', '--json').json
         return next(node['heartbeat_age_ms'] for node in nodes if node['name'] == name)
 
     def test_a_server_finds_the_controller_again_later_than_a_lease(self):
@@ -246,7 +246,7 @@ class FaultTest(unittest.TestCase):
         return self.cluster.emsctl('model', 'show', 'm@v1', '--json').json['blocks_known']
 
     def stored(self):
-        return sum(self.cluster.emsctl('server-stats', f'server-{i}').json['ssd']['value_bytes'] for i in range(2))
+        return sum(self.cluster.emsctl('node', 'show', f'server-{i}', '--json').json['stats']['ssd']['value_bytes'] for i in range(2))
 
     def test_a_job_is_cancelled_and_another_goes_on(self):
         self.begin()
@@ -268,7 +268,7 @@ class FaultTest(unittest.TestCase):
         loaders = self.loaders()
         self.proxy.wait_until_held()
         wait_until(lambda: all(os.listdir(folder) for folder, _ in loaders), 'loads that have begun, all of them')
-        self.assertEqual(self.cluster.emsctl('model', 'rm', 'm@v1').code, 0)
+        self.assertEqual(self.cluster.emsctl('model', 'delete', 'm@v1').code, 0)
         self.proxy.let_go()
         for folder, call in loaders:
             answer = call.wait(60)

@@ -214,7 +214,7 @@ class Cluster:
 
     def wait_for_servers(self, count):
         def look():
-            answer = self.emsctl('view', '--json')
+            answer = self.emsctl('view', 'show', '--json')
             return answer.code == 0 and len(answer.json['nodes']) == count
         wait_until(look, f'view with {count} servers', 30)
 

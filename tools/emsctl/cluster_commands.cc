@@ -1,5 +1,6 @@
-// emsctl status, nodes, node rm, view, view accept-loss, server-stats: what the controller and the
-// servers say.
+// emsctl status, node list, show and delete, view show, accept-loss and accept-ahead: what the
+// controller and the servers say.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "common/command_line.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
+#include "tools/emsctl/ask_servers.h"
 #include "tools/emsctl/cluster_text.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/output.h"
@@ -23,27 +25,19 @@ ControllerClient Controller(const Context& context) {
   return ControllerClient(context.controller, "emsctl", context.joined.get());
 }
 
-// Asks each live server; nothing when none answers (no namespace to connect with, servers of
+// Of all servers that answer; nothing when none does (no namespace to connect with, servers of
 // another version).
 std::optional<HitCounts> AskHits(const Context& context, const DhtView& view,
                                  const NamespaceTable& namespaces) {
-  if (namespaces.by_id.empty() || view.nodes().empty()) return std::nullopt;
-  ClientOptions options;
-  options.controller = context.controller;
-  options.name_space = namespaces.by_id.begin()->second.name;
-  options.start_timeout = context.timeout();
-  const auto client = Client::Connect(options);
-  if (!client.ok()) return std::nullopt;
-  std::optional<HitCounts> total;
   const Deadline deadline = context.deadline();
-  for (const NodeInfo& node : view.nodes()) {
-    if (deadline.Passed()) break;
-    const Result<std::string> stats = (*client)->ServerStats(node.name, deadline.Remaining());
-    const std::optional<HitCounts> one = stats.ok() ? HitsOf(*stats) : std::nullopt;
-    if (!one) continue;
+  const auto client = ConnectToAny(context, namespaces, deadline);
+  std::optional<HitCounts> total;
+  for (const ServerStats& one : AskServers(context, client, view, deadline)) {
+    const std::optional<HitCounts> hits = one.json.ok() ? HitsOf(*one.json) : std::nullopt;
+    if (!hits) continue;
     if (!total) total = HitCounts{};
-    total->gets += one->gets;
-    total->hits += one->hits;
+    total->gets += hits->gets;
+    total->hits += hits->hits;
   }
   return total;
 }
@@ -72,7 +66,7 @@ int RunStatus(const Context& context, bool check) {
   return bad ? kExitFailed : shown;
 }
 
-int RunNodes(const Context& context) {
+int RunNodeList(const Context& context) {
   ControllerClient controller = Controller(context);
   v1::ListNodesReply nodes;
   if (const Status s = controller.ListNodes(&nodes, context.deadline()); !s.ok()) {
@@ -81,11 +75,11 @@ int RunNodes(const Context& context) {
   return Show(context, NodesJson(nodes), NodesText(nodes));
 }
 
-int RunNodeRm(const Context& context, const std::string& name) {
+int RunNodeDelete(const Context& context, const std::string& name) {
   ControllerClient controller = Controller(context);
   const Status s = WhileStarting(
       context.deadline(), [&](Deadline until) { return controller.RemoveNode(name, until); });
-  if (s.ok()) return ShowDone(context, "removed", name);
+  if (s.ok()) return ShowDone(context, "deleted", name);
   return Complain(context, fmt::format("server {}", name), s);
 }
 
@@ -119,29 +113,48 @@ int RunAcceptAhead(const Context& context) {
   return ShowDone(context, "accepted", "servers that are ahead");
 }
 
-int RunServerStats(const Context& context, const std::string& node) {
-  ClientOptions options;
-  options.controller = context.controller;
-  options.name_space = context.name_space;
-  options.start_timeout = context.timeout();
-  const auto client = Client::Connect(options);
-  if (!client.ok()) return Unreachable(context, client.status());
-  if (const Status s = context.joined->Join((*client)->views().cluster()); !s.ok())
+// Its statistics. Errors: those of the way to it    kInternal  it sent something else
+Result<Json> StatsOf(const Context& context, const std::string& name) {
+  const Deadline deadline = context.deadline();
+  ControllerClient controller = Controller(context);
+  ViewCache cache;
+  EMS_RETURN_IF_ERROR(controller.Refresh(&cache, deadline));
+  EMS_ASSIGN_OR_RETURN(const auto client, ConnectToAny(context, *cache.namespaces(), deadline));
+  EMS_ASSIGN_OR_RETURN(const std::string text, client->ServerStats(name, deadline.Remaining()));
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Error(StatusCode::kInternal, "its statistics are not JSON");
+  return json;
+}
+
+int RunNodeShow(const Context& context, const std::string& name) {
+  ControllerClient controller = Controller(context);
+  v1::ListNodesReply nodes;
+  if (const Status s = controller.ListNodes(&nodes, context.deadline()); !s.ok())
     return Unreachable(context, s);
-  const Result<std::string> stats = (*client)->ServerStats(node, context.timeout());
-  if (!stats.ok()) {
-    return Complain(
-        context, fmt::format("server {}", node),
-        stats.status().code() == StatusCode::kNotFound
-            ? Error(StatusCode::kNotFound, "no such server in the view; `emsctl nodes` lists them")
-            : stats.status());
+  const auto others =
+      std::remove_if(nodes.mutable_nodes()->begin(), nodes.mutable_nodes()->end(),
+                     [&](const v1::NodeStatus& one) { return one.node().name() != name; });
+  nodes.mutable_nodes()->erase(others, nodes.mutable_nodes()->end());
+  const std::string what = fmt::format("server {}", name);
+  if (nodes.nodes().empty()) {
+    return Complain(context, what,
+                    Error(StatusCode::kNotFound, "no such server; `emsctl node list` shows them"));
   }
-  const Json json = Json::parse(*stats, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return Complain(
-        context, Error(StatusCode::kInternal, "server {} sent statistics that are not JSON", node));
+  Json json = NodesJson(nodes)[0];
+  std::string text = NodesText(nodes);
+  int exit_code = kExitOk;
+  json["stats"] = nullptr;
+  if (nodes.nodes(0).node().state() == v1::NODE_LIVE) {
+    const Result<Json> stats = StatsOf(context, name);
+    if (stats.ok()) {
+      json["stats"] = *stats;
+      text += "\n" + StatsText(*stats);
+    } else {
+      exit_code = Complain(context, what, stats.status());
+    }
   }
-  return PrintJson(json) ? kExitOk : kExitFailed;
+  const int shown = Show(context, json, text);
+  return exit_code == kExitOk ? shown : exit_code;
 }
 
 }  // namespace
@@ -163,19 +176,23 @@ void AddClusterCommands(Command* program, const Context* context) {
       "vanished · NO SERVERS");
   status->SetRun([=] { return RunStatus(*context, *flag); });
 
-  Command* nodes = program->AddCommand("nodes", "The servers: state, slots, memory, view");
-  nodes->SetRun([=] { return RunNodes(*context); });
-
-  Command* node = program->AddCommand("node", "Change one server");
-  Command* rm = node->AddCommand("rm", "Forget a server that is down for good");
-  rm->SetFooter(
+  Command* node = program->AddCommand("node", "List, show and forget servers");
+  Command* list = node->AddCommand("list", "All servers: state, slots, memory, view");
+  list->SetRun([=] { return RunNodeList(*context); });
+  Command* show = node->AddCommand("show", "One server, with all its statistics");
+  show->AddOption("name", name.get(), "Name of the server", {.required = true});
+  show->SetRun([=] { return RunNodeShow(*context, *name); });
+  Command* forget = node->AddCommand("delete", "Forget a server that is down for good");
+  forget->SetFooter(
       "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "
       "would say whom they wait for.");
-  rm->AddOption("name", name.get(), "Name of the server", {.required = true});
-  rm->SetRun([=] { return RunNodeRm(*context, *name); });
+  forget->AddOption("name", name.get(), "Name of the server", {.required = true});
+  forget->SetRun([=] { return RunNodeDelete(*context, *name); });
 
   Command* view = program->AddCommand("view", "Who owns which part of the keys");
-  view->AddFlag("--slots", flag.get(), "Also list the slots of each server");
+  Command* slots = view->AddCommand("show", "The newest view, and each server's share");
+  slots->AddFlag("--slots", flag.get(), "Also list the slots of each server");
+  slots->SetRun([=] { return RunView(*context, *flag); });
   Command* accept = view->AddCommand(
       "accept-loss", "Thaw a view that froze because more than half of the servers vanished");
   accept->SetFooter(
@@ -190,11 +207,6 @@ void AddClusterCommands(Command* program, const Context* context) {
   ahead->SetFooter(
       "For a controller whose data_dir is an older copy. Nothing that servers store is kept.");
   ahead->SetRun([=] { return RunAcceptAhead(*context); });
-  view->SetRun([=] { return RunView(*context, *flag); });
-
-  Command* stats = program->AddCommand("server-stats", "Statistics of one server, as JSON");
-  stats->AddOption("node", name.get(), "Name of the server", {.required = true});
-  stats->SetRun([=] { return RunServerStats(*context, *name); });
 }
 
 }  // namespace ems::emsctl

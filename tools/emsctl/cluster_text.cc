@@ -225,7 +225,8 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
     if (n.node().state() != v1::NODE_DOWN || IsAhead(n)) continue;
     advice.push_back(fmt::format(
-        "Server {} ({}) has not been heard of {}. Restart it, or forget it with `emsctl node rm "
+        "Server {} ({}) has not been heard of {}. Restart it, or forget it with `emsctl node "
+        "delete "
         "{}`.",
         n.node().name(), n.node().data_address(),
         n.never_heard() ? "since the controller started" : "for " + Age(n.heartbeat_age_ms()),
@@ -265,7 +266,7 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
     if (!HasSickSsd(n)) continue;
     advice.push_back(
         fmt::format("The SSD tier of server {} is {}, new objects stay in DRAM alone. `emsctl "
-                    "server-stats {}` says "
+                    "node show {}` says "
                     "why; {}",
                     n.node().name(), SsdWord(n.usage().ssd_state()), n.node().name(),
                     n.usage().ssd_state() == v1::SSD_OFFLINE
@@ -404,6 +405,17 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     list.push_back(std::move(node));
   }
   return list;
+}
+
+std::string StatsText(const Json& stats) {
+  Table table({{"statistic", Align::kLeft}, {"value", Align::kLeft}});
+  const Json flat = stats.flatten();
+  for (const auto& [path, value] : flat.items()) {
+    std::string name = path.empty() ? path : path.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    table.AddRow({name, value.is_string() ? value.get<std::string>() : value.dump()});
+  }
+  return table.Render();
 }
 
 std::string SlotRanges(const SlotTable& slots, NodeId node) {

@@ -51,6 +51,9 @@ nlohmann::ordered_json StatusJson(const ClusterSnapshot& snapshot);
 std::string NodesText(const v1::ListNodesReply& nodes);
 nlohmann::ordered_json NodesJson(const v1::ListNodesReply& nodes);
 
+// Statistics of a server, one line a value: "pool.page_kind  4 KiB".
+std::string StatsText(const nlohmann::ordered_json& stats);
+
 // `with_slots` adds the ranges of slots that each node owns.
 std::string ViewText(const DhtView& view, bool with_slots);
 nlohmann::ordered_json ViewJson(const DhtView& view, bool with_slots);

@@ -1,4 +1,4 @@
-// emsctl model add, ls, show, check, prefetch, load, cancel, pin, unpin, rm.
+// emsctl model list, show, create, delete, check, prefetch, load, cancel, pin, unpin.
 #include <fnmatch.h>
 #include <unistd.h>
 
@@ -189,7 +189,7 @@ int ShowModel(const Context& context, const ModelCache& cache, const ModelInfo& 
   return ShowChange(context, ModelJson(info), text + "\n");
 }
 
-int RunAdd(const Context& context, const Flags& flags) {
+int RunCreate(const Context& context, const Flags& flags) {
   const std::optional<ModelName> name = NameOf(context, flags, true);
   const Result<uint64_t> block = ParseBytes(flags.block);
   const Result<uint64_t> rate = ParseBytes(flags.rate);
@@ -206,7 +206,7 @@ int RunAdd(const Context& context, const Flags& flags) {
     }
   }
   const auto cache = Open(context, flags, url);
-  if (!cache.ok()) return Failed(context, "add", flags, cache.status());
+  if (!cache.ok()) return Failed(context, "create", flags, cache.status());
   std::string note;  // of an addition that succeeds
   const model::AddOptions options{
       .block_bytes = *block,
@@ -219,19 +219,20 @@ int RunAdd(const Context& context, const Flags& flags) {
       .on_warning = [&](const std::string& text) { Remark(context, "warning", text); },
       .on_note = [&](const std::string& text) { note = text; }};
   const Result<ModelInfo> added = (*cache)->Add(*name, url, options, flags.within());
-  if (!added.ok()) return Failed(context, "add", flags, added.status());
+  if (!added.ok()) return Failed(context, "create", flags, added.status());
   // The same files again are what is there, unchanged; but not what was asked for here. How they
   // are read first is not among it: a note says so.
   const model::ManifestSource& there = added->source;
   if (there.url != url || there.credentials != flags.credentials ||
       there.bytes_per_s_max != *rate || added->name_space != flags.name_space) {
     return Failed(
-        context, "add", flags,
-        Error(StatusCode::kAlreadyExists,
-              "it exists already, with the same files, from {} with credentials \"{}\", "
-              "{} bytes a second at most, in namespace {}: `emsctl model rm` it first to change "
-              "that",
-              there.url, there.credentials, there.bytes_per_s_max, added->name_space));
+        context, "create", flags,
+        Error(
+            StatusCode::kAlreadyExists,
+            "it exists already, with the same files, from {} with credentials \"{}\", "
+            "{} bytes a second at most, in namespace {}: `emsctl model delete` it first to change "
+            "that",
+            there.url, there.credentials, there.bytes_per_s_max, added->name_space));
   }
   if (!note.empty()) Remark(context, "note", note);
   return ShowModel(context, **cache, *added,
@@ -367,9 +368,9 @@ int RunRemove(const Context& context, const Flags& flags) {
   if (!name) return kExitUsage;
   const auto cache = Open(context);
   const Status removed = cache->Remove(*name, context.deadline());
-  if (!removed.ok()) return Failed(context, "rm", flags, removed);
+  if (!removed.ok()) return Failed(context, "delete", flags, removed);
   (void)context.joined->Join(cache->cluster());
-  return ShowDone(context, "removed", flags.name);
+  return ShowDone(context, "deleted", flags.name);
 }
 
 void AddSourceFlags(Command* command, Flags* flags) {
@@ -387,7 +388,8 @@ void AddSourceFlags(Command* command, Flags* flags) {
 
 void AddModelCommands(Command* program, const Context* context) {
   const auto flags = std::make_shared<Flags>();
-  Command* group = program->AddCommand("model", "Add, watch, prefetch and load versions of models");
+  Command* group =
+      program->AddCommand("model", "List, create, prefetch and load versions of models");
   const auto add = [&](const char* name, const char* help,
                        int (*command)(const Context&, const Flags&), bool named = true) {
     Command* added = group->AddCommand(name, help);
@@ -399,7 +401,8 @@ void AddModelCommands(Command* program, const Context* context) {
     }
     return added;
   };
-  Command* adds = add("add", "Make a version of the files that a source has now", RunAdd);
+  Command* adds = add("create", "Make a version of the files that a source has now", RunCreate);
+  adds->SetAlias("add");
   adds->AddOption("source", &flags->url,
                   "A folder that servers see, too, http(s)://HOST/PREFIX/ or "
                   "s3://BUCKET/PREFIX?endpoint=URL&region=R",
@@ -424,9 +427,9 @@ void AddModelCommands(Command* program, const Context* context) {
   adds->AddFlag("--ignore-etags", &flags->ignore_etags,
                 "Entity tags of this object store are no MD5: do not compare files with them");
   AddSourceFlags(adds, flags.get());
-  adds->SetFooter("Example: emsctl model add qwen/7b@v1 s3://models/qwen-7b --credentials team");
+  adds->SetFooter("Example: emsctl model create qwen/7b@v1 s3://models/qwen-7b --credentials team");
 
-  add("ls", "All versions", RunList, false);
+  add("list", "All versions", RunList, false);
   add("show", "All about one version, with its files", RunShow);
   add("check", "How much of it is in DRAM and on SSD; exit 1 unless all is", RunCheck);
   Command* prefetch = add("prefetch", "Have the servers bring it into DRAM", RunPrefetch);
@@ -455,7 +458,7 @@ void AddModelCommands(Command* program, const Context* context) {
   add("cancel", "End its prefetch", RunCancel);
   add("pin", "Keep it in DRAM", RunPin);
   add("unpin", "It may be evicted", RunUnpin);
-  add("rm", "Forget it; its blocks are evicted in time", RunRemove);
+  add("delete", "Forget it; its blocks are evicted in time", RunRemove);
 }
 
 }  // namespace ems::emsctl

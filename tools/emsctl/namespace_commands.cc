@@ -1,4 +1,4 @@
-// emsctl namespace create, list, update, delete.
+// emsctl namespace list, show, create, set, delete.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,10 +7,12 @@
 #include "cluster/controller_client.h"
 #include "cluster/while_starting.h"
 #include "common/command_line.h"
+#include "tools/emsctl/ask_servers.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/namespace_text.h"
 #include "tools/emsctl/output.h"
 #include "tools/emsctl/policy_words.h"
+#include "tools/emsctl/server_counts.h"
 
 namespace ems::emsctl {
 namespace {
@@ -44,10 +46,10 @@ int RunCreate(const Context& context, const Flags& flags) {
   return made.ok() ? ShowChanged(context, *made) : Failed(context, flags.name, made.status());
 }
 
-int RunUpdate(const Context& context, const Flags& flags) {
+int RunSet(const Context& context, const Flags& flags) {
   if (flags.policy.empty()) {
     return ComplainOfUsage(context,
-                           "namespace update: give at least one of the policy's flags, see --help");
+                           "namespace set: give at least one of the policy's flags, see --help");
   }
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   Result<NamespaceInfo> info = controller.GetNamespace(flags.name, context.deadline());
@@ -60,13 +62,51 @@ int RunUpdate(const Context& context, const Flags& flags) {
                       : Failed(context, flags.name, updated.status());
 }
 
-int RunList(const Context& context) {
+// The namespaces, and what they hold as far as servers answer.
+Status Look(const Context& context, ViewCache* cache, CountsByNamespace* counts) {
+  const Deadline deadline = context.deadline();
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
-  const Result<std::vector<NamespaceInfo>> list = controller.ListNamespaces(context.deadline());
-  if (!list.ok()) return Unreachable(context, list.status());
+  EMS_RETURN_IF_ERROR(controller.Refresh(cache, deadline));
+  const ViewCache::View view = cache->view();
+  if (view == nullptr || cache->namespaces()->by_id.empty()) return OkStatus();
+  const auto client = ConnectToAny(context, *cache->namespaces(), deadline);
+  const std::vector<ServerStats> servers = AskServers(context, client, *view, deadline);
+  for (const ServerStats& one : servers) {
+    if (one.json.ok()) continue;
+    Remark(context, "note",
+           fmt::format("server {} is not counted: {}", one.name, ToString(one.json.status())));
+  }
+  *counts = CountsOf(servers);
+  return OkStatus();
+}
+
+int RunList(const Context& context) {
+  ViewCache cache;
+  CountsByNamespace counts;
+  if (const Status s = Look(context, &cache, &counts); !s.ok()) return Unreachable(context, s);
   Json json = Json::array();
-  for (const NamespaceInfo& info : *list) json.push_back(NamespaceJson(info));
-  return Show(context, json, NamespacesText(*list));
+  std::vector<NamespaceInfo> list;
+  for (const auto& [id, info] : cache.namespaces()->by_id) {
+    list.push_back(info);
+    json.push_back(NamespaceUsageJson(info, counts));
+  }
+  return Show(context, json, NamespaceUsageText(list, counts));
+}
+
+int RunShow(const Context& context, const Flags& flags) {
+  ViewCache cache;
+  CountsByNamespace counts;
+  if (const Status s = Look(context, &cache, &counts); !s.ok()) return Unreachable(context, s);
+  const ViewCache::Namespaces namespaces = cache.namespaces();
+  const NamespaceInfo* const info = namespaces->Find(flags.name);
+  if (info == nullptr) {
+    return Failed(context, flags.name,
+                  Error(StatusCode::kNotFound,
+                        "no such namespace; `emsctl namespace list` shows "
+                        "those there are"));
+  }
+  return Show(context, NamespaceUsageJson(*info, counts),
+              NamespacesText({*info}) + "\n" + NamespaceUsageText({*info}, counts));
 }
 
 int RunDelete(const Context& context, const Flags& flags) {
@@ -99,8 +139,16 @@ void AddPolicyFlags(Command* command, Flags* flags) {
 
 void AddNamespaceCommands(Command* program, const Context* context) {
   const auto flags = std::make_shared<Flags>();
-  Command* group = program->AddCommand("namespace", "Create, list, change and delete namespaces");
+  Command* group =
+      program->AddCommand("namespace", "List, show, create, change and delete namespaces");
   group->SetAlias("ns");
+
+  Command* list = group->AddCommand("list", "All namespaces: what they hold, and quotas");
+  list->SetRun([=] { return RunList(*context); });
+
+  Command* show = group->AddCommand("show", "One namespace: its policy, and what it holds");
+  show->AddOption("name", &flags->name, "Name of the namespace", {.required = true});
+  show->SetRun([=] { return RunShow(*context, *flags); });
 
   Command* create = group->AddCommand("create", "Make a namespace");
   AddPolicyFlags(create, flags.get());
@@ -111,12 +159,9 @@ void AddNamespaceCommands(Command* program, const Context* context) {
       "Example: emsctl namespace create chat --dram-quota 64GiB --dram-reserved 16GiB");
   create->SetRun([=] { return RunCreate(*context, *flags); });
 
-  Command* list = group->AddCommand("list", "All namespaces and their policies");
-  list->SetRun([=] { return RunList(*context); });
-
-  Command* update = group->AddCommand("update", "Change the given parts of a policy");
-  AddPolicyFlags(update, flags.get());
-  update->SetRun([=] { return RunUpdate(*context, *flags); });
+  Command* set = group->AddCommand("set", "Change the given parts of a policy");
+  AddPolicyFlags(set, flags.get());
+  set->SetRun([=] { return RunSet(*context, *flags); });
 
   Command* remove = group->AddCommand("delete", "Delete a namespace and all it holds");
   remove->AddOption("name", &flags->name, "Name of the namespace", {.required = true});

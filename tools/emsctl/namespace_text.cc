@@ -13,12 +13,19 @@ using Json = nlohmann::ordered_json;
 using terminal::Align;
 using terminal::Table;
 
+constexpr const char* kNone = "no namespace; make one with `emsctl namespace create NAME`\n";
+
+NamespaceCounts CountsOf(const NamespaceInfo& info, const CountsByNamespace& counts) {
+  const auto found = counts.find(info.name);
+  return found == counts.end() ? NamespaceCounts() : found->second;
+}
+
 std::string Limit(uint64_t bytes) { return bytes == 0 ? "-" : FormatBytes(bytes); }
 
 }  // namespace
 
 std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
-  if (namespaces.empty()) return "no namespace; make one with `emsctl namespace create NAME`\n";
+  if (namespaces.empty()) return kNone;
   Table table({{"name", Align::kLeft},
                {"id"},
                {"generation"},
@@ -51,6 +58,37 @@ Json NamespaceJson(const NamespaceInfo& info) {
   json["durability"] = DurabilityWord(info);
   json["checksum"] = ChecksumWord(info.checksum);
   json["immutable"] = info.immutable;
+  return json;
+}
+
+std::string NamespaceUsageText(const std::vector<NamespaceInfo>& namespaces,
+                               const CountsByNamespace& counts) {
+  if (namespaces.empty()) return kNone;
+  Table table({{"name", Align::kLeft},
+               {"objects"},
+               {"DRAM"},
+               {"of quota"},
+               {"reserved"},
+               {"evicted"},
+               {"SSD quota"},
+               {"durability", Align::kLeft}});
+  for (const NamespaceInfo& info : namespaces) {
+    const NamespaceCounts one = CountsOf(info, counts);
+    table.AddRow({info.name, fmt::format("{}", one.objects), FormatBytes(one.value_bytes),
+                  Limit(info.dram_quota_bytes), Limit(info.dram_reserved_bytes),
+                  fmt::format("{}", one.evicted_objects), Limit(info.ssd_quota_bytes),
+                  std::string(DurabilityWord(info))});
+  }
+  return table.Render();
+}
+
+Json NamespaceUsageJson(const NamespaceInfo& info, const CountsByNamespace& counts) {
+  const NamespaceCounts one = CountsOf(info, counts);
+  Json json = NamespaceJson(info);
+  json["objects"] = one.objects;
+  json["dram_used_bytes"] = one.value_bytes;
+  json["evicted_objects"] = one.evicted_objects;
+  json["evicted_bytes"] = one.evicted_bytes;
   return json;
 }
 

@@ -107,7 +107,7 @@ std::string_view Advice(const Status& status) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
       return "is the controller running, and is --controller (or EMS_CONTROLLER) its address? If "
-             "it names a server: `emsctl nodes` shows whether that is up; when its lease has "
+             "it names a server: `emsctl node list` shows whether that is up; when its lease has "
              "ended, "
              "others serve its keys. --timeout gives more time";
     case StatusCode::kAborted:
@@ -119,7 +119,7 @@ std::string_view Advice(const Status& status) {
     case StatusCode::kOutOfRange:
       return "servers take values up to network.value_bytes_max of their configuration";
     case StatusCode::kAlreadyExists:
-      return "it exists already, with other content or settings (`emsctl namespace update` "
+      return "it exists already, with other content or settings (`emsctl namespace set` "
              "changes "
              "those of a namespace)";
     default:

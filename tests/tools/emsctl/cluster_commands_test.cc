@@ -1,5 +1,6 @@
 // What must hold: emsctl shows the cluster as it is, refuses what would do harm, and says plainly
 // when nobody answers.
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/tools/emsctl/emsctl_test.h"
@@ -40,7 +41,7 @@ TEST_F(ClusterCommandsTest, UnreachableControllerIsNamedWithTheWayOut) {
 
 TEST_F(ClusterCommandsTest, AControllerWithoutAPortIsSaid) {
   for (const auto& command : std::vector<std::vector<std::string>>{
-           {"status"}, {"namespace", "list"}, {"get", "key", "-"}, {"model", "ls"}}) {
+           {"status"}, {"namespace", "list"}, {"get", "key", "-"}, {"model", "list"}}) {
     std::vector<std::string> flags = {"--controller", "localhost"};
     flags.insert(flags.end(), command.begin(), command.end());
     const auto ran = RunBare(flags);
@@ -59,11 +60,11 @@ nlohmann::json ErrorOf(const testing::ProgramOutput& ran) {
 
 TEST_F(ClusterCommandsTest, WithJsonAnErrorIsADocumentToo) {
   const auto nobody =
-      ErrorOf(RunBare({"--json", "--controller", "127.0.0.1:1", "--timeout", "1", "nodes"}));
+      ErrorOf(RunBare({"--json", "--controller", "127.0.0.1:1", "--timeout", "1", "node", "list"}));
   EXPECT_EQ(nobody["code"], "UNAVAILABLE");
   EXPECT_THAT(nobody["message"].get<std::string>(), HasSubstr("cannot ask the controller: "));
   EXPECT_THAT(nobody["advice"].get<std::string>(), HasSubstr("EMS_CONTROLLER"));
-  const auto unknown = ErrorOf(Run({"server-stats", "nobody", "--json"}));
+  const auto unknown = ErrorOf(Run({"node", "show", "nobody", "--json"}));
   EXPECT_EQ(unknown["code"], "NOT_FOUND");
   EXPECT_FALSE(unknown.contains("advice"));
   for (const auto& flags :
@@ -88,38 +89,57 @@ TEST_F(ClusterCommandsTest, StatusOfAHealthyClusterIsOk) {
 }
 
 TEST_F(ClusterCommandsTest, NodesAndViewNameTheServerAndItsSlots) {
-  const auto nodes = RunJson({"nodes"});
+  const auto nodes = RunJson({"node", "list"});
   ASSERT_EQ(nodes.size(), 1U);
   EXPECT_EQ(nodes[0]["name"], testing::Cluster::ServerName(0));
   EXPECT_EQ(nodes[0]["slots"], kSlotCount);
-  const auto view = RunJson({"view", "--slots"});
+  const auto view = RunJson({"view", "show", "--slots"});
   EXPECT_EQ(view["owners"].size(), kSlotCount);
-  EXPECT_THAT(Run({"view", "--slots"}).out, HasSubstr("0-16383"));
+  EXPECT_THAT(Run({"view", "show", "--slots"}).out, HasSubstr("0-16383"));
+}
+
+TEST_F(ClusterCommandsTest, AServerThatDoesNotAnswerIsShownWithoutStatistics) {
+  cluster_->server(0).Signal(SIGSTOP);
+  const auto ran = Run({"--timeout", "0.5", "node", "show", testing::Cluster::ServerName(0)});
+  cluster_->server(0).Signal(SIGCONT);
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.out, HasSubstr("data address"));
+}
+
+TEST_F(ClusterCommandsTest, OldSpellingsAreNoCommands) {
+  for (const auto& flags : std::vector<std::vector<std::string>>{
+           {"nodes"}, {"node", "rm", "x"}, {"server-stats", "x"}, {"view"}, {"model", "ls"}}) {
+    EXPECT_EQ(Run(flags).exit_code, 2) << flags[0];
+  }
 }
 
 TEST_F(ClusterCommandsTest, LiveServerIsNotForgotten) {
-  const auto ran = Run({"node", "rm", testing::Cluster::ServerName(0)});
+  const auto ran = Run({"node", "delete", testing::Cluster::ServerName(0)});
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_THAT(ran.out, HasSubstr("alive"));
-  EXPECT_EQ(RunJson({"nodes"}).size(), 1U);
-  EXPECT_EQ(Run({"node", "rm", "nobody"}).exit_code, 3);
+  EXPECT_EQ(RunJson({"node", "list"}).size(), 1U);
+  EXPECT_EQ(Run({"node", "delete", "nobody"}).exit_code, 3);
 }
 
-TEST_F(ClusterCommandsTest, ServerStatsAreJsonAndUnknownServersAreNamed) {
-  EXPECT_TRUE(RunJson({"server-stats", testing::Cluster::ServerName(0)}).is_object());
-  const auto ran = Run({"server-stats", "nobody"});
+TEST_F(ClusterCommandsTest, AServerIsShownWithItsStatisticsAndUnknownOnesAreNamed) {
+  const auto shown = RunJson({"node", "show", testing::Cluster::ServerName(0)});
+  EXPECT_EQ(shown["name"], testing::Cluster::ServerName(0));
+  EXPECT_EQ(shown["stats"]["name"], testing::Cluster::ServerName(0));
+  EXPECT_THAT(Run({"node", "show", testing::Cluster::ServerName(0)}).out,
+              HasSubstr("pool.page_kind"));
+  const auto ran = Run({"node", "show", "nobody"});
   EXPECT_EQ(ran.exit_code, 3);
-  EXPECT_THAT(ran.out, HasSubstr("emsctl nodes"));
+  EXPECT_THAT(ran.out, HasSubstr("emsctl node list"));
 }
 
 TEST_F(ClusterCommandsTest, AnotherClusterThanTheOneThatIsMeantIsRefusedByName) {
   ExpectRefused({"status"});
-  ExpectRefused({"nodes"});
-  ExpectRefused({"view"});
+  ExpectRefused({"node", "list"});
+  ExpectRefused({"view", "show"});
   ExpectRefused({"view", "accept-loss"});
   ExpectRefused({"view", "accept-ahead"});
-  ExpectRefused({"node", "rm", testing::Cluster::ServerName(0)});
-  ExpectRefused({"server-stats", testing::Cluster::ServerName(0)});
+  ExpectRefused({"node", "delete", testing::Cluster::ServerName(0)});
+  ExpectRefused({"node", "show", testing::Cluster::ServerName(0)});
   EXPECT_EQ(Run({"status", "--cluster", OwnId()}).exit_code, 0);
 }
 

@@ -61,6 +61,14 @@ class ClusterTextTest : public ::testing::Test {
   std::shared_ptr<const DhtView> view_;
 };
 
+TEST(StatsTextTest, HasOneLineAValue) {
+  const auto stats = nlohmann::ordered_json::parse(
+      R"({"name": "a", "pool": {"page_kind": "4 KiB", "bytes": 7}, "list": [{"x": true}]})");
+  const std::string text = StatsText(stats);
+  EXPECT_THAT(text, HasSubstr("pool.page_kind  4 KiB\n"));
+  EXPECT_THAT(text, HasSubstr("list.0.x        true\n"));
+}
+
 TEST_F(ClusterTextTest, HealthyClusterShowsItsFiguresAndNoAdvice) {
   const ClusterSnapshot snapshot = Snapshot();
   EXPECT_EQ(HealthOf(snapshot), Health::kOk);
@@ -77,7 +85,7 @@ TEST_F(ClusterTextTest, HealthyClusterShowsItsFiguresAndNoAdvice) {
 TEST_F(ClusterTextTest, DownServerDegradesAndIsNamedWithTheWayOut) {
   AddNode(3, "gamma", v1::NODE_DOWN);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
-  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl node rm gamma"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("emsctl node delete gamma"));
   EXPECT_THAT(StatusText(Snapshot()),
               HasSubstr("512 MiB of 2 GiB"));  // what is down does not count
 }
@@ -101,7 +109,7 @@ TEST_F(ClusterTextTest, AnSsdTierIsShownAndOneThatIsSickIsAFault) {
   usage->set_ssd_state(v1::SSD_DEGRADED);
   EXPECT_EQ(HealthOf(Snapshot()), Health::kDegraded);
   EXPECT_THAT(NodesText(nodes_), HasSubstr("20 GiB, degraded"));
-  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("`emsctl server-stats beta`"));
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr("`emsctl node show beta`"));
   usage->set_ssd_state(v1::SSD_OFFLINE);
   EXPECT_THAT(StatusText(Snapshot()), HasSubstr("restart"));
   nodes_.mutable_nodes(1)->mutable_node()->set_state(v1::NODE_LEFT);

@@ -55,7 +55,7 @@ class ModelCommandsTest : public ::testing::Test {
 TEST_F(ModelCommandsTest, TheLifeOfAVersion) {
   const uint64_t bytes = files_.at("config.json").size() + files_.at("model.safetensors").size();
   EXPECT_EQ(RunJson({"add", "m@v1", root_ + "/m", "--block", "256KiB"})["bytes"], bytes);
-  EXPECT_THAT(Run({"ls"}).out, HasSubstr("never"));
+  EXPECT_THAT(Run({"list"}).out, HasSubstr("never"));
   EXPECT_EQ(RunJson({"check", "m"}, 1)["absent_bytes"], bytes) << "exit 1: not all is there";
   const auto fetched = RunJson({"prefetch", "m@v1", "--wait"});
   EXPECT_EQ(fetched["job"]["state"], "done");
@@ -72,12 +72,12 @@ TEST_F(ModelCommandsTest, TheLifeOfAVersion) {
   EXPECT_THAT(Run({"load", "m", "-", "--include", "*.safetensors"}).out, HasSubstr("from DRAM"));
 
   EXPECT_EQ(RunJson({"pin", "m@v1"})["pinned"], true);
-  const testing::ProgramOutput refused = Run({"rm", "m@v1"});
+  const testing::ProgramOutput refused = Run({"delete", "m@v1"});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.out, HasSubstr("pinned"));
   EXPECT_EQ(RunJson({"unpin", "m@v1"})["pinned"], false);
   EXPECT_EQ(Run({"cancel", "m@v1"}).exit_code, 0);
-  EXPECT_EQ(RunJson({"rm", "m@v1"})["removed"], "m@v1");
+  EXPECT_EQ(RunJson({"delete", "m@v1"})["deleted"], "m@v1");
   const testing::ProgramOutput gone = Run({"show", "m@v1"});
   EXPECT_EQ(gone.exit_code, 3);
   EXPECT_THAT(gone.out, HasSubstr("NOT_FOUND"));
@@ -88,7 +88,7 @@ TEST_F(ModelCommandsTest, WrongFlagsAreUsageErrors) {
   EXPECT_EQ(Run({"add", "m", root_ + "/m"}).exit_code, 2) << "no version";
   EXPECT_EQ(Run({"add", "m@v", root_ + "/m", "--block", "much"}).exit_code, 2);
   EXPECT_EQ(Run({"show", "no spaces"}).exit_code, 2);
-  EXPECT_EQ(Run({"rm", "m"}).exit_code, 2) << "no version";
+  EXPECT_EQ(Run({"delete", "m"}).exit_code, 2) << "no version";
   EXPECT_EQ(Run({"load", "m"}).exit_code, 2) << "no folder";
 }
 
@@ -140,8 +140,11 @@ TEST_F(ModelCommandsTest, ChangesAreMadeInTheClusterThatIsMeantAndNameIt) {
   const std::string own = RunJson({"add", "c@v1", root_ + "/m"})["cluster"];
   ASSERT_EQ(own.size(), 16U);
   const std::string other = (own[0] == '1' ? "2" : "1") + own.substr(1);
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"add", "c@v2", root_ + "/m"}, {"pin", "c@v1"}, {"prefetch", "c@v1"}, {"rm", "c@v1"}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"add", "c@v2", root_ + "/m"},
+                                             {"pin", "c@v1"},
+                                             {"prefetch", "c@v1"},
+                                             {"delete", "c@v1"}}) {
     std::vector<std::string> flags = command;
     flags.insert(flags.end(), {"--cluster", other});
     const testing::ProgramOutput refused = Run(flags);
@@ -151,7 +154,7 @@ TEST_F(ModelCommandsTest, ChangesAreMadeInTheClusterThatIsMeantAndNameIt) {
   }
   EXPECT_EQ(RunJson({"pin", "c@v1", "--cluster", own})["cluster"], own);
   EXPECT_EQ(RunJson({"unpin", "c@v1"})["cluster"], own);
-  EXPECT_THAT(Run({"rm", "c@v1"}).out, HasSubstr("cluster " + own));
+  EXPECT_THAT(Run({"delete", "c@v1"}).out, HasSubstr("cluster " + own));
 }
 
 }  // namespace

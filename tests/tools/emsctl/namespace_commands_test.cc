@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <csignal>
+#include <map>
 
 #include "proto/controller.grpc.pb.h"
 #include "tests/tools/emsctl/emsctl_test.h"
@@ -13,18 +15,46 @@ namespace {
 using ::testing::HasSubstr;
 using NamespaceCommandsTest = EmsctlTest;
 
-TEST_F(NamespaceCommandsTest, CreateUpdateListDelete) {
+TEST_F(NamespaceCommandsTest, CreateSetListShowDelete) {
   const auto made =
       RunJson({"namespace", "create", "chat", "--dram-quota", "64MiB", "--checksum", "sampled"});
   EXPECT_EQ(made["dram_quota_bytes"], 64 << 20);
-  const auto changed = RunJson({"namespace", "update", "chat", "--dram-reserved", "1MiB"});
+  const auto changed = RunJson({"namespace", "set", "chat", "--dram-reserved", "1MiB"});
   EXPECT_EQ(changed["dram_reserved_bytes"], 1 << 20);
   EXPECT_EQ(changed["dram_quota_bytes"], 64 << 20);
   EXPECT_EQ(changed["checksum"], "sampled");
   EXPECT_EQ(changed["id"], made["id"]);
   EXPECT_THAT(Run({"namespace", "list"}).out, HasSubstr("chat"));
+  const auto shown = RunJson({"ns", "show", "chat"});
+  EXPECT_EQ(shown["dram_quota_bytes"], 64 << 20);
+  EXPECT_EQ(shown["objects"], 0);
+  EXPECT_EQ(Run({"ns", "show", "nobody"}).exit_code, 3);
   EXPECT_EQ(RunJson({"namespace", "delete", "chat"})["deleted"], "chat");
   EXPECT_EQ(Run({"namespace", "delete", "chat"}).exit_code, 3);
+}
+
+TEST_F(NamespaceCommandsTest, TheListHasWhatTheyHold) {
+  RunJson({"namespace", "create", "used"});
+  const auto client = cluster_->Connect();
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_EQ((*client)->Put("key", std::string_view("value")), OkStatus());  // in "default"
+  std::map<std::string, nlohmann::json> found;
+  for (const auto& one : RunJson({"namespace", "list"})) found[one["name"]] = one;
+  EXPECT_EQ(found["default"]["objects"], 1);
+  EXPECT_EQ(found["default"]["dram_used_bytes"], 5);
+  EXPECT_EQ(found["used"]["objects"], 0);
+  const std::string text = Run({"ns", "list"}).out;
+  EXPECT_THAT(text, HasSubstr("objects"));
+  EXPECT_THAT(text, HasSubstr("5 B"));
+}
+
+TEST_F(NamespaceCommandsTest, UsageOfAServerThatDoesNotAnswerIsSaidToBeMissing) {
+  cluster_->server(0).Signal(SIGSTOP);
+  const auto ran = Run({"--timeout", "0.5", "namespace", "list"});
+  cluster_->server(0).Signal(SIGCONT);
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("note: server server-0 is not counted: "));
+  EXPECT_THAT(ran.out, HasSubstr("default"));
 }
 
 TEST_F(NamespaceCommandsTest, NamesAreTakenOnce) {
@@ -37,7 +67,7 @@ TEST_F(NamespaceCommandsTest, BadFlagsAreUsageErrors) {
   EXPECT_EQ(Run({"namespace", "create"}).exit_code, 2);
   EXPECT_EQ(Run({"namespace", "create", "a", "--durability", "tape"}).exit_code, 2);
   EXPECT_EQ(Run({"namespace", "create", "a", "--dram-quota", "lots"}).exit_code, 2);
-  EXPECT_EQ(Run({"namespace", "update", "default"}).exit_code, 2);
+  EXPECT_EQ(Run({"namespace", "set", "default"}).exit_code, 2);
 }
 
 TEST_F(NamespaceCommandsTest, ControllerRefusesABadName) {
@@ -48,8 +78,8 @@ TEST_F(NamespaceCommandsTest, ChangesAreMadeInTheClusterThatIsMeantAndNameIt) {
   ExpectRefused({"namespace", "create", "mine"});
   EXPECT_THAT(Run({"namespace", "list"}).out, ::testing::Not(HasSubstr("mine")));
   EXPECT_EQ(RunJson({"namespace", "create", "mine", "--cluster", OwnId()})["cluster"], OwnId());
-  ExpectRefused({"namespace", "update", "mine", "--dram-quota", "1GiB"});
-  EXPECT_EQ(RunJson({"namespace", "update", "mine", "--dram-quota", "1GiB"})["cluster"], OwnId());
+  ExpectRefused({"namespace", "set", "mine", "--dram-quota", "1GiB"});
+  EXPECT_EQ(RunJson({"namespace", "set", "mine", "--dram-quota", "1GiB"})["cluster"], OwnId());
   ExpectRefused({"namespace", "delete", "mine"});
   EXPECT_THAT(Run({"namespace", "delete", "mine"}).out, HasSubstr("cluster " + OwnId()));
 }

@@ -25,5 +25,18 @@ TEST(NamespaceTextTest, ShowsQuotasAndWords) {
   EXPECT_EQ(NamespaceJson(info)["durability"], "dram");
 }
 
+TEST(NamespaceTextTest, ShowsWhatIsHeldBesideTheQuota) {
+  NamespaceInfo info;
+  info.name = "chat";
+  info.dram_quota_bytes = 64 * kGiB;
+  const CountsByNamespace counts = {
+      {"chat", {.objects = 7, .value_bytes = 3 * kGiB, .evicted_objects = 12}}};
+  const std::string text = NamespaceUsageText({info}, counts);
+  EXPECT_THAT(text, ::testing::ContainsRegex("chat +7 +3 GiB +64 GiB +- +12 "));
+  EXPECT_EQ(NamespaceUsageJson(info, counts)["dram_used_bytes"], 3 * kGiB);
+  EXPECT_EQ(NamespaceUsageJson(info, {})["objects"], 0);
+  EXPECT_EQ(NamespaceUsageJson(info, {})["name"], "chat");
+}
+
 }  // namespace
 }  // namespace ems::emsctl
