@@ -40,5 +40,6 @@ void AddDoctorCommand(Command* program, const Context* context);
 void AddNamespaceCommands(Command* program, const Context* context);
 void AddModelCommands(Command* program, const Context* context);
 void AddObjectCommands(Command* program, const Context* context);
+void AddTopCommand(Command* program, const Context* context);
 
 }  // namespace ems::emsctl

@@ -30,6 +30,8 @@ constexpr const char* kFooter =
     "\n"
     "Examples:\n"
     "  emsctl status                                   is all well, and if not, what to do\n"
+    "  emsctl doctor                                   what of this host and the cluster is wrong\n"
+    "  emsctl top                                      what servers and namespaces do now\n"
     "  emsctl --controller 10.0.0.1:7400 node list     the servers and their memory\n"
     "  emsctl namespace create chat --dram-quota 64GiB\n"
     "  emsctl --cluster 3f9a12c407be5d61 node delete g a change of this cluster, and of no other\n"
@@ -104,6 +106,7 @@ int main(int argc, char** argv) {
   ems::emsctl::AddNamespaceCommands(&program, &context);
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
+  ems::emsctl::AddTopCommand(&program, &context);
   AddCompletion(&program);
   if (const auto exit_code = program.Parse(arguments)) return *exit_code;
   if (!MeansACluster(context)) return ems::emsctl::kExitUsage;
