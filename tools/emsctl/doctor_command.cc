@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,6 +32,7 @@
 #include "tools/emsctl/doctor/finding.h"
 #include "tools/emsctl/doctor/host_checks.h"
 #include "tools/emsctl/doctor/network_checks.h"
+#include "tools/emsctl/doctor/timed_checks.h"
 #include "tools/emsctl/output.h"
 
 namespace ems::emsctl {
@@ -49,48 +49,6 @@ struct Flags {
   std::string config;
   std::vector<std::string> overrides;
   bool host_only = false;
-};
-
-// Checks one after the other, each within a time. Threading: one thread.
-class Checks final {
- public:
-  explicit Checks(Duration timeout) : timeout_(timeout) {}
-
-  void Add(Finding finding) { findings_.push_back(std::move(finding)); }
-  void Add(Findings findings) {
-    for (Finding& one : findings) findings_.push_back(std::move(one));
-  }
-  // `check` owns what it uses: it may go on when this has returned.
-  void Run(const std::string& name, std::function<Finding()> check) {
-    const auto promise = std::make_shared<std::promise<Finding>>();
-    std::future<Finding> found = promise->get_future();
-    threads_.emplace_back("doctor",
-                          [promise, check = std::move(check)] { promise->set_value(check()); });
-    if (found.wait_for(timeout_) == std::future_status::ready) {
-      threads_.back().Join();
-      return Add(found.get());
-    }
-    stuck_ = true;
-    Add({.level = Level::kFail,
-         .check = name,
-         .found =
-             fmt::format("no answer in {:.1f} s", std::chrono::duration<double>(timeout_).count()),
-         .mend = "does its disk or file system hang? dmesg says more"});
-  }
-
-  // Shows them and returns the exit code; does not return where a check has not.
-  int Finish(const Context& context) const {
-    const int shown = Show(context, FindingsJson(findings_), FindingsText(findings_));
-    const int exit_code = WorstOf(findings_) == Level::kFail ? kExitFailed : shown;
-    if (stuck_) std::_Exit(exit_code);
-    return exit_code;
-  }
-
- private:
-  const Duration timeout_;
-  Findings findings_;
-  bool stuck_ = false;
-  std::vector<Thread> threads_;
 };
 
 // What is to be compared with: a file, or the defaults of all options.
@@ -137,7 +95,7 @@ Limit LimitOf(__rlimit_resource resource) {
   return {.soft = number(limit.rlim_cur), .hard = number(limit.rlim_max)};
 }
 
-void CheckHost(const Wanted& wanted, const Context& context, Checks* checks) {
+void CheckHost(const Wanted& wanted, const Context& context, TimedChecks* checks) {
   const HostPlaces places;
   const HostNeeds needs = NeedsOf(wanted);
   checks->Add(CheckHugePages(places, needs));
@@ -186,7 +144,8 @@ int64_t Skew(int64_t theirs, int64_t asked, int64_t answered) {
   return theirs - (asked + (answered - asked) / 2);
 }
 
-bool AskController(const Context& context, Deadline deadline, Answers* answers, Checks* checks) {
+bool AskController(const Context& context, Deadline deadline, Answers* answers,
+                   TimedChecks* checks) {
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const TimePoint begin = Clock::System().Now();
   const int64_t asked = UnixMs();
@@ -209,7 +168,7 @@ bool AskController(const Context& context, Deadline deadline, Answers* answers, 
   return true;
 }
 
-void CheckHealth(Answers* answers, Checks* checks) {
+void CheckHealth(Answers* answers, TimedChecks* checks) {
   const ViewCache::View view = answers->cache.view();
   const ViewCache::Namespaces namespaces = answers->cache.namespaces();
   const ClusterSnapshot snapshot{
@@ -280,7 +239,7 @@ std::vector<ServerSeen> SeeServers(const Context& context, Deadline deadline, An
 }
 
 void CheckOwnPorts(const Context& context, const Answers& answers, const std::string& configured,
-                   Checks* checks) {
+                   TimedChecks* checks) {
   std::vector<OwnPort> ports = {{.what = "controller", .address = context.controller}};
   const std::string host = fabric::HostId();
   for (const v1::NodeStatus& one : answers.nodes.nodes()) {
@@ -295,20 +254,20 @@ void CheckOwnPorts(const Context& context, const Answers& answers, const std::st
   checks->Add(CheckExposure(ports, Listeners({})));
 }
 
-void CheckCluster(const Context& context, const std::string& configured, Checks* checks) {
+void CheckCluster(const Context& context, const std::string& configured, TimedChecks* checks) {
   const Deadline deadline = Deadline::After(4 * context.timeout());
   Answers answers;
   if (!AskController(context, context.deadline(), &answers, checks)) return;
   CheckHealth(&answers, checks);
   const std::vector<ServerSeen> servers = SeeServers(context, deadline, &answers);
-  checks->Add(CheckServers(servers));
+  checks->AddAll(CheckServers(servers));
   checks->Add(CheckVersions(Version(), answers.nodes.version(), servers));
   checks->Add(CheckClocks(answers.skew_ms, servers));
   CheckOwnPorts(context, answers, configured, checks);
 }
 
 int RunDoctor(const Context& context, const Flags& flags) {
-  Checks checks(context.timeout());
+  TimedChecks checks(context.timeout());
   Finding from;
   const Result<Wanted> wanted = Configuration(flags, &from);
   if (!wanted.ok()) return ComplainOfUsage(context, Message(wanted.status()));
@@ -316,7 +275,11 @@ int RunDoctor(const Context& context, const Flags& flags) {
   CheckHost(*wanted, context, &checks);
   const std::string configured = wanted->from_file ? wanted->config.unix_path() : "";
   if (!flags.host_only) CheckCluster(context, configured, &checks);
-  return checks.Finish(context);
+  const Findings& found = checks.findings();
+  const int shown = Show(context, FindingsJson(found), FindingsText(found));
+  const int exit_code = WorstOf(found) == Level::kFail ? kExitFailed : shown;
+  if (checks.stuck()) std::_Exit(exit_code);  // a thread that hangs cannot be waited for
+  return exit_code;
 }
 
 }  // namespace
