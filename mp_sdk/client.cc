@@ -268,8 +268,8 @@ Result<ObjectView> Client::GetView(std::string_view key, const GetOptions& optio
   if (impl_->one_sided != nullptr) {
     auto settled = impl_->one_sided->View({.key = key, .route_key = options.route_key}, options);
     if (settled) {
-      impl_->counters.Add(kGets, 1);
-      impl_->counters.Add(kHits, settled->ok() ? 1 : 0);
+      impl_->CountGet(settled->ok() ? Result<uint64_t>((*settled)->bytes().size())
+                                    : Result<uint64_t>(settled->status()));
       return *std::move(settled);
     }
   }

@@ -34,8 +34,8 @@
 namespace ems {
 
 struct ClientStats {
-  uint64_t gets = 0, hits = 0, puts = 0;  // keys, also those of Multi calls
-  uint64_t bytes_read = 0, bytes_written = 0;
+  uint64_t gets = 0, hits = 0, puts = 0;       // keys, also those of Multi calls
+  uint64_t bytes_read = 0, bytes_written = 0;  // of values, those of views included
   uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
   // Keys read, found missing, or looked at without the server's help.
   uint64_t one_sided = 0;

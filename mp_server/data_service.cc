@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/checksum.h"
 #include "mp_server/answer_room.h"
+#include "mp_server/answer_tally.h"
 #include "mp_server/key_batch.h"
 #include "mp_server/put_session.h"
 #include "mp_server/value_check.h"
@@ -52,7 +53,8 @@ class DataSession final : public fabric::Session {
  public:
   explicit DataSession(DataService* service)
       : service_(*service),
-        puts_(service->store_, &service->check_, service->metrics_, &refusal_) {}
+        puts_(service->store_, &service->check_, service->metrics_, &refusal_),
+        tally_(service->metrics_) {}
 
   Outcome Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
                  Answer* answer) override;
@@ -114,7 +116,6 @@ class DataSession final : public fabric::Session {
   Outcome AnswerOne(Op op, const Outcome& waiting, Answer* answer);
   Outcome AnswerItems(Op op, Outcome waiting, Answer* answer);
   void Send(Answer* answer);
-  void CountReads();
   // A turn of the keys of a MultiExists, none of which waits.
   Outcome ExistMany(const FrameHeader& request);
   Outcome Read(const FrameHeader& request, std::string_view key,
@@ -137,6 +138,7 @@ class DataSession final : public fabric::Session {
   DataService& service_;
   Refusal refusal_;
   PutSession puts_;
+  AnswerTally tally_;
   std::function<void()> waker_;
   std::string token_;  // of an Attach
   // Of the request in hand, kept from one asking to the next; at most kBatchItemsMax of each.
@@ -263,12 +265,11 @@ Outcome DataSession::HandleItem(const FrameHeader& request, std::string_view key
 Outcome DataSession::AnswerOne(Op op, const Outcome& waiting, Answer* answer) {
   if (waiting.wait > Duration::zero()) return waiting;
   const ItemResult& result = results_.front();
-  service_.metrics_->OnAnswer(op, result.status);
   // Of an Exists header.object_bytes, which is the same field.
   answer->checksum = op == Op::kExists ? result.value_bytes : result.checksum;
   answer->whole_bytes = result.whole_bytes;
   Send(answer);
-  CountReads();
+  tally_.OnAnswer(op, results_, objects_);
   return {result.status};
 }
 
@@ -280,19 +281,13 @@ Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
   Send(answer);
   // What does not come in time is a miss, or not durable; the other items do not wait for ever.
   if (waits) return waiting;
-  service_.metrics_->OnAnswers(op, results_);
-  CountReads();
+  tally_.OnAnswer(op, results_, objects_);
   return {};
 }
 
 void DataSession::Send(Answer* answer) {
   for (const Part& part : parts_)
     if (!part.bytes.empty()) answer->payload.push_back(part.bytes);
-}
-
-void DataSession::CountReads() {
-  for (const Part& part : parts_)
-    service_.metrics_->OnRead(part.bytes.size(), results_[part.item].tier == ItemTier::kSsd);
 }
 
 void DataSession::Sent() {

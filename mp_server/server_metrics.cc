@@ -4,7 +4,7 @@
 
 namespace ems::server {
 
-ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
+ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
   const auto counter = [registry](const std::string& name, const std::string& help,
                                   const Labels& labels = {}) {
     return registry->AddCounter("ems_server_" + name + "_total", help, labels);
@@ -44,6 +44,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry) {
   rpc_.slow_puts = counter("slow_puts", "Puts given up because their values came too slowly");
   rpc_.bytes_received = counter("received_bytes", "Body bytes announced by requests");
   rpc_.bytes_sent = counter("sent_bytes", "Body bytes of answers");
+  shm_.lookups = &lookups_;
   shm_.sessions = registry->AddGauge("ems_server_shm_sessions", "Clients attached to the memory");
   shm_.attached = counter("shm_attached", "Sessions begun");
   shm_.refused = counter("shm_refused", "Sessions refused: user, sessions_max or no memory");
@@ -136,24 +137,12 @@ void ServerMetrics::OnAnswers(wire::Op op, std::span<const wire::ItemResult> res
   }
 }
 
-ServerMetrics::HitCounts ServerMetrics::hit_counts() const {
-  HitCounts counts;
-  counts.ssd_hits = static_cast<uint64_t>(ssd_hits_.value());
-  counts.read_bytes = static_cast<uint64_t>(read_bytes_.value() + ssd_read_bytes_.value());
-  counts.stored_bytes = static_cast<uint64_t>(stored_bytes_.value());
-  const auto count = [&](wire::Op op, wire::WireStatus status) {
-    return static_cast<uint64_t>(
-        answers_[static_cast<size_t>(op)][static_cast<size_t>(status)].value());
-  };
-  for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet}) {
-    counts.hits += count(op, wire::WireStatus::kOk);
-    counts.gets += count(op, wire::WireStatus::kOk) + count(op, wire::WireStatus::kMiss);
-  }
+uint64_t ServerMetrics::puts() const {
+  double puts = 0;
   for (const wire::Op op :
-       {wire::Op::kPut, wire::Op::kMultiPut, wire::Op::kPutStaged, wire::Op::kMultiPutStaged}) {
-    counts.puts += count(op, wire::WireStatus::kOk);
-  }
-  return counts;
+       {wire::Op::kPut, wire::Op::kMultiPut, wire::Op::kPutStaged, wire::Op::kMultiPutStaged})
+    puts += answers_[static_cast<size_t>(op)][static_cast<size_t>(wire::WireStatus::kOk)].value();
+  return static_cast<uint64_t>(puts);
 }
 
 void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {

@@ -13,6 +13,7 @@
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/shm/shm_service.h"
 #include "mp_server/ssd/ssd_tier.h"
+#include "mp_server/store/lookup_counters.h"
 #include "mp_server/store/object_store.h"
 #include "proto/data_plane.h"
 
@@ -43,16 +44,12 @@ class ServerMetrics final {
   const ShmMetrics& shm() const { return shm_; }
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
 
-  // Objects asked for by Get and MultiGet since the start, how many of them were here, and what
-  // else has been done since.
-  struct HitCounts {
-    uint64_t gets = 0;
-    uint64_t hits = 0;
-    uint64_t ssd_hits = 0;  // of them, those that were read from the SSD
-    uint64_t puts = 0;      // stored, or there already
-    uint64_t read_bytes = 0, stored_bytes = 0;
-  };
-  HitCounts hit_counts() const;
+  const LookupCounters& lookups() const { return lookups_; }
+  // Objects that were read from the SSD since the start.
+  uint64_t ssd_hits() const { return static_cast<uint64_t>(ssd_hits_.value()); }
+  // Objects put since the start, also those that were stored already, and their bytes where not.
+  uint64_t puts() const;
+  uint64_t stored_bytes() const { return static_cast<uint64_t>(stored_bytes_.value()); }
 
   // Sets the gauges; before each rendering.
   void Refresh(const ObjectStore& store, SegmentPool* pool, const Ownership& ownership);
@@ -67,6 +64,7 @@ class ServerMetrics final {
   void ShowSsd(uint64_t state, const ssd::TierStats& tier) const;
 
   MetricsRegistry* registry_;
+  LookupCounters lookups_;
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
   kv_events::EventMetrics kv_events_;

@@ -49,8 +49,21 @@ nlohmann::json SsdJson(const ssd::TierStats& stats) {
           {"recovery_seconds", stats.recovery_seconds}};
 }
 
-nlohmann::json NamespaceJson(const NamespaceUsage& one) {
+// Of values that were asked for.
+struct GetCounts {
+  GetCounts(const LookupCounts& by_socket, const LookupCounts& by_clients)
+      : one_sided_gets(by_clients.hits + by_clients.misses),
+        one_sided_hits(by_clients.hits),
+        gets(by_socket.hits + by_socket.misses + one_sided_gets),
+        hits(by_socket.hits + one_sided_hits) {}
+  uint64_t one_sided_gets, one_sided_hits, gets, hits;
+};
+
+nlohmann::json NamespaceJson(const NamespaceUsage& one, const NamespaceLookups& lookups) {
+  const GetCounts counts(lookups.Of(LookupPath::kSocket), lookups.Of(LookupPath::kOneSided));
   return {{"name", one.name},
+          {"gets", counts.gets},
+          {"hits", counts.hits},
           {"id", one.ref.id.value()},
           {"generation", one.ref.generation},
           {"objects", one.objects},
@@ -82,22 +95,27 @@ std::string StatsPage::Json() const {
   json["view"] = {{"term", ownership_.version().term()}, {"epoch", ownership_.version().epoch()}};
   json["owned_slots"] = ownership_.owned_slots();
   json["lease_valid"] = ownership_.LeaseValid();
-  const ServerMetrics::HitCounts counts = metrics_.hit_counts();
+  const LookupCounters& lookups = metrics_.lookups();
+  const GetCounts counts(lookups.Total(LookupPath::kSocket), lookups.Total(LookupPath::kOneSided));
   json["gets"] = counts.gets;
   json["hits"] = counts.hits;
-  json["puts"] = counts.puts;
-  json["read_bytes"] = counts.read_bytes;
-  json["stored_bytes"] = counts.stored_bytes;
+  json["one_sided_gets"] = counts.one_sided_gets;
+  json["one_sided_hits"] = counts.one_sided_hits;
+  json["puts"] = metrics_.puts();
+  json["read_bytes"] = lookups.Total(LookupPath::kSocket).bytes +
+                       lookups.Total(LookupPath::kOneSided).bytes;
+  json["stored_bytes"] = metrics_.stored_bytes();
   json["shm_sessions"] = static_cast<uint64_t>(metrics_.shm().sessions.value());
   json["shm_registered_bytes"] = static_cast<uint64_t>(metrics_.shm().registered_bytes.value());
   json["pool"] = {
       {"bytes_max", memory.bytes_max},     {"bytes_created", memory.bytes_created},
       {"bytes_ready", memory.bytes_ready}, {"bytes_in_use", memory.bytes_in_use},
       {"bytes_kept", memory.bytes_kept},   {"page_kind", fabric::PageKindName(memory.page_kind)}};
-  json["ssd_hits"] = counts.ssd_hits;
+  json["ssd_hits"] = metrics_.ssd_hits();
   if (ssd_ != nullptr) json["ssd"] = SsdJson(ssd_->stats());
   json["namespaces"] = nlohmann::json::array();
-  for (const NamespaceUsage& one : store_.Usage()) json["namespaces"].push_back(NamespaceJson(one));
+  for (const NamespaceUsage& one : store_.Usage())
+    json["namespaces"].push_back(NamespaceJson(one, lookups.For(one.name)));
   return json.dump();
 }
 

@@ -29,11 +29,12 @@
 namespace ems::shm {
 
 inline constexpr uint64_t kControlMagic = 0x314c5254'43534d45;  // "EMSCTRL1" as it lies in memory
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr uint32_t kIndexShards = 16;
 inline constexpr uint32_t kEntriesPerBucket = 4;
 inline constexpr uint32_t kHazardsMax = 1024;  // views a session may hold at once
 inline constexpr uint32_t kTouchesMax = 4096;  // touches between two visits of the server
+inline constexpr uint32_t kReadCells = 64;     // threads of a client that count apart
 inline constexpr uint64_t kOffsetUnit = 64;    // headers lie at multiples of it
 
 // Which table a shard is in, and whether it holds every object of the shard.
@@ -115,6 +116,17 @@ struct Touch {
   std::atomic<uint64_t> hash_hi{0};
 };
 
+// What some threads of the client have read without the server since the session began. Calls that
+// went over the socket after all are not in it: the server counts those itself.
+struct alignas(64) ReadCell {
+  std::atomic<uint64_t> hits{0};    // values read, also in part or in place
+  std::atomic<uint64_t> misses{0};  // keys of such reads that were not there
+  std::atomic<uint64_t> bytes{0};   // of the hits: what the caller was given
+  std::atomic<uint64_t> found{0};   // keys that were only looked for, and there
+  std::atomic<uint64_t> absent{0};  // and not there
+};
+static_assert(sizeof(ReadCell) == 64);
+
 // Written by the client alone.
 struct SessionPage {
   // Hazard pointers at or above are not in use.
@@ -124,6 +136,9 @@ struct SessionPage {
   // Each 0, or the generation_tag of the entry whose bytes must stay.
   alignas(64) std::array<std::atomic<uint64_t>, kHazardsMax> hazards{};
   std::array<Touch, kTouchesMax> touches{};
+  // Cells at or above have never been used.
+  alignas(64) std::atomic<uint32_t> read_cell_end{0};
+  std::array<ReadCell, kReadCells> read_cells{};
 };
 inline constexpr uint64_t kSessionBytes = sizeof(SessionPage);
 static_assert(kSessionBytes % 64 == 0 && std::is_standard_layout_v<SessionPage>);

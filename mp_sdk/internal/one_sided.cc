@@ -29,14 +29,17 @@ Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
 
 // The state that all keys of a call share; counts are added up once, at its end.
 struct OneSided::Call {
-  explicit Call(OneSided* sided, bool touches)
+  // `reads`: values are read, and not only looked for.
+  Call(OneSided* sided, bool touches, bool reads)
       : owner(sided),
         pass(sided->servers_->gate().Enter()),
         routes(sided->servers_->routes()),
         now(Clock::System().Now()),
-        touch(touches) {}
+        touch(touches),
+        reads_values(reads) {}
   ~Call() {
     TellUses();
+    TellTally();
     for (size_t i = 0; i < kCounters; ++i) owner->counters_.Add(i, counts[i]);
   }
   Call(const Call&) = delete;
@@ -54,6 +57,22 @@ struct OneSided::Call {
     use_count = 0;
   }
 
+  // A key that was settled here; the server counts all others itself.
+  void NoteSettled(const Target& target, bool there, uint64_t bytes) {
+    if (target.session != tallied) TellTally();
+    tallied = target.session;
+    if (reads_values) {
+      ++(there ? tally.hits : tally.misses);
+      tally.bytes += bytes;
+    } else {
+      ++(there ? tally.found : tally.absent);
+    }
+  }
+  void TellTally() {
+    if (tallied != nullptr) tallied->Count(tally);
+    tally = {};
+  }
+
   // Of the last session that was asked for: mostly there is but one.
   const ObjectReader& ReaderOf(const ShmSession* session) {
     if (session != reader_session) {
@@ -68,10 +87,13 @@ struct OneSided::Call {
   const LocalRoutes* const routes;
   const TimePoint now;
   const bool touch;
+  const bool reads_values;
   std::array<uint64_t, kCounters> counts{};
   ShmSession* used = nullptr;
   std::array<Hash128, 8> uses;  // of `used`, not told yet
   size_t use_count = 0;
+  ShmSession* tallied = nullptr;
+  ReadTally tally;  // of `tallied`, not told yet
   const ShmSession* reader_session = nullptr;
   std::optional<ObjectReader> reader;
 };
@@ -113,17 +135,24 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
                                                  const Target& target, const CopyRequest* request,
                                                  Call* call) const {
   switch (outcome) {
-    case ReadOutcome::kHit:
+    case ReadOutcome::kHit: {
+      call->NoteUse(target);
+      ++call->counts[kOneSided];
+      const uint64_t bytes =
+          request != nullptr && request->ranged ? request->into.size_bytes() : found.payload_bytes;
+      call->NoteSettled(target, true, bytes);
+      return bytes;
+    }
     case ReadOutcome::kTooSmall:
     case ReadOutcome::kOutOfRange:
       call->NoteUse(target);
       ++call->counts[kOneSided];
-      if (outcome == ReadOutcome::kTooSmall) return TooSmall(found, *request);
-      if (outcome == ReadOutcome::kOutOfRange) return BeyondTheEnd(found, *request);
-      return request != nullptr && request->ranged ? request->into.size_bytes()
-                                                   : found.payload_bytes;
+      call->NoteSettled(target, true, 0);
+      return outcome == ReadOutcome::kTooSmall ? TooSmall(found, *request)
+                                               : BeyondTheEnd(found, *request);
     case ReadOutcome::kMiss:
       ++call->counts[kOneSided];
+      call->NoteSettled(target, false, 0);
       return Miss();
     case ReadOutcome::kNeedTable:
     case ReadOutcome::kNeedSegment:
@@ -147,7 +176,7 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
 }
 
 std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetOptions& options) {
-  Call call(this, options.touch);
+  Call call(this, options.touch, false);
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   FoundObject found;
@@ -158,7 +187,7 @@ std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetO
 std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string_view route_key,
                                                const CopyRequest& request,
                                                const GetOptions& options) {
-  Call call(this, options.touch);
+  Call call(this, options.touch, true);
   const Target target = Aim(key, route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   CopyRequest copy = request;
@@ -169,7 +198,7 @@ std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string
 }
 
 std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetOptions& options) {
-  Call call(this, options.touch);
+  Call call(this, options.touch, true);
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   const ObjectReader& reader = call.ReaderOf(target.session);
@@ -255,7 +284,7 @@ void OneSided::Sweep(std::span<const Item> items, const Deadline* deadline, Call
 
 void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
                            std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
-  Call call(this, options.touch);
+  Call call(this, options.touch, false);
   Sweep(items, nullptr, &call, results, left, [&](const KeyItem& item, const Target& target) {
     FoundObject found;
     const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
@@ -266,7 +295,7 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
 template <typename Item>
 void OneSided::MultiRead(std::span<const Item> items, const GetOptions& options, Deadline deadline,
                          std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
-  Call call(this, options.touch);
+  Call call(this, options.touch, true);
   Sweep(items, &deadline, &call, results, left, [&](const Item& item, const Target& target) {
     CopyRequest copy = CopyOf(item);
     copy.verify = WantsChecksum(options.verify, false);

@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/full_fence.h"
 #include "common/logging.h"
+#include "common/thread_cell.h"
 #include "fabric/rpc/rpc_channel.h"
 
 namespace ems::internal {
@@ -210,6 +211,24 @@ void ShmSession::Touch(std::span<const Hash128> hashes) {
     touch.hash_lo.store(hash.lo, std::memory_order_relaxed);
     touch.hash_hi.store(hash.hi, std::memory_order_relaxed);
   }
+}
+
+void ShmSession::Count(const ReadTally& tally) {
+  static_assert(kThreadCells == shm::kReadCells);
+  const size_t cell = ThreadCell();
+  uint32_t end = page_->read_cell_end.load(std::memory_order_relaxed);
+  while (end <= cell &&
+         !page_->read_cell_end.compare_exchange_weak(end, static_cast<uint32_t>(cell) + 1)) {
+  }
+  shm::ReadCell& counts = page_->read_cells[cell];
+  const auto add = [cell](std::atomic<uint64_t>* word, uint64_t by) {
+    if (by > 0) AddInCell(cell, word, by);
+  };
+  add(&counts.hits, tally.hits);
+  add(&counts.misses, tally.misses);
+  add(&counts.bytes, tally.bytes);
+  add(&counts.found, tally.found);
+  add(&counts.absent, tally.absent);
 }
 
 ShmSession::Pinned ShmSession::Pin(const FoundObject& found, const ObjectReader& reader,

@@ -36,6 +36,11 @@
 
 namespace ems::internal {
 
+// What a call has read of one server, as in shm::ReadCell.
+struct ReadTally {
+  uint64_t hits = 0, misses = 0, bytes = 0, found = 0, absent = 0;
+};
+
 // The identity of the session in a staged Put.
 struct StagedSession {
   uint64_t session = 0;
@@ -83,6 +88,9 @@ class ShmSession final : public PoolMemory,
   // Tells the server of uses, in their order. Lossy. Cost: one atomic operation, and two stores a
   // use.
   void Touch(std::span<const Hash128> hashes);
+  // Has the server count what was read without it. Cost: no atomic read-modify-write, but in
+  // processes of more than kSharedCell threads.
+  void Count(const ReadTally& tally);
   enum class Pinned : uint8_t { kYes, kChanged, kFull };
   // Holds what was found in place for as long as `view` lives. kChanged: it was gone already.
   // kFull: no slot, or more bytes than this client's views may pin. Cost: no lock.

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/thread_cell.h"
+
 namespace ems::internal {
 
 inline constexpr size_t kStripes = 32;
@@ -16,12 +18,15 @@ inline size_t ThreadStripe() {
   return mine;
 }
 
-// `kCount` counters that are written often and read seldom. Threading: thread-safe.
+// `kCount` counters that are written often and read seldom: each thread's in a cell of its own.
+// Threading: thread-safe.
 template <size_t kCount>
 class StripedCounters final {
  public:
   void Add(size_t which, uint64_t by) {
-    if (by != 0) cells_[ThreadStripe()].counts[which].fetch_add(by, std::memory_order_relaxed);
+    if (by == 0) return;
+    const size_t cell = ThreadCell();
+    AddInCell(cell, &cells_[cell].counts[which], by);
   }
   uint64_t Sum(size_t which) const {
     uint64_t sum = 0;
@@ -33,7 +38,7 @@ class StripedCounters final {
   struct alignas(64) Cell {
     std::array<std::atomic<uint64_t>, kCount> counts{};
   };
-  std::array<Cell, kStripes> cells_;
+  std::array<Cell, kThreadCells> cells_;
 };
 
 }  // namespace ems::internal

@@ -186,6 +186,7 @@ void ShmService::Tick() {
   std::map<NamespaceStore*, std::map<uint64_t, uint64_t>> held_in;  // one look at its hazards each
   for (const auto& [id, session] : sessions_) {
     session->CallBack(now);
+    session->CountReads();
     if (!session->MayPinTooMuch()) continue;
     const auto [held, is_new] = held_in.try_emplace(&session->store());
     if (is_new) held->second = session->store().sharing().HeldBytes();

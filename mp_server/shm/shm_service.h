@@ -3,9 +3,10 @@
 // cleans up after them (docs/ONE_SIDED_READS.md).
 //
 // One thread ("ems-shm") owns all sessions: it has them answer their messages, takes over what
-// their clients have touched (every 10 ms while there are any), and every 100 ms has them look at
-// segments and tables that are gone, and at namespaces that are closed. Bounds: sessions_max
-// sessions; one piece of registered memory each, registered_bytes_max of all of them together.
+// their clients have touched (every 10 ms while there are any), and every 100 ms has them count
+// what their clients have read and look at segments and tables that are gone, and at namespaces
+// that are closed. Bounds: sessions_max sessions; one piece of registered memory each,
+// registered_bytes_max of all of them together.
 #include <sys/types.h>
 
 #include <atomic>

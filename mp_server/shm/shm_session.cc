@@ -64,6 +64,7 @@ Status Watch(const Fd& poll, const Fd& fd, uint64_t tag) {
 
 ShmSession::~ShmSession() {
   if (store_ == nullptr) return;
+  CountReads();
   store_->objects().TakeTouches();
   store_->sharing().RemoveSession(id_);
   store_->objects().FreeRetired();
@@ -79,6 +80,7 @@ Status ShmSession::Begin(std::shared_ptr<NamespaceStore> store, int64_t pid) {
   new (page.bytes().data()) shm::SessionPage;
   EMS_ASSIGN_OR_RETURN(const SharedIndex::Opened control, store_->sharing().index()->OpenControl());
   page_ = std::make_shared<const fabric::ShmSegment>(std::move(page));
+  if (metrics_.lookups != nullptr) lookups_ = &metrics_.lookups->For(store_->name());
   pid_ = pid;
   secret_ = RandomId();
   pin_bytes_max_ = store_->pin_bytes_max();
@@ -242,6 +244,12 @@ void ShmSession::CallBack(TimePoint now) {
     return true;
   });
   if (!reached) Dismiss("it cannot be reached");
+}
+
+void ShmSession::CountReads() {
+  if (lookups_ == nullptr) return;
+  const auto* page = reinterpret_cast<const shm::SessionPage*>(page_->bytes().data());
+  lookups_->Add(LookupPath::kOneSided, reads_.Take(*page));
 }
 
 bool ShmSession::MayPinTooMuch() const {

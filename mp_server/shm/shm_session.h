@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/metrics.h"
 #include "fabric/net/fd_message.h"
+#include "mp_server/shm/read_cells.h"
 #include "mp_server/shm/registered_memory.h"
 #include "mp_server/store/namespace_store.h"
 #include "proto/shm_layout.h"
@@ -31,6 +32,7 @@ struct ShmMetrics {
   Counter registrations_refused;  // memory for Puts: registered_bytes_max, or not as it must be
   Gauge registered_bytes;         // memory that clients Put from
   Gauge round_seconds;            // what the last look at all sessions took
+  const LookupCounters* lookups = nullptr;  // of what clients read themselves
 };
 
 // Threading: one thread ("ems-shm").
@@ -70,6 +72,8 @@ class ShmSession final {
   // Tells the client about what it was given and is gone by now. What does not fit waits for the
   // next time. Cost: O(what is gone since the last time, or not yet dropped by the client).
   void CallBack(TimePoint now);
+  // Counts what the client has read without the server since the last time, as its end does.
+  void CountReads();
   // Whether clients of its namespace hold back so much that it alone may be above what its Welcome
   // allowed; then, whether it is, by Sharing::HeldBytes.
   bool MayPinTooMuch() const;
@@ -110,6 +114,8 @@ class ShmSession final {
   const ShmMetrics& metrics_;
   std::shared_ptr<NamespaceStore> store_;  // null until Begin
   HazardBoard::Page page_;
+  const NamespaceLookups* lookups_ = nullptr;  // of its namespace
+  ReadCells reads_;
   fabric::Fd process_;  // pidfd; invalid where the peer's process cannot be seen
   int64_t pid_ = 0;
   uint64_t secret_ = 0;

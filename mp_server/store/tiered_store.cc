@@ -63,6 +63,7 @@ bool TieredStore::Open(NamespaceRef ns, TieredNamespace* objects) {
 bool TieredNamespace::open() const { return dram_ != nullptr && !dram_->closed(); }
 
 bool TieredNamespace::immutable() const { return dram_->immutable(); }
+const std::string& TieredNamespace::name() const { return dram_->name(); }
 
 ssd::ObjectName TieredNamespace::NameOf(std::string_view key) const {
   return {ns_, dram_->HashOf(key)};

@@ -72,8 +72,9 @@ struct ReadOptions {
 class TieredNamespace final {
  public:
   explicit operator bool() const { return dram_ != nullptr; }
-  // A key has one value for ever. Of one that was opened.
+  // A key has one value for ever. Of one that was opened, as the next.
   bool immutable() const;
+  const std::string& name() const;
   // Ends the request; keeps no memory of the namespace, but what makes the next Open cheaper.
   void Rest() { dram_.reset(); }
 

@@ -97,8 +97,9 @@ TEST_F(DataServiceWaitTest, WhatWasFoundBeforeTheWaitIsSentInTheOrderOfTheKeys) 
   EXPECT_EQ(Results()[1].tier, wire::ItemTier::kDram);
   EXPECT_EQ(Results()[2].tier, wire::ItemTier::kUnknown);
   EXPECT_TRUE(Payload() == on_ssd + "in dram");
-  EXPECT_EQ(metrics_.hit_counts().gets, 3u) << "each is counted once";
-  EXPECT_EQ(metrics_.hit_counts().hits, 2u);
+  const LookupCounts counts = metrics_.lookups().Total(LookupPath::kSocket);
+  EXPECT_EQ(counts.hits, 2u) << "each is counted once";
+  EXPECT_EQ(counts.misses, 1u);
 }
 
 TEST_F(DataServiceWaitTest, RangesWaitAsWell) {

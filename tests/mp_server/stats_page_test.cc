@@ -57,14 +57,17 @@ TEST_F(StatsPageTest, SaysWhoTheServerIsAndWhatItMayAnswerFor) {
 }
 
 TEST_F(StatsPageTest, CountsObjectsMemoryAndHits) {
-  metrics_.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
-  metrics_.OnAnswer(wire::Op::kMultiGet, wire::WireStatus::kMiss, 2);
+  metrics_.lookups().For("kv").Add(LookupPath::kSocket, {.hits = 1, .misses = 2, .found = 9});
+  metrics_.lookups().For("kv").Add(LookupPath::kOneSided, {.hits = 30, .misses = 10});
+  metrics_.lookups().For("other").Add(LookupPath::kOneSided, {.misses = 7});
   metrics_.OnRead(5, true);
   metrics_.OnAnswer(wire::Op::kMultiPutStaged, wire::WireStatus::kOk, 2);
   metrics_.OnStored(7);
   const nlohmann::json json = Json(nullptr);
-  EXPECT_EQ(json["gets"], 3);
-  EXPECT_EQ(json["hits"], 1);
+  EXPECT_EQ(json["gets"], 50) << "also those that clients read themselves";
+  EXPECT_EQ(json["hits"], 31);
+  EXPECT_EQ(json["one_sided_gets"], 47);
+  EXPECT_EQ(json["one_sided_hits"], 30);
   EXPECT_EQ(json["ssd_hits"], 1);
   EXPECT_EQ(json["puts"], 2);
   EXPECT_EQ(json["read_bytes"], 5);
@@ -74,6 +77,8 @@ TEST_F(StatsPageTest, CountsObjectsMemoryAndHits) {
   EXPECT_EQ(json["namespaces"][0]["name"], "kv");
   EXPECT_EQ(json["namespaces"][0]["generation"], 3);
   EXPECT_EQ(json["namespaces"][0]["objects"], 1);
+  EXPECT_EQ(json["namespaces"][0]["gets"], 43);
+  EXPECT_EQ(json["namespaces"][0]["hits"], 31);
   EXPECT_EQ(json["namespaces"][0]["value_bytes"], 5);
   EXPECT_FALSE(json.contains("ssd"));
 }

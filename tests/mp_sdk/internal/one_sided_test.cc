@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/object_key.h"
+#include "common/thread_cell.h"
 #include "common/thread_pool.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/self_verifying.h"
@@ -102,6 +103,33 @@ TEST_F(WarmTest, HitsAndMissesAreSettledAndTouched) {
   EXPECT_EQ(peer.page().touches[touches].hash_lo, KeyHash("key").lo);
   EXPECT_TRUE(sided->Lookup({.key = "key"}, {.touch = false}));
   EXPECT_EQ(peer.page().touch_count, touches + 2);
+}
+
+TEST_F(WarmTest, TheServerHearsOfWhatIsSettledHereAndOfNothingElse) {
+  image.Put(0, "key", "0123456789", 9);
+  const shm::ReadCell& cell = peer.page().read_cells[ThreadCell()];
+  const uint64_t hits = cell.hits;
+  const uint64_t bytes = cell.bytes;
+  EXPECT_TRUE(Get("key"));
+  EXPECT_TRUE(View("key"));
+  std::string part(4, '\0');
+  EXPECT_TRUE(sided->Read("key", {}, {.into = Room(&part), .ranged = true, .offset = 5}, {}));
+  EXPECT_TRUE(sided->Read("key", {}, {.into = Room(&part)}, {})) << "there, and too long";
+  EXPECT_TRUE(Get("none"));
+  EXPECT_TRUE(sided->Lookup({.key = "key"}, {}));
+  const std::vector<KeyItem> keys{{.key = "key"}, {.key = "none"}, {.key = "neither"}};
+  std::vector<Result<uint64_t>> lengths(keys.size(), Result<uint64_t>(uint64_t{0}));
+  std::vector<uint32_t> left;
+  sided->MultiLookup(keys, {}, lengths, &left);
+  EXPECT_EQ(cell.hits, hits + 4);
+  EXPECT_EQ(cell.bytes, bytes + 10 + 10 + 4);
+  EXPECT_EQ(cell.misses, 1u);
+  EXPECT_EQ(cell.found, 2u);
+  EXPECT_EQ(cell.absent, 2u);
+  EXPECT_GT(peer.page().read_cell_end, ThreadCell());
+  for (auto& shard : image.page().shards) shard = shm::ShardWord(PoolImage::kTableId, true);
+  EXPECT_FALSE(Get("none")) << "the server is asked";
+  EXPECT_EQ(cell.misses, 1u) << "and counts it";
 }
 
 TEST_F(WarmTest, KeysThatAreNoKeysAreLeftToTheSocket) {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fabric/shm/shm_transport.h"
 #include "tests/mp_server/shm/session_peer.h"
 #include "tests/mp_server/store/memory_fixture.h"
 
@@ -213,6 +214,26 @@ TEST_F(ShmSessionTest, OneThatIsRevokedHoldsNothingBackAnyMore) {
   session_->Revoke();
   EXPECT_FALSE(peer_->Next().has_value());
   EXPECT_EQ(metrics_.revoked.value(), 1);
+}
+
+// The page is the server's: what a client counted last is there also when it was killed.
+TEST_F(ShmSessionTest, WhatTheClientHasReadCountsAlsoWhenItEnds) {
+  const LookupCounters lookups(&registry_);
+  metrics_.lookups = &lookups;
+  const SessionPeer::Message welcome = Begin();
+  auto mapped = fabric::SharedPage::Map(welcome.fds.at(1), shm::kSessionBytes);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  auto* page = reinterpret_cast<shm::SessionPage*>((*mapped)->writable_address());
+  const auto counted = [&] { return lookups.For(store_->name()).Of(LookupPath::kOneSided); };
+  page->read_cell_end = 2;
+  page->read_cells[1].hits = 5;
+  session_->CountReads();
+  EXPECT_EQ(counted().hits, 5u);
+  page->read_cells[1].hits = 7;
+  page->read_cells[0].misses = 3;
+  session_.reset();
+  EXPECT_EQ(counted().hits, 7u);
+  EXPECT_EQ(counted().misses, 3u);
 }
 
 TEST_F(ShmSessionTest, TheEndOfASessionLetsItsMemoryGo) {

@@ -1,0 +1,28 @@
+#pragma once
+// Counts what the answers of one connection were: by status, by tier, and as look-ups of a
+// namespace. Puts are counted where they end (put_session.h).
+#include <span>
+
+#include "mp_server/server_metrics.h"
+#include "mp_server/store/lookup_counters.h"
+#include "mp_server/store/tiered_store.h"
+#include "proto/data_plane.h"
+
+namespace ems::server {
+
+// Threading: one thread (the connection's "ems-io").
+class AnswerTally final {
+ public:
+  // `metrics` must outlive it.
+  explicit AnswerTally(const ServerMetrics* metrics) : metrics_(metrics) {}
+
+  // The `results` of a request, one an item. `asked` may not be open: then nothing was looked up.
+  void OnAnswer(wire::Op op, std::span<const wire::ItemResult> results,
+                const TieredNamespace& asked);
+
+ private:
+  const ServerMetrics* const metrics_;
+  const NamespaceLookups* lookups_ = nullptr;  // of the namespace that was asked last
+};
+
+}  // namespace ems::server

@@ -1,0 +1,33 @@
+#pragma once
+// What one client has read without the server, as it says itself in its session page
+// (shm::ReadCell).
+//
+// The page is hostile input: each word is read once, a count that goes back counts nothing, and one
+// that grows faster than reads can be made counts as much as can. So a client can misstate its own
+// reads, and do no more. Bound: shm::kReadCells cells.
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "mp_server/store/lookup_counters.h"
+#include "proto/shm_layout.h"
+
+namespace ems::server {
+
+// Threading: caller locks.
+class ReadCells final {
+ public:
+  // Most of a cell that one look believes.
+  static constexpr uint64_t kReadsMax = uint64_t{1} << 30;
+  static constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+
+  // What was counted since the last call. Cost: a cache line, often another core's, for each thread
+  // that the client has ever read with.
+  LookupCounts Take(const shm::SessionPage& page);
+
+ private:
+  // Each as last read.
+  std::array<LookupCounts, shm::kReadCells> seen_{};
+};
+
+}  // namespace ems::server
