@@ -1,12 +1,22 @@
 #include "common/metrics.h"
 
+#include <prometheus/client_metric.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 namespace ems {
+namespace {
+
+void ShowAsCounter(prometheus::MetricFamily* family) {
+  family->type = prometheus::MetricType::Counter;
+  for (prometheus::ClientMetric& one : family->metric) one.counter.value = one.gauge.value;
+}
+
+}  // namespace
 
 void Counter::Add(double by) const {
   if (counter_ != nullptr) counter_->Increment(by);
@@ -36,6 +46,24 @@ Counter MetricsRegistry::AddCounter(const std::string& name, const std::string& 
   return Counter(&family.Add(labels));
 }
 
+Counter MetricsRegistry::AddSparseCounter(const std::string& name, const std::string& help,
+                                          const Labels& labels) {
+  {
+    auto names = names_.Lock();
+    names->sparse.insert(name);
+  }
+  return AddCounter(name, help, labels);
+}
+
+Gauge MetricsRegistry::AddShownCounter(const std::string& name, const std::string& help,
+                                       const Labels& labels) {
+  {
+    auto names = names_.Lock();
+    names->shown.insert(name);
+  }
+  return AddGauge(name, help, labels);
+}
+
 Gauge MetricsRegistry::AddGauge(const std::string& name, const std::string& help,
                                 const Labels& labels) {
   auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
@@ -49,7 +77,19 @@ Histogram MetricsRegistry::AddHistogram(const std::string& name, const std::stri
 }
 
 std::string MetricsRegistry::Render() const {
-  return prometheus::TextSerializer().Serialize(registry_->Collect());
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  {
+    auto names = names_.Lock();
+    for (prometheus::MetricFamily& family : families) {
+      if (names->shown.contains(family.name)) ShowAsCounter(&family);
+      if (names->sparse.contains(family.name))
+        std::erase_if(family.metric, [](const auto& one) { return one.counter.value == 0; });
+    }
+  }
+  std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
+  std::string text = prometheus::TextSerializer().Serialize(families);
+  for (const auto& append : texts_) append(&text);
+  return text;
 }
 
 }  // namespace ems

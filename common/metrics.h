@@ -2,10 +2,15 @@
 // The one door to prometheus-cpp: counters, gauges and histograms, rendered as Prometheus text.
 // Each daemon declares its metrics once, in one *_metrics struct with help texts; logic calls verbs
 // on that struct.
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "common/guarded.h"
 
 namespace prometheus {
 class Counter;
@@ -61,13 +66,28 @@ class MetricsRegistry final {
   // The same name and labels give the same metric. Labels must be bounded: namespace, tier, op,
   // code; never keys.
   Counter AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
+  // A counter that is not shown before it has counted something: for labels most combinations of
+  // which never happen.
+  Counter AddSparseCounter(const std::string& name, const std::string& help, const Labels& labels);
+  // A counter whose count is kept elsewhere: Set it before each rendering.
+  Gauge AddShownCounter(const std::string& name, const std::string& help,
+                        const Labels& labels = {});
   Gauge AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
   Histogram AddHistogram(const std::string& name, const std::string& help,
                          const std::vector<double>& buckets, const Labels& labels = {});
+  // What `append` writes is a part of each rendering: histograms of latencies, for one. Before the
+  // first one.
+  void AddText(std::function<void(std::string*)> append) { texts_.push_back(std::move(append)); }
   // Prometheus text format 0.0.4.
   std::string Render() const;
 
  private:
+  struct Names {
+    std::set<std::string> sparse;  // of counters that are not shown before they have counted
+    std::set<std::string> shown;   // of counters that are kept as gauges
+  };
+  mutable Guarded<Names> names_;
+  std::vector<std::function<void(std::string*)>> texts_;
   std::unique_ptr<prometheus::Registry> registry_;
 };
 

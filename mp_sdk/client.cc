@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
+#include "mp_sdk/internal/call_latencies.h"
 #include "mp_sdk/internal/local_servers.h"
 #include "mp_sdk/internal/one_sided.h"
 #include "mp_sdk/internal/put_stager.h"
@@ -72,7 +73,7 @@ struct Client::Impl {
         controller(wanted.controller, fmt::format("client {}", ::getpid())),
         router(options, &views,
                [this](Deadline deadline) { (void)controller.Refresh(&views, deadline); }),
-        servers(options, &router),
+        servers(options, &router, &latencies),
         async("ems-sdk", std::max<uint32_t>(1, wanted.async_threads), wanted.async_queue_max) {}
 
   uint16_t FlagsOf(const PutOptions& put) const;
@@ -104,6 +105,7 @@ struct Client::Impl {
   const ClientOptions options;
   NamespaceInfo ns;  // constant after Connect
   ViewCache views;
+  internal::CallLatencies latencies;
   std::unique_ptr<LocalServers> locals;  // nullptr: another transport was chosen
   std::unique_ptr<OneSided> one_sided;   // with `locals`
   ControllerClient controller;
@@ -142,7 +144,7 @@ void Client::Impl::ReadOneSided() {
                             .attach_timeout = options.connect_timeout,
                             .host_id = fabric::HostId(),
                             .token = options.shm_token});
-  one_sided = std::make_unique<OneSided>(locals.get(), ns);
+  one_sided = std::make_unique<OneSided>(locals.get(), ns, &latencies);
   router.Use(locals.get());
 }
 
@@ -463,6 +465,7 @@ ClientStats Client::stats() const {
   stats.wrong_owner = router.wrong_owner.load(std::memory_order_relaxed);
   stats.breaker_opened = router.breaker_opened.load(std::memory_order_relaxed);
   stats.checksum_mismatches = router.checksum_mismatches.load(std::memory_order_relaxed);
+  stats.calls = impl_->latencies.Calls();
   if (impl_->one_sided != nullptr) {
     const internal::OneSidedStats sided = impl_->one_sided->stats();
     stats.one_sided = sided.one_sided;

@@ -27,23 +27,12 @@
 #include <vector>
 
 #include "common/status.h"
+#include "mp_sdk/client_stats.h"
 #include "mp_sdk/object_view.h"
 #include "mp_sdk/options.h"
 #include "mp_sdk/staging_buffer.h"
 
 namespace ems {
-
-struct ClientStats {
-  uint64_t gets = 0, hits = 0, puts = 0;       // keys, also those of Multi calls
-  uint64_t bytes_read = 0, bytes_written = 0;  // of values, those of views included
-  uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
-  // Keys read, found missing, or looked at without the server's help.
-  uint64_t one_sided = 0;
-  // Reads of a server on this machine that took the socket after all, by reason.
-  uint64_t not_attached = 0;    // the server does not share, or not yet (table, segment on its way)
-  uint64_t not_current = 0;     // its index is of another view, or its lease has ended
-  uint64_t not_conclusive = 0;  // changed under the reader, or a miss that proves nothing
-};
 
 // Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on
 // async_threads, callbacks included. A process that is to fork
@@ -130,6 +119,7 @@ class Client final {
   // JSON statistics of one server, by node name. Errors: kNotFound  no such node in the view
   Result<std::string> ServerStats(std::string_view node_name, Duration timeout);
 
+  // Cost: about 20 µs for each thread that has called.
   ClientStats stats() const;
   // The view and namespace that calls use now.
   ViewCache& views();

@@ -1,6 +1,6 @@
 #pragma once
-// Counts what the answers of one connection were: by status, by tier, and as look-ups of a
-// namespace. Puts are counted where they end (put_session.h).
+// Counts what the answers of one connection were: by status, by tier, as look-ups of a namespace,
+// and by what they took. Puts are counted where they end (put_session.h).
 #include <span>
 
 #include "mp_server/server_metrics.h"
@@ -19,9 +19,13 @@ class AnswerTally final {
   // The `results` of a request, one an item. `asked` may not be open: then nothing was looked up.
   void OnAnswer(wire::Op op, std::span<const wire::ItemResult> results,
                 const TieredNamespace& asked);
+  // The answer is with the kernel; `took` since the request's header.
+  void OnServed(const wire::FrameHeader& request, Duration took, bool local);
 
  private:
   const ServerMetrics* const metrics_;
+  // The slowest one that the answer in hand came from.
+  wire::ItemTier tier_ = wire::ItemTier::kUnknown;
   const NamespaceLookups* lookups_ = nullptr;  // of the namespace that was asked last
 };
 

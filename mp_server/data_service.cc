@@ -78,6 +78,9 @@ class DataSession final : public fabric::Session {
   uint32_t retry_ms() override { return refusal_.retry_ms; }
   ViewVersion view_version() override { return service_.ownership_->told_version(); }
   void Sent() override;
+  void OnServed(const FrameHeader& request, Duration took, bool local) override {
+    tally_.OnServed(request, took, local);
+  }
 
  private:
   // A key of the request in hand that is not answered yet.

@@ -5,14 +5,15 @@
 namespace ems::server {
 
 ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
+  registry->AddText([latencies = latencies_](std::string* text) { latencies->AppendTo(text); });
   const auto counter = [registry](const std::string& name, const std::string& help,
                                   const Labels& labels = {}) {
     return registry->AddCounter("ems_server_" + name + "_total", help, labels);
   };
   for (size_t op = 1; op <= wire::kOpMax; ++op) {
     for (size_t status = 0; status <= wire::kWireStatusMax; ++status) {
-      answers_[op][status] = counter(
-          "answers", "Requests, or items of Multi requests, answered",
+      answers_[op][status] = registry->AddSparseCounter(
+          "ems_server_answers_total", "Requests, or items of Multi requests, answered",
           {{"op", wire::OpName(static_cast<wire::Op>(op))},
            {"status", std::string(wire::StatusName(static_cast<wire::WireStatus>(status)))}});
     }

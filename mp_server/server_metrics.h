@@ -1,6 +1,7 @@
 #pragma once
 // Every metric of mp-server, declared once. Logic calls the verbs.
 #include <array>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "mp_server/kv_events/event_publisher.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/memory/segment_pool.h"
+#include "mp_server/request_latencies.h"
 #include "mp_server/shm/shm_service.h"
 #include "mp_server/ssd/ssd_tier.h"
 #include "mp_server/store/lookup_counters.h"
@@ -44,6 +46,9 @@ class ServerMetrics final {
   const ShmMetrics& shm() const { return shm_; }
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
 
+  void OnServed(wire::Op op, wire::ItemTier tier, bool local, Duration took) const {
+    latencies_->Record(op, tier, local, took);
+  }
   const LookupCounters& lookups() const { return lookups_; }
   // Objects that were read from the SSD since the start.
   uint64_t ssd_hits() const { return static_cast<uint64_t>(ssd_hits_.value()); }
@@ -65,6 +70,7 @@ class ServerMetrics final {
 
   MetricsRegistry* registry_;
   LookupCounters lookups_;
+  const std::shared_ptr<RequestLatencies> latencies_ = std::make_shared<RequestLatencies>();
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
   kv_events::EventMetrics kv_events_;

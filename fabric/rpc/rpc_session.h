@@ -117,6 +117,11 @@ class Session {
   virtual ViewVersion view_version() = 0;
   // The last answer has been handed to the kernel, or the connection broke: pins may go.
   virtual void Sent() = 0;
+  // After Sent, where the connection goes on: what the request took, from its header to that
+  // moment. `local`: over a Unix socket.
+  virtual void OnServed(const wire::FrameHeader& request, Duration took, bool local) {
+    (void)request, (void)took, (void)local;
+  }
 };
 
 class SessionFactory {

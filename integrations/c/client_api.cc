@@ -1,6 +1,8 @@
 // ems.h: versions, connecting, single objects, views, buffers.
+#include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/logging.h"
@@ -131,6 +133,22 @@ ems_status ems_connect(const ems_client_options* options, ems_client** client) {
 }
 
 void ems_client_destroy(ems_client* client) { Destroy(client); }
+
+ems_status ems_client_metrics(ems_client* client, char* into, size_t size, size_t* length) {
+  return ReportOf([&]() -> Status {
+    EMS_RETURN_IF_ERROR(CheckHandle(client, "client"));
+    EMS_RETURN_IF_ERROR(NotNull(length, "length"));
+    const std::string text = ems::PrometheusText(client->core->client->stats());
+    *length = text.size();
+    if (text.size() > size) {
+      return ems::Error(ems::StatusCode::kOutOfRange, "a text of {} bytes, room for {}",
+                        text.size(), size);
+    }
+    EMS_RETURN_IF_ERROR(NotNull(into, "into"));
+    std::copy(text.begin(), text.end(), into);
+    return ems::OkStatus();
+  });
+}
 
 // --- One object
 

@@ -39,7 +39,7 @@ extern "C" {
 /* --- Versions, codes, texts ------------------------------------------------------------------- */
 
 /* Of this header. It grows with each addition; a library serves every header that is not newer. */
-#define EMS_ABI_VERSION 3
+#define EMS_ABI_VERSION 4
 
 /* Of the library that is loaded. */
 EMS_API uint32_t ems_abi_version(void);
@@ -116,6 +116,11 @@ EMS_API ems_status ems_connect(const ems_client_options* options, ems_client** c
 /* Disconnects, at once or when the last queue, context, view and buffer of this client has been
  * given back. Calls that are submitted run to their end. */
 EMS_API void ems_client_destroy(ems_client* client);
+/* What the client has done since ems_connect, as Prometheus text: counts (ems_client_…_total), and
+ * what calls took (ems_client_call_seconds). `*length` is the text's, without a NUL, also with
+ * EMS_OUT_OF_RANGE, which writes nothing else. Cost: about 20 us for each thread that has called.
+ * Errors: EMS_OUT_OF_RANGE  `size` is smaller */
+EMS_API ems_status ems_client_metrics(ems_client* client, char* into, size_t size, size_t* length);
 
 /* --- Buffers and options of calls ------------------------------------------------------------- */
 

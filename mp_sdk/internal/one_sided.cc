@@ -29,22 +29,31 @@ Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
 
 // The state that all keys of a call share; counts are added up once, at its end.
 struct OneSided::Call {
-  // `reads`: values are read, and not only looked for.
-  Call(OneSided* sided, bool touches, bool reads)
+  // `op`: kGet, or kExists when values are only looked for.
+  Call(OneSided* sided, bool touches, wire::Op what, size_t how_many)
       : owner(sided),
         pass(sided->servers_->gate().Enter()),
         routes(sided->servers_->routes()),
         now(Clock::System().Now()),
         touch(touches),
-        reads_values(reads) {}
+        op(what),
+        keys(how_many),
+        timed(sided->latencies_ != nullptr && IsSample()) {}
   ~Call() {
     TellUses();
     TellTally();
     for (size_t i = 0; i < kCounters; ++i) owner->counters_.Add(i, counts[i]);
+    if (timed && counts[kOneSided] == keys)
+      owner->latencies_->Record(op, keys, CallPath::kOneSided, Clock::System().Now() - now);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  // Looking at the clock once more costs a tenth of a small read.
+  static bool IsSample() {
+    static thread_local uint32_t calls = 0;
+    return calls++ % kOneSidedSample == 0;
+  }
   // Uses are told several at a time.
   void NoteUse(const Target& target) {
     if (!touch) return;
@@ -61,7 +70,7 @@ struct OneSided::Call {
   void NoteSettled(const Target& target, bool there, uint64_t bytes) {
     if (target.session != tallied) TellTally();
     tallied = target.session;
-    if (reads_values) {
+    if (op == wire::Op::kGet) {
       ++(there ? tally.hits : tally.misses);
       tally.bytes += bytes;
     } else {
@@ -87,7 +96,9 @@ struct OneSided::Call {
   const LocalRoutes* const routes;
   const TimePoint now;
   const bool touch;
-  const bool reads_values;
+  const wire::Op op;
+  const size_t keys;
+  const bool timed;
   std::array<uint64_t, kCounters> counts{};
   ShmSession* used = nullptr;
   std::array<Hash128, 8> uses;  // of `used`, not told yet
@@ -176,7 +187,7 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
 }
 
 std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetOptions& options) {
-  Call call(this, options.touch, false);
+  Call call(this, options.touch, wire::Op::kExists, 1);
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   FoundObject found;
@@ -187,7 +198,7 @@ std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetO
 std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string_view route_key,
                                                const CopyRequest& request,
                                                const GetOptions& options) {
-  Call call(this, options.touch, true);
+  Call call(this, options.touch, wire::Op::kGet, 1);
   const Target target = Aim(key, route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   CopyRequest copy = request;
@@ -198,7 +209,7 @@ std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string
 }
 
 std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetOptions& options) {
-  Call call(this, options.touch, true);
+  Call call(this, options.touch, wire::Op::kGet, 1);
   const Target target = Aim(item.key, item.route_key, &call);
   if (target.session == nullptr) return std::nullopt;
   const ObjectReader& reader = call.ReaderOf(target.session);
@@ -284,7 +295,7 @@ void OneSided::Sweep(std::span<const Item> items, const Deadline* deadline, Call
 
 void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& options,
                            std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
-  Call call(this, options.touch, false);
+  Call call(this, options.touch, wire::Op::kExists, items.size());
   Sweep(items, nullptr, &call, results, left, [&](const KeyItem& item, const Target& target) {
     FoundObject found;
     const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
@@ -295,7 +306,7 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
 template <typename Item>
 void OneSided::MultiRead(std::span<const Item> items, const GetOptions& options, Deadline deadline,
                          std::span<Result<uint64_t>> results, std::vector<uint32_t>* left) {
-  Call call(this, options.touch, true);
+  Call call(this, options.touch, wire::Op::kGet, items.size());
   Sweep(items, &deadline, &call, results, left, [&](const Item& item, const Target& target) {
     CopyRequest copy = CopyOf(item);
     copy.verify = WantsChecksum(options.verify, false);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "mp_sdk/internal/call_latencies.h"
 #include "mp_sdk/internal/local_servers.h"
 #include "mp_sdk/internal/object_reader.h"
 #include "mp_sdk/internal/stripe.h"
@@ -35,9 +36,9 @@ struct OneSidedStats {
 // Threading: thread-safe.
 class OneSided final {
  public:
-  // `servers` must outlive this.
-  OneSided(LocalServers* servers, const NamespaceInfo& ns)
-      : servers_(servers), ns_(ns.ref), policy_(ns.checksum) {}
+  // Both must outlive this; without `latencies` no call is timed.
+  OneSided(LocalServers* servers, const NamespaceInfo& ns, CallLatencies* latencies = nullptr)
+      : servers_(servers), ns_(ns.ref), policy_(ns.checksum), latencies_(latencies) {}
 
   // Single keys: the answer, or nullopt when the server has to be asked.
   // Cost: no allocation on a hit (but for `grow` and once a thread), no lock.
@@ -98,6 +99,7 @@ class OneSided final {
   LocalServers* servers_;
   const NamespaceRef ns_;
   const ChecksumPolicy policy_;
+  CallLatencies* const latencies_;
   StripedCounters<kCounters> counters_;
 };
 

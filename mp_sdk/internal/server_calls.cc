@@ -75,7 +75,12 @@ void ServerCalls::Run(Batch* batch) const {
   for (BatchItem& item : batch->items) {
     if (Status valid = ValidateKey(item.key); !valid.ok()) batch->Finish(&item, std::move(valid));
   }
+  const TimePoint begun = Clock::System().Now();
   router_->Run(batch);
+  if (latencies_ != nullptr && !batch->items.empty()) {
+    latencies_->Record(batch->op, batch->items.size(), CallPath::kSocket,
+                       Clock::System().Now() - begun);
+  }
 }
 
 template <typename Item>

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "mp_sdk/internal/batch.h"
+#include "mp_sdk/internal/call_latencies.h"
 #include "mp_sdk/internal/router.h"
 #include "mp_sdk/options.h"
 
@@ -21,8 +22,9 @@ namespace ems::internal {
 // Threading: thread-safe once Bind has been called.
 class ServerCalls final {
  public:
-  // Both outlive this.
-  ServerCalls(const ClientOptions& options, Router* router) : options_(options), router_(router) {}
+  // All outlive this; without `latencies` no call is timed.
+  ServerCalls(const ClientOptions& options, Router* router, CallLatencies* latencies = nullptr)
+      : options_(options), router_(router), latencies_(latencies) {}
   // The namespace that all calls are for, and whether its keys have one value for ever. Call once,
   // before the first call.
   void Bind(NamespaceRef ns, bool immutable = false) {
@@ -52,6 +54,7 @@ class ServerCalls final {
  private:
   const ClientOptions& options_;
   Router* const router_;
+  CallLatencies* const latencies_;
   NamespaceRef ns_;
   bool immutable_ = false;
 };

@@ -11,16 +11,16 @@ NamespaceLookups::NamespaceLookups(MetricsRegistry* registry, std::string name_s
     const std::string path_name =
         path == static_cast<size_t>(LookupPath::kSocket) ? "socket" : "one_sided";
     const auto lookups = [&](const char* op, const char* result) {
-      return registry->AddCounter(
+      return registry->AddSparseCounter(
           "ems_server_lookups_total",
           "Objects looked up, each once, whether over a socket or in shared memory",
           {{"namespace", name_}, {"op", op}, {"path", path_name}, {"result", result}});
     };
     counters_[path] = {.hits = lookups("get", "hit"),
                        .misses = lookups("get", "miss"),
-                       .bytes = registry->AddCounter("ems_server_lookup_bytes_total",
-                                                     "Value bytes that readers were given",
-                                                     {{"namespace", name_}, {"path", path_name}}),
+                       .bytes = registry->AddSparseCounter(
+                           "ems_server_lookup_bytes_total", "Value bytes that readers were given",
+                           {{"namespace", name_}, {"path", path_name}}),
                        .found = lookups("exists", "hit"),
                        .absent = lookups("exists", "miss")};
   }

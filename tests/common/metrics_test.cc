@@ -46,6 +46,34 @@ TEST(MetricsTest, HistogramCountsIntoItsBuckets) {
   EXPECT_THAT(text, HasSubstr("ems_test_seconds_bucket{le=\"+Inf\"} 3"));
 }
 
+TEST(MetricsTest, SparseCountersAppearOnFirstUse) {
+  MetricsRegistry registry;
+  registry.AddCounter("ems_test_plain_total", "Plain.", {{"worker", "a"}});
+  const Counter get = registry.AddSparseCounter("ems_test_ops_total", "Ops.", {{"op", "get"}});
+  registry.AddSparseCounter("ems_test_ops_total", "Ops.", {{"op", "put"}});
+  std::string text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_test_plain_total{worker=\"a\"} 0\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("ems_test_ops_total")));
+  get.Add();
+  text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_test_ops_total{op=\"get\"} 1\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("put")));
+}
+
+TEST(MetricsTest, ACounterMayShowACountThatIsKeptElsewhere) {
+  MetricsRegistry registry;
+  registry.AddShownCounter("ems_test_shown_total", "Shown.").Set(7);
+  EXPECT_THAT(registry.Render(), HasSubstr("# TYPE ems_test_shown_total counter\n"
+                                           "ems_test_shown_total 7\n"));
+}
+
+TEST(MetricsTest, TextsOfOthersFollow) {
+  MetricsRegistry registry;
+  registry.AddGauge("ems_test_used_bytes", "Bytes.");
+  registry.AddText([](std::string* text) { text->append("ems_test_more 1\n"); });
+  EXPECT_THAT(registry.Render(), ::testing::EndsWith("ems_test_used_bytes 0\nems_test_more 1\n"));
+}
+
 TEST(MetricsTest, HandleWithoutARegistryIsHarmless) {
   const Counter counter;
   counter.Add(5);

@@ -157,6 +157,22 @@ TEST_F(HitRateTest, StatusMetricsAndClientsAgree) {
   EXPECT_NEAR(100 * Metric(hits) / Metric(gets), 50, 1);
 }
 
+TEST_F(HitRateTest, ServersAndClientsSayWhatCallsTook) {
+  Begin({"--set", "shm.share=off"});
+  for (int i = 0; i < kKeys; ++i) (void)client->Get(KeyOf(i));
+  const auto requests = [&](const std::string& labels) {
+    return Metric({"ems_server_request_seconds_count{", labels});
+  };
+  EXPECT_EQ(requests(R"(op="put",tier="dram",transport="unix")"), kKeys / 2);
+  EXPECT_EQ(requests(R"(op="get",tier="dram",transport="unix")"), kKeys / 2);
+  EXPECT_EQ(requests(R"(op="get",tier="none",transport="unix")"), kKeys / 2);
+  EXPECT_GT(Metric({"ems_server_request_seconds_sum{"}), 0);
+  double timed = 0;
+  for (const CallLatency& call : client->stats().calls)
+    if (call.path == "socket") timed += static_cast<double>(call.latencies.count);
+  EXPECT_EQ(timed, kKeys + kKeys / 2);
+}
+
 TEST_F(HitRateTest, AReadThatTakesTheSocketAfterAllCountsOnce) {
   Begin({"--set", "shm.share=off"});
   for (int i = 0; i < kKeys; ++i) (void)client->Get(KeyOf(i));

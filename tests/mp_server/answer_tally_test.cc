@@ -72,6 +72,32 @@ TEST_F(AnswerTallyTest, HitsAndMissesCountInTheNamespaceThatWasAsked) {
   EXPECT_THAT(registry_.Render(), HasSubstr("ems_server_read_bytes_total 500\n"));
 }
 
+TEST_F(AnswerTallyTest, ARequestIsTimedUnderTheSlowestTierOfItsAnswer) {
+  wire::FrameHeader request;
+  const auto served = [&](Op op) {
+    request.op = op;
+    tally_.OnServed(request, std::chrono::microseconds(10), true);
+  };
+  const auto count = [](const std::string& labels, int calls) {
+    return HasSubstr("ems_server_request_seconds_count{" + labels + ",transport=\"unix\"} " +
+                     std::to_string(calls) + "\n");
+  };
+  std::vector<ItemResult> results = Results({WireStatus::kOk, WireStatus::kOk, WireStatus::kMiss});
+  results[0].tier = ItemTier::kSsd;
+  results[1].tier = ItemTier::kDram;
+  tally_.OnAnswer(Op::kMultiGet, results, Open(1));
+  served(Op::kMultiGet);
+  served(Op::kMultiGet);  // one that found nothing, or came to no answer of its own
+  served(Op::kPut);
+  request.flags = wire::kFlagDurableSsd;
+  served(Op::kPut);
+  const std::string text = registry_.Render();
+  EXPECT_THAT(text, count(R"(op="multi_get",tier="ssd")", 1));
+  EXPECT_THAT(text, count(R"(op="multi_get",tier="none")", 1));
+  EXPECT_THAT(text, count(R"(op="put",tier="dram")", 1));
+  EXPECT_THAT(text, count(R"(op="put",tier="ssd")", 1));
+}
+
 TEST_F(AnswerTallyTest, WhatLooksNothingUpIsNoLookUp) {
   tally_.OnAnswer(Op::kRemove, Results({WireStatus::kOk}), Open(1));
   tally_.OnAnswer(Op::kMultiRemove, Results({WireStatus::kMiss}), Open(1));

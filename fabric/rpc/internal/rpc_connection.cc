@@ -1,5 +1,7 @@
 #include "fabric/rpc/internal/rpc_connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -21,6 +23,12 @@ constexpr Duration kTimePerByte = std::chrono::nanoseconds(100);  // 10 MB/s
 
 bool IsPut(Op op) {
   return op == Op::kPut || op == Op::kMultiPut || op == Op::kPutStaged || op == Op::kMultiPutStaged;
+}
+
+bool IsLocal(const StreamSocket& socket) {
+  asio::error_code error;
+  const auto endpoint = socket.local_endpoint(error);
+  return !error && endpoint.protocol().family() == AF_UNIX;
 }
 
 // Counts a request as in hand for as long as it lives.
@@ -50,7 +58,8 @@ RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& option
       turns_(turns),
       stream_(std::move(socket), turns),
       wait_(&stream_.socket(), turns),
-      receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max) {
+      receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max),
+      local_(IsLocal(stream_.socket())) {
   metrics_.connections.Add(1);
   session_->SetWaker(wait_.waker());
 }
@@ -75,33 +84,37 @@ void RpcConnection::MakeRoom() {
   Close();
 }
 
-void RpcConnection::SetDeadline(Duration timeout) {
-  deadline_ = timeout > Duration::zero() ? Clock::System().Now() + timeout : TimePoint::max();
+void RpcConnection::SetDeadline(Duration timeout, TimePoint now) {
+  deadline_ = timeout > Duration::zero() ? now + timeout : TimePoint::max();
   passed_before_ = stream_.passed_bytes();
 }
 
 asio::awaitable<void> RpcConnection::Run() {
   const auto self = shared_from_this();
-  for (uint64_t passed = 0; co_await ServeOne(); passed = stream_.passed_bytes())
-    turns_->OnServed(Clock::System().Now(), stream_.passed_bytes() - passed);
+  for (uint64_t passed = 0; co_await ServeOne(); passed = stream_.passed_bytes()) {
+    const TimePoint now = Clock::System().Now();
+    turns_->OnServed(now, stream_.passed_bytes() - passed);
+    session_->OnServed(request_, now - begun_, local_);
+  }
   session_->Sent();
   Close();
 }
 
 asio::awaitable<bool> RpcConnection::ServeOne() {
-  FrameHeader request;
+  FrameHeader& request = request_ = FrameHeader();
   if (!co_await ReadHeaderAndKey(&request)) co_return false;
+  begun_ = Clock::System().Now();
   const InHand in_hand(busy_);
   const bool staged = request.op == Op::kPutStaged || request.op == Op::kMultiPutStaged;
   const BusyPoll::Request awake(busy_poll_, this, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);
   // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
   // request is done.
   const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
-  SetDeadline(options_.transfer_timeout);
+  SetDeadline(options_.transfer_timeout, begun_);
   putting_ = IsPut(request.op);
   // Zero is a sender that does not say how long it waits; one that has gone waits no more.
   const bool says = request.deadline_ms > 0 || (request.flags & wire::kFlagUntil) != 0;
-  const Duration left = wire::TimeLeft(request, Clock::System().Now());
+  const Duration left = wire::TimeLeft(request, begun_);
   wait_.Begin(says ? std::max<Duration>(left, std::chrono::milliseconds(1)) : left);
   metrics_.bytes_received.Add(static_cast<double>(request.body_bytes));
   switch (request.op) {
@@ -304,12 +317,13 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
     answer_.body.assign(AsBytes(text).begin(), AsBytes(text).end());
   }
   if (status != WireStatus::kOk) answer_.payload.clear();
+  const TimePoint now = Clock::System().Now();
   FrameHeader header;
   header.op = request.op;
   header.request_id = request.request_id;
   header.retry_ms = session_->retry_ms();
   header.namespace_id = request.namespace_id;
-  header.answer_clock = wire::ClockMs(Clock::System().Now());
+  header.answer_clock = wire::ClockMs(now);
   header.view = session_->view_version().packed();
   header.slot = request.slot;
   header.status = status;
@@ -321,7 +335,7 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   if (status == WireStatus::kOk) wire::FoldResults(request, answer_.body);
   wire::SealAnswer(request, answer_.body, &header);
 
-  SetDeadline(options_.transfer_timeout);
+  SetDeadline(options_.transfer_timeout, now);
   putting_ = false;
   parts_.clear();
   parts_.push_back(wire::RawBytes(header));

@@ -61,7 +61,8 @@ class RpcConnection final : public IoConnection,
   asio::awaitable<bool> WriteAnswer(const wire::FrameHeader& request, wire::WireStatus status);
   void Trim();
   // The present step ends after `timeout`, or later by as much as its bytes take that pass.
-  void SetDeadline(Duration timeout);
+  void SetDeadline(Duration timeout) { SetDeadline(timeout, Clock::System().Now()); }
+  void SetDeadline(Duration timeout, TimePoint now);
 
   const RpcServerOptions& options_;
   const RpcMetrics& metrics_;
@@ -75,6 +76,9 @@ class RpcConnection final : public IoConnection,
   TimePoint deadline_ = TimePoint::max();
   uint64_t passed_before_ = 0;  // of the stream's bytes, when the deadline was set
   TimePoint idle_since_ = TimePoint::max();
+  const bool local_;           // over a Unix socket
+  wire::FrameHeader request_;  // in hand, or the last one
+  TimePoint begun_{};          // when its header was there
   Answer answer_;
   std::vector<std::byte> table_;   // of a request's body, all that is no value
   std::vector<ConstBytes> parts_;  // the answer being written

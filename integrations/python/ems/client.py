@@ -168,3 +168,15 @@ class Client(Connection):
     def stats(self):
         """Counts since connecting, as a dict."""
         return self._native.stats()
+
+    def call_latencies(self):
+        """By (operation, path), of the kinds of calls that there have been: how many were timed, and p50 and p99 in µs.
+
+        Operations: get, put, exists, remove, and multi_… for several keys. Paths: one_sided, calls that asked no server, of
+        which one in 32 is timed; socket, all others.
+        """
+        return self._native.call_latencies()
+
+    def metrics_text(self):
+        """Counts and latencies since connecting, as Prometheus text (ems_client_…)."""
+        return self._native.metrics_text()

@@ -349,6 +349,20 @@ py::dict Stats(const PyClient& self) {
   return dict;
 }
 
+py::dict CallLatencies(const PyClient& self) {
+  py::dict calls;
+  for (const CallLatency& call : self.Use()->stats().calls) {
+    py::dict one;
+    one["timed"] = call.latencies.count;
+    one["p50_us"] = call.p50_us();
+    one["p99_us"] = call.p99_us();
+    calls[py::make_tuple(call.op, call.path)] = std::move(one);
+  }
+  return calls;
+}
+
+std::string MetricsText(const PyClient& self) { return PrometheusText(self.Use()->stats()); }
+
 }  // namespace
 
 Duration DurationOf(py::handle seconds, Duration otherwise) {
@@ -405,6 +419,8 @@ void BindClient(py::module_& module) {
       .def("multi_exists", &MultiExists, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("multi_remove", &MultiRemove, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("allocate", &Allocate, py::arg("size"))
+      .def("call_latencies", &CallLatencies)
+      .def("metrics_text", &MetricsText)
       .def("stats", &Stats);
 }
 

@@ -196,6 +196,21 @@ TEST_F(ClientApiTest, AControllerWithoutAPortIsSaidAtOnce) {
               HasSubstr("controller address \"localhost\" is not host:port: the port is missing"));
 }
 
+TEST_F(ClientApiTest, TheMetricsOfAClientAreAPrometheusText) {
+  ASSERT_EQ(Put("counted", "value"), EMS_OK);
+  EXPECT_EQ(Get("counted"), "value");
+  size_t length = 0;
+  EXPECT_EQ(ems_client_metrics(client_, nullptr, 0, &length), EMS_OUT_OF_RANGE);
+  std::string text(2 * length, '\0');
+  ASSERT_EQ(ems_client_metrics(client_, text.data(), text.size(), &length), EMS_OK);
+  text.resize(length);
+  EXPECT_NE(text.find("\nems_client_hits_total 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("ems_client_call_seconds_count{op=\"put\",path=\"socket\"} 1\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(ems_client_metrics(nullptr, text.data(), text.size(), &length), EMS_INVALID_ARGUMENT);
+}
+
 TEST_F(ClientApiTest, AChildIsToldToConnectAgainAndGivesBackNothing) {
   ASSERT_EQ(Put("parents", "value"), EMS_OK);
   ems_view* view = nullptr;

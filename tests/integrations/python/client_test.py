@@ -41,6 +41,16 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(self.client.multi_exists(['batch-0', 'batch-1']), [True, False])
         self.assertEqual(self.client.multi_remove(['batch-0', 'batch-1']), [True, False])
 
+    def test_latencies_are_told_by_operation_and_path(self):
+        self.client.put('timed', b'value')
+        self.assertEqual(self.client.get('timed'), b'value')
+        put = self.client.call_latencies()['put', 'socket']
+        self.assertGreaterEqual(put['timed'], 1)
+        self.assertLessEqual(put['p50_us'], put['p99_us'])
+        text = self.client.metrics_text()
+        self.assertIn('\nems_client_puts_total ', text)
+        self.assertIn('\nems_client_call_seconds_count{op="put",path="socket"} ', text)
+
     def test_a_view_is_held_as_long_as_something_looks_into_it(self):
         self.client.put('viewed', numpy.arange(100000))
         view = self.client.view('viewed')

@@ -132,6 +132,22 @@ TEST_F(WarmTest, TheServerHearsOfWhatIsSettledHereAndOfNothingElse) {
   EXPECT_EQ(cell.misses, 1u) << "and counts it";
 }
 
+TEST_F(WarmTest, ASampleOfTheCallsThatAreSettledHereIsTimed) {
+  CallLatencies latencies;
+  OneSided timed(&servers, ns, &latencies);
+  const auto timed_calls = [&] {
+    const std::vector<CallLatency> calls = latencies.Calls();
+    return calls.empty() ? 0 : calls[0].latencies.count;
+  };
+  for (uint32_t i = 0; i < 3 * kOneSidedSample; ++i)
+    EXPECT_TRUE(timed.Read("warm", {}, {.into = {}, .grow = &value}, {}));
+  EXPECT_EQ(timed_calls(), 3u);
+  for (auto& shard : image.page().shards) shard = shm::ShardWord(PoolImage::kTableId, true);
+  for (uint32_t i = 0; i < 3 * kOneSidedSample; ++i)
+    EXPECT_FALSE(timed.Read("none", {}, {.into = {}, .grow = &value}, {}));
+  EXPECT_EQ(timed_calls(), 3u) << "what takes the socket is timed there";
+}
+
 TEST_F(WarmTest, KeysThatAreNoKeysAreLeftToTheSocket) {
   EXPECT_FALSE(Get(""));
   EXPECT_FALSE(Get(std::string(kKeyBytesMax + 1, 'x')));
