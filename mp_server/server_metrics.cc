@@ -1,6 +1,11 @@
 #include "mp_server/server_metrics.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "common/metrics_table.h"
+#include "common/process_metrics.h"
+#include "mp_server/models/model_metrics.h"
 
 namespace ems::server {
 
@@ -22,7 +27,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
   ssd_read_bytes_ =
       counter("ssd_read_bytes", "Value bytes answered after reading them from the SSD");
   ssd_hits_ = counter("ssd_hits", "Objects answered after reading them from the SSD");
-  ShowSsd(0, ssd::TierStats());
+  ShowSsdState(0);
   stored_bytes_ = counter("stored_bytes", "Value bytes stored");
   deduplicated_bytes_ =
       counter("deduplicated_bytes", "Value bytes put again that were stored already");
@@ -77,11 +82,23 @@ void ServerMetrics::Show(const std::string& name, const std::string& help, uint6
   registry_->AddGauge("ems_server_" + name, help, labels).Set(static_cast<double>(value));
 }
 
-void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
+void ServerMetrics::Count(const std::string& name, const std::string& help, uint64_t value,
+                          const Labels& labels) const {
+  registry_->AddShownCounter("ems_server_" + name + "_total", help, labels)
+      .Set(static_cast<double>(value));
+}
+
+void ServerMetrics::ShowSsdState(uint64_t state) const {
+  Show("ssd_state", "0: no SSD tier, 1: ok, 2: degraded (nothing is written), 3: offline", state);
+}
+
+void ServerMetrics::ShowSsd(const ssd::TierStats& tier) const {
   const auto show = [this](const std::string& name, uint64_t value, const std::string& help) {
     Show("ssd_" + name, help, value);
   };
-  show("state", state, "0: no SSD tier, 1: ok, 2: degraded (nothing is written), 3: offline");
+  const auto count = [this](const std::string& name, uint64_t value, const std::string& help) {
+    Count("ssd_" + name, help, value);
+  };
   show("capacity_bytes", tier.capacity_bytes, "What the SSD tier may take of the disk");
   show("disk_bytes", tier.disk_bytes, "What it takes: regions, as allocated, and its index");
   show("objects", tier.objects, "Objects on the SSD");
@@ -94,40 +111,41 @@ void ServerMetrics::ShowSsd(uint64_t state, const ssd::TierStats& tier) const {
        "Value bytes that wait to be written or are being written");
   show("held_back_bytes", writer.held_back_bytes,
        "Those of them that were overwritten, until their keys are quiet");
-  show("spared_objects", writer.spared_objects,
-       "Objects that were overwritten or removed while they were held back: never written");
-  show("quiet_objects", writer.quiet_objects,
-       "Objects that were held back and written when their keys were quiet");
-  show("written_objects", writer.written_objects, "Objects written since the start");
-  show("written_bytes", writer.written_bytes, "Value bytes written since the start");
-  show("log_bytes", writer.disk_bytes,
-       "Bytes written to regions since the start, padding included");
-  show("shed_objects", writer.shed_objects,
-       "Objects that stayed in DRAM alone: the SSD was not ready for them");
-  show("refused_small_objects", writer.refused_small_objects,
-       "Objects that stayed in DRAM alone: too small while its index has little room left");
-  show("failed_objects", writer.failed_objects, "Objects whose write failed");
-  show("reclaimed_regions", writer.reclaimed_regions, "Regions reclaimed for new objects");
-  show("reclaimed_objects", writer.reclaimed_objects, "Objects that were lost with them");
-  show("moved_objects", writer.moved_objects,
-       "Objects that were kept when their region was reclaimed");
-  show("degraded_times", writer.degraded_times, "How often the disk has refused writes");
-  show("dropped_damaged", tier.dropped_damaged,
-       "Objects dropped because they did not match their checksums or could not be read");
-  show("dropped_to_fit", tier.dropped_to_fit,
-       "Objects dropped at the start: the index has no room for so many any more");
+  count("spared_objects", writer.spared_objects,
+        "Objects that were overwritten or removed while they were held back: never written");
+  count("quiet_objects", writer.quiet_objects,
+        "Objects that were held back and written when their keys were quiet");
+  count("written_objects", writer.written_objects, "Objects written since the start");
+  count("written_bytes", writer.written_bytes, "Value bytes written since the start");
+  count("log_bytes", writer.disk_bytes,
+        "Bytes written to regions since the start, padding included");
+  count("shed_objects", writer.shed_objects,
+        "Objects that stayed in DRAM alone: the SSD was not ready for them");
+  count("refused_small_objects", writer.refused_small_objects,
+        "Objects that stayed in DRAM alone: too small while its index has little room left");
+  count("failed_objects", writer.failed_objects, "Objects whose write failed");
+  count("reclaimed_regions", writer.reclaimed_regions, "Regions reclaimed for new objects");
+  count("reclaimed_objects", writer.reclaimed_objects, "Objects that were lost with them");
+  count("moved_objects", writer.moved_objects,
+        "Objects that were kept when their region was reclaimed");
+  count("degraded", writer.degraded_times, "How often the disk has refused writes");
+  count("dropped_damaged", tier.dropped_damaged,
+        "Objects dropped because they did not match their checksums or could not be read");
+  count("dropped_to_fit", tier.dropped_to_fit,
+        "Objects dropped at the start: the index has no room for so many any more");
   show("index_set_aside", tier.index_set_aside.empty() ? 0 : 1,
        "1: its index was damaged at the start and is set aside; the SSD tier started empty");
-  show("reads", tier.reader.reads, "Records read since the start");
-  show("reads_refused", tier.reader.refused,
-       "Reads not begun: too many, or a disk that is too slow");
-  show("reads_failed", tier.reader.failed, "Reads that the disk failed");
-  show("scrub_passes", tier.scrubber.passes, "How often all that is stored has been checked");
-  show("scrubbed_bytes", tier.scrubber.bytes, "Value bytes checked so since the start");
+  count("reads", tier.reader.reads, "Records read since the start");
+  count("reads_refused", tier.reader.refused,
+        "Reads not begun: too many, or a disk that is too slow");
+  count("reads_failed", tier.reader.failed, "Reads that the disk failed");
+  count("scrub_passes", tier.scrubber.passes, "How often all that is stored has been checked");
+  count("scrubbed_bytes", tier.scrubber.bytes, "Value bytes checked so since the start");
 }
 
 void ServerMetrics::Refresh(const ssd::TierStats& tier) const {
-  ShowSsd(1 + static_cast<uint64_t>(tier.state), tier);
+  ShowSsdState(1 + static_cast<uint64_t>(tier.state));
+  ShowSsd(tier);
 }
 
 void ServerMetrics::OnAnswers(wire::Op op, std::span<const wire::ItemResult> results) const {
@@ -150,41 +168,39 @@ void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {
   const auto show = [&](const std::string& name, uint64_t value, const std::string& help) {
     Show(name, help, value, {{"namespace", one.name}});
   };
+  const auto count = [&](const std::string& name, uint64_t value, const std::string& help) {
+    Count(name, help, value, {{"namespace", one.name}});
+  };
   show("objects", one.objects, "Objects in DRAM");
   show("objects_max", one.objects_max,
        "Most objects in DRAM: one for each 512 bytes of quota or pool");
-  show("count_evictions", one.count_evictions,
-       "Objects evicted since the start because of ems_server_objects_max");
+  count("count_evictions", one.count_evictions,
+        "Objects evicted since the start because of objects_max");
   show("value_bytes", one.value_bytes, "Value bytes in DRAM, as charged to the quota");
   show("quota_bytes", one.quota_bytes, "This server's share of the DRAM quota; 0: none");
   show("segment_bytes", one.segment_bytes, "DRAM in segments of the namespace");
-  show("evicted_objects", one.evicted_objects, "Objects evicted since the start");
-  show("evicted_bytes", one.evicted_bytes, "Value bytes evicted since the start");
-  show("damaged_objects", one.damaged_objects,
-       "Objects dropped since the start because their bytes had changed in DRAM");
-  show("shm_touches", one.touches,
-       "Uses of objects that attached clients have reported since the start");
+  count("evicted_objects", one.evicted_objects, "Objects evicted since the start");
+  count("evicted_bytes", one.evicted_bytes, "Value bytes evicted since the start");
+  registry_
+      ->AddGauge("ems_server_eviction_age_seconds",
+                 "How long the object that was evicted last had not been used",
+                 {{"namespace", one.name}})
+      .Set(std::chrono::duration<double>(one.eviction_age).count());
+  count("damaged_objects", one.damaged_objects,
+        "Objects dropped since the start because their bytes had changed in DRAM");
+  count("shm_touches", one.touches,
+        "Uses of objects that attached clients have reported since the start");
   show("retired_bytes", one.retired_bytes,
        "Bytes evicted or removed that attached clients still look at");
   show("shared_index_bytes", one.shared_index_bytes, "Memory of the index clients read");
-  show("shared_index_left_out", one.shared_index_left_out,
-       "Objects without a place in that index since the start");
+  count("shared_index_left_out", one.shared_index_left_out,
+        "Objects without a place in that index since the start");
 }
 
 void ServerMetrics::Refresh(const ObjectStore& store, SegmentPool* pool,
                             const Ownership& ownership) {
-  const SegmentPool::Stats stats = pool->stats();
-  Show("pool_bytes", "DRAM given to the pool", stats.bytes_max);
-  Show("pool_used_bytes", "DRAM in segments held by namespaces", stats.bytes_in_use);
-  Show("pool_ready_bytes", "DRAM in segments touched and free", stats.bytes_ready);
-  Show("pool_kept_bytes", "DRAM that was called back and clients still map", stats.bytes_kept);
-  Show("huge_page_fallback", "1 when huge pages were asked for and smaller ones are used",
-       stats.fell_back ? 1 : 0);
-  Show("pool_refused", "Times the machine did not give memory", stats.refused);
-  Show("view_term", "Term of the installed view", ownership.version().term());
-  Show("view_epoch", "Epoch of the installed view", ownership.version().epoch());
-  Show("owned_slots", "Slots owned, of 16384", ownership.owned_slots());
-  Show("lease_valid", "1 while Put and Remove are allowed", ownership.LeaseValid() ? 1 : 0);
+  ShowPool(pool->stats());
+  ShowView(ownership.version(), ownership.owned_slots(), ownership.LeaseValid());
   const std::vector<NamespaceUsage> usage = store.Usage();
   std::set<std::string> names;
   {
@@ -197,6 +213,39 @@ void ServerMetrics::Refresh(const ObjectStore& store, SegmentPool* pool,
     const auto one = std::ranges::find(usage, name, &NamespaceUsage::name);
     ShowNamespace(one == usage.end() ? NamespaceUsage{.ref = {}, .name = name} : *one);
   }
+}
+
+void ServerMetrics::ShowView(ViewVersion version, uint64_t owned_slots, bool lease_valid) const {
+  Show("view_term", "Term of the installed view", version.term());
+  Show("view_epoch", "Epoch of the installed view", version.epoch());
+  Show("owned_slots", "Slots owned, of 16384", owned_slots);
+  Show("lease_valid", "1 while Put and Remove are allowed", lease_valid ? 1 : 0);
+}
+
+void ServerMetrics::ShowPool(const SegmentPool::Stats& stats) const {
+  Show("pool_bytes", "DRAM given to the pool", stats.bytes_max);
+  Show("pool_used_bytes", "DRAM in segments held by namespaces", stats.bytes_in_use);
+  Show("pool_ready_bytes", "DRAM in segments touched and free", stats.bytes_ready);
+  Show("pool_kept_bytes", "DRAM that was called back and clients still map", stats.bytes_kept);
+  Show("huge_page_fallback", "1 when huge pages were asked for and smaller ones are used",
+       stats.fell_back ? 1 : 0);
+  Count("pool_refused", "Times the machine did not give memory", stats.refused);
+}
+
+std::string ServerMetrics::Table() {
+  MetricsRegistry registry;
+  const ServerMetrics metrics(&registry);
+  const ModelMetrics models(&registry);
+  metrics.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
+  metrics.OnServed(wire::Op::kGet, wire::ItemTier::kDram, true, Duration(1));
+  metrics.lookups().For("default").Add(LookupPath::kSocket, {.hits = 1, .bytes = 1});
+  metrics.ShowSsd(ssd::TierStats());
+  metrics.ShowPool(SegmentPool::Stats());
+  metrics.ShowView(ViewVersion(), 0, false);
+  metrics.ShowNamespace(NamespaceUsage{.ref = {}, .name = "default"});
+  std::string text = registry.Render();
+  AppendProcessMetrics(&text);
+  return MetricsTable(text);
 }
 
 }  // namespace ems::server

@@ -26,6 +26,9 @@ class ServerMetrics final {
  public:
   explicit ServerMetrics(MetricsRegistry* registry);
 
+  // Every metric that there may be, for people (MetricsTable).
+  static std::string Table();
+
   // Requests, or items of Multi requests, answered.
   void OnAnswer(wire::Op op, wire::WireStatus status, uint64_t count = 1) const {
     answers_[static_cast<size_t>(op)][static_cast<size_t>(status)].Add(static_cast<double>(count));
@@ -65,8 +68,14 @@ class ServerMetrics final {
   // Gauges are looked up by their names each time they are shown.
   void Show(const std::string& name, const std::string& help, uint64_t value,
             const Labels& labels = {}) const;
+  // The same for counts that are kept elsewhere: the name gets "_total".
+  void Count(const std::string& name, const std::string& help, uint64_t value,
+             const Labels& labels = {}) const;
+  void ShowView(ViewVersion version, uint64_t owned_slots, bool lease_valid) const;
+  void ShowPool(const SegmentPool::Stats& stats) const;
   void ShowNamespace(const NamespaceUsage& one) const;
-  void ShowSsd(uint64_t state, const ssd::TierStats& tier) const;
+  void ShowSsdState(uint64_t state) const;
+  void ShowSsd(const ssd::TierStats& tier) const;
 
   MetricsRegistry* registry_;
   LookupCounters lookups_;

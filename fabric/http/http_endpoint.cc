@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "common/process_metrics.h"
+
 namespace ems::fabric {
 namespace {
 
@@ -43,6 +45,7 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Start(
   const auto render = [metrics, before = std::move(before_render)](const HttpRequest&) {
     if (before) before();
     HttpReply reply = Text(200, metrics->Render());
+    AppendProcessMetrics(&reply.body);
     reply.content_type += "; version=0.0.4";
     return reply;
   };

@@ -43,6 +43,9 @@ void NamespaceObjects::Unpin(ObjectEntry* entry) {
 void NamespaceObjects::Evict(ObjectEntry* entry) {
   evicted_objects_.fetch_add(1, std::memory_order_relaxed);
   evicted_bytes_.fetch_add(entry->value_bytes, std::memory_order_relaxed);
+  const int64_t now_ns = options_.clock->Now().time_since_epoch().count();
+  eviction_age_ns_.store(now_ns - entry->touched_ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
   Drop(entry, kLinked);
 }
 
@@ -176,6 +179,7 @@ void NamespaceObjects::AddUsage(NamespaceUsage* usage) {
   usage->chunk_bytes = slabs.chunk_bytes;
   usage->evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
   usage->evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
+  usage->eviction_age = Duration(eviction_age_ns_.load(std::memory_order_relaxed));
   usage->damaged_objects = damaged_.load(std::memory_order_relaxed);
   usage->pinned_objects = index_.pinned_objects();
   usage->retired_bytes = sharing_.retired_bytes();

@@ -100,6 +100,7 @@ class NamespaceObjects final {
   ObjectIndex index_;
   std::atomic<uint64_t> evicted_objects_{0};
   std::atomic<uint64_t> evicted_bytes_{0};
+  std::atomic<int64_t> eviction_age_ns_{0};  // of the last one
   std::atomic<uint64_t> damaged_{0};
   std::atomic<int64_t> looked_ns_{0};  // when FreeRetired last did
 };

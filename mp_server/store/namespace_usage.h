@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/clock.h"
 #include "common/ids.h"
 
 namespace ems::server {
@@ -19,6 +20,7 @@ struct NamespaceUsage {
   uint64_t chunk_bytes = 0;    // of it, what objects take: values, headers, rounding
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
+  Duration eviction_age{};       // how long the last of them had not been used
   uint64_t count_evictions = 0;  // of them, those because of objects_max
   uint64_t damaged_objects = 0;  // dropped since the start: their bytes had changed in memory
   uint64_t pinned_objects = 0;

@@ -66,7 +66,7 @@ class DamagedMemoryTest : public ::testing::Test {
     const Result<std::string> metrics =
         HttpGet(cluster_->server(0).ready().http_address, "/metrics");
     ASSERT_TRUE(metrics.ok()) << metrics.status();
-    EXPECT_THAT(*metrics, HasSubstr("ems_server_damaged_objects{namespace=\"default\"} " +
+    EXPECT_THAT(*metrics, HasSubstr("ems_server_damaged_objects_total{namespace=\"default\"} " +
                                     std::to_string(count) + "\n"));
   }
 

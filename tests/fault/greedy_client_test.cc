@@ -95,7 +95,7 @@ TEST_F(GreedyClientTest, AFloodOfPutHeadersEvictsNothingAndDelaysNobody) {
   const std::vector<RawConnection> greedy = Announce(0);
   for (int i = kKeys; i < kKeys + 20; ++i) PutOne(i);
   for (int i = 0; i < kKeys + 20; ++i) GetOne(i);
-  EXPECT_EQ(Metric("ems_server_evicted_objects"), 0);
+  EXPECT_EQ(Metric("ems_server_evicted_objects_total"), 0);
   EXPECT_EQ(Metric("ems_server_puts_held_back_total"), 0);
   EXPECT_TRUE(
       Eventually([&] { return Metric("ems_server_slow_puts_total") == kGreedy; }, 20 * kSecond));
@@ -106,7 +106,7 @@ TEST_F(GreedyClientTest, ValuesThatStopTakeAShareAndAreGivenUpSoon) {
   ASSERT_TRUE(Eventually([&] { return Metric("ems_server_puts_held_back_total") > 0; }));
   for (int i = kKeys; i < kKeys + 20; ++i) PutOne(i);
   for (int i = 0; i < kKeys + 20; ++i) GetOne(i);
-  EXPECT_EQ(Metric("ems_server_evicted_objects"), 0);
+  EXPECT_EQ(Metric("ems_server_evicted_objects_total"), 0);
   EXPECT_TRUE(
       Eventually([&] { return Metric("ems_server_slow_puts_total") == kGreedy; }, 20 * kSecond));
   EXPECT_TRUE(Eventually([&] {

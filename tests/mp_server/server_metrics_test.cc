@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+#include <string>
+
 namespace ems::server {
 namespace {
 
@@ -70,7 +73,7 @@ TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
   EXPECT_THAT(text, HasSubstr("ems_server_pool_bytes 4194304"));
   EXPECT_THAT(text, HasSubstr("ems_server_quota_bytes{namespace=\"kv\"} 1048576"));
   EXPECT_THAT(text, HasSubstr("ems_server_objects{namespace=\"kv\"} 0"));
-  EXPECT_THAT(text, HasSubstr("ems_server_damaged_objects{namespace=\"kv\"} 0"));
+  EXPECT_THAT(text, HasSubstr("ems_server_damaged_objects_total{namespace=\"kv\"} 0"));
   ownership.RenewLease(clock.Now() + std::chrono::seconds(1));
   metrics.Refresh(store, &pool, ownership);
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_lease_valid 1"));
@@ -90,7 +93,25 @@ TEST(ServerMetricsTest, TheSsdTierIsShownFromTheStartOn) {
   stats.writer.written_objects = 17;
   metrics.Refresh(stats);
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_state 2"));
-  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_written_objects 17"));
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_written_objects_total 17"));
+}
+
+TEST(ServerMetricsTest, TheTableNamesEachMetricAndCountersEndInTotal) {
+  const std::string table = ServerMetrics::Table();
+  for (const char* entry :
+       {"ems_build_info{version,commit} gauge\n", "ems_server_answers_total{op,status} counter\n",
+        "ems_server_evicted_bytes_total{namespace} counter\n",
+        "ems_server_lookups_total{namespace,op,path,result} counter\n",
+        "ems_server_model_source_bytes_total counter\n", "ems_server_pool_bytes gauge\n",
+        "ems_server_request_seconds{op,tier,transport} histogram\n",
+        "ems_server_ssd_written_bytes_total counter\n", "process_cpu_seconds_total counter\n"})
+    EXPECT_THAT(table, HasSubstr(entry));
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(" ")) continue;
+    const std::string name = line.substr(0, line.find_first_of("{ "));
+    EXPECT_EQ(name.ends_with("_total"), line.ends_with(" counter")) << line;
+  }
 }
 
 }  // namespace

@@ -40,6 +40,18 @@ TEST_F(NamespaceObjectsTest, TheColdestGoesOnlyIfItIsOfTheClassThatIsAskedFor) {
   EXPECT_EQ(store_->Usage().evicted_bytes, 10'100u);
 }
 
+TEST_F(NamespaceObjectsTest, TellsHowLongTheLastOneToGoHadNotBeenUsed) {
+  Make(8 * kMiB);
+  ASSERT_TRUE(PutTick("a", "value").ok());
+  clock_.Advance(std::chrono::seconds(60));
+  ASSERT_TRUE(PutTick("b", "value").ok());
+  int skips_left = 10;
+  ASSERT_TRUE(objects().EvictColdest(ObjectIndex::kAnyClass, &skips_left).has_value());
+  EXPECT_GE(store_->Usage().eviction_age, std::chrono::seconds(60));
+  ASSERT_TRUE(objects().EvictColdest(ObjectIndex::kAnyClass, &skips_left).has_value());
+  EXPECT_LT(store_->Usage().eviction_age, std::chrono::seconds(1));
+}
+
 TEST_F(NamespaceObjectsTest, EmptySegmentsGoBackButThoseToKeep) {
   Make(8 * kMiB);
   for (int i = 0; i < 3; ++i)
