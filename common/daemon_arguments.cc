@@ -14,7 +14,7 @@
 namespace ems {
 
 DaemonArguments::DaemonArguments(const DaemonHelp& help)
-    : name_(help.program.name), program_(help.program) {
+    : name_(help.program.name), metrics_(help.metrics), program_(help.program) {
   program_.AddOption("--config", &config_file_, "YAML configuration file");
   program_.AddOption(
       "--set", &overrides_,
@@ -25,6 +25,10 @@ DaemonArguments::DaemonArguments(const DaemonHelp& help)
                      {.environment = "NOTIFY_SOCKET"});
   program_.AddFlag("--help-config", &help_config_,
                    "List every option with default, unit and range, and exit");
+  if (metrics_) {
+    program_.AddFlag("--help-metrics", &help_metrics_,
+                     "List every metric of /metrics with labels and meaning, and exit");
+  }
   program_.AddFlag("--check-config", &check_only_,
                    "Print the resulting configuration, as a file that --config takes, and exit");
 }
@@ -34,6 +38,10 @@ std::optional<int> DaemonArguments::Load(std::vector<std::string> arguments,
   if (const auto exit_code = program_.Parse(std::move(arguments))) return exit_code;
   if (help_config_) {
     std::fputs(config::Describe(*config).c_str(), stdout);
+    return kDaemonOk;
+  }
+  if (help_metrics_) {
+    std::fputs(metrics_().c_str(), stdout);
     return kDaemonOk;
   }
   const Status loaded = config::Load(config_file_, overrides_, config);

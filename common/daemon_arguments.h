@@ -10,6 +10,7 @@
 //   if (arguments.check_only()) return arguments.ShowConfig(config, problems);
 //   if (const Status s = OpenLog(config.log_level(), "mp_server", problems); !s.ok())
 //     return arguments.Refuse(s);
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ struct DaemonHelp {
   Program program;
   std::string set_example;  // for --set: "dram.bytes=8GiB"
   std::string ready_file;   // what --ready-file writes, and when
+  // The answer to --help-metrics (MetricsTable); empty: there is no such option.
+  std::function<std::string()> metrics{};
 };
 
 // Threading: one thread (main's).
@@ -46,7 +49,7 @@ class DaemonArguments final {
 
   // Parses `arguments`, those behind the program's name, and fills `config` from the file and the
   // overrides that they name. The exit code when the daemon has nothing more to do: after --help,
-  // --version and --help-config, or an error, which has been printed.
+  // --version, --help-config and --help-metrics, or an error, which has been printed.
   std::optional<int> Load(std::vector<std::string> arguments, google::protobuf::Message* config);
 
   // --check-config: print the configuration and exit.
@@ -71,7 +74,9 @@ class DaemonArguments final {
   std::vector<std::string> overrides_;
   std::string ready_file_;
   std::string notify_socket_;
+  const std::function<std::string()> metrics_;
   bool help_config_ = false;
+  bool help_metrics_ = false;
   bool check_only_ = false;
   Command program_;
 };

@@ -63,7 +63,7 @@ void AppendProcessMetrics(std::string* text) {
                  "# HELP ems_build_info Always 1; the version that runs here, and its commit\n"
                  "# TYPE ems_build_info gauge\n"
                  "ems_build_info{{version=\"{}\",commit=\"{}\"}} 1\n",
-                 EMS_VERSION, EMS_COMMIT);
+                 Version(), EMS_COMMIT);
   show("process_cpu_seconds_total", "counter", "User and system CPU time used",
        std::chrono::duration<double>(ProcessCpuTime()).count());
   show("process_resident_memory_bytes", "gauge", "Resident memory, the pool included",

@@ -10,7 +10,11 @@
 #include "common/daemon_arguments.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
+#include "common/metrics.h"
+#include "common/metrics_table.h"
+#include "common/process_metrics.h"
 #include "mp_controller/controller.h"
+#include "mp_controller/controller_metrics.h"
 #include "proto/config.pb.h"
 
 namespace ems::controller {
@@ -78,13 +82,22 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
   return kDaemonOk;
 }
 
+std::string TableOfMetrics() {
+  MetricsRegistry registry;
+  const controller::ControllerMetrics metrics(&registry);
+  std::string text = registry.Render();
+  AppendProcessMetrics(&text);
+  return MetricsTable(text);
+}
+
 int Main(int argc, char** argv) {
   SkipLockOrderChecks();
   DaemonArguments arguments(
       {.program =
            {.name = "mp-controller", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},
        .set_example = "listen=0.0.0.0:7400",
-       .ready_file = "Written once serving: one JSON line with pid, address and http"});
+       .ready_file = "Written once serving: one JSON line with pid, address and http",
+       .metrics = &TableOfMetrics});
   config::ControllerConfig config;
   if (const auto exit_code = arguments.Load({argv + 1, argv + argc}, &config)) return *exit_code;
   const Result<ControllerOptions> options = MakeOptions(config);

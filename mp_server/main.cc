@@ -9,6 +9,7 @@
 #include "common/daemon_arguments.h"
 #include "common/logging.h"
 #include "mp_server/server.h"
+#include "mp_server/server_metrics.h"
 #include "mp_server/server_options.h"
 #include "proto/config.pb.h"
 
@@ -83,7 +84,8 @@ int main(int argc, char** argv) {
       {.program = {.name = "mp-server", .about = kAbout, .version = EMS_VERSION, .footer = kFooter},
        .set_example = "dram.bytes=8GiB",
        .ready_file = "File that receives one JSON line {pid, name, address, unix, http} once the "
-                     "server is serving"});
+                     "server is serving",
+       .metrics = &ems::server::ServerMetrics::Table});
   ems::config::ServerConfig config;
   if (const auto exit_code = arguments.Load({argv + 1, argv + argc}, &config)) return *exit_code;
   const ems::Status checked = ems::server::CheckConfig(config);

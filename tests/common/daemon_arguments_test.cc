@@ -41,7 +41,8 @@ class DaemonArgumentsTest : public ::testing::Test {
   DaemonArguments arguments_{
       {.program = {.name = "ems-daemon", .about = "Runs.", .version = "1.2", .footer = "The end"},
        .set_example = "name=a",
-       .ready_file = "One line once ready"}};
+       .ready_file = "One line once ready",
+       .metrics = [] { return std::string("ems_all_total counter\n"); }}};
   config::ServerConfig config_;
   std::string out_, errors_;
 };
@@ -74,6 +75,11 @@ TEST_F(DaemonArgumentsTest, HelpNamesEachOption) {
 TEST_F(DaemonArgumentsTest, HelpConfigNamesTheOptionsOfTheConfiguration) {
   EXPECT_EQ(Load({"--help-config"}), 0);
   EXPECT_THAT(out_, AllOf(HasSubstr("data_dir"), HasSubstr("log_level")));
+}
+
+TEST_F(DaemonArgumentsTest, HelpMetricsNeedsNoConfiguration) {
+  EXPECT_EQ(Load({"--help-metrics"}), 0);
+  EXPECT_EQ(out_, "ems_all_total counter\n");
 }
 
 TEST_F(DaemonArgumentsTest, WrongArgumentsAreUsageErrors) {

@@ -1,5 +1,5 @@
-"""Documentation that cannot lie: its option tables are what the daemons print, its example is code that runs, its scripts' help works.
-With --update the option tables are written again."""
+"""Documentation that cannot lie: its tables of options and metrics are what the daemons print, its example is code that runs, its scripts' help works.
+With --update the tables are written again."""
 import os
 import re
 import subprocess
@@ -8,7 +8,10 @@ import unittest
 
 SOURCE_DIR = os.environ.get('EMS_SOURCE_DIR', os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
 BIN = os.environ.get('EMS_BIN', os.path.join(SOURCE_DIR, 'build', 'release', 'bin'))
-TABLES = {'mp-controller': 'OPERATIONS.md', 'mp-server': 'OPERATIONS.md', 'ems-pdc': 'SERVING.md'}  # daemon → page
+# (daemon, option) → page
+TABLES = {('mp-controller', '--help-config'): 'OPERATIONS.md', ('mp-server', '--help-config'): 'OPERATIONS.md',
+          ('ems-pdc', '--help-config'): 'SERVING.md', ('mp-controller', '--help-metrics'): 'METRICS.md',
+          ('mp-server', '--help-metrics'): 'METRICS.md'}
 
 
 def read(*path):
@@ -16,19 +19,19 @@ def read(*path):
         return file.read()
 
 
-def table_pattern(daemon):
-    return re.compile(r'(`%s --help-config`:\n\n```text\n)(.*?)(```)' % daemon, re.S)
+def table_pattern(command):
+    return re.compile(r'(`%s %s`:\n\n```text\n)(.*?)(```)' % command, re.S)
 
 
-def help_config(daemon):
-    return subprocess.run([os.path.join(BIN, daemon), '--help-config'], capture_output=True, text=True, check=True).stdout
+def table(command):
+    return subprocess.run([os.path.join(BIN, command[0]), command[1]], capture_output=True, text=True, check=True).stdout
 
 
 class DocsTest(unittest.TestCase):
-    def test_option_tables_are_what_the_daemons_print(self):
-        for daemon, page in TABLES.items():
-            shown = table_pattern(daemon).search(read('docs', page)).group(2)
-            self.assertEqual(shown, help_config(daemon), f'run tests/house/docs_test.py --update ({daemon})')
+    def test_tables_are_what_the_daemons_print(self):
+        for command, page in TABLES.items():
+            shown = table_pattern(command).search(read('docs', page)).group(2)
+            self.assertEqual(shown, table(command), f'run tests/house/docs_test.py --update ({command})')
 
     def test_the_examples_are_the_code_that_runs(self):
         for page, program in (('ENGINE_DEVELOPERS.md', 'kv_blocks.cc'), ('CPP_API.md', 'paged_kv.cc'),
@@ -52,8 +55,8 @@ class DocsTest(unittest.TestCase):
 
 if __name__ == '__main__':
     if sys.argv[1:] == ['--update']:
-        for program, name in TABLES.items():
-            text = table_pattern(program).sub(lambda m, p=program: m.group(1) + help_config(p) + m.group(3), read('docs', name))
+        for asked, name in TABLES.items():
+            text = table_pattern(asked).sub(lambda m, a=asked: m.group(1) + table(a) + m.group(3), read('docs', name))
             with open(os.path.join(SOURCE_DIR, 'docs', name), 'w', encoding='utf-8') as out:
                 out.write(text)
     else:
