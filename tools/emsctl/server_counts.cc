@@ -37,11 +37,11 @@ bool ReadCounts(std::string_view json, ServerCounts* server, CountsByNamespace* 
     total.value_bytes += Count(one, "value_bytes");
     total.evicted_objects += Count(one, "evicted_objects");
     total.evicted_bytes += Count(one, "evicted_bytes");
-    total.touches += Count(one, "touches");
+    total.gets += Count(one, "gets");
+    total.hits += Count(one, "hits");
     server->objects += Count(one, "objects");
     server->value_bytes += Count(one, "value_bytes");
     server->evicted_objects += Count(one, "evicted_objects");
-    server->touches += Count(one, "touches");
   }
   return true;
 }

@@ -17,18 +17,17 @@ struct ServerStats {
 
 // What a server counts since its start, and holds now.
 struct ServerCounts {
-  uint64_t gets = 0, hits = 0, puts = 0;  // keys; gets of clients that ask a server
+  uint64_t gets = 0, hits = 0, puts = 0;  // values; also those that clients read one-sided
   uint64_t read_bytes = 0, stored_bytes = 0;
   uint64_t objects = 0, value_bytes = 0, pool_bytes = 0;
   uint64_t evicted_objects = 0;
-  uint64_t touches = 0;   // hits of clients on the same machine, which ask nobody
   std::string boot_id{};  // another one: counts began again
 };
 // Over all servers that said something of it.
 struct NamespaceCounts {
   uint64_t objects = 0, value_bytes = 0;
   uint64_t evicted_objects = 0, evicted_bytes = 0;
-  uint64_t touches = 0;
+  uint64_t gets = 0, hits = 0;
 };
 using CountsByNamespace = std::map<std::string, NamespaceCounts>;
 

@@ -107,8 +107,7 @@ void AddTopCommand(Command* program, const Context* context) {
                "output is no terminal");
   top->SetFooter(
       "Rates are those of the last interval; `-`: not known, as of a server that was started in "
-      "between. Hits of clients on a server's own machine ask nobody: they count as operations and "
-      "as `shared hits`, and not in `hits` and `read`, as their misses are seen by them alone. "
+      "between. What clients read one-sided, from a server of their own machine, counts as well. "
       "Ctrl-C ends it.");
   top->SetRun([=] { return RunTop(*context, *flags); });
 }

@@ -28,28 +28,33 @@ Rate Grown(uint64_t before, uint64_t now, double seconds) {
 
 struct ServerRates {
   Rate ops{}, read_bytes{}, stored_bytes{}, evictions{};
-  Rate hit_share{};  // of the Gets that asked it; nothing without any
+  Rate hit_share{};  // of the Gets; nothing without any
 };
+
+template <typename Counts>
+Rate HitShare(const Counts& before, const Counts& now, double seconds) {
+  const Rate gets = Grown(before.gets, now.gets, seconds);
+  const Rate hits = Grown(before.hits, now.hits, seconds);
+  return gets && hits && *gets > 0 ? Rate(*hits / *gets) : std::nullopt;
+}
 
 ServerRates RatesOf(const ServerCounts& before, const ServerCounts& now, double seconds) {
   if (before.boot_id != now.boot_id) return {};
-  const auto ops = [](const ServerCounts& c) { return c.gets + c.touches + c.puts; };
-  ServerRates rates{.ops = Grown(ops(before), ops(now), seconds),
-                    .read_bytes = Grown(before.read_bytes, now.read_bytes, seconds),
-                    .stored_bytes = Grown(before.stored_bytes, now.stored_bytes, seconds),
-                    .evictions = Grown(before.evicted_objects, now.evicted_objects, seconds)};
-  const Rate gets = Grown(before.gets, now.gets, seconds);
-  const Rate hits = Grown(before.hits, now.hits, seconds);
-  if (gets && hits && *gets > 0) rates.hit_share = *hits / *gets;
-  return rates;
+  const auto ops = [](const ServerCounts& c) { return c.gets + c.puts; };
+  return {.ops = Grown(ops(before), ops(now), seconds),
+          .read_bytes = Grown(before.read_bytes, now.read_bytes, seconds),
+          .stored_bytes = Grown(before.stored_bytes, now.stored_bytes, seconds),
+          .evictions = Grown(before.evicted_objects, now.evicted_objects, seconds),
+          .hit_share = HitShare(before, now, seconds)};
 }
 
 struct NamespaceRates {
-  Rate touches{}, evictions{}, evicted_bytes{};
+  Rate gets{}, hit_share{}, evictions{}, evicted_bytes{};
 };
 
 NamespaceRates RatesOf(const NamespaceCounts& before, const NamespaceCounts& now, double seconds) {
-  return {.touches = Grown(before.touches, now.touches, seconds),
+  return {.gets = Grown(before.gets, now.gets, seconds),
+          .hit_share = HitShare(before, now, seconds),
           .evictions = Grown(before.evicted_objects, now.evicted_objects, seconds),
           .evicted_bytes = Grown(before.evicted_bytes, now.evicted_bytes, seconds)};
 }
@@ -129,14 +134,15 @@ std::string TopText(const Sample& before, const Sample& now) {
   Table namespaces({{"namespace", Align::kLeft},
                     {"objects"},
                     {"DRAM"},
-                    {"shared hits/s"},
+                    {"gets/s"},
+                    {"hits"},
                     {"evicted/s"},
                     {"evicted GB/s"}});
   for (const auto& [name, counts] : now.namespaces) {
     const NamespaceRates rates = NamespaceRatesOf(before, now, name);
     namespaces.AddRow({name, fmt::format("{}", counts.objects), FormatBytes(counts.value_bytes),
-                       CountText(rates.touches), CountText(rates.evictions),
-                       BytesText(rates.evicted_bytes)});
+                       CountText(rates.gets), ShareText(rates.hit_share),
+                       CountText(rates.evictions), BytesText(rates.evicted_bytes)});
   }
   std::string text = servers.Render() + "\n" + namespaces.Render();
   for (const auto& [name, why] : now.silent) text += fmt::format("\n! server {}: {}\n", name, why);
@@ -165,7 +171,8 @@ Json TopJson(const Sample& before, const Sample& now) {
     const NamespaceRates rates = NamespaceRatesOf(before, now, name);
     Json one = {
         {"name", name}, {"objects", counts.objects}, {"dram_used_bytes", counts.value_bytes}};
-    Set(&one, "shared_hits_per_s", rates.touches);
+    Set(&one, "gets_per_s", rates.gets);
+    Set(&one, "hit_share", rates.hit_share);
     Set(&one, "evicted_objects_per_s", rates.evictions);
     Set(&one, "evicted_bytes_per_s", rates.evicted_bytes);
     json["namespaces"].push_back(std::move(one));

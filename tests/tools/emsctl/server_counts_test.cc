@@ -13,7 +13,7 @@ constexpr const char* kStats =
     R"({"boot_id": "0b", "gets": 10, "hits": 7, "puts": 3, "read_bytes": 100,
   "stored_bytes": 50, "pool": {"bytes_max": 1000}, "namespaces": [
   {"name": "a", "objects": 2, "value_bytes": 20, "evicted_objects": 1, "evicted_bytes": 9,
-   "touches": 4},
+   "gets": 4, "hits": 3},
   {"name": "b", "objects": 1, "value_bytes": 5}]})";
 
 TEST(ServerCountsTest, OfAServerAreReadWithThoseOfItsNamespaces) {
@@ -30,7 +30,8 @@ TEST(ServerCountsTest, OfAServerAreReadWithThoseOfItsNamespaces) {
   EXPECT_EQ(server.objects, 3U);
   EXPECT_EQ(server.value_bytes, 25U);
   EXPECT_EQ(server.evicted_objects, 1U);
-  EXPECT_EQ(server.touches, 4U);
+  EXPECT_EQ(namespaces["a"].gets, 4U);
+  EXPECT_EQ(namespaces["a"].hits, 3U);
   EXPECT_EQ(namespaces["b"].value_bytes, 5U);
 }
 

@@ -32,23 +32,24 @@ Sample After() {
                         .value_bytes = 50,
                         .pool_bytes = 100,
                         .evicted_objects = 6,
-                        .touches = 40,
                         .boot_id = "1"}}},
-          .namespaces = {{"chat", {.objects = 7, .value_bytes = 50, .evicted_objects = 16}}}};
+          .namespaces = {
+              {"chat",
+               {.objects = 7, .value_bytes = 50, .evicted_objects = 16, .gets = 8, .hits = 2}}}};
 }
 
 TEST(TopTextTest, RatesAreThoseInBetween) {
   const auto json = TopJson(Before(), After());
   EXPECT_EQ(json["seconds"], 2.0);
   const auto& server = json["servers"][0];
-  EXPECT_EQ(server["ops_per_s"], 130.0);
+  EXPECT_EQ(server["ops_per_s"], 110.0);
   EXPECT_EQ(server["hit_share"], 0.75);
   EXPECT_EQ(server["read_bytes_per_s"], 1e9);
   EXPECT_EQ(server["evicted_objects_per_s"], 3.0);
   EXPECT_EQ(json["namespaces"][0]["evicted_objects_per_s"], 3.0);
   const std::string text = TopText(Before(), After());
-  EXPECT_THAT(text, ContainsRegex("a +130 +75.0 % +1.000 +0.001 +3 +50 B +50 % +7\n"));
-  EXPECT_THAT(text, ContainsRegex("chat +7 +50 B +0 +3 "));
+  EXPECT_THAT(text, ContainsRegex("a +110 +75.0 % +1.000 +0.001 +3 +50 B +50 % +7\n"));
+  EXPECT_THAT(text, ContainsRegex("chat +7 +50 B +4 +25.0 % +3 "));
 }
 
 TEST(TopTextTest, AServerThatWasStartedAgainHasNoRates) {
