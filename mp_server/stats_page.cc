@@ -122,7 +122,8 @@ std::string StatsPage::Json() const {
 NodeUsage StatsPage::Usage() const {
   NodeUsage usage;
   usage.dram_total_bytes = pool_.bytes_max();
-  const ServerMetrics::HitCounts counts = metrics_.hit_counts();
+  const LookupCounters& lookups = metrics_.lookups();
+  const GetCounts counts(lookups.Total(LookupPath::kSocket), lookups.Total(LookupPath::kOneSided));
   usage.gets = counts.gets;
   usage.hits = counts.hits;
   for (const NamespaceUsage& one : store_.Usage()) {

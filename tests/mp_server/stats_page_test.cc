@@ -102,11 +102,11 @@ TEST_F(StatsPageTest, UsageIsThatOfBothTiers) {
 }
 
 TEST_F(StatsPageTest, UsageCountsWhatWasLookedForAndFound) {
-  metrics_.OnAnswer(wire::Op::kGet, wire::WireStatus::kOk);
-  metrics_.OnAnswer(wire::Op::kMultiGet, wire::WireStatus::kMiss, 2);
+  metrics_.lookups().For("kv").Add(LookupPath::kSocket, {.hits = 1, .misses = 2});
+  metrics_.lookups().For("other").Add(LookupPath::kOneSided, {.hits = 30, .misses = 10});
   const NodeUsage usage = Page(nullptr).Usage();
-  EXPECT_EQ(usage.gets, 3u);
-  EXPECT_EQ(usage.hits, 1u);
+  EXPECT_EQ(usage.gets, 43u) << "also those that clients read themselves";
+  EXPECT_EQ(usage.hits, 31u);
 }
 
 }  // namespace
