@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/version.h"
 
 namespace ems {
 namespace {
