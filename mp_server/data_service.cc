@@ -119,6 +119,8 @@ class DataSession final : public fabric::Session {
   Outcome AnswerOne(Op op, const Outcome& waiting, Answer* answer);
   Outcome AnswerItems(Op op, Outcome waiting, Answer* answer);
   void Send(Answer* answer);
+  // Counts the answer in hand, once.
+  void TallyAnswer();
   // A turn of the keys of a MultiExists, none of which waits.
   Outcome ExistMany(const FrameHeader& request);
   Outcome Read(const FrameHeader& request, std::string_view key,
@@ -142,6 +144,7 @@ class DataSession final : public fabric::Session {
   Refusal refusal_;
   PutSession puts_;
   AnswerTally tally_;
+  std::optional<Op> untallied_;  // the answer in hand, which may still change while it waits
   std::function<void()> waker_;
   std::string token_;  // of an Attach
   // Of the request in hand, kept from one asking to the next; at most kBatchItemsMax of each.
@@ -266,17 +269,20 @@ Outcome DataSession::HandleItem(const FrameHeader& request, std::string_view key
 }
 
 Outcome DataSession::AnswerOne(Op op, const Outcome& waiting, Answer* answer) {
+  untallied_ = op;
   if (waiting.wait > Duration::zero()) return waiting;
   const ItemResult& result = results_.front();
   // Of an Exists header.object_bytes, which is the same field.
   answer->checksum = op == Op::kExists ? result.value_bytes : result.checksum;
   answer->whole_bytes = result.whole_bytes;
   Send(answer);
-  tally_.OnAnswer(op, results_, objects_);
-  return {result.status};
+  const WireStatus status = result.status;
+  TallyAnswer();
+  return {status};
 }
 
 Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
+  untallied_ = op;
   const bool waits = waiting.wait > Duration::zero();
   waiting.status = WireStatus::kOk;
   const ConstBytes results = std::as_bytes(std::span(results_));
@@ -284,8 +290,13 @@ Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
   Send(answer);
   // What does not come in time is a miss, or not durable; the other items do not wait for ever.
   if (waits) return waiting;
-  tally_.OnAnswer(op, results_, objects_);
+  TallyAnswer();
   return {};
+}
+
+void DataSession::TallyAnswer() {
+  if (const auto op = std::exchange(untallied_, std::nullopt))
+    tally_.OnAnswer(*op, results_, objects_);
 }
 
 void DataSession::Send(Answer* answer) {
@@ -294,6 +305,7 @@ void DataSession::Send(Answer* answer) {
 }
 
 void DataSession::Sent() {
+  TallyAnswer();  // one whose wait has run out
   refusal_.Clear();
   Empty(&waiting_);
   Empty(&again_);

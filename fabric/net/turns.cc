@@ -1,6 +1,7 @@
 #include "fabric/net/turns.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ems::fabric {
 
@@ -30,7 +31,10 @@ asio::awaitable<void> Turns::Next(asio::steady_timer* own) {
   }
   const Place place(&waiting_, own);
   own->expires_at(asio::steady_timer::time_point::max());
-  if (!giving_) Give(own->get_executor());
+  if (!giving_) {
+    gave_ = Clock::System().Now();
+    Give(own->get_executor());
+  }
   asio::error_code cancelled;
   co_await own->async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
 }
@@ -39,17 +43,21 @@ asio::awaitable<void> Turns::Next(asio::steady_timer* own) {
 // when a handler that another one posted runs. What it found is served before the one whose timer
 // is cancelled here, and that one before the next look.
 void Turns::Give(const asio::any_io_executor& executor) {
-  giving_ = true;
   asio::post(executor, [this, executor] {
     asio::post(executor, [this, executor] {
-      giving_ = !waiting_.empty();
-      if (!giving_) return;
-      asio::steady_timer* const first = waiting_.front();
-      waiting_.pop_front();
-      first->cancel();
+      giving_ = false;
+      if (waiting_.empty()) return;
+      const TimePoint now = Clock::System().Now();
+      const auto turns = std::max<int64_t>((now - std::exchange(gave_, now)) / kTimePerTurn, 1);
+      for (int64_t i = 0; i < turns && !waiting_.empty(); ++i) {
+        asio::steady_timer* const first = waiting_.front();
+        waiting_.pop_front();
+        first->cancel();
+      }
       Give(executor);
     });
   });
+  giving_ = true;
 }
 
 }  // namespace ems::fabric

@@ -38,7 +38,7 @@ struct OneSided::Call {
         touch(touches),
         op(what),
         keys(how_many),
-        timed(sided->latencies_ != nullptr && IsSample()) {}
+        timed(sided->latencies_ != nullptr && IsSample(what)) {}
   ~Call() {
     TellUses();
     TellTally();
@@ -50,9 +50,9 @@ struct OneSided::Call {
   Call& operator=(const Call&) = delete;
 
   // Looking at the clock once more costs a tenth of a small read.
-  static bool IsSample() {
-    static thread_local uint32_t calls = 0;
-    return calls++ % kOneSidedSample == 0;
+  static bool IsSample(wire::Op op) {  // of each kind: who looks up and loads in turns has both
+    static thread_local std::array<uint32_t, 2> calls{};
+    return calls[op == wire::Op::kGet ? 0 : 1]++ % kOneSidedSample == 0;
   }
   // Uses are told several at a time.
   void NoteUse(const Target& target) {

@@ -249,7 +249,8 @@ void ShmSession::CallBack(TimePoint now) {
 void ShmSession::CountReads() {
   if (lookups_ == nullptr) return;
   const auto* page = reinterpret_cast<const shm::SessionPage*>(page_->bytes().data());
-  lookups_->Add(LookupPath::kOneSided, reads_.Take(*page));
+  const TimePoint now = Clock::System().Now();
+  lookups_->Add(LookupPath::kOneSided, reads_.Take(*page, now - std::exchange(counted_at_, now)));
 }
 
 bool ShmSession::MayPinTooMuch() const {

@@ -116,6 +116,7 @@ class ShmSession final {
   HazardBoard::Page page_;
   const NamespaceLookups* lookups_ = nullptr;  // of its namespace
   ReadCells reads_;
+  TimePoint counted_at_ = Clock::System().Now();  // them
   fabric::Fd process_;  // pidfd; invalid where the peer's process cannot be seen
   int64_t pid_ = 0;
   uint64_t secret_ = 0;

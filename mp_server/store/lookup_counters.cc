@@ -41,7 +41,7 @@ void NamespaceLookups::Add(LookupPath path, const LookupCounts& counts) const {
 LookupCounts NamespaceLookups::Of(LookupPath path) const {
   const Counters& counters = counters_[static_cast<size_t>(path)];
   const auto value = [](const Counter& counter) {
-    constexpr double kMost = 0x1p62;  // clients may tell any number, and a cast would not take it
+    constexpr double kMost = 0x1p53;  // where a double counts no more; sums of many fit a word
     return static_cast<uint64_t>(std::min(counter.value(), kMost));
   };
   return {.hits = value(counters.hits),

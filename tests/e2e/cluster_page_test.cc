@@ -60,7 +60,7 @@ TEST_F(ClusterPageE2eTest, TheStateIsWhatEmsctlSays) {
     return state["objects"] == 20 &&
            state["nodes"][0]["hits"].get<int>() + state["nodes"][1]["hits"].get<int>() == 20;
   })) << state;
-  const Json status = Emsctl({"status"}), nodes = Emsctl({"nodes"});
+  const Json status = Emsctl({"status"}), nodes = Emsctl({"node", "list"});
   for (const char* key : {"cluster", "view", "servers", "objects", "dram_used_bytes",
                           "dram_total_bytes", "ssd_total_bytes", "store_is_old"}) {
     EXPECT_EQ(state[key], status[key]) << key;

@@ -102,6 +102,18 @@ TEST_F(DataServiceWaitTest, WhatWasFoundBeforeTheWaitIsSentInTheOrderOfTheKeys) 
   EXPECT_EQ(counts.misses, 1u);
 }
 
+TEST_F(DataServiceWaitTest, WhatDidNotComeInTimeCountsAsAMiss) {
+  PutOnSsd("a");
+  ASSERT_EQ(Put("b", "in dram"), kOk);
+  Hold();
+  EXPECT_GT(Handle(Op::kMultiGet, {"a", "b"}).wait, Duration::zero());
+  session_->Sent();  // its time ran out
+  const LookupCounts counts = metrics_.lookups().Total(LookupPath::kSocket);
+  EXPECT_EQ(counts.hits, 1u);
+  EXPECT_EQ(counts.misses, 1u);
+  LetReadsGo();
+}
+
 TEST_F(DataServiceWaitTest, RangesWaitAsWell) {
   const std::string a = PutOnSsd("a");
   const std::string b = PutOnSsd("b");

@@ -57,7 +57,8 @@ TEST_F(StatsPageTest, SaysWhoTheServerIsAndWhatItMayAnswerFor) {
 }
 
 TEST_F(StatsPageTest, CountsObjectsMemoryAndHits) {
-  metrics_.lookups().For("kv").Add(LookupPath::kSocket, {.hits = 1, .misses = 2, .found = 9});
+  metrics_.lookups().For("kv").Add(LookupPath::kSocket,
+                                   {.hits = 1, .misses = 2, .bytes = 5, .found = 9});
   metrics_.lookups().For("kv").Add(LookupPath::kOneSided, {.hits = 30, .misses = 10});
   metrics_.lookups().For("other").Add(LookupPath::kOneSided, {.misses = 7});
   metrics_.OnRead(5, true);

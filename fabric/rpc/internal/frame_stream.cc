@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kScratchBytes = 64 * kKiB;
 constexpr size_t kAppendStepBytes = 64 * kKiB;
 constexpr size_t kIovecsMax = 64;
-// What is read without waiting for a turn once it has come.
-constexpr size_t kSmallReadBytes = 64 * kKiB;
+// What is read, once it has come, or written without waiting for a turn.
+constexpr size_t kSmallBytes = 64 * kKiB;
 // What a call takes of a turn beside its bytes: many small values are work, too.
 constexpr size_t kCallBytes = FrameStream::kTurnBytes / 256;
 
@@ -60,6 +60,7 @@ asio::awaitable<bool> FrameStream::ReadMore() {
       asio::buffer(ahead_.data() + ahead_end_, ahead_.size() - ahead_end_),
       asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return false;
+  moved_ = 0;
   ahead_end_ += n;
   CountRead(n);
   co_return true;
@@ -119,7 +120,7 @@ asio::awaitable<size_t> FrameStream::ReadSome(MutableBytes first, MutableBytes s
                                 asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return 0;
     moved_ = 0;
-    if (into.size() > kSmallReadBytes) co_await Requeue();
+    if (into.size() > kSmallBytes) co_await Requeue();
   }
 }
 
@@ -160,6 +161,9 @@ asio::awaitable<bool> FrameStream::Skip(uint64_t bytes) {
 
 asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
   size_t sent_of_first = 0;
+  size_t all = 0;
+  for (const ConstBytes part : parts) all += part.size();
+  if (all > kSmallBytes) co_await Requeue();
   while (true) {
     while (!parts.empty() && sent_of_first == parts.front().size()) {
       parts = parts.subspan(1);
@@ -182,7 +186,7 @@ asio::awaitable<bool> FrameStream::Write(std::span<const ConstBytes> parts) {
     if (n >= 0) {
       CountPassed(static_cast<uint64_t>(n));
       Advance(static_cast<size_t>(n), &parts, &sent_of_first);
-      if (TurnIsOver(static_cast<size_t>(n))) co_await Yield();
+      if (TurnIsOver(static_cast<size_t>(n)) && !parts.empty()) co_await Yield();
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) co_return false;
@@ -202,11 +206,13 @@ bool FrameStream::TurnIsOver(size_t bytes) {
 
 asio::awaitable<void> FrameStream::Yield() {
   moved_ = 0;
+  waiting_since_ = Clock::System().Now();
   co_await turns_->Next(&turn_);
+  waited_ += Clock::System().Now() - *std::exchange(waiting_since_, std::nullopt);
 }
 
 asio::awaitable<void> FrameStream::Requeue() {
-  if (turns_->AreShort(Clock::System().Now())) co_await turns_->Next(&turn_);
+  if (turns_->AreShort(Clock::System().Now())) co_await Yield();
 }
 
 bool FrameStream::PeerHungUp() {
@@ -218,6 +224,7 @@ bool FrameStream::PeerHungUp() {
 void FrameStream::Close() {
   asio::error_code ignored;
   socket_.close(ignored);
+  turn_.cancel();
 }
 
 void FrameStream::SetLowWater(uint64_t bytes) {

@@ -6,11 +6,13 @@
 // moved without a wait, in 256 calls at most, the other connections of the thread have their turn.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "fabric/net/io_threads.h"
 #include "fabric/net/turns.h"
 
@@ -53,6 +55,12 @@ class FrameStream final {
   asio::awaitable<bool> Write(std::span<const ConstBytes> parts);
   // Lets the other connections of the thread have their turn.
   asio::awaitable<void> Yield();
+  // How much of a transfer to move before that.
+  size_t BytesOfTurn() const { return turns_->BytesOfSend(Clock::System().Now()); }
+  // How long it has waited for turns so far: that is this end's time, not the peer's.
+  Duration waited(TimePoint now) const {
+    return waited_ + (waiting_since_ ? now - *waiting_since_ : Duration::zero());
+  }
   // How many bytes have been read and written so far, and what else was brought in instead.
   uint64_t passed_bytes() const { return passed_bytes_; }
   void CountPassed(uint64_t bytes) { passed_bytes_ += bytes; }
@@ -76,6 +84,8 @@ class FrameStream final {
   StreamSocket socket_;
   Turns* const turns_;
   asio::steady_timer turn_;  // waits for one
+  std::optional<TimePoint> waiting_since_;
+  Duration waited_{0};
   std::array<std::byte, kAheadBytes> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

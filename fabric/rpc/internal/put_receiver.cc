@@ -23,10 +23,8 @@ constexpr uint64_t kWakeBytes = 256 * kKiB;
 constexpr uint64_t kFirstBytes = 64 * kKiB;
 // What comes at once anyway: to wait for less costs two system calls and saves no waking.
 constexpr uint64_t kSegmentBytes = 64 * kKiB;
-// A staged value is copied so far before the other connections of the thread have their turn.
-constexpr size_t kStagedStepBytes = kMiB;
 constexpr size_t kStagedCopyBytes = kMiB;
-// What a copy takes of that beside its bytes: many small values are work, too.
+// What a copy takes of a turn beside its bytes: many small values are work, too.
 constexpr size_t kStagedCallBytes = 4 * kKiB;
 // While the sender still copies its value in: as much as it does in some 20 us.
 constexpr size_t kStagedFollowBytes = 256 * kKiB;
@@ -126,7 +124,9 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
   }
   EMS_CHECK(source->bytes.size() == put.value_bytes, "{} bytes of a staged value of {}",
             source->bytes.size(), put.value_bytes);
-  const size_t step = source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes;
+  const size_t turn = stream_->BytesOfTurn();
+  const size_t step =
+      std::min(turn, source->progress == nullptr ? kStagedCopyBytes : kStagedFollowBytes);
   if (source->progress != nullptr &&
       !co_await AwaitProgress(*source->progress, std::min(put.value_bytes, step))) {
     co_return WireStatus::kDeadline;
@@ -151,7 +151,7 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
     at += part.size();
     stream_->CountPassed(part.size());
     copied_ += part.size() + kStagedCallBytes;
-    if (copied_ >= kStagedStepBytes) {
+    if (copied_ >= turn) {
       copied_ = 0;
       co_await stream_->Yield();
     }

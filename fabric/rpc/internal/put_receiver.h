@@ -27,6 +27,8 @@ class PutReceiver final {
   asio::awaitable<bool> Receive(const PutRequest& put, wire::WireStatus* status);
   // Copies a value that its sender may still be writing.
   asio::awaitable<wire::WireStatus> Copy(const PutRequest& put, const wire::StagedValue& staged);
+  // A new request begins, and a turn with it.
+  void OnRequest() { copied_ = 0; }
 
  private:
   asio::awaitable<Outcome> Begin(const PutRequest& put, PutTarget* target);

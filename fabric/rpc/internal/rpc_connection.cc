@@ -73,7 +73,8 @@ void RpcConnection::Close() {
 
 void RpcConnection::CheckDeadline(TimePoint now) {
   const auto passed = static_cast<int64_t>(stream_.passed_bytes() - passed_before_);
-  if (deadline_ == TimePoint::max() || now < deadline_ + passed * kTimePerByte) return;
+  const Duration waited = stream_.waited(now) - waited_before_;
+  if (deadline_ == TimePoint::max() || now < deadline_ + passed * kTimePerByte + waited) return;
   metrics_.timeouts.Add();
   if (putting_) metrics_.slow_puts.Add();
   Close();
@@ -86,6 +87,7 @@ void RpcConnection::MakeRoom() {
 
 void RpcConnection::SetDeadline(Duration timeout, TimePoint now) {
   deadline_ = timeout > Duration::zero() ? now + timeout : TimePoint::max();
+  waited_before_ = stream_.waited(now);
   passed_before_ = stream_.passed_bytes();
 }
 
@@ -104,6 +106,7 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   FrameHeader& request = request_ = FrameHeader();
   if (!co_await ReadHeaderAndKey(&request)) co_return false;
   begun_ = Clock::System().Now();
+  receiver_.OnRequest();
   const InHand in_hand(busy_);
   const bool staged = request.op == Op::kPutStaged || request.op == Op::kMultiPutStaged;
   const BusyPoll::Request awake(busy_poll_, this, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);

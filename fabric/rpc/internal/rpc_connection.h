@@ -60,7 +60,8 @@ class RpcConnection final : public IoConnection,
   asio::awaitable<bool> ServeOther(const wire::FrameHeader& request, std::string_view key);
   asio::awaitable<bool> WriteAnswer(const wire::FrameHeader& request, wire::WireStatus status);
   void Trim();
-  // The present step ends after `timeout`, or later by as much as its bytes take that pass.
+  // The present step ends after `timeout`, or later by as much as its bytes take that pass, and
+  // by its waits for turns.
   void SetDeadline(Duration timeout) { SetDeadline(timeout, Clock::System().Now()); }
   void SetDeadline(Duration timeout, TimePoint now);
 
@@ -75,6 +76,7 @@ class RpcConnection final : public IoConnection,
   PutReceiver receiver_;
   TimePoint deadline_ = TimePoint::max();
   uint64_t passed_before_ = 0;  // of the stream's bytes, when the deadline was set
+  Duration waited_before_{0};   // likewise
   TimePoint idle_since_ = TimePoint::max();
   const bool local_;           // over a Unix socket
   wire::FrameHeader request_;  // in hand, or the last one

@@ -60,6 +60,29 @@ TEST(TurnsTest, WhatHasComeDuringATurnIsServedBeforeTheNext) {
   EXPECT_EQ(order, "a?bcabcabc");
 }
 
+// Else they would get a part of a transfer for each look, however long a look takes.
+TEST(TurnsTest, WhereRequestsTakeLongSeveralTransfersHaveTheirTurns) {
+  testing::SocketPair pair;
+  std::string order;
+  StreamSocket socket = pair.TakeSocket();
+  pair.turns()->OnServed(Clock::System().Now(), 1);
+  const auto serve = [&]() -> asio::awaitable<bool> {
+    for (int i = 0; i < 3; ++i) {
+      char byte = 0;
+      co_await socket.async_read_some(asio::buffer(&byte, 1), asio::use_awaitable);
+      order += byte;
+      const TimePoint until = Clock::System().Now() + 10 * Turns::kTimePerTurn;
+      while (Clock::System().Now() < until) {
+      }
+    }
+    co_return true;
+  };
+  for (const char letter : {'a', 'b', 'c'})
+    asio::co_spawn(pair.context(), Transfer(&pair, letter, true, &order), asio::detached);
+  EXPECT_EQ(pair.Await(serve()), true);
+  EXPECT_EQ(order.substr(0, 7), "a?b?ca?");
+}
+
 TEST(TurnsTest, WhoseWaitIsCancelledHasNoPlaceInTheQueueAnyMore) {
   testing::SocketPair pair;
   std::string order;

@@ -160,47 +160,72 @@ TEST(FrameStreamTest, BetweenManySmallReadsOthersHaveTheirTurn) {
   EXPECT_EQ(pair.Await(transfer()), true);
 }
 
+// Of a transfer, so many bytes had passed when others had their first turn after some had; 0: it
+// ended before.
+uint64_t PassedAtOthersTurn(SocketPair* pair, FrameStream* stream, asio::awaitable<bool> transfer) {
+  const uint64_t before = stream->passed_bytes();
+  uint64_t seen = 0;
+  bool done = false, others_done = false;
+  const auto others = [&]() -> asio::awaitable<void> {
+    asio::steady_timer own(pair->context());
+    while (!done) {
+      co_await pair->turns()->Next(&own);
+      if (!done && seen == 0) seen = stream->passed_bytes() - before;
+    }
+    others_done = true;
+  };
+  const auto both = [&]() -> asio::awaitable<bool> {
+    const bool good = co_await std::move(transfer);
+    done = true;
+    while (!others_done) co_await asio::post(pair->context(), asio::use_awaitable);
+    co_return good;
+  };
+  asio::co_spawn(pair->context(), others(), asio::detached);
+  EXPECT_EQ(pair->Await(both()), true);
+  return seen;
+}
+
 // The socket takes and has all of it, so that nothing but the end of a turn lets others run.
 TEST(FrameStreamTest, InTheMiddleOfManyBytesOthersHaveTheirTurn) {
   SocketPair pair;
   FrameStream stream(pair.TakeSocket(), pair.turns());
   AskForRoom(stream.socket().native_handle());
   std::string bytes(FrameStream::kTurnBytes + 1000, 'v');
-  for (const bool write : {true, false}) {
-    bool others_had_it = false;
-    const auto transfer = [&]() -> asio::awaitable<bool> {
-      bool turn = false;
-      asio::post(pair.context(), [&turn] { turn = true; });
-      const ConstBytes part = AsBytes(bytes);
-      const bool done = write ? co_await stream.Write(std::span(&part, 1))
-                              : co_await stream.ReadExact(std::as_writable_bytes(std::span(bytes)));
-      others_had_it = turn;
-      if (!turn) co_await asio::post(pair.context(), asio::use_awaitable);
-      co_return done;
-    };
-    if (!write) SendAtOnce(&pair, bytes);
-    EXPECT_EQ(pair.Await(transfer()), true);
-    EXPECT_TRUE(others_had_it) << (write ? "write" : "read");
-  }
+  const ConstBytes part = AsBytes(bytes);
+  pair.turns()->OnServed(Clock::System().Now(), Turns::kSmallBytes);
+  EXPECT_EQ(PassedAtOthersTurn(&pair, &stream, stream.Write(std::span(&part, 1))),
+            FrameStream::kTurnBytes);
+  SendAtOnce(&pair, bytes);
+  EXPECT_EQ(PassedAtOthersTurn(&pair, &stream,
+                               stream.ReadExact(std::as_writable_bytes(std::span(bytes)))),
+            bytes.size());
 }
 
 TEST(FrameStreamTest, WhoAsksForLittleWaitsForAShortSend) {
   SocketPair pair;
   FrameStream stream(pair.TakeSocket(), pair.turns());
   AskForRoom(stream.socket().native_handle());
-  const std::string bytes(Turns::kShortBytes + 64 * kKiB, 'v');
-  const auto sent_before_others = [&]() -> asio::awaitable<uint64_t> {
-    const uint64_t before = stream.passed_bytes();
-    uint64_t sent = 0;
-    asio::post(pair.context(), [&] { sent = stream.passed_bytes() - before; });
-    const ConstBytes part = AsBytes(bytes);
-    EXPECT_TRUE(co_await stream.Write(std::span(&part, 1)));
-    co_return sent;
-  };
-  EXPECT_EQ(pair.Await(sent_before_others()), bytes.size());
+  const std::string bytes(2 * Turns::kShortBytes + 1, 'v');
+  const ConstBytes part = AsBytes(bytes);
+  EXPECT_EQ(PassedAtOthersTurn(&pair, &stream, stream.Write(std::span(&part, 1))), 0U)
+      << "one long send";
   ASSERT_TRUE(pair.peer().Receive(bytes.size()));
   pair.turns()->OnServed(Clock::System().Now(), Turns::kSmallBytes);
-  EXPECT_EQ(pair.Await(sent_before_others()), Turns::kShortBytes);
+  EXPECT_EQ(PassedAtOthersTurn(&pair, &stream, stream.Write(std::span(&part, 1))),
+            Turns::kShortBytes);
+}
+
+// What waits for its turn is not slow.
+TEST(FrameStreamTest, TellsHowLongItHasWaitedForTurns) {
+  SocketPair pair;
+  FrameStream stream(pair.TakeSocket(), pair.turns());
+  EXPECT_EQ(stream.waited(Clock::System().Now()), Duration::zero());
+  asio::co_spawn(pair.context(), stream.Yield(), asio::detached);
+  pair.context().poll_one();  // to its wait
+  const TimePoint now = Clock::System().Now();
+  EXPECT_GE(stream.waited(now + std::chrono::hours(1)), std::chrono::hours(1));
+  pair.context().run();
+  EXPECT_LT(stream.waited(now + std::chrono::hours(1)), std::chrono::hours(1));
 }
 
 // Who waits for a turn has it before a transfer that has waited for its socket meanwhile.
