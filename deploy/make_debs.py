@@ -49,9 +49,9 @@ PROGRAMS = {  # program → what its manual says it is, and the section of that
 CPP_LIBRARIES = ('libabsl-dev', 'libcurl4-openssl-dev', 'libfmt-dev', 'libgrpc++-dev', 'libprotobuf-dev', 'libpugixml-dev',
                  'libspdlog-dev', 'libssl-dev', 'libxxhash-dev', 'pkg-config', 'prometheus-cpp-dev', 'protobuf-compiler-grpc')
 TRY_RESTART = 'deb-systemd-invoke try-restart @UNIT@.service || echo "@PACKAGE@: @UNIT@ did not start again: journalctl -u @UNIT@"'
-DAEMONS = {  # package → program, configuration, folder that a purge removes, what an upgrade does with one that runs
+DAEMONS = {  # package → program, configuration, folders that a purge removes, what an upgrade does with one that runs
     'ems-controller': ('mp-controller', 'controller.yaml', '/var/lib/ems/controller', TRY_RESTART),
-    'ems-server': ('mp-server', 'server.yaml', '/var/lib/ems/server',
+    'ems-server': ('mp-server', 'server.yaml', '/var/lib/ems/server /run/ems',
                    'echo "@PACKAGE@: a server that runs goes on with the old program, for its pool ends with it: restart mp-server"'),
     'ems-pdc': ('ems-pdc', 'pdc.yaml', '/run/ems-pdc', TRY_RESTART)}
 
@@ -140,7 +140,9 @@ def program(build, root, name):
     summary, section = PROGRAMS[name]
     page = man_page(binary, name, section, build.version, summary)
     write_compressed(root, f'usr/share/man/man{section}/{name}.{section}.gz', page)
-    write(root, f'usr/share/bash-completion/completions/{name}', template('completion.bash', PROGRAM=name, FUNCTION=name.replace('-', '_')))
+    completion = (output(binary, 'completion', 'bash') if name == 'emsctl'
+                  else template('completion.bash', PROGRAM=name, FUNCTION=name.replace('-', '_')))
+    write(root, f'usr/share/bash-completion/completions/{name}', completion)
     return path
 
 

@@ -89,7 +89,7 @@ class ChrootTest(unittest.TestCase):
         with open(config, encoding='utf-8') as file:
             edited = file.read()
         self.assertIn('name: a\n', edited)  # by in_chroot.py
-        self.assertIn('goes on with the old program', self.install('second'))
+        self.assertIn('not started', self.install('second'))  # no systemd here: nothing runs
         versions = self.inside('dpkg-query', '-W', '-f', '${Version}\n', 'ems-*', 'libems*', 'python3-ems').split()
         self.assertEqual(set(versions), {'0.2.0+2'})
         with open(config, encoding='utf-8') as file:
@@ -99,7 +99,8 @@ class ChrootTest(unittest.TestCase):
         self.purge()
         after = self.content()
         self.assertEqual(sorted(after[0] ^ before[0]), [])
-        self.assertEqual(after[1], before[1])
+        self.assertEqual(after[1], before[1])  # the user ems stays
+        self.assertIn('\nems:', after[1]['passwd'])
 
 
 if __name__ == '__main__':

@@ -86,7 +86,6 @@ def main():
         use_the_cluster()
         for daemon in reversed(daemons):
             assert daemon.stop() == 0
-    os.rmdir('/run/ems')  # as systemd does
 
 
 if __name__ == '__main__':

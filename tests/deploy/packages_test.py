@@ -81,7 +81,8 @@ class PackagesTest(unittest.TestCase):
         completions = os.path.join(self.root, 'usr', 'share', 'bash-completion', 'completions')
         script = ('source "$1/emsctl"; COMP_WORDS=("$2/emsctl" "${@:3}"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); '
                   '_emsctl "$2/emsctl"; printf "%s\\n" "${COMPREPLY[@]}"')
-        for typed, wanted in ((['stat'], {'stat', 'status'}), (['--js'], {'--json'}), (['namespace', 'cr'], {'create'})):
+        for typed, wanted in ((['stat'], {'stat', 'status'}), (['--js'], {'--json'}), (['namespace', 'cr'], {'create'}),
+                              (['e'], {'exists'}), (['--controller', '10.0.0.1:7400', 'node', 'sh'], {'show'})):
             shown = output('bash', '-c', script, 'bash', completions, self.bin(''), *typed).split()
             self.assertEqual(set(shown), wanted, typed)
 
@@ -94,11 +95,12 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(flag, '--config')
             self.assertTrue(os.path.isfile(self.root + program) and os.path.isfile(self.root + config), path)
             self.assertEqual(service['RestartPreventExitStatus'], '2')
+            self.assertEqual(unit_of(path)['Unit']['StartLimitIntervalSec'], '0')  # what heals by itself is tried again until then
             self.assertEqual(read(self.control(package), 'conffiles'), config + '\n')
             output('systemd-analyze', 'security', '--offline=true', f'--threshold={EXPOSURE_MAX}', path)
         # Clients on the host: its socket's folder is the server's, its group that of the clients.
         unit = unit_of(os.path.join(self.root, 'lib', 'systemd', 'system', 'mp-server.service'))['Service']
-        self.assertEqual((unit['RuntimeDirectory'], unit['Group']), ('ems', 'ems'))
+        self.assertEqual((unit['RuntimeDirectory'], unit['RuntimeDirectoryPreserve'], unit['Group']), ('ems', 'yes', 'ems'))
         self.assertIn('unix_path: /run/ems/', read(self.root, 'etc', 'ems', 'server.yaml'))
         unit = unit_of(os.path.join(self.root, 'lib', 'systemd', 'system', 'ems-pdc.service'))['Service']
         self.assertEqual((unit['DynamicUser'], unit['SupplementaryGroups']), ('yes', 'ems'))
@@ -130,6 +132,17 @@ class PackagesTest(unittest.TestCase):
                 text = read(path)
                 self.assertNotRegex(text, r'@[A-Z_]+@')
                 self.assertIn(name, text, path)
+
+    def test_a_purge_ends_though_a_folder_cannot_go_and_keeps_the_user(self):
+        text = read(self.control('ems-server'), 'postrm')
+        self.assertNotRegex(text, 'userdel|groupdel')
+        folder = os.path.join(self.out, 'purge')
+        write(folder, {'bin/rm': b'#!/bin/sh\n[ "$1" != -rf ]\n'})  # a mount point: busy
+        os.chmod(os.path.join(folder, 'bin', 'rm'), 0o755)
+        for path in ('/var/', '/run/', '/etc/'):
+            text = text.replace(path, folder + path)
+        said = output('sh', '-c', text, 'postrm', 'purge', env={**os.environ, 'PATH': folder + '/bin:' + os.environ['PATH']})
+        self.assertIn(f'left for you to remove: {folder}/var/lib/ems/server', said)
 
     @unittest.skipIf(os.environ.get('EMS_SANITIZE'), 'a plain program cannot link a sanitized library')
     def test_the_pages_programs_are_built_with_the_cpp_package_and_run(self):
