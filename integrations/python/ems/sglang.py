@@ -230,7 +230,7 @@ class HiCacheConnector:
     def clear(self):
         """Raises NotImplementedError, of which SGLang tells its caller: the pool is shared, and other servers use the pages."""
         raise NotImplementedError('pages in EMS are not cleared: others share them. Where the weights have changed, start with '
-                                  'another `domain`; "emsctl namespace" empties what a namespace holds')
+                                  'another `domain`')
 
     def get_stats(self):
         """None: SGLang's scheduler takes nothing but a StorageMetrics of its own here, and none at all is one, too."""
