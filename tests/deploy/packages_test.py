@@ -201,6 +201,7 @@ class PackagesTest(unittest.TestCase):
         compiled, = (line for line in output('ninja', '-C', build, '-t', 'commands', 'engine').splitlines() if 'engine.cc.o -c' in line)
         self.assertRegex(compiled, r'-std=(c|gnu)\+\+20', 'the project does not ask for it: EMS does')
         output('sh', '-c', compiled, cwd=build)
+        output('ninja', '-C', build, 'ems_common')  # what daemons define for it does not lack
 
 
 if __name__ == '__main__':
