@@ -30,6 +30,7 @@ HttpReply Answer(const Status& status, int otherwise) {
 
 HttpServerOptions ServerOptions(const std::string& listen) {
   HttpServerOptions options{.listen = listen, .connections_max = 64, .keep_alive = false};
+  options.unsent_bytes_max = 4 * kMiB;
   options.limits = {.head_bytes_max = 8 * kKiB, .body_bytes_max = 8 * kKiB};
   options.head_timeout = options.body_timeout = options.write_timeout = kPatience;
   return options;

@@ -3,7 +3,7 @@
 // Not for payloads.
 //
 // Bound: 64 connections, closed after one answer each; 8 KiB of head and of body; 2 s for a head, a
-// body, and a reader that takes nothing; 1 MiB of a stream that its reader has not taken.
+// body, and a reader that takes nothing; 4 MiB of a stream that its reader has not taken.
 #include <functional>
 #include <memory>
 #include <string>

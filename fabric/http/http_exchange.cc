@@ -76,6 +76,11 @@ bool HttpExchange::Write(std::string_view bytes) {
   return !state->abort;
 }
 
+size_t HttpExchange::unsent_bytes() {
+  auto state = state_.Lock();
+  return state->connection == nullptr ? 0 : state->unsent.size() + state->in_flight;
+}
+
 bool HttpExchange::Finish() {
   auto state = state_.Lock();
   if (state->phase != Phase::kStreaming || state->abort) return false;

@@ -41,6 +41,8 @@ class HttpExchange final {
   // Goes on with it. Never blocks. False: the client is gone, or has left so much unread that the
   // connection is being closed.
   bool Write(std::string_view bytes);
+  // What the kernel has not taken of the answer; 0 when it is over.
+  size_t unsent_bytes();
   // Ends it.
   bool Finish();
   // Closes the connection in the middle; the client sees that the answer is not whole.

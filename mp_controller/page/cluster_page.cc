@@ -79,12 +79,20 @@ void ClusterPage::ShowState(const Exchange& exchange) {
       reply = Unavailable(Stopping());
     } else if (fresh && !shared->state.empty()) {
       reply = JsonReply(200, shared->state);
+    } else if (shared->waiting.size() >= kWaitingMax) {
+      reply = Unavailable(Error(StatusCode::kResourceExhausted,
+                                "{} wait for the state, and more are not served: ask again later",
+                                kWaitingMax));
     } else {
       shared->waiting.push_back(exchange);
     }
   }
   changed_.notify_all();
-  if (reply) exchange->Reply(*reply);
+  if (reply) {
+    exchange->Reply(*reply);
+  } else {
+    ForgetWhenGone(exchange);
+  }
 }
 
 void ClusterPage::Follow(const Exchange& exchange) {
@@ -106,7 +114,20 @@ void ClusterPage::Follow(const Exchange& exchange) {
     }
   }
   changed_.notify_all();
-  if (!refused.ok()) exchange->Reply(Unavailable(refused));
+  if (refused.ok()) {
+    ForgetWhenGone(exchange);
+  } else {
+    exchange->Reply(Unavailable(refused));
+  }
+}
+
+void ClusterPage::ForgetWhenGone(const Exchange& exchange) {
+  exchange->OnGone([this, gone = exchange.get()] {
+    auto shared = shared_.Lock();
+    for (Clients* clients : {&shared->waiting, &shared->opening, &shared->streams}) {
+      std::erase_if(*clients, [gone](const Exchange& one) { return one.get() == gone; });
+    }
+  });
 }
 
 void ClusterPage::Run() {
@@ -139,15 +160,16 @@ void ClusterPage::Tell(const Result<std::string>& state, TimePoint asked_at) {
     streams = shared->streams;
   }
   for (const Exchange& exchange : waiting) exchange->Reply(reply);
-  std::erase_if(streams, [&](const Exchange& exchange) { return !exchange->Write(event); });
-  for (const Exchange& exchange : opening) {
-    if (exchange->StartStream(Opening(event))) streams.push_back(exchange);
+  for (const Exchange& exchange : streams) {
+    // Who still takes the last event gets a later one, of then.
+    if (exchange->unsent_bytes() == 0) (void)exchange->Write(event);
   }
-  // All counted meanwhile, so none was let in beyond the bound.
+  for (const Exchange& exchange : opening) (void)exchange->StartStream(Opening(event));
+  // All counted meanwhile, so none was let in beyond the bound; those that went are not there.
   auto shared = shared_.Lock();
-  shared->opening.erase(shared->opening.begin(),
-                        shared->opening.begin() + static_cast<ptrdiff_t>(opening.size()));
-  shared->streams.swap(streams);
+  for (const Exchange& exchange : opening) {
+    if (std::erase(shared->opening, exchange) > 0) shared->streams.push_back(exchange);
+  }
 }
 
 void ClusterPage::EndAll() {

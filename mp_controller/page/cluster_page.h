@@ -3,9 +3,9 @@
 // as a stream of server-sent events.
 //
 // Invariant: the state is asked for at most once in `every`, however many look, and not at all
-// while nobody does; nobody is given one that is older. A reader that does not read is dropped by
-// the HTTP server, and holds up nobody.
-// Bound: kStreamsMax streams; who waits for /state, by the connections of the HTTP server.
+// while nobody does; nobody is given one that is older. A slow reader misses states and holds up
+// nobody; one that takes nothing is dropped by the HTTP server. Who has gone is forgotten at once.
+// Bound: kStreamsMax streams, kWaitingMax who wait for /state; a stream holds one event at a time.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -24,6 +24,7 @@ namespace ems::controller {
 class ClusterPage final {
  public:
   static constexpr size_t kStreamsMax = 32;
+  static constexpr size_t kWaitingMax = 64;
   // `state`: the state of now as JSON in one line; may block for a second.
   explicit ClusterPage(std::function<Result<std::string>()> state,
                        Duration every = std::chrono::seconds(1));
@@ -51,6 +52,8 @@ class ClusterPage final {
 
   void ShowState(const Exchange& exchange);
   void Follow(const Exchange& exchange);
+  // For one that has been let in.
+  void ForgetWhenGone(const Exchange& exchange);
   void Run();
   // Gives the state, or why there is none, to all who look. Cost: O(clients), no lock held.
   void Tell(const Result<std::string>& state, TimePoint asked_at);

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "common/thread_pool.h"
+#include "tests/support/eventually.h"
 #include "tests/support/http_desk.h"
 
 namespace ems::fabric {
@@ -17,6 +18,7 @@ using testing::Ask;
 using testing::Desk;
 using testing::Echo;
 using ::testing::EndsWith;
+using testing::Eventually;
 using ::testing::HasSubstr;
 using testing::kPatience;
 using ::testing::Not;
@@ -129,6 +131,22 @@ TEST(HttpExchangeTest, AReaderThatDoesNotReadLosesItsConnection) {
   }
   EXPECT_FALSE(exchange->Write("x"));
   EXPECT_TRUE(told.WaitFor(kPatience));
+}
+
+TEST(HttpExchangeTest, SaysWhatItsReaderHasNotTaken) {
+  Desk desk;
+  auto server = Serve(desk.handler(), {.unsent_bytes_max = 64 * kMiB});
+  WirePeer peer = WirePeer::Connect(server->address());
+  ASSERT_TRUE(peer.Send(Post("/", "", "Connection: close\r\n")));
+  auto exchange = desk.Take();
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->unsent_bytes(), 0u);
+  ASSERT_TRUE(exchange->StartStream({}));
+  ASSERT_TRUE(exchange->Write(std::string(32 * kMiB, 'x')));  // more than the kernel's buffers hold
+  EXPECT_GT(exchange->unsent_bytes(), 1 * kMiB);
+  ASSERT_TRUE(exchange->Finish());
+  EXPECT_TRUE(peer.ReceiveAll().has_value());
+  EXPECT_TRUE(Eventually([&] { return exchange->unsent_bytes() == 0; }));
 }
 
 TEST(HttpExchangeTest, DeadlinesAreCalledAndMayAnswer) {

@@ -5,11 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "common/thread_pool.h"
 #include "tests/support/eventually.h"
 #include "tests/support/http_desk.h"
 
@@ -37,15 +42,22 @@ class ClusterPageTest : public ::testing::Test {
     for (const auto& page : page_->pages()) pages[page.path] = page.show;
     HttpServerOptions options;
     options.unsent_bytes_max = 2 * kPadBytes;
+    options.write_timeout = write_timeout_;
     server_ = testing::Serve(
-        [pages](const auto& exchange) { pages.at(exchange->request().path)(exchange); }, options,
-        {.gone = gone_});
+        [this, pages](const auto& exchange) {
+          pages.at(exchange->request().path)(exchange);
+          auto exchanges = exchanges_.Lock();
+          exchanges->push_back(exchange);
+        },
+        options, {.gone = gone_});
   }
   void TearDown() override {
+    go_on_.Set();
     if (page_ != nullptr) page_->Close();
     server_.reset();
   }
   Result<std::string> State() {
+    if (slow_) (void)go_on_.WaitFor(kPatience);
     if (fails_) return Error(StatusCode::kUnavailable, "no \"disk\"");
     return "{\"n\":" + std::to_string(++asked_) + "}" + std::string(padded_ ? kPadBytes : 0, ' ');
   }
@@ -56,6 +68,22 @@ class ClusterPageTest : public ::testing::Test {
     WirePeer peer = WirePeer::Connect(server_->address());
     EXPECT_TRUE(peer.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
     return peer;
+  }
+  // Asks for `path`, and leaves once the page has the request.
+  void AskAndLeave(const std::string& path) {
+    const size_t before = Requests();
+    WirePeer peer = WirePeer::Connect(server_->address());
+    EXPECT_TRUE(peer.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_TRUE(Eventually([&] { return Requests() > before; }));
+  }
+  size_t Requests() {
+    auto exchanges = exchanges_.Lock();
+    return exchanges->size();
+  }
+  // Exchanges that somebody keeps.
+  ptrdiff_t KeptExchanges() {
+    auto exchanges = exchanges_.Lock();
+    return std::ranges::count_if(*exchanges, [](const auto& one) { return !one.expired(); });
   }
   // What has come when `text` has; all of it when the stream has ended before.
   static std::string ReadTo(WirePeer* peer, const std::string& text) {
@@ -71,7 +99,10 @@ class ClusterPageTest : public ::testing::Test {
   MetricsRegistry registry_;
   Counter gone_ = registry_.AddCounter("ems_test_gone", "Clients that left");
   std::atomic<int> asked_{0};
-  std::atomic<bool> fails_{false}, padded_{false};
+  std::atomic<bool> fails_{false}, padded_{false}, slow_{false};
+  StopFlag go_on_;  // for slow_
+  Duration write_timeout_ = kPatience;
+  Guarded<std::vector<std::weak_ptr<fabric::HttpExchange>>> exchanges_;
   std::unique_ptr<ClusterPage> page_;
   std::unique_ptr<HttpServer> server_;
 };
@@ -130,8 +161,55 @@ TEST_F(ClusterPageTest, StreamsBeyondTheBoundAreRefusedUntilOneEnds) {
   }));
 }
 
+TEST_F(ClusterPageTest, WhoLeavesBeforeThereIsAStateIsForgottenAtOnce) {
+  slow_ = true;
+  Open(milliseconds(1));
+  for (size_t i = 0; i <= ClusterPage::kWaitingMax; ++i) AskAndLeave("/state");
+  for (size_t i = 0; i <= ClusterPage::kStreamsMax; ++i) AskAndLeave("/events");
+  EXPECT_TRUE(Eventually([&] { return KeptExchanges() == 0; })) << KeptExchanges();
+  WirePeer peer = Follow();
+  slow_ = false;
+  go_on_.Set();
+  EXPECT_THAT(ReadTo(&peer, "data: "), HasSubstr(" 200 "));
+  EXPECT_THAT(Ask("GET /state"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(ClusterPageTest, NotMoreThanTheBoundWaitForAState) {
+  slow_ = true;
+  Open(milliseconds(1));
+  std::deque<WirePeer> peers;
+  for (size_t i = 0; i < ClusterPage::kWaitingMax; ++i) {
+    peers.push_back(WirePeer::Connect(server_->address()));
+    EXPECT_TRUE(peers.back().Send("GET /state HTTP/1.1\r\nHost: x\r\n\r\n"));
+  }
+  EXPECT_TRUE(Eventually([&] { return Requests() == ClusterPage::kWaitingMax; }));
+  EXPECT_THAT(Ask("GET /state"), StartsWith("HTTP/1.1 503"));
+  go_on_.Set();
+  for (WirePeer& peer : peers) EXPECT_THAT(ReadTo(&peer, "\r\n"), HasSubstr(" 200 "));
+}
+
+TEST_F(ClusterPageTest, ASlowReaderMissesStatesAndKeepsItsStream) {
+  padded_ = true;
+  Open(milliseconds(1));
+  WirePeer peer = Follow();
+  // More than the buffers of the kernel and the bound of the stream hold.
+  constexpr int kMissed = 500;
+  EXPECT_TRUE(Eventually([&] { return asked_ > kMissed; }));
+  std::string tail;
+  for (int last = 0; last <= kMissed;) {
+    const std::string part = peer.Receive(4 * kKiB).value_or("");
+    ASSERT_FALSE(part.empty()) << "cut off after state " << last;
+    tail += part;
+    const size_t at = tail.rfind("{\"n\":");
+    if (at != std::string::npos) last = std::atoi(tail.c_str() + at + 5);
+    tail.erase(0, tail.size() - 20);  // may be the beginning of a state
+  }
+  EXPECT_EQ(gone_.value(), 0);
+}
+
 TEST_F(ClusterPageTest, AReaderThatDoesNotReadIsDropped) {
   padded_ = true;
+  write_timeout_ = milliseconds(100);
   Open(milliseconds(1));
   const WirePeer peer = Follow();
   EXPECT_TRUE(Eventually([&] { return gone_.value() == 1; }));
