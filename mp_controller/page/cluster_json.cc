@@ -43,6 +43,24 @@ std::string_view SsdWord(v1::SsdState state) {
   }
 }
 
+std::string_view DurabilityWord(const v1::NamespacePolicy& policy) {
+  if (policy.durability() != v1::DURABILITY_SSD) return "dram";
+  return policy.ssd_sync_relaxed() ? "ssd-relaxed" : "ssd";
+}
+
+std::string_view ChecksumWord(v1::ChecksumPolicy checksum) {
+  switch (checksum) {
+    case v1::CHECKSUM_ALWAYS:
+      return "always";
+    case v1::CHECKSUM_SAMPLED:
+      return "sampled";
+    case v1::CHECKSUM_NEVER:
+      return "never";
+    default:
+      return "unknown";
+  }
+}
+
 std::string_view JobWord(v1::PullState state) {
   switch (state) {
     case v1::PULL_RUNNING:
@@ -106,11 +124,13 @@ Json NamespaceJson(const v1::Namespace& one) {
   const v1::NamespacePolicy& policy = one.policy();
   return {{"name", one.name()},
           {"id", one.id()},
+          {"generation", one.generation()},
           {"dram_quota_bytes", policy.dram_quota_bytes()},
           {"dram_reserved_bytes", policy.dram_reserved_bytes()},
           {"ssd_quota_bytes", policy.ssd_quota_bytes()},
           {"ssd_reserved_bytes", policy.ssd_reserved_bytes()},
-          {"durability", policy.durability() == v1::DURABILITY_SSD ? "ssd" : "dram"},
+          {"durability", DurabilityWord(policy)},
+          {"checksum", ChecksumWord(policy.checksum())},
           {"immutable", policy.immutable()}};
 }
 

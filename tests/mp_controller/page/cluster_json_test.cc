@@ -81,6 +81,22 @@ TEST_F(ClusterJsonTest, SaysWhatServersSayOfThemselves) {
   EXPECT_EQ(up["heartbeat_age_ms"], 40);
 }
 
+TEST_F(ClusterJsonTest, SaysOfANamespaceWhatEmsctlSays) {
+  v1::Namespace* one = namespaces_.add_namespaces();
+  one->set_generation(77);
+  EXPECT_EQ(Parsed()["namespaces"][0]["durability"], "dram");
+  EXPECT_EQ(Parsed()["namespaces"][0]["checksum"], "always");
+  EXPECT_EQ(Parsed()["namespaces"][0]["generation"], 77);
+  one->mutable_policy()->set_durability(v1::DURABILITY_SSD);
+  EXPECT_EQ(Parsed()["namespaces"][0]["durability"], "ssd");
+  one->mutable_policy()->set_ssd_sync_relaxed(true);
+  EXPECT_EQ(Parsed()["namespaces"][0]["durability"], "ssd-relaxed");
+  one->mutable_policy()->set_checksum(v1::CHECKSUM_SAMPLED);
+  EXPECT_EQ(Parsed()["namespaces"][0]["checksum"], "sampled");
+  one->mutable_policy()->set_checksum(v1::CHECKSUM_NEVER);
+  EXPECT_EQ(Parsed()["namespaces"][0]["checksum"], "never");
+}
+
 TEST_F(ClusterJsonTest, SaysHowFarModelsAre) {
   v1::ModelStatus* model = models_.add_models();
   model->mutable_ref()->set_model("m");

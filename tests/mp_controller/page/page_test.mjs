@@ -54,14 +54,14 @@ const model = more => ({ model: 'm', version: 'v1', namespace: 'models', bytes: 
 test('a state is shown, part by part', () => {
   const { show, History, ids } = load();
   const text = id => ids.get(id).textContent;
-  const namespaces = [{ name: 'kv', dram_reserved_bytes: 0, dram_quota_bytes: 2048, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: 'ssd', immutable: true }];
+  const namespaces = [{ name: 'kv', dram_reserved_bytes: 0, dram_quota_bytes: 2048, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: 'ssd-relaxed', checksum: 'sampled', immutable: true }];
   show(stateOf([node(1), node(2, { state: 'DOWN', slots: 0 })], { namespaces, models: [model()] }), new History());
   assert.equal(text('cluster'), '0000000000000abc');
   assert.equal(text('health'), 'DEGRADED');
   assert.match(text('tiles'), /512 B of 1\.0 KiB/);
   assert.match(text('servers'), /server-1up.*server-2DOWN/);
   assert.match(text('owners-text'), /8,192 of 16,384 slots; 8,192 have none: their keys miss/);
-  assert.match(text('namespaces'), /kv.*2\.0 KiB.*ssd/);
+  assert.match(text('namespaces'), /kv.*2\.0 KiB.*ssd-relaxedsampledyes/);
   assert.match(text('models'), /running, 40\.0 %, 9 s left at most.*2\.0 KiB\/s/);
 });
 
@@ -75,7 +75,7 @@ test('an empty cluster says so', () => {
 test('names from outside are text, wherever they stand', () => {
   const { show, History, ids } = load();
   const hostile = '<img src=x onerror=alert(1)></script><b>"\'';
-  const namespaces = [{ name: hostile, dram_reserved_bytes: 0, dram_quota_bytes: 0, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: hostile, immutable: false }];
+  const namespaces = [{ name: hostile, dram_reserved_bytes: 0, dram_quota_bytes: 0, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: hostile, checksum: hostile, immutable: false }];
   const job = { ...model().job, state: 'failed', error: hostile };
   show(stateOf([node(1, { name: hostile, data_address: hostile, state: hostile })],
     { cluster: hostile, namespaces, models: [model({ model: hostile, version: hostile, namespace: hostile, job })] }), new History());
