@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/cluster_health.h"
 #include "cluster/dht_view.h"
 #include "common/cluster_id.h"
 #include "proto/controller.pb.h"
@@ -77,15 +78,9 @@ std::string_view JobWord(v1::PullState state) {
 }
 
 // What needs a look comes first, so that it is there where not all fit.
-int RankOf(const v1::NodeStatus& node) {
-  switch (node.node().state()) {
-    case v1::NODE_LIVE:
-      return 1;
-    case v1::NODE_LEFT:
-      return 2;
-    default:
-      return 0;
-  }
+int RankOf(const v1::NodeStatus& node, const ClusterFacts& facts) {
+  if (IsSick(node, *facts.nodes, facts.view)) return 0;
+  return node.node().state() == v1::NODE_LEFT ? 2 : 1;
 }
 
 Json NodeJson(const v1::NodeStatus& n) {
@@ -171,7 +166,7 @@ void AddRows(Json* json, const std::string& key, const Rows& rows, ToJson to_jso
 }
 
 Json TotalsJson(const v1::ListNodesReply& nodes) {
-  uint64_t up = 0, down = 0, left = 0;
+  uint64_t up = 0, down = 0, left = 0, processes = 0;
   v1::NodeUsage sum;
   for (const v1::NodeStatus& n : nodes.nodes()) {
     const v1::NodeState state = n.node().state();
@@ -179,18 +174,26 @@ Json TotalsJson(const v1::ListNodesReply& nodes) {
     down += state == v1::NODE_DOWN ? 1 : 0;
     left += state == v1::NODE_LEFT ? 1 : 0;
     if (state != v1::NODE_LIVE) continue;
+    processes += n.node().boot_id();
     sum.set_dram_used_bytes(sum.dram_used_bytes() + n.usage().dram_used_bytes());
     sum.set_dram_total_bytes(sum.dram_total_bytes() + n.usage().dram_total_bytes());
     sum.set_ssd_used_bytes(sum.ssd_used_bytes() + n.usage().ssd_used_bytes());
     sum.set_ssd_total_bytes(sum.ssd_total_bytes() + n.usage().ssd_total_bytes());
     sum.set_objects(sum.objects() + n.usage().objects());
+    sum.set_gets(sum.gets() + n.usage().gets());
+    sum.set_hits(sum.hits() + n.usage().hits());
   }
   return {{"servers", {{"up", up}, {"down", down}, {"left", left}}},
           {"dram_used_bytes", sum.dram_used_bytes()},
           {"dram_total_bytes", sum.dram_total_bytes()},
           {"ssd_used_bytes", sum.ssd_used_bytes()},
           {"ssd_total_bytes", sum.ssd_total_bytes()},
-          {"objects", sum.objects()}};
+          {"objects", sum.objects()},
+          {"gets", sum.gets()},
+          {"hits", sum.hits()},
+          // Changes when one of the processes does, as their ids are random: sums of others do not
+          // compare.
+          {"processes", fmt::format("{:016x}", processes)}};
 }
 
 }  // namespace
@@ -198,6 +201,7 @@ Json TotalsJson(const v1::ListNodesReply& nodes) {
 std::string ClusterJson(const ClusterFacts& facts) {
   const v1::ListNodesReply& nodes = *facts.nodes;
   Json json;
+  json["health"] = HealthWord(HealthOf(nodes, facts.view));
   json["cluster"] = nullptr;
   if (nodes.cluster() != 0) json["cluster"] = ClusterText(ClusterId(nodes.cluster()));
   json["now_unix_ms"] = nodes.now_unix_ms();
@@ -214,7 +218,7 @@ std::string ClusterJson(const ClusterFacts& facts) {
   json.update(TotalsJson(nodes));
   std::vector<const v1::NodeStatus*> by_rank;
   for (const v1::NodeStatus& n : nodes.nodes()) by_rank.push_back(&n);
-  std::ranges::stable_sort(by_rank, {}, [](const auto* n) { return RankOf(*n); });
+  std::ranges::stable_sort(by_rank, {}, [&](const auto* n) { return RankOf(*n, facts); });
   AddRows(&json, "nodes", by_rank, [](const auto* n) { return NodeJson(*n); });
   AddRows(&json, "namespaces", facts.namespaces->namespaces(), NamespaceJson);
   AddRows(&json, "models", facts.models->models(), ModelJson);

@@ -29,7 +29,7 @@ struct ClusterFacts {
   const v1::ListModelsReply* models = nullptr;
 };
 
-// One line, without its end. Servers that are down come first, those that have left last.
+// One line, without its end. Servers that are not well come first, those that have left last.
 // Cost: O(nodes + namespaces + models); may take milliseconds.
 std::string ClusterJson(const ClusterFacts& facts);
 

@@ -72,6 +72,7 @@ TEST_F(ClusterPageE2eTest, TheStateIsWhatEmsctlSays) {
       EXPECT_EQ(state["nodes"][i][key], nodes[i][key]) << key;
     }
   }
+  for (const char* key : {"health", "gets", "hits"}) EXPECT_EQ(state[key], status[key]) << key;
   EXPECT_EQ(state["namespaces"][0]["name"], "default");
   const std::string page = HttpGet(http_, "/").value_or("");
   EXPECT_THAT(page, StartsWith("200"));

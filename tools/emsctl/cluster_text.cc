@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cluster/cluster_health.h"
 #include "common/cluster_id.h"
 #include "proto/controller.pb.h"
 #include "tools/terminal.h"
@@ -28,20 +29,6 @@ std::string_view StateWord(v1::NodeState state) {
   }
 }
 
-std::string_view HealthWord(Health health) {
-  switch (health) {
-    case Health::kOk:
-      return "OK";
-    case Health::kDegraded:
-      return "DEGRADED";
-    case Health::kFrozen:
-      return "FROZEN";
-    case Health::kNoServers:
-      return "NO SERVERS";
-  }
-  return "?";
-}
-
 std::string VersionText(ViewVersion version) {
   return fmt::format("term {} epoch {}", version.term(), version.epoch());
 }
@@ -63,38 +50,6 @@ struct Totals {
   uint64_t used_bytes = 0, total_bytes = 0, objects = 0;
   uint64_t ssd_used_bytes = 0, ssd_total_bytes = 0;
 };
-
-bool IsSick(v1::SsdState state) { return state == v1::SSD_DEGRADED || state == v1::SSD_OFFLINE; }
-
-// Of a live server whose SSD tier does not work.
-bool HasSickSsd(const v1::NodeStatus& n) {
-  return n.node().state() == v1::NODE_LIVE && IsSick(n.usage().ssd_state());
-}
-
-// Of a server that has not left: another controller, or a later state of this one, made its view.
-bool IsAhead(const v1::NodeStatus& n) { return n.ahead() && n.node().state() != v1::NODE_LEFT; }
-
-// How many heartbeats a server may take to report a new view.
-constexpr uint64_t kBehindHeartbeats = 2;
-
-// Of a server that owns slots: it has not installed the newest view, nor said so in time.
-bool IsBehind(const v1::NodeStatus& n, const ClusterSnapshot& snapshot) {
-  const DhtView* const view = snapshot.view;
-  const uint64_t heartbeat_ms = snapshot.nodes->heartbeat_ms();  // 0: an older controller
-  return view != nullptr && n.slots() > 0 && n.node().state() == v1::NODE_LIVE && !n.ahead() &&
-         ViewVersion(n.term(), n.epoch()) < view->version() &&
-         (heartbeat_ms == 0 || n.behind_ms() > kBehindHeartbeats * heartbeat_ms);
-}
-
-// How much longer than a lease a wait for a server is in order: until its peers cannot prolong its
-// lease, and until all have heard of it.
-constexpr uint64_t kWaitBeyondLeaseMs = 2000;
-
-// Puts wait for it, and without an operator they may do so for ever.
-bool IsWaitedForLong(const v1::NodeStatus& n, const ClusterSnapshot& snapshot) {
-  const uint64_t lease_ms = snapshot.nodes->lease_ms();  // 0: an older controller
-  return n.waited_for() && lease_ms > 0 && n.waiting_ms() > lease_ms + kWaitBeyondLeaseMs;
-}
 
 // "3.2 s", "12 min", "5 h", "9 days"
 std::string Age(uint64_t ms) {
@@ -146,8 +101,8 @@ std::string SsdText(const v1::NodeUsage& usage) {
   if (usage.ssd_state() == v1::SSD_NONE) return "-";
   const std::string bytes = fmt::format("{} of {}", FormatBytes(usage.ssd_used_bytes()),
                                         FormatBytes(usage.ssd_total_bytes()));
-  return IsSick(usage.ssd_state()) ? fmt::format("{}, {}", bytes, SsdWord(usage.ssd_state()))
-                                   : bytes;
+  return usage.ssd_state() != v1::SSD_OK ? fmt::format("{}, {}", bytes, SsdWord(usage.ssd_state()))
+                                         : bytes;
 }
 
 Totals LiveTotals(const v1::ListNodesReply& nodes) {
@@ -175,26 +130,15 @@ std::optional<HitCounts> HitsOf(std::string_view server_stats) {
 }
 
 Health HealthOf(const ClusterSnapshot& snapshot) {
-  if (snapshot.view != nullptr && snapshot.view->frozen()) return Health::kFrozen;
-  if (CountState(*snapshot.nodes, v1::NODE_LIVE) == 0 || snapshot.view == nullptr ||
-      snapshot.view->nodes().empty()) {
-    return Health::kNoServers;
-  }
-  const auto& nodes = snapshot.nodes->nodes();
-  const auto behind = [&](const v1::NodeStatus& n) {
-    return IsBehind(n, snapshot) || IsWaitedForLong(n, snapshot);
-  };
-  const bool sick = snapshot.nodes->store_is_old() ||
-                    std::any_of(nodes.begin(), nodes.end(), HasSickSsd) ||
-                    std::any_of(nodes.begin(), nodes.end(), IsAhead) ||
-                    std::any_of(nodes.begin(), nodes.end(), behind);
-  return sick || CountState(*snapshot.nodes, v1::NODE_DOWN) > 0 ? Health::kDegraded : Health::kOk;
+  return ems::HealthOf(*snapshot.nodes, snapshot.view);
 }
 
 bool NeedsAnOperator(const ClusterSnapshot& snapshot) {
   const auto& nodes = snapshot.nodes->nodes();
   const Health health = HealthOf(snapshot);
-  const auto waited_for = [&](const v1::NodeStatus& n) { return IsWaitedForLong(n, snapshot); };
+  const auto waited_for = [&](const v1::NodeStatus& n) {
+    return IsWaitedForLong(n, *snapshot.nodes);
+  };
   return health == Health::kFrozen || health == Health::kNoServers ||
          snapshot.nodes->store_is_old() || std::any_of(nodes.begin(), nodes.end(), IsAhead) ||
          std::any_of(nodes.begin(), nodes.end(), waited_for);
@@ -244,7 +188,7 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
                         : "Stop it, empty its data_dir, and start it."));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
-    if (!IsBehind(n, snapshot)) continue;
+    if (!IsBehind(n, *snapshot.nodes, snapshot.view)) continue;
     advice.push_back(
         n.term() == 0
             ? fmt::format("Server {} owns slots and has reported no view for {}: it may be gone.",
@@ -256,7 +200,9 @@ std::vector<std::string> AdviceFor(const ClusterSnapshot& snapshot) {
                           VersionText(snapshot.view->version())));
   }
   for (const v1::NodeStatus& n : snapshot.nodes->nodes()) {
-    if (!n.waited_for() || (IsBehind(n, snapshot) && !IsWaitedForLong(n, snapshot))) continue;
+    if (!n.waited_for() ||
+        (IsBehind(n, *snapshot.nodes, snapshot.view) && !IsWaitedForLong(n, *snapshot.nodes)))
+      continue;
     advice.push_back(fmt::format(
         "Some Puts wait until it is certain that a process of server {} takes none any more. If it "
         "has stopped for good, or its machine has: `emsctl view accept-loss`.",

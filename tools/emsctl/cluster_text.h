@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/cluster_health.h"
 #include "cluster/dht_view.h"
 #include "cluster/view_cache.h"
 
@@ -26,8 +27,6 @@ struct HitCounts {
 // The "gets" and "hits" of one server's statistics (JSON); nothing when they are not there or not
 // numbers.
 std::optional<HitCounts> HitsOf(std::string_view server_stats);
-
-enum class Health { kOk, kDegraded, kFrozen, kNoServers };
 
 // Everything `emsctl status` shows. Borrows; `view` may be null before the first view.
 struct ClusterSnapshot {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cluster/dht_view.h"
 #include "proto/controller.pb.h"
@@ -140,6 +141,47 @@ TEST_F(ClusterJsonTest, OfTooManyRowsThoseThatNeedALookAreShown) {
   EXPECT_EQ(json["nodes"].back()["name"], "up");
   EXPECT_EQ(json["servers"]["up"], kRowsMax);
   EXPECT_EQ(json["dram_total_bytes"], 100 * kRowsMax);
+}
+
+TEST_F(ClusterJsonTest, OfTooManyRowsThoseOfSickServersAreShown) {
+  nodes_.set_lease_ms(5000);
+  for (int i = 0; i < kRowsMax; ++i) AddNode("up", v1::NODE_LIVE);
+  AddNode("ahead", v1::NODE_LIVE)->set_ahead(true);
+  AddNode("ssd", v1::NODE_LIVE)->mutable_usage()->set_ssd_state(v1::SSD_OFFLINE);
+  v1::NodeStatus* waited_for = AddNode("waited for", v1::NODE_LIVE);
+  waited_for->set_waited_for(true);
+  waited_for->set_waiting_ms(60'000);
+  const Json json = Parsed();
+  EXPECT_EQ(json["nodes"][0]["name"], "ahead");
+  EXPECT_EQ(json["nodes"][1]["name"], "ssd");
+  EXPECT_EQ(json["nodes"][2]["name"], "waited for");
+}
+
+TEST_F(ClusterJsonTest, HealthIsThatOfAllServers) {
+  EXPECT_EQ(Parsed()["health"], "NO SERVERS");
+  std::vector<NodeInfo> infos(1);
+  infos[0].id = NodeId(1);
+  const auto view = *DhtView::Make({3, 5}, infos, SlotTable(), /*frozen=*/false);
+  for (int i = 0; i < kRowsMax; ++i) AddNode("up", v1::NODE_LIVE);
+  EXPECT_EQ(Parsed(view.get())["health"], "OK");
+  AddNode("sick", v1::NODE_LIVE)->mutable_usage()->set_ssd_state(v1::SSD_DEGRADED);
+  EXPECT_EQ(Parsed(view.get())["health"], "DEGRADED");
+}
+
+TEST_F(ClusterJsonTest, LookUpsAreThoseOfAllServersThatAreUp) {
+  for (int i = 0; i <= kRowsMax; ++i) {
+    v1::NodeStatus* node = AddNode("up", v1::NODE_LIVE);
+    node->mutable_usage()->set_gets(3);
+    node->mutable_usage()->set_hits(2);
+  }
+  AddNode("down", v1::NODE_DOWN)->mutable_usage()->set_gets(1000);
+  const Json before = Parsed();
+  EXPECT_EQ(before["gets"], 3 * (kRowsMax + 1));
+  EXPECT_EQ(before["hits"], 2 * (kRowsMax + 1));
+  nodes_.mutable_nodes(0)->mutable_usage()->set_gets(9);
+  EXPECT_EQ(Parsed()["processes"], before["processes"]);
+  nodes_.mutable_nodes(0)->mutable_node()->set_boot_id(7);
+  EXPECT_NE(Parsed()["processes"], before["processes"]);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ function load() {
     createElementNS: (_, tag) => new Element(tag),
     getElementById: id => { assert.ok(ids.has(id), id); return ids.get(id); },
   };
-  const names = ['bytes', 'count', 'percent', 'age', 'healthOf', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
+  const names = ['bytes', 'count', 'percent', 'age', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
   const page = new Function('document', 'EventSource', `${inner('script')}\nreturn { ${names.join(', ')} };`)(document);
   return { ...page, ids };
 }
@@ -44,7 +44,9 @@ const node = (id, more = {}) => ({
   id, name: 'server-' + id, state: 'up', data_address: 'h:' + id, slots: 8192, dram_used_bytes: 512, dram_total_bytes: 1024, objects: 3,
   ssd_used_bytes: 0, ssd_total_bytes: 0, ssd_state: 'none', gets: 0, hits: 0, heartbeat_age_ms: 10, joined_unix_ms: 1, left_unix_ms: 0,
   behind_ms: 0, ahead: false, waited_for: false, waiting_ms: 0, term: 1, epoch: 2, boot_id: 'b' + id, ...more });
+const sumOf = (nodes, key) => nodes.reduce((sum, one) => sum + one[key], 0);
 const stateOf = (nodes, more = {}) => ({
+  health: 'OK', processes: nodes.map(one => one.boot_id).join(), gets: sumOf(nodes, 'gets'), hits: sumOf(nodes, 'hits'),
   cluster: '0000000000000abc', now_unix_ms: 1000, heartbeat_ms: 1000, lease_ms: 5000, view: { term: 1, epoch: 2, frozen: false }, store_is_old: false,
   slots: 16384, servers: { up: nodes.length, down: 0, left: 0 }, dram_used_bytes: 512, dram_total_bytes: 1024, ssd_used_bytes: 0, ssd_total_bytes: 0,
   objects: 3, nodes, nodes_left_out: 0, namespaces: [], namespaces_left_out: 0, models: [], models_left_out: 0, ...more });
@@ -55,10 +57,11 @@ test('a state is shown, part by part', () => {
   const { show, History, ids } = load();
   const text = id => ids.get(id).textContent;
   const namespaces = [{ name: 'kv', dram_reserved_bytes: 0, dram_quota_bytes: 2048, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: 'ssd-relaxed', checksum: 'sampled', immutable: true }];
-  show(stateOf([node(1), node(2, { state: 'DOWN', slots: 0 })], { namespaces, models: [model()] }), new History());
+  show(stateOf([node(1), node(2, { state: 'DOWN', slots: 0 })], { health: 'DEGRADED', gets: 15000, hits: 7500, namespaces, models: [model()] }), new History());
   assert.equal(text('cluster'), '0000000000000abc');
   assert.equal(text('health'), 'DEGRADED');
   assert.match(text('tiles'), /512 B of 1\.0 KiB/);
+  assert.match(text('tiles'), /50\.0 % of 15,000 since the servers started/);
   assert.match(text('servers'), /server-1up.*server-2DOWN/);
   assert.match(text('owners-text'), /8,192 of 16,384 slots; 8,192 have none: their keys miss/);
   assert.match(text('namespaces'), /kv.*2\.0 KiB.*ssd-relaxedsampledyes/);
@@ -67,7 +70,7 @@ test('a state is shown, part by part', () => {
 
 test('an empty cluster says so', () => {
   const { show, History, ids } = load();
-  show(stateOf([], { view: null, cluster: null }), new History());
+  show(stateOf([], { health: 'NO SERVERS', view: null, cluster: null }), new History());
   assert.equal(ids.get('health').textContent, 'NO SERVERS');
   assert.match(ids.get('servers').textContent, /No server has registered yet/);
 });
@@ -114,15 +117,27 @@ test('a line has gaps where nothing is known', () => {
   assert.equal(linePath([5, 5], 0), 'M299.0 98.0L300.0 98.0');
 });
 
-test('health and notes are those of emsctl', () => {
-  const { healthOf, noteOf } = load();
-  assert.equal(healthOf(stateOf([node(1)])), 'OK');
-  assert.equal(healthOf(stateOf([node(1)], { view: { term: 1, epoch: 2, frozen: true } })), 'FROZEN');
-  assert.equal(healthOf(stateOf([node(1)], { store_is_old: true })), 'DEGRADED');
-  for (const bad of [{ ahead: true }, { behind_ms: 2001 }, { waited_for: true, waiting_ms: 7001 }, { ssd_state: 'offline' }])
-    assert.equal(healthOf(stateOf([node(1, bad)])), 'DEGRADED', JSON.stringify(bad));
-  for (const fine of [{ state: 'left', ahead: true }, { behind_ms: 2000 }, { waited_for: true, waiting_ms: 7000 }])
-    assert.equal(healthOf(stateOf([node(1, fine)])), 'OK', JSON.stringify(fine));
+test('of more servers than rows, all count', () => {
+  const { difference, History } = load();
+  const at = (now_unix_ms, gets, processes = 'p') => stateOf([node(1, { gets: 5 })], { now_unix_ms, gets, hits: gets / 2, processes, nodes_left_out: 700 });
+  assert.deepEqual(difference(at(1000, 4000), at(3000, 8000)), { ms: 2000, gets: 4000, hits: 2000 });
+  const history = new History();
+  history.add(at(1000, 4000));
+  history.add(at(2000, 8000));
+  assert.equal(history.now().gets, 4000);
+  history.add(at(3000, 100, 'one of those that have no row began again'));
+  assert.equal(history.samples.length, 1, 'nothing is known of this second');
+  history.add(at(4000, 300, 'one of those that have no row began again'));
+  assert.equal(history.now().gets, 200);
+});
+
+test('health is what the controller says, notes are those of emsctl', () => {
+  const { show, noteOf, History, ids } = load();
+  for (const [health, kind] of [['OK', 'good'], ['DEGRADED', 'warn'], ['FROZEN', 'bad'], ['NO SERVERS', 'bad']]) {
+    show(stateOf([node(1)], { health }), new History());
+    assert.equal(ids.get('health').textContent, health);
+    assert.equal(ids.get('health').className, kind);
+  }
   assert.equal(noteOf(node(1, { ahead: true, behind_ms: 3000 }), stateOf([])), 'ahead, behind 3 s');
 });
 
