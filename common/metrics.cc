@@ -16,6 +16,12 @@ void ShowAsCounter(prometheus::MetricFamily* family) {
   for (prometheus::ClientMetric& one : family->metric) one.counter.value = one.gauge.value;
 }
 
+Labels LabelsOf(const prometheus::ClientMetric& one) {
+  Labels labels;
+  for (const auto& label : one.label) labels.emplace(label.name, label.value);
+  return labels;
+}
+
 }  // namespace
 
 void Counter::Add(double by) const {
@@ -50,7 +56,7 @@ Counter MetricsRegistry::AddSparseCounter(const std::string& name, const std::st
                                           const Labels& labels) {
   {
     auto names = names_.Lock();
-    names->sparse.insert(name);
+    names->sparse.emplace(name, labels);
   }
   return AddCounter(name, help, labels);
 }
@@ -82,8 +88,10 @@ std::string MetricsRegistry::Render() const {
     auto names = names_.Lock();
     for (prometheus::MetricFamily& family : families) {
       if (names->shown.contains(family.name)) ShowAsCounter(&family);
-      if (names->sparse.contains(family.name))
-        std::erase_if(family.metric, [](const auto& one) { return one.counter.value == 0; });
+      if (family.type != prometheus::MetricType::Counter) continue;
+      std::erase_if(family.metric, [&](const prometheus::ClientMetric& one) {
+        return one.counter.value == 0 && names->sparse.contains({family.name, LabelsOf(one)});
+      });
     }
   }
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });

@@ -83,8 +83,8 @@ class MetricsRegistry final {
 
  private:
   struct Names {
-    std::set<std::string> sparse;  // of counters that are not shown before they have counted
-    std::set<std::string> shown;   // of counters that are kept as gauges
+    std::set<std::pair<std::string, Labels>> sparse;  // not shown before they have counted
+    std::set<std::string> shown;                      // of counters that are kept as gauges
   };
   mutable Guarded<Names> names_;
   std::vector<std::function<void(std::string*)>> texts_;

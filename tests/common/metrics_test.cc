@@ -60,6 +60,15 @@ TEST(MetricsTest, SparseCountersAppearOnFirstUse) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("put")));
 }
 
+TEST(MetricsTest, OneOfASparseFamilyMayShowItsZero) {
+  MetricsRegistry registry;
+  registry.AddSparseCounter("ems_test_ops_total", "Ops.", {{"op", "get"}, {"status", "ok"}});
+  registry.AddCounter("ems_test_ops_total", "Ops.", {{"op", "get"}, {"status", "damaged"}});
+  const std::string text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_test_ops_total{op=\"get\",status=\"damaged\"} 0\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("status=\"ok\"")));
+}
+
 TEST(MetricsTest, ACounterMayShowACountThatIsKeptElsewhere) {
   MetricsRegistry registry;
   registry.AddShownCounter("ems_test_shown_total", "Shown.").Set(7);

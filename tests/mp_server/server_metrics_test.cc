@@ -35,6 +35,14 @@ TEST(ServerMetricsTest, VerbsMoveTheirMetrics) {
   EXPECT_THAT(text, ::testing::ContainsRegex("ems_server_answers_total\\{[^}]*[Gg]et[^}]*\\} 2"));
 }
 
+TEST(ServerMetricsTest, WhatAnAlarmIsOnBeginsAtZero) {
+  MetricsRegistry registry;
+  const ServerMetrics metrics(&registry);
+  const std::string text = registry.Render();
+  EXPECT_THAT(text, HasSubstr("ems_server_answers_total{op=\"Put\",status=\"checksum\"} 0\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("status=\"ok\"")));
+}
+
 TEST(ServerMetricsTest, RefreshShowsStorePoolAndOwnership) {
   MetricsRegistry registry;
   ServerMetrics metrics(&registry);
