@@ -57,6 +57,11 @@ struct Wanted {
   bool from_file = false;
 };
 
+Status LoadDefaults(const std::vector<std::string>& overrides, config::ServerConfig* config) {
+  return config::LoadText("{name: doctor, data_dir: /}", "defaults", overrides, config);
+}
+
+// A file that is there and does not load is a finding: the defaults are compared with, then.
 Result<Wanted> Configuration(const Flags& flags, Finding* finding) {
   Wanted wanted;
   std::string file = flags.config;
@@ -64,10 +69,15 @@ Result<Wanted> Configuration(const Flags& flags, Finding* finding) {
   wanted.from_file = !file.empty();
   *finding = {.check = "configuration",
               .found = wanted.from_file ? file : fmt::format("no {}, so defaults", kUsualConfig)};
-  const Status loaded = wanted.from_file
-                            ? config::Load(file, flags.overrides, &wanted.config)
-                            : config::LoadText("{name: doctor, data_dir: /}", "defaults",
-                                               flags.overrides, &wanted.config);
+  Status loaded = wanted.from_file ? config::Load(file, flags.overrides, &wanted.config)
+                                   : LoadDefaults(flags.overrides, &wanted.config);
+  if (!loaded.ok() && wanted.from_file && ::access(file.c_str(), R_OK) == 0) {
+    finding->level = Level::kFail;
+    finding->found = std::string(Message(loaded));
+    finding->mend = fmt::format("mp-server --config {} --check-config", file);
+    wanted = {};
+    loaded = LoadDefaults({}, &wanted.config);
+  }
   if (!loaded.ok()) return loaded;
   return wanted;
 }
@@ -289,7 +299,7 @@ void AddDoctorCommand(Command* program, const Context* context) {
   Command* doctor = program->AddCommand(
       "doctor", "Look at this host and at the cluster: what is wrong, and how to mend it");
   doctor->AddOption("--config", &flags->config,
-                    fmt::format("Configuration of the server of this host; {} if it is there and "
+                    fmt::format("Configuration of the server of this host; {} if it exists and "
                                 "nothing else is said",
                                 kUsualConfig));
   doctor->AddOption("--set", &flags->overrides, "Override one option of it, as mp-server takes it");

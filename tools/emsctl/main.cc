@@ -61,7 +61,7 @@ void AddCompletion(ems::Command* program) {
       program->AddCommand("completion", "Print a script that completes commands in a shell");
   completion->SetFooter(
       "  source <(emsctl completion bash)\n"
-      "  emsctl completion bash > /usr/share/bash-completion/completions/emsctl\n"
+      "  emsctl completion bash > ~/.local/share/bash-completion/completions/emsctl\n"
       "zsh takes it after `autoload -U bashcompinit && bashcompinit`.");
   completion->AddCommand("bash", "For bash")->SetRun([program] {
     return ems::emsctl::Print(program->BashCompletion()) ? ems::emsctl::kExitOk

@@ -63,5 +63,15 @@ TEST_F(DoctorCommandTest, TheServersFileIsComparedWithTheHost) {
   EXPECT_EQ(Run({"doctor", "--host", "--config", "/nowhere.yaml"}).exit_code, 2);
 }
 
+TEST_F(DoctorCommandTest, AFileThatDoesNotLoadIsAFindingAndTheOthersFollow) {
+  const std::string path = cluster_->folder() + "/nameless.yaml";
+  std::ofstream(path) << "data_dir: " << cluster_->folder() << "\n";
+  const auto ran = Run({"doctor", "--host", "--config", path});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("FAIL  configuration"));
+  EXPECT_THAT(ran.out, HasSubstr("name"));
+  EXPECT_THAT(ran.out, HasSubstr("huge pages"));
+}
+
 }  // namespace
 }  // namespace ems::emsctl

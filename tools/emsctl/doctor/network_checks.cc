@@ -97,7 +97,7 @@ Finding CheckVersions(std::string_view own, std::string_view controller,
   for (const auto& [version, who] : others)
     finding.found += fmt::format("; {} {}", Named(who), version);
   finding.level = Level::kWarn;
-  finding.mend = "bring all to one version, servers first one by one";
+  finding.mend = "bring all to one version: the controller first, then servers one by one";
   return finding;
 }
 

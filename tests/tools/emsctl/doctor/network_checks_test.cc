@@ -51,6 +51,7 @@ TEST(VersionsCheckTest, OthersThanOursAreNamed) {
   const Finding differ = CheckVersions("1.2.3", "1.2.2", servers);
   EXPECT_EQ(differ.level, Level::kWarn);
   EXPECT_EQ(differ.found, "emsctl 1.2.3; the controller, b 1.2.2");
+  EXPECT_THAT(differ.mend, HasSubstr("the controller first"));
   servers[1].version = "1.2.3";
   EXPECT_EQ(CheckVersions("1.2.3", "", servers).level, Level::kOk);
 }
