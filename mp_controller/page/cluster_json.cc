@@ -79,8 +79,9 @@ std::string_view JobWord(v1::PullState state) {
 
 // What needs a look comes first, so that it is there where not all fit.
 int RankOf(const v1::NodeStatus& node, const ClusterFacts& facts) {
-  if (IsSick(node, *facts.nodes, facts.view)) return 0;
-  return node.node().state() == v1::NODE_LEFT ? 2 : 1;
+  if (node.node().state() == v1::NODE_DOWN) return 0;
+  if (IsSick(node, *facts.nodes, facts.view)) return 1;
+  return node.node().state() == v1::NODE_LEFT ? 3 : 2;
 }
 
 Json NodeJson(const v1::NodeStatus& n) {

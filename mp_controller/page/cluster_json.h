@@ -29,8 +29,8 @@ struct ClusterFacts {
   const v1::ListModelsReply* models = nullptr;
 };
 
-// One line, without its end. Servers that are not well come first, those that have left last.
-// Cost: O(nodes + namespaces + models); may take milliseconds.
+// One line, without its end. Servers that are down come first, then those that are not well; those
+// that have left come last. Cost: O(nodes + namespaces + models); may take milliseconds.
 std::string ClusterJson(const ClusterFacts& facts);
 
 }  // namespace ems::controller
