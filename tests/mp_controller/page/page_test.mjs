@@ -109,12 +109,18 @@ test('a history is bounded', () => {
   assert.equal(history.samples.length, 300);
   assert.ok(history.recent.length <= 11);
   assert.equal(history.now().gets, 10);
+  history.add(stateOf([node(1, { gets: 1000 })], { now_unix_ms: 2000_000 }));
+  assert.equal(history.samples.length, 1, 'of five minutes, also after a pause');
+  history.add(stateOf([node(1)], { now_unix_ms: 10 }));
+  assert.equal(history.samples.length, 0, 'of another clock');
 });
 
 test('a line has gaps where nothing is known', () => {
   const { linePath } = load();
-  assert.equal(linePath([0, undefined, 1], 1), 'M298.0 98.0M300.0 2.0');
-  assert.equal(linePath([5, 5], 0), 'M299.0 98.0L300.0 98.0');
+  const path = (top, ...points) => linePath(points.map(([at, value]) => ({ at, value })), one => one.value, top);
+  assert.equal(path(1, [1000, 0], [2000, undefined], [3000, 1]), 'M298.0 98.0M300.0 2.0');
+  assert.equal(path(0, [1000, 5], [2000, 5]), 'M299.0 98.0L300.0 98.0');
+  assert.equal(path(1, [1000, 0], [61_000, 1]), 'M240.0 98.0M300.0 2.0', 'paused meanwhile');
 });
 
 test('of more servers than rows, all count', () => {
@@ -127,6 +133,7 @@ test('of more servers than rows, all count', () => {
   assert.equal(history.now().gets, 4000);
   history.add(at(3000, 100, 'one of those that have no row began again'));
   assert.equal(history.samples.length, 1, 'nothing is known of this second');
+  assert.equal(history.now(), undefined);
   history.add(at(4000, 300, 'one of those that have no row began again'));
   assert.equal(history.now().gets, 200);
 });
@@ -144,7 +151,7 @@ test('health is what the controller says, notes are those of emsctl', () => {
 test('numbers that are old are said to be', () => {
   const { linkText } = load();
   assert.deepEqual(linkText({ heard: 900, paused: false, trouble: '' }), { old: false, text: '' });
-  assert.deepEqual(linkText({ heard: 12_000, paused: false, trouble: '' }), { old: true, text: 'Connection lost for 12 s: these numbers are old.' });
+  assert.deepEqual(linkText({ heard: 12_000, paused: false, trouble: '' }), { old: true, text: 'Nothing heard for 12 s: these numbers are old.' });
   assert.match(linkText({ heard: 4000, paused: true, trouble: '' }).text, /4 s old/);
   assert.match(linkText({ heard: 4000, paused: false, trouble: 'disk' }).text, /No numbers for 4 s: disk/);
 });
