@@ -1,7 +1,6 @@
 #include "mp_server/data_service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "mp_server/answer_room.h"
 #include "mp_server/answer_tally.h"
 #include "mp_server/key_batch.h"
+#include "mp_server/last_wake.h"
 #include "mp_server/put_session.h"
 #include "mp_server/value_check.h"
 
@@ -68,6 +68,7 @@ class DataSession final : public fabric::Session {
   Outcome AwaitPuts(std::span<WireStatus> statuses) override { return puts_.Await(statuses); }
   void SetWaker(std::function<void()> waker) override {
     waker_ = waker;
+    fetched_.SetWaker(waker);
     puts_.SetWaker(std::move(waker));
   }
   Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override;
@@ -138,7 +139,6 @@ class DataSession final : public fabric::Session {
   void Spend(uint64_t bytes) { turn_left_ -= std::min(turn_left_, bytes); }
   WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, uint64_t* checksum);
   Outcome Remove(const FrameHeader& request, std::string_view key, Waiting* one);
-  Wake WakeWhenLast();
 
   DataService& service_;
   Refusal refusal_;
@@ -159,7 +159,7 @@ class DataSession final : public fabric::Session {
   uint64_t turn_left_ = 0;           // bytes
   bool held_back_ = false;           // it has waited for pins, and is counted
   // How many fetches have been begun and have not ended: the last one wakes.
-  std::shared_ptr<std::atomic<int>> coming_ = std::make_shared<std::atomic<int>>(0);
+  LastWake fetched_;
 };
 
 std::unique_ptr<fabric::Session> DataService::NewSession() {
@@ -315,19 +315,9 @@ void DataSession::Sent() {
   pass_.reset();
   check_.reset();
   held_back_ = false;
-  if (coming_->load(std::memory_order_relaxed) != 0)  // some may never end
-    coming_ = std::make_shared<std::atomic<int>>(0);
+  fetched_.Reset();
   objects_.Rest();
   puts_.Sent();
-}
-
-// For fetches of this request: the last one of them that ends wakes it, so that it is looked at
-// once and not for each.
-Wake DataSession::WakeWhenLast() {
-  coming_->fetch_add(1, std::memory_order_relaxed);
-  return [coming = coming_, waker = waker_] {
-    if (coming->fetch_sub(1, std::memory_order_acq_rel) == 1) waker();
-  };
 }
 
 Outcome DataSession::Hello(Answer* answer) {
@@ -421,9 +411,9 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
       *outcome = {WireStatus::kBatchFull};
       return {};
     }
-    TieredNamespace::Started started = objects_.StartFetch(key, WakeWhenLast());
+    TieredNamespace::Started started = objects_.StartFetch(key, fetched_.Next());
     if (started.fetch == nullptr) {
-      coming_->fetch_sub(1, std::memory_order_acq_rel);
+      fetched_.TakeBack();
       room_.GiveBack(*room);
       if (started.busy) *outcome = {WireStatus::kMiss, kLookAgain};
       return {};
