@@ -50,7 +50,9 @@ class ChrootTest(unittest.TestCase):
 
     def inside(self, *command, network=True):
         """Runs it in the chroot; what it leaves running ends with it. Without `network` it has a loopback of its own."""
-        enter = ('set -e; mount --bind /dev "$1/dev"; mount --bind "$2" "$1/var/cache/apt/archives"; '
+        # Of the machine's devices a few, each mounted: what runs in there as root cannot take them away.
+        enter = ('set -e; mount -t tmpfs dev "$1/dev"; for node in null zero full random urandom; do '
+                 'touch "$1/dev/$node"; mount --bind "/dev/$node" "$1/dev/$node"; done; mkdir "$1/dev/shm"; mount --bind "$2" "$1/var/cache/apt/archives"; '
                  '[ "$3" = True ] || ip link set lo up; chroot="$1"; shift 3; exec chroot "$chroot" "$@"')
         return output('unshare', '--mount', '--pid', '--fork', '--kill-child', f'--mount-proc={self.root}/proc',
                       *([] if network else ['--net']), 'sh', '-c', enter, 'sh', self.root, os.path.join(CACHE, 'archives'),

@@ -96,7 +96,7 @@ class NginxTest(unittest.TestCase):
         self.assertEqual(answer['result'], digest(FILES[SHARDS[0]][777:777 + 99_999]))
 
     def test_what_is_not_there_or_not_allowed(self):
-        self.expect_error('NOT_FOUND', 'none of the files', 'list', self.url('none'))
+        self.expect_error('NOT_FOUND', 'none of the usual files', 'list', self.url('none'))
         self.expect_error('NOT_FOUND', 'HTTP 404', 'list', self.url(), files='none')
         self.expect_error('PERMISSION_DENIED', 'HTTP 403', 'list', self.url('forbidden'))
 

@@ -37,7 +37,7 @@ TEST(LookupCountersTest, ASumThatNoNumberHoldsStaysTheLargestOne) {
   const LookupCounters counters(&registry);
   for (int i = 0; i < 4; ++i)
     counters.For("kv").Add(LookupPath::kOneSided, {.hits = UINT64_MAX, .misses = 1});
-  EXPECT_EQ(counters.For("kv").Of(LookupPath::kOneSided).hits, uint64_t{1} << 62);
+  EXPECT_EQ(counters.For("kv").Of(LookupPath::kOneSided).hits, uint64_t{1} << 53);
   EXPECT_EQ(counters.For("kv").Of(LookupPath::kOneSided).misses, 4u);
 }
 
