@@ -102,8 +102,8 @@ std::string StatsPage::Json() const {
   json["one_sided_gets"] = counts.one_sided_gets;
   json["one_sided_hits"] = counts.one_sided_hits;
   json["puts"] = metrics_.puts();
-  json["read_bytes"] = lookups.Total(LookupPath::kSocket).bytes +
-                       lookups.Total(LookupPath::kOneSided).bytes;
+  json["read_bytes"] =
+      lookups.Total(LookupPath::kSocket).bytes + lookups.Total(LookupPath::kOneSided).bytes;
   json["stored_bytes"] = metrics_.stored_bytes();
   json["shm_sessions"] = static_cast<uint64_t>(metrics_.shm().sessions.value());
   json["shm_registered_bytes"] = static_cast<uint64_t>(metrics_.shm().registered_bytes.value());

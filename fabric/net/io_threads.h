@@ -25,8 +25,8 @@
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "fabric/net/busy_poll.h"
-#include "fabric/net/turns.h"
 #include "fabric/net/socket.h"
+#include "fabric/net/turns.h"
 #include "fabric/net/unix_listener.h"
 
 namespace ems::fabric {

@@ -165,9 +165,8 @@ class Rig final {
     EMS_CHECK(::socketpair(AF_UNIX, kType, 0, fds.data()) == 0);
     peer_ = Fd(fds[0]);
     StreamSocket socket(*context_, asio::generic::stream_protocol(AF_UNIX, 0), fds[1]);
-    connection_ =
-        std::make_shared<RpcConnection>(std::move(socket), options_, metrics_, store_.NewSession(),
-                                        &busy_, &busy_poll_, &turns_);
+    connection_ = std::make_shared<RpcConnection>(
+        std::move(socket), options_, metrics_, store_.NewSession(), &busy_, &busy_poll_, &turns_);
     asio::co_spawn(*context_, connection_->Run(), [this](const std::exception_ptr& failure) {
       EMS_CHECK(failure == nullptr);
       ended_ = true;
