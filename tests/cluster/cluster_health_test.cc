@@ -18,7 +18,7 @@ class ClusterHealthTest : public ::testing::Test {
   ClusterHealthTest() {
     nodes_.set_heartbeat_ms(1000);
     nodes_.set_lease_ms(5000);
-    for (uint32_t id : {1, 2}) {
+    for (const uint32_t id : {1U, 2U}) {
       node_ = nodes_.add_nodes();
       node_->mutable_node()->set_id(id);
       node_->mutable_node()->set_state(v1::NODE_LIVE);

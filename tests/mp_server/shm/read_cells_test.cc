@@ -71,8 +71,8 @@ TEST_F(ReadCellsTest, NonsenseCountsAsMuchAsReadsCanBe) {
       Cell(i).bytes = nonsense;
     }
     const LookupCounts taken = Take();
-    EXPECT_LE(taken.hits, 100 * shm::kReadCells * ReadCells::kReadsMax) << nonsense;
-    EXPECT_LE(taken.bytes, 100 * shm::kReadCells * ReadCells::kBytesMax) << nonsense;
+    EXPECT_LE(taken.hits, uint64_t{100} * shm::kReadCells * ReadCells::kReadsMax) << nonsense;
+    EXPECT_LE(taken.bytes, uint64_t{100} * shm::kReadCells * ReadCells::kBytesMax) << nonsense;
   }
 }
 
