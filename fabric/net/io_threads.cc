@@ -103,7 +103,7 @@ void IoThread::ForEach(const std::function<void(IoConnection&)>& deed) {
   }
 }
 
-bool IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
+bool IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of, std::atomic<bool>* asking) {
   struct Idle {
     size_t count = 0;
     TimePoint longest = TimePoint::max();
@@ -123,8 +123,10 @@ bool IoThread::MakeRoom(TimePoint now, std::optional<PeerNumber> of) {
     }
     if (most == nullptr || idle.count > most->count) most = &idle;
   }
-  if (most != nullptr) most->connection->MakeRoom();
-  return most != nullptr;
+  if (most == nullptr) return false;
+  asking->store(false, std::memory_order_release);
+  most->connection->MakeRoom();
+  return true;
 }
 
 void IoThread::Tick() {
@@ -259,7 +261,7 @@ void IoThreads::Take(Fd socket, PeerNumber peer, Listener* listener) {
 }
 
 void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
-  if (asking_.exchange(true, std::memory_order_relaxed)) return;
+  if (asking_.exchange(true, std::memory_order_acq_rel)) return;
   const auto fullest = std::ranges::max_element(threads_, {}, [](const auto& thread) {
     return thread->count_.load(std::memory_order_relaxed);
   });
@@ -268,8 +270,8 @@ void IoThreads::MakeRoom(std::optional<PeerNumber> of) {
 
 void IoThreads::AskForRoom(size_t thread, size_t left, std::optional<PeerNumber> of) {
   asio::post(threads_[thread]->context(), [this, thread, left, of] {
-    if (threads_[thread]->MakeRoom(Clock::System().Now(), of) || left == 1)
-      return asking_.store(false, std::memory_order_relaxed);
+    if (threads_[thread]->MakeRoom(Clock::System().Now(), of, &asking_)) return;
+    if (left == 1) return asking_.store(false, std::memory_order_release);
     AskForRoom((thread + 1) % threads_.size(), left - 1, of);
   });
 }

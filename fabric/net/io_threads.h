@@ -105,9 +105,10 @@ class IoThread final {
   void Count(PeerNumber peer);
   void Uncount(PeerNumber peer);
   // Closes the connection that has been idle longest, for kIdleLeast at least, of `of` or, without
-  // one, of the peer that has most of those that could be closed. False: there is none. Cost:
-  // O(connections of the thread).
-  bool MakeRoom(TimePoint now, std::optional<PeerNumber> of);
+  // one, of the peer that has most of those that could be closed; `asking` is false by then, so
+  // that whoever finds room again may ask again. False: there is none. Cost: O(connections of the
+  // thread).
+  bool MakeRoom(TimePoint now, std::optional<PeerNumber> of, std::atomic<bool>* asking);
 
   BusyPoll busy_poll_;  // these two before the context, whose connections use them
   Turns turns_;

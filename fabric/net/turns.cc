@@ -48,7 +48,7 @@ void Turns::Give(const asio::any_io_executor& executor) {
       giving_ = false;
       if (waiting_.empty()) return;
       const TimePoint now = Clock::System().Now();
-      const auto turns = std::max<int64_t>((now - std::exchange(gave_, now)) / kTimePerTurn, 1);
+      const auto turns = std::max<int64_t>((now - std::exchange(gave_, now)) / time_per_turn_, 1);
       for (int64_t i = 0; i < turns && !waiting_.empty(); ++i) {
         asio::steady_timer* const first = waiting_.front();
         waiting_.pop_front();

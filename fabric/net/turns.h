@@ -27,7 +27,8 @@ class Turns final {
   static constexpr Duration kQuiet = std::chrono::seconds(1);
   static constexpr Duration kTimePerTurn = std::chrono::microseconds(100);
 
-  Turns() = default;
+  // `time_per_turn`: for each such time that requests have taken, a transfer more has its turn.
+  explicit Turns(Duration time_per_turn = kTimePerTurn) : time_per_turn_(time_per_turn) {}
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
@@ -50,6 +51,7 @@ class Turns final {
   // Looks at the sockets, then gives the first one its turn; again, as long as anyone waits.
   void Give(const asio::any_io_executor& executor);
 
+  const Duration time_per_turn_;
   TimePoint short_until_{};
   std::deque<asio::steady_timer*> waiting_;
   bool giving_ = false;

@@ -19,7 +19,8 @@ namespace ems::testing {
 // Threading: one thread.
 class SocketPair final {
  public:
-  SocketPair() {
+  // Of one transfer more than one part is moved at a time after `time_per_turn` alone.
+  explicit SocketPair(Duration time_per_turn = std::chrono::hours(1)) : turns_(time_per_turn) {
     std::array<int, 2> fds{};
     constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     EMS_CHECK(::socketpair(AF_UNIX, kType, 0, fds.data()) == 0);
