@@ -1,6 +1,6 @@
 #pragma once
 // Latencies of many calls, by kind: recorded without a lock, each thread in buckets of its own
-// (thread_cell.h), and added up when somebody looks.
+// (thread_cell.h), and added up when they are read.
 //
 // Buckets are log-linear, eight to each power of two nanoseconds: a quantile is within 6.3 % of a
 // latency that was recorded. Bound: 2.2 KiB for each kind that a thread has recorded; what takes

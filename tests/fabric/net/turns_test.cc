@@ -41,15 +41,20 @@ asio::awaitable<void> Transfer(testing::SocketPair* pair, char letter, bool send
   }
 }
 
+// Waits for a byte and notes it.
+asio::awaitable<void> Serve(StreamSocket* socket, std::string* order) {
+  char byte = 0;
+  co_await socket->async_read_some(asio::buffer(&byte, 1), asio::use_awaitable);
+  *order += byte;
+}
+
 TEST(TurnsTest, WhatHasComeDuringATurnIsServedBeforeTheNext) {
   testing::SocketPair pair;
   std::string order;
   StreamSocket socket = pair.TakeSocket();
   pair.turns()->OnServed(Clock::System().Now(), 1);
   const auto serve = [&]() -> asio::awaitable<bool> {
-    char byte = 0;
-    co_await socket.async_read_some(asio::buffer(&byte, 1), asio::use_awaitable);
-    order += byte;
+    co_await Serve(&socket, &order);
     asio::steady_timer own(pair.context());
     for (int i = 0; i < 9; ++i) co_await pair.turns()->Next(&own);  // until all have had theirs
     co_return true;
@@ -67,9 +72,7 @@ TEST(TurnsTest, WhereRequestsTakeLongSeveralTransfersHaveTheirTurns) {
   StreamSocket socket = pair.TakeSocket();
   pair.turns()->OnServed(Clock::System().Now(), 1);
   const auto serve = [&]() -> asio::awaitable<bool> {
-    char byte = 0;
-    co_await socket.async_read_some(asio::buffer(&byte, 1), asio::use_awaitable);
-    order += byte;
+    co_await Serve(&socket, &order);
     co_return true;
   };
   for (const char letter : {'a', 'b', 'c'})
