@@ -394,6 +394,10 @@ TEST_F(ShmServiceTest, TouchesMoveTheUseOfObjects) {
   const Hash128 hash = KeyHash("old");
   session->touches[0].hash_lo = hash.lo;
   session->touches[0].hash_hi = hash.hi;
+  session->touch_count = 1;
+  ASSERT_TRUE(Eventually([&] { return store_->Usage()[0].touches == 1; }));
+  // A touch is counted just before it is applied. One thread takes them in order, so once the
+  // second is counted the first has been applied.
   session->touches[1].hash_lo = 12345;  // of nothing
   session->touch_count = 2;
   ASSERT_TRUE(Eventually([&] { return store_->Usage()[0].touches == 2; }));
