@@ -25,11 +25,13 @@ def until(condition, seconds, what):
 class Daemon:
     """A daemon that is started again on the same address. Ends with the test that made it."""
 
-    def __init__(self, folder, name, program, flags):
+    def __init__(self, folder, name, program, flags, config=None):
         self.name = name
         self._ready_file = os.path.join(folder, name + '.ready')
         self._log = os.path.join(folder, name + '.log')
         self._command = [os.path.join(BIN, program), '--ready-file', self._ready_file]
+        if config is not None:
+            self._command += ['--config', config]
         for flag in flags:
             self._command += ['--set', flag]
         self._process = None
