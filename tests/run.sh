@@ -155,7 +155,7 @@ step_format() {
   run format 'clang-format' check_format
   check_scripts() {
     local script
-    for script in deploy/*.sh tests/*.sh .ci/run; do bash -n "$script" || return 1; done
+    for script in deploy/*.sh deploy/container/*.sh tests/*.sh .ci/run; do bash -n "$script" || return 1; done
   }
   run format 'scripts parse' check_scripts
 }

@@ -9,28 +9,15 @@ import subprocess
 import tempfile
 import unittest
 
+from debian_base import CACHE, base
 from packages import SOURCE_DIR, make_debs, output
 
-CACHE = os.environ.get('EMS_CHROOT_CACHE', os.path.expanduser('~/.cache/ems/chroot'))
-MIRROR = os.environ.get('EMS_DEBIAN_MIRROR', 'http://deb.debian.org/debian')
 APT = ('apt-get', '-q', '-y', '--no-install-recommends', '-o', 'Dpkg::Use-Pty=0')
 TOOLS = ('cmake', 'curl', 'g++', 'ninja-build')  # what the programs below are built and asked with
 CONTENT = ('/etc', '/home', '/lib', '/opt', '/root', '/run', '/srv', '/usr', '/var')
 # Of apt and dpkg themselves, and copies that useradd and userdel keep of what was there before.
 NOT_OURS = ('/var/cache/', '/var/lib/apt/', '/var/lib/dpkg/', '/var/log/', '/etc/passwd-', '/etc/group-', '/etc/shadow-', '/etc/gshadow-')
 ACCOUNTS = ('passwd', 'group', 'shadow', 'gshadow')
-
-
-def base():
-    """A tar file with the smallest Debian 12; made when missing."""
-    path = os.path.join(CACHE, 'bookworm.tar')
-    if not os.path.exists(path):
-        os.makedirs(CACHE, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            output('debootstrap', '--variant=minbase', 'bookworm', folder, MIRROR)
-            output('tar', '-C', folder, '-cf', path + '.part', '.')
-        os.rename(path + '.part', path)
-    return path
 
 
 class ChrootTest(unittest.TestCase):

@@ -42,13 +42,13 @@ class DocsTest(unittest.TestCase):
             self.assertEqual(''.join(''.join(blocks).split()), ''.join(code.split()), page)
 
     def test_scripts_explain_themselves_and_refuse_nonsense(self):
-        for script in ('deploy/quickstart.sh', 'deploy/cluster.sh', 'deploy/install_deps.sh', 'tests/run.sh', 'tests/nightly.sh'):
+        for script in ('deploy/quickstart.sh', 'deploy/cluster.sh', 'deploy/install_deps.sh', 'deploy/container/build.sh', 'tests/run.sh', 'tests/nightly.sh'):
             path = os.path.join(SOURCE_DIR, script)
             shown = subprocess.run([path, '--help'], capture_output=True, text=True, check=False)
             self.assertEqual(shown.returncode, 0, script)
             self.assertIn(os.path.basename(script), shown.stdout)
         for command in (['deploy/quickstart.sh', '--servers', 'many'], ['deploy/cluster.sh', 'dance'],
-                        ['deploy/install_deps.sh', '--dance'], ['tests/run.sh', '--dance'], ['tests/nightly.sh', 'dance']):
+                        ['deploy/install_deps.sh', '--dance'], ['deploy/container/build.sh', '--dance'], ['tests/run.sh', '--dance'], ['tests/nightly.sh', 'dance']):
             run = subprocess.run([os.path.join(SOURCE_DIR, command[0])] + command[1:], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 2, f'{command}: {run.stdout}{run.stderr}')
 

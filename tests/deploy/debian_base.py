@@ -1,0 +1,20 @@
+"""The smallest Debian 12, which tests make their own machines of. What was downloaded stays in EMS_CHROOT_CACHE, for the next run."""
+import os
+import tempfile
+
+from packages import output
+
+CACHE = os.environ.get('EMS_CHROOT_CACHE', os.path.expanduser('~/.cache/ems/chroot'))
+MIRROR = os.environ.get('EMS_DEBIAN_MIRROR', 'http://deb.debian.org/debian')
+
+
+def base():
+    """A tar file; made when missing, by root and with debootstrap."""
+    path = os.path.join(CACHE, 'bookworm.tar')
+    if not os.path.exists(path):
+        os.makedirs(CACHE, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            output('debootstrap', '--variant=minbase', 'bookworm', folder, MIRROR)
+            output('tar', '-C', folder, '-cf', path + '.part', '.')
+        os.rename(path + '.part', path)
+    return path
