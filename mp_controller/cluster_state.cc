@@ -220,6 +220,7 @@ void ClusterState::SetGauges(TimePoint now) const {
   const Membership::Counts nodes = membership_.Count(now);
   parts_.metrics->nodes_live.Set(static_cast<double>(nodes.live));
   parts_.metrics->nodes_down.Set(static_cast<double>(nodes.down));
+  parts_.metrics->nodes_stopped.Set(static_cast<double>(nodes.stopped));
   parts_.metrics->nodes_left.Set(static_cast<double>(nodes.left));
   parts_.metrics->nodes_ahead.Set(static_cast<double>(nodes.ahead));
   parts_.metrics->store_is_old.Set(store_age_.IsOld() ? 1 : 0);
@@ -269,8 +270,8 @@ Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterRe
   const std::string name = info.name;
   const uint64_t boot_id = info.boot_id;
   const TimePoint now = parts_.clock->Now();
-  if (membership_.HasLeft(name)) {
-    const NodeId id = *membership_.IdOf(name);
+  if (const NodeId id = *membership_.IdOf(name);
+      membership_.HasLeft(name) || membership_.TimesOf(id).left_unix_ms != 0) {
     const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms};
     EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(
         {.id = id, .name = name, .stopped_boot_id = stopped_[id], .times = times}, next_node_id_)));
@@ -398,19 +399,18 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   const TimePoint now = parts_.clock->Now();
   const bool is_anothers = membership_.IsAnothers(id, request.boot_id());
   if (!is_anothers) EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
+  NodeTimes times = membership_.TimesOf(id);
+  if (!is_anothers) times.left_unix_ms = UnixMs();
   // It has been told, and will not act any more, or has not begun; or its slots wait for the next.
   if (is_anothers || request.keeps_slots()) {
     // Who has left last is remembered before one that had the name earlier.
     if (!membership_.HasLeft(membership_.NameOf(id)))
-      EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), false, membership_.TimesOf(id)));
+      EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), false, times));
     activation_.OnGone({id, request.boot_id()}, now);
     return OkStatus();
   }
-  const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms,
-                        .left_unix_ms = UnixMs()};
   EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), true, times));
   EMS_RETURN_IF_ERROR(membership_.Leave(id, request.boot_id(), now));
-  membership_.SetTimes(id, times);
   activation_.OnGone({id, request.boot_id()}, now);
   EMS_LOG(kInfo, "mp_controller", "left id={}", request.node_id());
   return OkStatus();
@@ -426,6 +426,7 @@ Status ClusterState::StoreStopped(NodeId id, uint64_t boot_id, bool left, const 
                                                       next_node_id_)));
   }
   stopped_[id] = boot_id;
+  membership_.SetTimes(id, times);
   return OkStatus();
 }
 

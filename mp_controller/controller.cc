@@ -2,6 +2,8 @@
 #include "mp_controller/controller.h"
 
 #include <atomic>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -85,9 +87,17 @@ struct Controller::Impl {
       pages = page->pages();
     }
     const auto healthy = [this] { return Healthy(); };
+    const auto refresh = [this] { ShowDisk(); };
     EMS_ASSIGN_OR_RETURN(http, fabric::HttpEndpoint::Start(options.http_listen, &registry, healthy,
-                                                           healthy, {}, {}, pages));
+                                                           healthy, refresh, {}, pages));
     return OkStatus();
+  }
+
+  // For each /metrics, not for each tick: a disk that hangs does not hold up the loop here.
+  void ShowDisk() const {
+    std::error_code error;
+    const auto space = std::filesystem::space(options.data_dir, error);
+    if (!error) metrics.disk_free_bytes.Set(static_cast<double>(space.available));
   }
 
   void Tick() {

@@ -9,6 +9,7 @@ struct ControllerMetrics {
   explicit ControllerMetrics(MetricsRegistry* r)
       : nodes_live(Nodes(r, "live")),
         nodes_down(Nodes(r, "down")),
+        nodes_stopped(Nodes(r, "stopped")),
         nodes_left(Nodes(r, "left")),
         nodes_ahead(Nodes(r, "ahead")),
         namespaces(r->AddGauge("ems_controller_namespaces", "Namespaces")),
@@ -20,6 +21,8 @@ struct ControllerMetrics {
         store_is_old(r->AddGauge("ems_controller_store_is_old",
                                  "1 while no server gets a lease because servers have later views "
                                  "than the store")),
+        disk_free_bytes(r->AddGauge("ems_controller_disk_free_bytes",
+                                    "What is free of the file system of data_dir")),
         views_published(r->AddCounter("ems_controller_views_total", "Views published")),
         slots_moved(
             r->AddCounter("ems_controller_slots_moved_total", "Slots given to another server")),
@@ -32,16 +35,17 @@ struct ControllerMetrics {
         strangers_refused(r->AddCounter("ems_controller_strangers_refused_total",
                                         "Calls of servers of another cluster")) {}
 
-  const Gauge nodes_live, nodes_down, nodes_left, nodes_ahead, namespaces, watchers, term, epoch,
-      frozen, store_is_old;
+  const Gauge nodes_live, nodes_down, nodes_stopped, nodes_left, nodes_ahead, namespaces, watchers,
+      term, epoch, frozen, store_is_old, disk_free_bytes;
   const Counter views_published, slots_moved, heartbeats, requests_refused, store_errors,
       strangers_refused;
 
  private:
   static Gauge Nodes(MetricsRegistry* r, const char* state) {
     return r->AddGauge("ems_controller_nodes",
-                       "Servers known by name: live hold a lease, down do not, left stopped in "
-                       "order, ahead wait for an operator",
+                       "Servers known by name: live hold a lease, down lost it, stopped ended in "
+                       "order and keep what their SSD has, left ended in order, ahead wait for an "
+                       "operator",
                        {{"state", state}});
   }
 };

@@ -423,8 +423,10 @@ Membership::Counts Membership::Count(TimePoint now) const {
       ++counts.left;
     } else if (IsParked(member, now)) {
       ++counts.ahead;
+    } else if (member.alive()) {
+      ++counts.live;
     } else {
-      ++(member.alive() ? counts.live : counts.down);
+      ++(member.times.left_unix_ms != 0 ? counts.stopped : counts.down);
     }
   }
   return counts;

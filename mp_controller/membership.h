@@ -150,9 +150,10 @@ class Membership final {
 
   std::vector<MemberStatus> List(TimePoint now) const;
   bool frozen() const { return frozen_; }
-  // Each node once; `ahead`: it is there and waits for an operator.
+  // Each node once; `ahead`: it is there and waits for an operator. `stopped`: its lease has ended
+  // as one of `down` has, but its last process stopped in order.
   struct Counts {
-    size_t live = 0, down = 0, left = 0, ahead = 0;
+    size_t live = 0, down = 0, stopped = 0, left = 0, ahead = 0;
   };
   Counts Count(TimePoint now) const;
 

@@ -107,6 +107,7 @@ void ServerMetrics::ShowSsd(const ssd::TierStats& tier) const {
   };
   show("capacity_bytes", tier.capacity_bytes, "What the SSD tier may take of the disk");
   show("disk_bytes", tier.disk_bytes, "What it takes: regions, as allocated, and its index");
+  show("free_bytes", tier.free_bytes, "What is free of the file system of the SSD tier");
   show("objects", tier.objects, "Objects on the SSD");
   show("value_bytes", tier.value_bytes, "Value bytes of objects on the SSD");
   show("index_memory_bytes", tier.index_memory_bytes,

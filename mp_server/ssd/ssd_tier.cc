@@ -442,6 +442,7 @@ TierStats SsdTier::stats() const {
   stats.capacity_bytes = options_.capacity_bytes;
   stats.reason = reason();
   stats.index_set_aside = index_set_aside_;
+  stats.free_bytes = options_.files->FreeBytes(options_.folder);
   if (writer_ == nullptr) return stats;
   stats.io_engine = io_name_;
   stats.direct_io = direct_;

@@ -78,6 +78,7 @@ struct TierStats {
   uint64_t region_bytes = 0;
   uint64_t regions_max = 0;
   uint64_t disk_bytes = 0;  // regions, index, and one that is set aside
+  uint64_t free_bytes = 0;  // of the file system; UINT64_MAX: not known
   uint64_t objects = 0;
   uint64_t value_bytes = 0;
   uint64_t index_memory_bytes = 0;      // that the objects take, about
@@ -93,7 +94,8 @@ struct TierStats {
   Scrubber::Stats scrubber;
 };
 
-// Threading: thread-safe. No call waits for the disk but the constructor's and destructor's work.
+// Threading: thread-safe. No call waits for the disk but the constructor's and destructor's work,
+// and stats(), which asks what is free.
 class SsdTier final {
  public:
   // Opens what is there. A tier that cannot be opened is offline, with the reason in its state.

@@ -81,8 +81,9 @@ struct ClusterLife {
     v1::AcceptAheadReply reply;
     return state->AcceptAhead({}, &reply);
   }
-  void Leave(uint32_t id, uint64_t boot) {
+  void Leave(uint32_t id, uint64_t boot, bool keeps_slots = false) {
     v1::LeaveRequest leave;
+    leave.set_keeps_slots(keeps_slots);
     leave.set_node_id(id);
     leave.set_boot_id(boot);
     v1::LeaveReply left;

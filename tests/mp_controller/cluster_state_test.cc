@@ -447,6 +447,30 @@ TEST_F(ClusterStateTest, ParkedServersAreCountedApartWhileTheyAreThere) {
   EXPECT_FALSE(life.Ahead(1));
 }
 
+// As a server with an SSD tier does: it keeps its slots until its lease ends.
+TEST_F(ClusterStateTest, AServerThatStoppedInOrderIsNotDownAlsoAfterARestart) {
+  uint32_t a = 0;
+  {
+    ClusterLife life(dir.path(), &clock);
+    a = life.Register("a", 1);
+    const uint32_t b = life.Register("b", 1);
+    life.Run(milliseconds(500));
+    life.Leave(a, 1, true);
+    life.Run(std::chrono::seconds(10));
+    EXPECT_EQ(life.metrics.nodes_stopped.value(), 1);
+    EXPECT_EQ(life.metrics.nodes_down.value(), 1) << "b said nothing: " << b;
+  }
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
+  life.Run(std::chrono::seconds(10));
+  EXPECT_EQ(life.metrics.nodes_stopped.value(), 1);
+  EXPECT_EQ(life.metrics.nodes_down.value(), 1);
+  EXPECT_EQ(life.Register("a", 2), a);
+  life.Run(std::chrono::seconds(10));
+  EXPECT_EQ(life.metrics.nodes_stopped.value(), 0) << "it came back, and died";
+  EXPECT_EQ(life.metrics.nodes_down.value(), 2);
+}
+
 TEST_F(ClusterStateTest, WhenNodesCameAndWentSurvivesARestart) {
   int64_t joined = 0, left = 0;
   {

@@ -15,7 +15,7 @@ TEST(ControllerMetricsTest, EachMovesAlone) {
   const ControllerMetrics metrics(&registry);
   double value = 0;
   for (const Gauge* gauge : {&metrics.namespaces, &metrics.watchers, &metrics.term, &metrics.epoch,
-                             &metrics.frozen, &metrics.store_is_old}) {
+                             &metrics.frozen, &metrics.store_is_old, &metrics.disk_free_bytes}) {
     gauge->Set(++value);
   }
   for (const Counter* counter :
@@ -26,9 +26,9 @@ TEST(ControllerMetricsTest, EachMovesAlone) {
   const std::string text = registry.Render();
   value = 0;
   for (const char* name :
-       {"namespaces", "watchers", "term", "epoch", "view_frozen", "store_is_old", "views_total",
-        "slots_moved_total", "heartbeats_total", "requests_refused_total", "store_errors_total",
-        "strangers_refused_total"}) {
+       {"namespaces", "watchers", "term", "epoch", "view_frozen", "store_is_old", "disk_free_bytes",
+        "views_total", "slots_moved_total", "heartbeats_total", "requests_refused_total",
+        "store_errors_total", "strangers_refused_total"}) {
     EXPECT_THAT(text, HasSubstr(fmt::format("# HELP ems_controller_{} ", name)));
     EXPECT_THAT(text, HasSubstr(fmt::format("\nems_controller_{} {}\n", name, ++value)));
   }
@@ -39,11 +39,13 @@ TEST(ControllerMetricsTest, NodesAreCountedByState) {
   const ControllerMetrics metrics(&registry);
   metrics.nodes_live.Set(4);
   metrics.nodes_down.Set(3);
+  metrics.nodes_stopped.Set(5);
   metrics.nodes_left.Set(2);
   metrics.nodes_ahead.Set(1);
   const std::string text = registry.Render();
-  for (const char* line : {"{state=\"live\"} 4\n", "{state=\"down\"} 3\n", "{state=\"left\"} 2\n",
-                           "{state=\"ahead\"} 1\n"})
+  for (const char* line :
+       {"{state=\"live\"} 4\n", "{state=\"down\"} 3\n", "{state=\"stopped\"} 5\n",
+        "{state=\"left\"} 2\n", "{state=\"ahead\"} 1\n"})
     EXPECT_THAT(text, HasSubstr(std::string("ems_controller_nodes") + line));
 }
 

@@ -98,9 +98,11 @@ TEST(ServerMetricsTest, TheSsdTierIsShownFromTheStartOn) {
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_state 0"));
   ssd::TierStats stats;
   stats.state = ssd::TierState::kDegraded;
+  stats.free_bytes = 4096;
   stats.writer.written_objects = 17;
   metrics.Refresh(stats);
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_state 2"));
+  EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_free_bytes 4096"));
   EXPECT_THAT(registry.Render(), HasSubstr("ems_server_ssd_written_objects_total 17"));
 }
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -102,6 +103,8 @@ TEST_P(CapacityTest, TheFolderStaysBelowIt) {
   const TierStats stats = tier_->stats();
   EXPECT_GT(stats.writer.reclaimed_regions, 0U) << "there was never too little room";
   EXPECT_GT(stats.objects, 1000U);
+  EXPECT_GT(stats.free_bytes, 0U);
+  EXPECT_LT(stats.free_bytes, UINT64_MAX) << "this file system says what is free";
   EXPECT_EQ(stats.writer.regions, stats.regions_max);
   EXPECT_GT(most_, GetParam().capacity_bytes * 3 / 4);
   EXPECT_TRUE(ems::testing::Eventually([&] {
