@@ -60,7 +60,7 @@ run_apt() {
 
 # Peers of the benchmarks and of tests come as services too. None of those is to start: neither now nor at the next boot.
 services=()
-for package in memcached nginx-light redis-server; do
+for package in memcached nginx-light prometheus redis-server; do
   if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("${package%-light}"); fi
 done
 as_superuser() { "${as_root[@]}" "$@" >>"$log" 2>&1; }

@@ -6,7 +6,7 @@
     ems-controller   mp-controller, its unit and configuration     needs the target mp-controller
     ems-server       mp-server, its unit and configuration         needs the target mp-server
     ems-pdc          ems-pdc, its unit and configuration           needs the target ems-pdc
-    ems-tools        emsctl, ems-bench                             needs the targets emsctl ems-bench
+    ems-tools        emsctl, ems-bench, deploy/monitoring          needs the targets emsctl ems-bench
     python3-ems      the Python package ems                        needs the targets ems_python ems_python_sources
     libems0          libems.so.0, the C API                        needs the target ems_c
     libems-dev       its headers, link name and pkg-config file
@@ -192,10 +192,13 @@ def ems_tools(build, root):
     data = os.path.join(SOURCE_DIR, 'bench', 'data')
     place(os.path.join(data, TRACE), os.path.join(root, 'usr', 'share', 'ems', TRACE))
     place(os.path.join(data, 'NOTICE'), os.path.join(root, 'usr', 'share', 'doc', 'ems-tools', 'NOTICE'))
+    shutil.copytree(os.path.join(SOURCE_DIR, 'deploy', 'monitoring'), os.path.join(root, 'usr', 'share', 'ems', 'monitoring'),
+                    ignore=shutil.ignore_patterns('*.py', '__pycache__'))
     return {'Section': 'net', 'Depends': ', '.join(needs),
             'Suggests': 'ems-controller, ems-server, fio, memcached, redis-server', 'Description': describe(
                 'tools',
-                'emsctl watches and changes a cluster; ems-bench measures it.')}
+                'emsctl watches and changes a cluster; ems-bench measures it. Rules of Prometheus and dashboards of Grafana are in '
+                '/usr/share/ems/monitoring.')}
 
 
 def python3_ems(build, root):

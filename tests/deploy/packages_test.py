@@ -66,6 +66,13 @@ class PackagesTest(unittest.TestCase):
                 self.assertTrue(file.read().startswith('ems (0.2.0) '))
             self.assertIn('EMS, an elastic memory service', output('dpkg-deb', '-f', self.debs[package], 'Description'))
 
+    def test_the_tools_bring_rules_and_dashboards(self):
+        folder = os.path.join('usr', 'share', 'ems', 'monitoring')
+        for path in ('ems.rules.yaml', 'prometheus.yml', 'targets/servers.yaml', 'grafana/dashboards/cluster.json',
+                     'grafana/provisioning/dashboards/ems.yaml'):
+            self.assertEqual(read(self.root, folder, path), read(SOURCE_DIR, 'deploy', 'monitoring', path))
+        self.assertFalse(os.path.exists(os.path.join(self.root, folder, 'make_dashboards.py')))
+
     def test_programs_have_manuals_that_can_be_set(self):
         for program in PROGRAMS:
             section = 1 if program in ('emsctl', 'ems-bench') else 8
