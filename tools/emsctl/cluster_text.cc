@@ -79,6 +79,7 @@ std::string NoteOf(const v1::NodeStatus& n) {
 // What was heard of it last.
 std::string LastWord(const v1::NodeStatus& n, const v1::ListNodesReply& nodes) {
   if (n.node().state() == v1::NODE_LEFT) return "left " + AgeOf(n.node().left_unix_ms(), nodes);
+  if (n.node().left_unix_ms() > 0) return "stopped " + AgeOf(n.node().left_unix_ms(), nodes);
   if (n.never_heard()) return "not since the controller started";
   return Age(n.heartbeat_age_ms()) + " ago";
 }

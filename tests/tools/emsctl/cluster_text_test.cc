@@ -171,8 +171,11 @@ TEST_F(ClusterTextTest, NodesSayWhenTheyJoinedLeftAndWereHeardOf) {
   nodes_.mutable_nodes(0)->mutable_node()->set_joined_unix_ms(1000);
   nodes_.mutable_nodes(2)->mutable_node()->set_left_unix_ms(10'000'000 - 600'000);
   nodes_.mutable_nodes(3)->set_never_heard(true);
+  AddNode(5, "epsilon", v1::NODE_DOWN);  // with an SSD tier
+  nodes_.mutable_nodes(4)->mutable_node()->set_left_unix_ms(10'000'000 - 300'000);
   const std::string text = NodesText(nodes_);
   EXPECT_THAT(text, HasSubstr("0.3 s ago"));
+  EXPECT_THAT(text, HasSubstr("stopped 5 min ago"));
   EXPECT_THAT(text, HasSubstr("left 10 min ago"));
   EXPECT_THAT(text, HasSubstr("not since the controller started"));
   EXPECT_THAT(StatusText(Snapshot()),
