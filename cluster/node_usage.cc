@@ -1,5 +1,7 @@
 #include "cluster/node_usage.h"
 
+#include <algorithm>
+
 #include "proto/controller.pb.h"
 
 namespace ems {
@@ -13,6 +15,7 @@ void ToProto(const NodeUsage& usage, v1::NodeUsage* proto) {
   proto->set_ssd_state(static_cast<v1::SsdState>(usage.ssd_state));
   proto->set_gets(usage.gets);
   proto->set_hits(usage.hits);
+  for (const HitCurve& curve : usage.curves) ToProto(curve, proto->add_curves());
 }
 
 NodeUsage FromProto(const v1::NodeUsage& proto) {
@@ -26,6 +29,9 @@ NodeUsage FromProto(const v1::NodeUsage& proto) {
     usage.ssd_state = static_cast<SsdState>(proto.ssd_state());
   usage.gets = proto.gets();
   usage.hits = proto.hits();
+  const size_t curves = std::min<size_t>(static_cast<size_t>(proto.curves_size()), kHitCurvesMax);
+  for (size_t i = 0; i < curves; ++i)
+    usage.curves.push_back(FromProto(proto.curves(static_cast<int>(i))));
   return usage;
 }
 

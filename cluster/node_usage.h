@@ -1,6 +1,9 @@
 #pragma once
 // What a server says of itself with each heartbeat, for people to see: nothing is decided by it.
 #include <cstdint>
+#include <vector>
+
+#include "cluster/hit_curve.h"
 
 namespace ems {
 namespace v1 {
@@ -19,10 +22,12 @@ struct NodeUsage {
   // Since the process began: values that were looked for, and those of them that were found.
   uint64_t gets = 0;
   uint64_t hits = 0;
+  // Of namespaces, kHitCurvesMax at most.
+  std::vector<HitCurve> curves{};
 };
 
 void ToProto(const NodeUsage& usage, v1::NodeUsage* proto);
-// A state that this build does not know is kNone.
+// A state that this build does not know is kNone. Of too many curves the first ones are taken.
 NodeUsage FromProto(const v1::NodeUsage& proto);
 
 }  // namespace ems

@@ -27,6 +27,7 @@
 #include "mp_controller/controller_metrics.h"
 #include "mp_controller/durable_namespaces.h"
 #include "mp_controller/membership.h"
+#include "mp_controller/node_status.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/store_age.h"
 
@@ -99,7 +100,9 @@ class ClusterState final {
     return namespaces_.Get(request, reply);
   }
   Status ListNamespaces(const v1::ListNamespacesRequest& request, v1::ListNamespacesReply* reply) {
-    return namespaces_.List(request, reply);
+    EMS_RETURN_IF_ERROR(namespaces_.List(request, reply));
+    AddHitCurves(membership_.List(parts_.clock->Now()), reply);
+    return OkStatus();
   }
   Status UpdateNamespace(const v1::UpdateNamespaceRequest& request, v1::Namespace* reply) {
     return namespaces_.Update(request, reply);

@@ -1,7 +1,9 @@
 #include "mp_controller/node_status.h"
 
 #include <chrono>
+#include <set>
 
+#include "cluster/hit_curve.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {
@@ -27,6 +29,7 @@ void ToProto(const MemberStatus& member, v1::NodeStatus* out) {
   ems::ToProto(member.info, out->mutable_node());
   out->mutable_node()->set_state(StateOf(member.state));
   ems::ToProto(member.usage, out->mutable_usage());
+  out->mutable_usage()->clear_curves();  // ListNamespaces has those of all servers together
   out->set_heartbeat_age_ms(
       static_cast<uint64_t>(member.heartbeat_age / std::chrono::milliseconds(1)));
   out->set_term(member.installed.term());
@@ -35,6 +38,19 @@ void ToProto(const MemberStatus& member, v1::NodeStatus* out) {
   out->set_never_heard(member.never_heard);
   out->mutable_node()->set_joined_unix_ms(member.times.joined_unix_ms);
   out->mutable_node()->set_left_unix_ms(member.times.left_unix_ms);
+}
+
+void AddHitCurves(const std::vector<MemberStatus>& members, v1::ListNamespacesReply* reply) {
+  std::vector<HitCurve> curves;
+  for (const MemberStatus& member : members) {
+    if (member.state != NodeState::kLive) continue;
+    curves.insert(curves.end(), member.usage.curves.begin(), member.usage.curves.end());
+  }
+  std::set<NamespaceRef> known;
+  for (const v1::Namespace& one : reply->namespaces())
+    known.insert({NamespaceId(one.id()), one.generation()});
+  for (const HitCurve& curve : SumByNamespace(curves))
+    if (known.contains(curve.ref)) ems::ToProto(curve, reply->add_curves());
 }
 
 }  // namespace ems::controller

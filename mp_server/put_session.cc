@@ -77,7 +77,7 @@ WireStatus PutSession::CheckDurable(std::string_view key, const Put& put) {
 
 Outcome PutSession::Reserve(std::string_view key, Put* put, PutTarget* target) {
   if (!put->overwrite) {
-    if (const auto found = objects_.Find(key, true)) {
+    if (const auto found = objects_.FindForPut(key)) {
       put->existing = found->info;
       if (found->in_dram) {
         key_ = key;

@@ -1,7 +1,9 @@
 #include "mp_server/server_metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 
 #include "common/metrics_table.h"
 #include "common/process_metrics.h"
@@ -171,6 +173,23 @@ uint64_t ServerMetrics::puts() const {
   return static_cast<uint64_t>(puts);
 }
 
+void ServerMetrics::ShowCurve(const NamespaceUsage& one) const {
+  constexpr std::array<const char*, kCurveMemories.size()> kNames = {"0.25x", "0.5x", "1x",
+                                                                     "2x",    "4x",   "8x"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    registry_
+        ->AddGauge("ems_server_hit_ratio_estimate",
+                   "Share of look-ups that would find their value in DRAM, with so many times the "
+                   "memory of the namespace; NaN: not enough samples",
+                   {{"namespace", one.name}, {"memory", kNames[i]}})
+        .Set(one.curve.enough ? one.curve.estimates[i] : std::nan(""));
+  }
+  Show("hit_ratio_samples", "Look-ups, lately, that these estimates are made of", one.curve.samples,
+       {{"namespace", one.name}});
+  Count("hit_ratio_samples_lost", "Sampled look-ups that rings of attached clients had no room for",
+        one.samples_lost, {{"namespace", one.name}});
+}
+
 void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {
   const auto show = [&](const std::string& name, uint64_t value, const std::string& help) {
     Show(name, help, value, {{"namespace", one.name}});
@@ -202,6 +221,7 @@ void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {
   show("shared_index_bytes", one.shared_index_bytes, "Memory of the index clients read");
   count("shared_index_left_out", one.shared_index_left_out,
         "Objects without a place in that index since the start");
+  ShowCurve(one);
 }
 
 void ServerMetrics::Refresh(const ObjectStore& store, SegmentPool* pool,

@@ -74,6 +74,7 @@ class ServerMetrics final {
   void ShowView(ViewVersion version, uint64_t owned_slots, bool lease_valid) const;
   void ShowPool(const SegmentPool::Stats& stats) const;
   void ShowNamespace(const NamespaceUsage& one) const;
+  void ShowCurve(const NamespaceUsage& one) const;
   void ShowSsdState(uint64_t state) const;
   void ShowSsd(const ssd::TierStats& tier) const;
 

@@ -59,6 +59,14 @@ struct GetCounts {
   uint64_t one_sided_gets, one_sided_hits, gets, hits;
 };
 
+nlohmann::json CurveJson(const HitCurve& curve) {
+  nlohmann::json json{
+      {"memory_bytes", curve.memory_bytes}, {"lookups", curve.lookups}, {"hits", curve.hits},
+      {"samples", curve.samples},           {"age_s", curve.age_s},     {"estimates", nullptr}};
+  if (curve.enough) json["estimates"] = curve.estimates;
+  return json;
+}
+
 nlohmann::json NamespaceJson(const NamespaceUsage& one, const NamespaceLookups& lookups) {
   const GetCounts counts(lookups.Of(LookupPath::kSocket), lookups.Of(LookupPath::kOneSided));
   return {{"name", one.name},
@@ -79,6 +87,8 @@ nlohmann::json NamespaceJson(const NamespaceUsage& one, const NamespaceLookups& 
           {"pinned_objects", one.pinned_objects},
           {"retired_bytes", one.retired_bytes},
           {"linked_bytes", one.linked_bytes},
+          {"curve", CurveJson(one.curve)},
+          {"samples_lost", one.samples_lost},
           {"shared_index_bytes", one.shared_index_bytes}};
 }
 
@@ -129,7 +139,9 @@ NodeUsage StatsPage::Usage() const {
   for (const NamespaceUsage& one : store_.Usage()) {
     usage.dram_used_bytes += one.value_bytes;
     usage.objects += one.objects;
+    if (one.curve.lookups > 0) usage.curves.push_back(one.curve);
   }
+  KeepBusiest(&usage.curves);
   if (ssd_ == nullptr) return usage;
   const ssd::TierStats ssd = ssd_->stats();
   usage.ssd_used_bytes = ssd.value_bytes;

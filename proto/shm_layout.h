@@ -29,11 +29,12 @@
 namespace ems::shm {
 
 inline constexpr uint64_t kControlMagic = 0x314c5254'43534d45;  // "EMSCTRL1" as it lies in memory
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr uint32_t kIndexShards = 16;
 inline constexpr uint32_t kEntriesPerBucket = 4;
 inline constexpr uint32_t kHazardsMax = 1024;  // views a session may hold at once
 inline constexpr uint32_t kTouchesMax = 4096;  // touches between two visits of the server
+inline constexpr uint32_t kSamplesMax = 4096;  // sampled look-ups, likewise
 inline constexpr uint32_t kReadCells = 64;     // threads of a client that count apart
 inline constexpr uint64_t kOffsetUnit = 64;    // headers lie at multiples of it
 
@@ -58,6 +59,8 @@ struct ControlPage {
   // Steady clock. After it the index may be out of date: another server may own its slots.
   std::atomic<int64_t> readable_until_ns{0};
   std::atomic<uint32_t> closed{0};  // 1: the namespace is gone from this server
+  // Look-ups of keys whose hash.lo is below it are reported, hits and misses. 0: none are.
+  std::atomic<uint64_t> sample_below{0};
   alignas(64) std::array<std::atomic<uint64_t>, kIndexShards> shards{};  // ShardWord
 };
 inline constexpr uint64_t kControlBytes = 4096;
@@ -110,7 +113,7 @@ constexpr uint64_t TableBytesOf(uint64_t buckets_per_shard) {
   return kIndexShards * buckets_per_shard * sizeof(IndexBucket);
 }
 
-// A use of an object, for the server's LRU order.
+// A use of an object, for the server's LRU order; or a look-up of a key whose hash is sampled.
 struct Touch {
   std::atomic<uint64_t> hash_lo{0};
   std::atomic<uint64_t> hash_hi{0};
@@ -139,6 +142,10 @@ struct SessionPage {
   // Cells at or above have never been used.
   alignas(64) std::atomic<uint32_t> read_cell_end{0};
   std::array<ReadCell, kReadCells> read_cells{};
+  // Look-ups of sampled keys that were settled without the server, as touches are written. A ring
+  // of their own: none is left out, and misses are among them.
+  alignas(64) std::atomic<uint64_t> sample_count{0};
+  alignas(64) std::array<Touch, kSamplesMax> samples{};
 };
 inline constexpr uint64_t kSessionBytes = sizeof(SessionPage);
 static_assert(kSessionBytes % 64 == 0 && std::is_standard_layout_v<SessionPage>);

@@ -68,8 +68,13 @@ struct OneSided::Call {
 
   // A key that was settled here; the server counts all others itself.
   void NoteSettled(const Target& target, bool there, uint64_t bytes) {
-    if (target.session != tallied) TellTally();
-    tallied = target.session;
+    if (target.session != tallied) {
+      TellTally();
+      tallied = target.session;
+      sample_below = tallied->sample_below();
+    }
+    if (target.hash.lo < sample_below) [[unlikely]]
+      tallied->Sample(target.hash);
     if (op == wire::Op::kGet) {
       ++(there ? tally.hits : tally.misses);
       tally.bytes += bytes;
@@ -104,7 +109,8 @@ struct OneSided::Call {
   std::array<Hash128, 8> uses;  // of `used`, not told yet
   size_t use_count = 0;
   ShmSession* tallied = nullptr;
-  ReadTally tally;  // of `tallied`, not told yet
+  ReadTally tally;            // of `tallied`, not told yet
+  uint64_t sample_below = 0;  // of `tallied`
   const ShmSession* reader_session = nullptr;
   std::optional<ObjectReader> reader;
 };

@@ -213,6 +213,17 @@ void ShmSession::Touch(std::span<const Hash128> hashes) {
   }
 }
 
+uint64_t ShmSession::sample_below() const {
+  return control_->LoadWord(offsetof(ControlPage, sample_below));
+}
+
+void ShmSession::Sample(Hash128 hash) {
+  const uint64_t at = page_->sample_count.fetch_add(1, std::memory_order_release);
+  shm::Touch& sample = page_->samples[at % shm::kSamplesMax];  // read meanwhile: as a touch
+  sample.hash_lo.store(hash.lo, std::memory_order_relaxed);
+  sample.hash_hi.store(hash.hi, std::memory_order_relaxed);
+}
+
 void ShmSession::Count(const ReadTally& tally) {
   static_assert(kThreadCells == shm::kReadCells);
   const size_t cell = ThreadCell();

@@ -88,6 +88,10 @@ class ShmSession final : public PoolMemory,
   // Tells the server of uses, in their order. Lossy. Cost: one atomic operation, and two stores a
   // use.
   void Touch(std::span<const Hash128> hashes);
+  // Keys whose hash.lo is below it are sampled: Sample is due for each look-up that is settled
+  // here.
+  uint64_t sample_below() const;
+  void Sample(Hash128 hash);
   // Has the server count what was read without it. Cost: no atomic read-modify-write, but in
   // processes of more than kSharedCell threads.
   void Count(const ReadTally& tally);

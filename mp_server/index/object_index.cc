@@ -357,6 +357,15 @@ void ObjectIndex::Touch(std::span<const Hash128> hashes) {
   });
 }
 
+std::optional<uint64_t> ObjectIndex::BytesOf(Hash128 hash) {
+  auto table = shards_[ShardOf(hash)].table.Lock();
+  for (const ObjectEntry* entry = table->buckets[table->BucketOf(hash)]; entry != nullptr;
+       entry = entry->next) {
+    if (entry->hash == hash) return entry->value_bytes;
+  }
+  return std::nullopt;
+}
+
 void ObjectIndex::JoinVersion(Hash128 hash, std::string_view key, uint32_t version,
                               VersionHeat* heat) {
   Shard& shard = shards_[ShardOf(hash)];

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -106,6 +107,9 @@ class ObjectIndex final {
   // Cost: a shard's lock for about 0.1 µs an object, 16 objects at a time.
   static constexpr size_t kTouchesMax = 1024;
   void Touch(std::span<const Hash128> hashes);
+
+  // Value bytes of an object with this hash; of several, of any. Nothing: there is none.
+  std::optional<uint64_t> BytesOf(Hash128 hash);
 
   // The object of `key`, if there is one, is a block of this version of a model, too: the policy
   // evicts it with the version's others. `heat` is the policy's. Cost: a shard's lock, twice.

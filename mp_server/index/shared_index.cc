@@ -169,6 +169,11 @@ void SharedIndex::SetCurrent(ViewVersion view, TimePoint readable_until) {
 
 void SharedIndex::SetClosed() { control()->closed.store(1, std::memory_order_release); }
 
+void SharedIndex::SetSampleBelow(uint64_t below) {
+  std::atomic<uint64_t>& word = control()->sample_below;
+  if (word.load(std::memory_order_relaxed) != below) word.store(below, std::memory_order_relaxed);
+}
+
 Result<SharedIndex::Opened> SharedIndex::OpenControl() const {
   Opened opened;
   EMS_ASSIGN_OR_RETURN(opened.fd, control_memory_.OpenReadOnly());

@@ -51,6 +51,8 @@ class SharedIndex final {
   // What readers compare with their own view, and until when they may believe it at all.
   void SetCurrent(ViewVersion view, TimePoint readable_until);
   void SetClosed();
+  // Which look-ups readers report (ControlPage::sample_below). Writes only what is new.
+  void SetSampleBelow(uint64_t below);
   // A read-only descriptor. Errors: kNotFound  no such table (any more)
   struct Opened {
     fabric::Fd fd;

@@ -34,11 +34,13 @@ Status Sharing::Start(NamespaceRef ns, uint64_t boot_id, bool all_objects) {
 void Sharing::AddSession(uint64_t session, const HazardBoard::Page& page) {
   hazards_.Add(session, page);
   touches_.Add(session, page);
+  samples_.Add(session, page);
 }
 
 void Sharing::RemoveSession(uint64_t session) {
   hazards_.Remove(session);
   touches_.Remove(session);
+  samples_.Remove(session);
 }
 
 bool Sharing::Retire(ObjectEntry* entry) {

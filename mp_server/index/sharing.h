@@ -1,7 +1,7 @@
 #pragma once
 // The state that one namespace shares with clients on this host: its shared index, the sessions'
-// hazard pointers and touch rings, and its retired objects, which are freed once no client's hazard
-// names them.
+// hazard pointers, touch and sample rings, and its retired objects, which are freed once no
+// client's hazard names them.
 //
 // Invariant: a retired object is unlinked and unpinned; either a session named it at the last look,
 // or, where a look is costly, it waits for the next one, which is for many. Its memory and its
@@ -15,6 +15,7 @@
 #include "common/guarded.h"
 #include "mp_server/index/object_entry.h"
 #include "mp_server/index/reclaim.h"
+#include "mp_server/index/sample_rings.h"
 #include "mp_server/index/shared_index.h"
 #include "mp_server/index/touch_rings.h"
 
@@ -30,6 +31,7 @@ class Sharing final {
   // nullptr until Start.
   SharedIndex* index() const { return index_.load(std::memory_order_acquire); }
   TouchRings& touches() { return touches_; }
+  SampleRings& samples() { return samples_; }
   // A session, with its page: from now on what it names stays, and what it uses counts.
   void AddSession(uint64_t session, const HazardBoard::Page& page);
   void RemoveSession(uint64_t session);
@@ -55,6 +57,7 @@ class Sharing final {
   std::atomic<SharedIndex*> index_{nullptr};
   HazardBoard hazards_;
   TouchRings touches_;
+  SampleRings samples_;
   std::atomic<uint64_t> retired_bytes_{0};
   std::atomic<uint32_t> waiting_{0};  // those at the end of retired_
   std::atomic<uint64_t> waiting_bytes_{0};

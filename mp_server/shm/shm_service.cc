@@ -92,8 +92,8 @@ void ShmService::Run() {
     if (now < next_touches) continue;
     next_touches = now + std::chrono::milliseconds(kTouchTickMs);
     for (NamespaceStore* store : stores_) {
-      if (store->objects().TakeTouches(kTouchesTaken, kTouchesSampled))
-        busy_until = now + kStayBusy;
+      const bool touched = store->objects().TakeTouches(kTouchesTaken, kTouchesSampled);
+      if (store->objects().TakeSamples() || touched) busy_until = now + kStayBusy;
     }
     for (const auto& [id, session] : sessions_) {
       if (!session->has_unsent()) continue;

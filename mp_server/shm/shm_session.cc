@@ -66,6 +66,7 @@ ShmSession::~ShmSession() {
   if (store_ == nullptr) return;
   CountReads();
   store_->objects().TakeTouches();
+  (void)store_->objects().TakeSamples();
   store_->sharing().RemoveSession(id_);
   store_->objects().FreeRetired();
   memories_.Drop(id_);
@@ -91,6 +92,7 @@ Status ShmSession::Begin(std::shared_ptr<NamespaceStore> store, int64_t pid) {
   EMS_RETURN_IF_ERROR(Watch(poll_, socket_, SocketTag(id_)));
   // Before the client can name anything.
   store_->sharing().AddSession(id_, page_);
+  (void)store_->objects().TakeSamples();
   const std::array<int, 2> fds{control.fd.get(), page_->fd()};
   EMS_RETURN_IF_ERROR(fabric::SendMessageTo(socket_.get(), wire::RawBytes(welcome), fds));
   process_ = OpenPid(pid);
@@ -247,10 +249,13 @@ void ShmSession::CallBack(TimePoint now) {
 }
 
 void ShmSession::CountReads() {
-  if (lookups_ == nullptr) return;
   const auto* page = reinterpret_cast<const shm::SessionPage*>(page_->bytes().data());
   const TimePoint now = Clock::System().Now();
-  lookups_->Add(LookupPath::kOneSided, reads_.Take(*page, now - std::exchange(counted_at_, now)));
+  const LookupCounts counts = reads_.Take(*page, now - std::exchange(counted_at_, now));
+  if (lookups_ != nullptr) lookups_->Add(LookupPath::kOneSided, counts);
+  const uint64_t there = counts.hits + counts.found;
+  if (const uint64_t all = there + counts.misses + counts.absent; all > 0)
+    store_->objects().sampler().Count(all, there);
 }
 
 bool ShmSession::MayPinTooMuch() const {

@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint64_t kWaitingShare = 256;  // of the pool: what may wait for a look at the hazards
 constexpr Duration kLookEvery = std::chrono::milliseconds(10);
+constexpr size_t kSamplesTaken = 256;
+constexpr int kSampleRoundsMax = 64;
 
 }  // namespace
 
@@ -133,6 +135,25 @@ bool NamespaceObjects::TakeTouches(size_t most, size_t sample) {
   const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())), sample);
   index_.Touch(std::span(hashes).first(taken.hashes));
   return taken.written > 0;
+}
+
+bool NamespaceObjects::TakeSamples() {
+  SampleRings& rings = sharing_.samples();
+  if (rings.empty()) return false;
+  bool any = false;
+  std::array<Hash128, kSamplesTaken> hashes;
+  SampleRings::Taken taken{.hashes = hashes.size()};
+  for (int i = 0; i < kSampleRoundsMax && taken.hashes == hashes.size(); ++i) {
+    taken = rings.Take(hashes);
+    if (taken.lost > 0) sampler_.Lose(taken.lost);
+    // What a page says was found is not asked: what is known here, or lies here, was.
+    for (const Hash128& hash : std::span(hashes).first(taken.hashes))
+      if (!sampler_.Reuse(hash)) sampler_.First(hash, index_.BytesOf(hash));
+    any = any || taken.hashes > 0;
+  }
+  if (SharedIndex* shared = sharing_.index(); shared != nullptr)
+    shared->SetSampleBelow(sampler_.below());
+  return any;
 }
 
 void NamespaceObjects::UseVersion(uint32_t version) {

@@ -20,6 +20,7 @@
 #include "mp_server/index/version_heat.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/memory/slab_pool.h"
+#include "mp_server/store/lookup_sampler.h"
 #include "mp_server/store/namespace_usage.h"
 #include "mp_server/store/quota.h"
 
@@ -46,6 +47,7 @@ class NamespaceObjects final {
   EntryPool& entries() { return entries_; }
   Sharing& sharing() { return sharing_; }
   Quota& quota() { return quota_; }
+  LookupSampler& sampler() { return sampler_; }
 
   // Drops holds that the caller has: pins are counted by Unpin.
   void Drop(ObjectEntry* entry, uint32_t holds);
@@ -72,6 +74,9 @@ class NamespaceObjects final {
   // `sample` evenly over all of it. True: there was something. Cost: about 0.7 µs a use.
   bool TakeTouches(size_t most = ObjectIndex::kTouchesMax,
                    size_t sample = ObjectIndex::kTouchesMax);
+  // Takes over the look-ups of sampled keys that clients have settled themselves, and tells them
+  // which keys are sampled. True: there was something.
+  bool TakeSamples();
   // A version of a model is used, or one of its blocks is here: its blocks go together, after those
   // of versions that were used before. Cost: a leaf lock or three; nothing a read pays.
   void UseVersion(uint32_t version);
@@ -95,7 +100,8 @@ class NamespaceObjects final {
   Quota quota_;
   SlabPool slabs_;
   EntryPool entries_;
-  Sharing sharing_;   // before what mirrors into it
+  Sharing sharing_;  // before what mirrors into it
+  LookupSampler sampler_;
   VersionHeat heat_;  // before the policies that ask it
   ObjectIndex index_;
   std::atomic<uint64_t> evicted_objects_{0};

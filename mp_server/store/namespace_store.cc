@@ -53,7 +53,9 @@ Duration NamespaceStore::QuietFor(TimePoint now) {
 
 ObjectPin NamespaceStore::Get(std::string_view key, bool touch, TimePoint now) {
   NoteUse();
-  const ObjectIndex::Found found = objects_.index().Find(options_.hash(key), key, touch, true, now);
+  const Hash128 hash = options_.hash(key);
+  const ObjectIndex::Found found = objects_.index().Find(hash, key, touch, true, now);
+  if (touch) Sample(hash, found);
   if (found.entry == nullptr) return {};
   if (HeaderMatches(*found.entry)) [[likely]]
     return {Keep(), found.entry};
@@ -64,9 +66,19 @@ ObjectPin NamespaceStore::Get(std::string_view key, bool touch, TimePoint now) {
 
 std::optional<ObjectInfo> NamespaceStore::Find(std::string_view key, bool touch, TimePoint now) {
   NoteUse();
-  const ObjectIndex::Found found =
-      objects_.index().Find(options_.hash(key), key, touch, false, now);
+  const Hash128 hash = options_.hash(key);
+  const ObjectIndex::Found found = objects_.index().Find(hash, key, touch, false, now);
+  if (touch) Sample(hash, found);
   if (found.entry == nullptr) return std::nullopt;
+  return ObjectInfo{found.value_bytes, found.checksum};
+}
+
+std::optional<ObjectInfo> NamespaceStore::FindForPut(std::string_view key, TimePoint now) {
+  NoteUse();
+  const Hash128 hash = options_.hash(key);
+  const ObjectIndex::Found found = objects_.index().Find(hash, key, true, false, now);
+  if (found.entry == nullptr) return std::nullopt;
+  if (objects_.sampler().Samples(hash)) objects_.sampler().Store(hash, found.value_bytes);
   return ObjectInfo{found.value_bytes, found.checksum};
 }
 
@@ -77,6 +89,14 @@ void NamespaceStore::FindMany(std::span<const std::string_view> keys, bool touch
   EMS_CHECK(keys.size() <= hashes.size(), "{} keys in one call", keys.size());
   std::ranges::transform(keys, hashes.begin(), options_.hash);
   objects_.index().FindMany(std::span(hashes).first(keys.size()), keys, touch, now, found);
+  for (size_t i = 0; i < keys.size() && touch; ++i) Sample(hashes[i], found[i]);
+}
+
+void NamespaceStore::Sample(Hash128 hash, const ObjectIndex::Found& found) {
+  LookupSampler& sampler = objects_.sampler();
+  if (!sampler.Samples(hash)) [[likely]]
+    return;
+  sampler.Look(hash, found.entry == nullptr ? std::nullopt : std::optional(found.value_bytes));
 }
 
 // What lies in front of the value against what the process knows: a stray write must become a miss,
@@ -185,6 +205,10 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
   const Footprint footprint{
       entry->size_class,
       entry->size_class == kRunClass ? static_cast<PageRuns::Page*>(entry->unit)->run_pages : 0, 0};
+  const Hash128 hash = entry->hash;
+  const uint64_t value_bytes = entry->value_bytes;
+  const bool sampled = objects_.sampler().Samples(hash);
+  if (sampled) (void)objects_.TakeSamples();  // a miss, e.g., that this value makes up for
   const bool pin = options.pin != nullptr;
   EMS_CHECK(pin || !options.settling, "nobody could settle what is published");
   const ObjectIndex::Linked linked =
@@ -195,6 +219,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
       [[fallthrough]];
     case ObjectIndex::LinkOutcome::kInserted:
       *stored = true;
+      if (sampled) objects_.sampler().Store(hash, value_bytes);
       if (pin) *options.pin = ObjectPin(Keep(), entry);
       room_.MakeAhead(footprint);
       return OkStatus();
@@ -216,8 +241,10 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
 }
 
 bool NamespaceStore::Remove(std::string_view key) {
-  ObjectEntry* entry = objects_.index().Unlink(options_.hash(key), key);
+  const Hash128 hash = options_.hash(key);
+  ObjectEntry* entry = objects_.index().Unlink(hash, key);
   if (entry == nullptr) return false;
+  if (objects_.sampler().Samples(hash)) objects_.sampler().Remove(hash);
   objects_.Drop(entry, kLinked);
   return true;
 }
@@ -260,6 +287,13 @@ NamespaceUsage NamespaceStore::Usage() {
   objects_.AddUsage(&usage);
   usage.objects_max = room_.objects_max();
   usage.count_evictions = room_.count_evictions();
+  // Without a quota of its own it may have the pool's memory, which others want, too.
+  const uint64_t memory = usage.quota_bytes > 0
+                              ? std::min(usage.quota_bytes, options_.pool->bytes_max())
+                              : usage.value_bytes;
+  usage.curve = objects_.sampler().Estimate(memory, options_.clock->Now());
+  usage.curve.ref = usage.ref;
+  usage.samples_lost = objects_.sampler().lost();
   return usage;
 }
 

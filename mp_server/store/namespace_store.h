@@ -53,6 +53,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // As in ObjectStore. What is touched was used at `now`, by default when this is called.
   ObjectPin Get(std::string_view key, bool touch, TimePoint now = {});
   std::optional<ObjectInfo> Find(std::string_view key, bool touch, TimePoint now = {});
+  // The same for a Put: it is used, but nobody has looked it up.
+  std::optional<ObjectInfo> FindForPut(std::string_view key, TimePoint now);
   // As ObjectIndex::FindMany.
   void FindMany(std::span<const std::string_view> keys, bool touch, TimePoint now,
                 std::span<ObjectIndex::Found> found);
@@ -112,6 +114,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
   }
   void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
+  // Of a look-up that counts as a use.
+  void Sample(Hash128 hash, const ObjectIndex::Found& found);
   bool HeaderMatches(const ObjectEntry& entry) const;
   std::shared_ptr<NamespaceObjects> Keep() { return {shared_from_this(), &objects_}; }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cluster/hit_curve.h"
 #include "common/clock.h"
 #include "common/ids.h"
 
@@ -30,6 +31,8 @@ struct NamespaceUsage {
   uint64_t shared_index_left_out = 0;
   // Of value_bytes, what a key leads to: all of it when nothing is going on.
   uint64_t linked_bytes = 0;
+  HitCurve curve{};           // what other amounts of memory would bring
+  uint64_t samples_lost = 0;  // look-ups of sampled keys that clients' rings had no room for
 };
 
 }  // namespace ems::server

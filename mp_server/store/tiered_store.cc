@@ -65,6 +65,12 @@ bool TieredNamespace::open() const { return dram_ != nullptr && !dram_->closed()
 bool TieredNamespace::immutable() const { return dram_->immutable(); }
 const std::string& TieredNamespace::name() const { return dram_->name(); }
 
+void TieredNamespace::Rest() {
+  if (looked_up_ > 0 && dram_ != nullptr) dram_->objects().sampler().Count(looked_up_, in_dram_);
+  looked_up_ = in_dram_ = 0;
+  dram_.reset();
+}
+
 ssd::ObjectName TieredNamespace::NameOf(std::string_view key) const {
   return {ns_, dram_->HashOf(key)};
 }
@@ -72,8 +78,16 @@ ssd::ObjectName TieredNamespace::NameOf(std::string_view key) const {
 std::optional<TieredNamespace::Found> TieredNamespace::Find(std::string_view key,
                                                             bool touch) const {
   if (dram_ == nullptr) return std::nullopt;
-  if (const auto info = dram_->Find(key, touch, opened_)) return Found{*info, true};
+  const auto info = dram_->Find(key, touch, opened_);
+  if (touch) CountLookups(1, info ? 1 : 0);
+  if (info) return Found{*info, true};
   return FindOnSsd(key, touch);
+}
+
+std::optional<TieredNamespace::Found> TieredNamespace::FindForPut(std::string_view key) const {
+  if (dram_ == nullptr) return std::nullopt;
+  if (const auto info = dram_->FindForPut(key, opened_)) return Found{*info, true};
+  return FindOnSsd(key, true);
 }
 
 void TieredNamespace::FindMany(std::span<const std::string_view> keys, bool touch,
@@ -84,13 +98,16 @@ void TieredNamespace::FindMany(std::span<const std::string_view> keys, bool touc
   if (dram_ == nullptr) return;
   std::array<ObjectIndex::Found, kFindMax> in_dram;
   dram_->FindMany(keys, touch, opened_, std::span(in_dram).first(keys.size()));
+  uint64_t there = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (in_dram[i].entry != nullptr) {
+      ++there;
       found[i] = Found{{in_dram[i].value_bytes, in_dram[i].checksum}, true};
     } else {
       found[i] = FindOnSsd(keys[i], touch);
     }
   }
+  if (touch) CountLookups(keys.size(), there);
 }
 
 std::optional<TieredNamespace::Found> TieredNamespace::FindOnSsd(std::string_view key,
@@ -103,7 +120,9 @@ std::optional<TieredNamespace::Found> TieredNamespace::FindOnSsd(std::string_vie
 
 TieredNamespace::Got TieredNamespace::Get(std::string_view key, ReadOptions options) const {
   if (dram_ == nullptr) return {};
-  if (ObjectPin pin = dram_->Get(key, options.touch, opened_)) {
+  ObjectPin pin = dram_->Get(key, options.touch, opened_);
+  if (options.touch) CountLookups(1, pin ? 1 : 0);
+  if (pin) {
     if (!options.check || pin.Intact()) return {std::move(pin), std::nullopt};
     pin.DropDamaged();
   }

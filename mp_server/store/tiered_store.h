@@ -76,7 +76,7 @@ class TieredNamespace final {
   bool immutable() const;
   const std::string& name() const;
   // Ends the request; keeps no memory of the namespace, but what makes the next Open cheaper.
-  void Rest() { dram_.reset(); }
+  void Rest();
 
   struct Found {
     ObjectInfo info;
@@ -84,7 +84,9 @@ class TieredNamespace final {
   };
   // What is there under the key, in either tier.
   std::optional<Found> Find(std::string_view key, bool touch) const;
-  // The same for many keys at once: `found` has a place for each. Bound: kFindMax keys a call.
+  // The same for a Put, which may find its value stored already: a use, and no look-up.
+  std::optional<Found> FindForPut(std::string_view key) const;
+  // As Find for many keys at once: `found` has a place for each. Bound: kFindMax keys a call.
   static constexpr size_t kFindMax = 256;
   void FindMany(std::span<const std::string_view> keys, bool touch,
                 std::span<std::optional<Found>> found) const;
@@ -141,12 +143,18 @@ class TieredNamespace final {
   bool open() const;
   std::optional<Found> FindOnSsd(std::string_view key, bool touch) const;
   ssd::ObjectName NameOf(std::string_view key) const;
+  void CountLookups(uint64_t keys, uint64_t in_dram) const {
+    looked_up_ += keys;
+    in_dram_ += in_dram;
+  }
 
   TieredStore* store_ = nullptr;
   NamespaceRef ns_;
   std::shared_ptr<NamespaceStore> dram_;
   std::weak_ptr<NamespaceStore> last_;  // of the request before
   TimePoint opened_{};
+  // Of the request in hand; told at its end.
+  mutable uint64_t looked_up_ = 0, in_dram_ = 0;
 };
 
 // Threading: thread-safe. No call waits for the disk.

@@ -44,5 +44,16 @@ TEST(NodeUsageTest, AStateOfANewerServerIsNone) {
   EXPECT_EQ(FromProto(proto).ssd_state, SsdState::kNone);
 }
 
+TEST(NodeUsageTest, CurvesAreBounded) {
+  NodeUsage usage;
+  usage.curves.resize(kHitCurvesMax + 1);
+  usage.curves[0].lookups = 5;
+  v1::NodeUsage proto;
+  ToProto(usage, &proto);
+  const NodeUsage back = FromProto(proto);
+  ASSERT_EQ(back.curves.size(), kHitCurvesMax);
+  EXPECT_EQ(back.curves[0].lookups, 5U);
+}
+
 }  // namespace
 }  // namespace ems

@@ -253,7 +253,8 @@ class Peer final {
     auto* const page = reinterpret_cast<SessionPage*>(page_->writable_address());
     const auto what = input->Take<uint8_t>();
     if (what % 4 == 0) page->hazard_end = what < 128 ? what : input->Take<uint32_t>();
-    if (what % 4 == 1) page->touch_count = input->Take<uint64_t>();
+    if (what % 4 == 1)
+      (what < 128 ? page->touch_count : page->sample_count) = input->Take<uint64_t>();
     if (what % 4 == 2) {
       shm::Touch& touch = page->touches[input->TakeUpTo(shm::kTouchesMax - 1)];
       const Hash128 hash = KeyHash("steady");

@@ -48,5 +48,29 @@ TEST(NodeStatusTest, EachStateIsWhatItIs) {
   }
 }
 
+TEST(NodeStatusTest, CurvesAreThoseOfLiveServersAndOfNamespacesThatThereAre) {
+  v1::ListNamespacesReply reply;
+  v1::Namespace* known = reply.add_namespaces();
+  known->set_id(3);
+  known->set_generation(9);
+  HitCurve curve;
+  curve.ref = {NamespaceId(3), 9};
+  curve.lookups = 10;
+  HitCurve gone = curve;
+  gone.ref.generation = 8;
+  MemberStatus live, down;
+  live.state = NodeState::kLive;
+  live.usage.curves = {curve, gone};
+  down.state = NodeState::kDown;
+  down.usage.curves = {curve};
+  AddHitCurves({live, down, live}, &reply);
+  ASSERT_EQ(reply.curves_size(), 1);
+  EXPECT_EQ(reply.curves(0).generation(), 9u);
+  EXPECT_EQ(reply.curves(0).lookups(), 20u);
+  v1::NodeStatus status;
+  ToProto(live, &status);
+  EXPECT_EQ(status.usage().curves_size(), 0) << "a list of thousands of servers stays small";
+}
+
 }  // namespace
 }  // namespace ems::controller

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/version.h"
+#include "mp_server/store/namespace_store.h"
 #include "tests/mp_server/store/memory_fixture.h"
 #include "tests/support/small_tier.h"
 
@@ -108,6 +109,21 @@ TEST_F(StatsPageTest, UsageCountsWhatWasLookedForAndFound) {
   const NodeUsage usage = Page(nullptr).Usage();
   EXPECT_EQ(usage.gets, 43u) << "also those that clients read themselves";
   EXPECT_EQ(usage.hits, 31u);
+}
+
+TEST_F(StatsPageTest, UsageHasTheCurvesOfNamespacesThatWereAskedAnything) {
+  EXPECT_TRUE(Page(nullptr).Usage().curves.empty());
+  const NamespaceUsage kv = dram_->Usage().front();
+  dram_->Open(kv.ref)->objects().sampler().Count(8, 6);
+  const NodeUsage usage = Page(nullptr).Usage();
+  ASSERT_EQ(usage.curves.size(), 1u);
+  EXPECT_EQ(usage.curves[0].ref, kv.ref);
+  EXPECT_EQ(usage.curves[0].lookups, 8u);
+  EXPECT_EQ(usage.curves[0].hits, 6u);
+  EXPECT_FALSE(usage.curves[0].enough);
+  const nlohmann::json curve = Json(nullptr)["namespaces"][0]["curve"];
+  EXPECT_EQ(curve["lookups"], 8);
+  EXPECT_EQ(curve["estimates"], nullptr);
 }
 
 }  // namespace

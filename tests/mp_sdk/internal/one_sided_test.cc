@@ -132,6 +132,29 @@ TEST_F(WarmTest, TheServerHearsOfWhatIsSettledHereAndOfNothingElse) {
   EXPECT_EQ(cell.misses, 1u) << "and counts it";
 }
 
+TEST_F(WarmTest, LookUpsOfSampledKeysAreReportedHitsAndMisses) {
+  image.Put(0, "key", "0123456789", 9);
+  const std::atomic<uint64_t>& count = peer.page().sample_count;
+  EXPECT_TRUE(Get("key"));
+  EXPECT_EQ(count, 0u) << "none is sampled";
+  image.page().sample_below = KeyHash("key").lo + 1;
+  EXPECT_TRUE(Get("key"));
+  EXPECT_TRUE(sided->Lookup({.key = "key"}, {}));
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ(peer.page().samples[0].hash_lo, KeyHash("key").lo);
+  EXPECT_EQ(peer.page().samples[0].hash_hi, KeyHash("key").hi);
+  image.page().sample_below = KeyHash("key").lo;
+  EXPECT_TRUE(Get("key"));
+  EXPECT_EQ(count, 2u);
+  image.page().sample_below = UINT64_MAX;
+  EXPECT_TRUE(Get("none"));
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(peer.page().samples[2].hash_lo, KeyHash("none").lo);
+  for (auto& shard : image.page().shards) shard = shm::ShardWord(PoolImage::kTableId, true);
+  EXPECT_FALSE(Get("none")) << "the server is asked, and samples it itself";
+  EXPECT_EQ(count, 3u);
+}
+
 TEST_F(WarmTest, ASampleOfTheCallsThatAreSettledHereIsTimed) {
   CallLatencies latencies;
   OneSided timed(&servers, ns, &latencies);

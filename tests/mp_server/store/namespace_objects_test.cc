@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "mp_server/store/namespace_store.h"
 #include "tests/mp_server/store/memory_fixture.h"
 
 namespace ems::server {
@@ -77,6 +78,75 @@ TEST_F(NamespaceObjectsTest, ASweepDropsWhatIsRefusedAndNothingElse) {
   EXPECT_FALSE(store_->Find("5", false).has_value());
   objects().Sweep(nullptr, nullptr);
   EXPECT_EQ(store_->Usage().objects, 0u);
+}
+
+std::string SampledKey(const NamespaceStore& store, int number) {
+  for (int i = 0;; ++i) {
+    const std::string key = std::to_string(number) + "." + std::to_string(i);
+    if (store.HashOf(key).lo < MissRatioCurve::kBelowMost) return key;
+  }
+}
+
+TEST_F(NamespaceObjectsTest, LookUpsAndPutsOfSampledKeysMakeTheEstimate) {
+  Make(8 * kMiB, kMiB);
+  constexpr int kKeys = 100;
+  constexpr uint64_t kLookups = 20 * kKeys;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < kKeys; ++i) {
+      const std::string key = SampledKey(*store_, i);
+      if (!store_->Get(key, true)) {
+        ASSERT_TRUE(PutTick(key, "value").ok());
+      }
+      objects().sampler().Count(16, round > 0 ? 16 : 0);
+    }
+  }
+  const HitCurve curve = store_->Usage().curve;
+  EXPECT_EQ(curve.ref, store_->ref());
+  EXPECT_EQ(curve.samples, kLookups);
+  EXPECT_EQ(curve.memory_bytes, kMiB) << "the quota";
+  ASSERT_TRUE(curve.enough);
+  EXPECT_NEAR(curve.estimates[2], 0.95, 0.001);
+  EXPECT_TRUE(store_->Remove(SampledKey(*store_, 0)));
+  EXPECT_FALSE(objects().sampler().Reuse(store_->HashOf(SampledKey(*store_, 0))));
+  EXPECT_FALSE(store_->Get("not a use", false));
+  EXPECT_EQ(store_->Usage().curve.samples, kLookups);
+}
+
+// A client that misses and stores what it missed: the miss comes first, though it lies in its page
+// until then.
+TEST_F(NamespaceObjectsTest, AMissThatAPutMakesUpForIsAMiss) {
+  Make(8 * kMiB, kMiB);
+  ASSERT_TRUE(store_->Share().ok());
+  auto made = fabric::ShmSegment::CreatePages(shm::kSessionBytes, true);
+  ASSERT_TRUE(made.ok()) << made.status();
+  auto* page = new (made->bytes().data()) shm::SessionPage;
+  store_->sharing().AddSession(1, std::make_shared<const fabric::ShmSegment>(*std::move(made)));
+  const auto look_up = [&](const std::string& key) {
+    const Hash128 hash = store_->HashOf(key);
+    const uint64_t at = page->sample_count;
+    page->samples[at].hash_lo = hash.lo;
+    page->samples[at].hash_hi = hash.hi;
+    page->sample_count = at + 1;
+    objects().sampler().Count(16, 0);
+  };
+  for (int i = 0; i < 1100; ++i) {
+    const std::string key = SampledKey(*store_, i);
+    look_up(key);
+    ASSERT_TRUE(PutTick(key, "value").ok());
+  }
+  HitCurve curve = store_->Usage().curve;
+  ASSERT_TRUE(curve.enough);
+  EXPECT_EQ(curve.samples, 1100u);
+  EXPECT_NEAR(curve.estimates[5], 0, 0.001);
+  for (int i = 0; i < 1100; ++i) look_up(SampledKey(*store_, i));
+  EXPECT_TRUE(objects().TakeSamples());
+  curve = store_->Usage().curve;
+  EXPECT_EQ(curve.samples, 2200u);
+  EXPECT_NEAR(curve.estimates[5], 0.5, 0.001);
+  page->sample_count = UINT64_MAX;
+  EXPECT_FALSE(objects().TakeSamples());
+  EXPECT_EQ(store_->Usage().samples_lost, shm::kSamplesMax);
+  store_->sharing().RemoveSession(1);
 }
 
 }  // namespace
