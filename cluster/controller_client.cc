@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cluster/control_channel.h"
@@ -236,6 +237,22 @@ Result<std::vector<NamespaceInfo>> ControllerClient::ListNamespaces(Deadline dea
     list.push_back(std::move(info));
   }
   return list;
+}
+
+Result<std::optional<HitCurve>> ControllerClient::GetHitCurve(const std::string& name,
+                                                              Deadline deadline) {
+  v1::ListNamespacesReply reply;
+  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Controller::Stub::ListNamespaces,
+                                  v1::ListNamespacesRequest(), &reply, deadline));
+  const auto named = std::ranges::find(reply.namespaces(), name,
+                                       [](const v1::Namespace& one) { return one.name(); });
+  if (named == reply.namespaces().end())
+    return Error(StatusCode::kNotFound, "no namespace {}", Printable(name));
+  for (const v1::HitCurve& proto : reply.curves()) {
+    if (proto.namespace_id() == named->id() && proto.generation() == named->generation())
+      return FromProto(proto);
+  }
+  return std::nullopt;
 }
 
 Result<NamespaceInfo> ControllerClient::UpdateNamespace(const NamespaceInfo& wanted,

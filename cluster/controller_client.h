@@ -2,9 +2,11 @@
 // The one door to the controller's gRPC service, for servers, SDKs and tools.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cluster/hit_curve.h"
 #include "cluster/view_cache.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -53,6 +55,9 @@ class ControllerClient final {
   Result<NamespaceInfo> CreateNamespace(const NamespaceInfo& wanted, Deadline deadline);
   Result<NamespaceInfo> GetNamespace(const std::string& name, Deadline deadline);
   Result<std::vector<NamespaceInfo>> ListNamespaces(Deadline deadline);
+  // What live servers together estimate of the namespace's hit rate; nothing: no look-up yet.
+  // Errors: kNotFound  no such namespace
+  Result<std::optional<HitCurve>> GetHitCurve(const std::string& name, Deadline deadline);
   Result<NamespaceInfo> UpdateNamespace(const NamespaceInfo& wanted, Deadline deadline);
   Status DeleteNamespace(const std::string& name, Deadline deadline);
 

@@ -9,6 +9,7 @@
 
 #include "cluster/cluster_health.h"
 #include "cluster/dht_view.h"
+#include "cluster/hit_curve.h"
 #include "common/cluster_id.h"
 #include "proto/controller.pb.h"
 #include "proto/model.pb.h"
@@ -116,7 +117,24 @@ Json NodeJson(const v1::NodeStatus& n) {
   return json;
 }
 
-Json NamespaceJson(const v1::Namespace& one) {
+// What servers estimate of one of the namespaces; null: nothing yet.
+Json CurveJson(const v1::Namespace& one, const v1::ListNamespacesReply& namespaces) {
+  for (const v1::HitCurve& proto : namespaces.curves()) {
+    if (proto.namespace_id() != one.id() || proto.generation() != one.generation()) continue;
+    const HitCurve curve = FromProto(proto);
+    Json json{{"memory_bytes", curve.memory_bytes},
+              {"lookups", curve.lookups},
+              {"hits", curve.hits},
+              {"age_s", curve.age_s},
+              {"memories", kCurveMemories},
+              {"estimates", nullptr}};
+    if (curve.enough) json["estimates"] = curve.estimates;
+    return json;
+  }
+  return nullptr;
+}
+
+Json NamespaceJson(const v1::Namespace& one, const v1::ListNamespacesReply& namespaces) {
   const v1::NamespacePolicy& policy = one.policy();
   return {{"name", one.name()},
           {"id", one.id()},
@@ -127,7 +145,8 @@ Json NamespaceJson(const v1::Namespace& one) {
           {"ssd_reserved_bytes", policy.ssd_reserved_bytes()},
           {"durability", DurabilityWord(policy)},
           {"checksum", ChecksumWord(policy.checksum())},
-          {"immutable", policy.immutable()}};
+          {"immutable", policy.immutable()},
+          {"curve", CurveJson(one, namespaces)}};
 }
 
 Json ModelJson(const v1::ModelStatus& model) {
@@ -221,7 +240,8 @@ std::string ClusterJson(const ClusterFacts& facts) {
   for (const v1::NodeStatus& n : nodes.nodes()) by_rank.push_back(&n);
   std::ranges::stable_sort(by_rank, {}, [&](const auto* n) { return RankOf(*n, facts); });
   AddRows(&json, "nodes", by_rank, [](const auto* n) { return NodeJson(*n); });
-  AddRows(&json, "namespaces", facts.namespaces->namespaces(), NamespaceJson);
+  AddRows(&json, "namespaces", facts.namespaces->namespaces(),
+          [&](const auto& one) { return NamespaceJson(one, *facts.namespaces); });
   AddRows(&json, "models", facts.models->models(), ModelJson);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -1,4 +1,4 @@
-// emsctl namespace list, show, create, set, delete.
+// emsctl namespace list, show, mrc, create, set, delete.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +9,7 @@
 #include "common/command_line.h"
 #include "tools/emsctl/ask_servers.h"
 #include "tools/emsctl/context.h"
+#include "tools/emsctl/curve_text.h"
 #include "tools/emsctl/namespace_text.h"
 #include "tools/emsctl/output.h"
 #include "tools/emsctl/policy_words.h"
@@ -109,6 +110,13 @@ int RunShow(const Context& context, const Flags& flags) {
               NamespacesText({*info}) + "\n" + NamespaceUsageText({*info}, counts));
 }
 
+int RunMrc(const Context& context, const Flags& flags) {
+  ControllerClient controller(context.controller, "emsctl", context.joined.get());
+  const auto curve = controller.GetHitCurve(flags.name, context.deadline());
+  if (!curve.ok()) return Failed(context, flags.name, curve.status());
+  return Show(context, CurveJson(flags.name, *curve), CurveText(flags.name, *curve));
+}
+
 int RunDelete(const Context& context, const Flags& flags) {
   ControllerClient controller(context.controller, "emsctl", context.joined.get());
   const Status s = WhileStarting(context.deadline(), [&](Deadline until) {
@@ -149,6 +157,11 @@ void AddNamespaceCommands(Command* program, const Context* context) {
   Command* show = group->AddCommand("show", "One namespace: its policy, and what it holds");
   show->AddOption("name", &flags->name, "Name of the namespace", {.required = true});
   show->SetRun([=] { return RunShow(*context, *flags); });
+
+  Command* mrc = group->AddCommand(
+      "mrc", "What share of look-ups would hit in DRAM with a quarter to 8 times the memory");
+  mrc->AddOption("name", &flags->name, "Name of the namespace", {.required = true});
+  mrc->SetRun([=] { return RunMrc(*context, *flags); });
 
   Command* create = group->AddCommand("create", "Make a namespace");
   AddPolicyFlags(create, flags.get());

@@ -98,6 +98,27 @@ TEST_F(ClusterJsonTest, SaysOfANamespaceWhatEmsctlSays) {
   EXPECT_EQ(Parsed()["namespaces"][0]["checksum"], "never");
 }
 
+TEST_F(ClusterJsonTest, SaysWhatMoreMemoryWouldBring) {
+  v1::Namespace* one = namespaces_.add_namespaces();
+  one->set_id(3);
+  one->set_generation(9);
+  EXPECT_EQ(Parsed()["namespaces"][0]["curve"], nullptr);
+  v1::HitCurve* curve = namespaces_.add_curves();
+  curve->set_namespace_id(3);
+  curve->set_generation(9);
+  curve->set_lookups(100);
+  curve->set_hits(25);
+  EXPECT_EQ(Parsed()["namespaces"][0]["curve"]["estimates"], nullptr);
+  for (int i = 0; i < 6; ++i) curve->add_estimates(i == 3 ? 65'535 : 0);
+  const Json json = Parsed()["namespaces"][0]["curve"];
+  EXPECT_EQ(json["hits"], 25);
+  EXPECT_EQ(json["memories"][3], 2);
+  EXPECT_EQ(json["estimates"][3], 1);
+  EXPECT_EQ(json["estimates"][2], 0);
+  one->set_generation(10);
+  EXPECT_EQ(Parsed()["namespaces"][0]["curve"], nullptr) << "it is another's";
+}
+
 TEST_F(ClusterJsonTest, SaysHowFarModelsAre) {
   v1::ModelStatus* model = models_.add_models();
   model->mutable_ref()->set_model("m");

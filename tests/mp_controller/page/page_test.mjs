@@ -35,7 +35,7 @@ function load() {
     createElementNS: (_, tag) => new Element(tag),
     getElementById: id => { assert.ok(ids.has(id), id); return ids.get(id); },
   };
-  const names = ['bytes', 'count', 'percent', 'age', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
+  const names = ['curveOf', 'bytes', 'count', 'percent', 'age', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
   const page = new Function('document', 'EventSource', `${inner('script')}\nreturn { ${names.join(', ')} };`)(document);
   return { ...page, ids };
 }
@@ -66,6 +66,21 @@ test('a state is shown, part by part', () => {
   assert.match(text('owners-text'), /8,192 of 16,384 slots; 8,192 have none: their keys miss/);
   assert.match(text('namespaces'), /kv.*2\.0 KiB.*ssd-relaxedsampledyes/);
   assert.match(text('models'), /running, 40\.0 %, 9 s left at most.*2\.0 KiB\/s/);
+});
+
+test('a namespace shows what more memory would bring', () => {
+  const { curveOf, show, History, ids } = load();
+  const curve = { lookups: 1000, hits: 330, memory_bytes: 1024, age_s: 1, memories: [0.25, 0.5, 1, 2, 4, 8], estimates: [0, 0.2, 0.33, 0.41, 0.5, 1] };
+  const [text, line] = curveOf(curve);
+  assert.equal(text, 'today 33 %, with 2× the memory 41 %');
+  assert.equal(line.attributes['aria-label'], '0.25×: 0 %, 0.5×: 20 %, 1×: 33 %, 2×: 41 %, 4×: 50 %, 8×: 100 %');
+  assert.equal(line.all('path')[0].attributes.d, 'M0.0 98.0L20.0 78.8L40.0 66.3L60.0 58.6L80.0 50.0L100.0 2.0');
+  assert.equal(line.all('line')[1].attributes.x1, '40');
+  assert.deepEqual(curveOf({ ...curve, estimates: null }), ['today 33 %, not enough samples']);
+  for (const none of [null, undefined, { ...curve, lookups: 0 }]) assert.deepEqual(curveOf(none), ['–']);
+  const one = { name: 'kv', dram_reserved_bytes: 0, dram_quota_bytes: 0, ssd_reserved_bytes: 0, ssd_quota_bytes: 0, durability: 'dram', checksum: 'always', immutable: false, curve };
+  show(stateOf([node(1)], { namespaces: [one, { ...one, curve: null }] }), new History());
+  assert.match(ids.get('namespaces').textContent, /kvtoday 33 %, with 2× the memory 41 %.*kv–/);
 });
 
 test('an empty cluster says so', () => {
