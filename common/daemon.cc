@@ -25,7 +25,9 @@ StopSignals::StopSignals() {
 int StopSignals::Wait(Duration timeout) const {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
   const timespec wait{.tv_sec = seconds.count(), .tv_nsec = (timeout - seconds).count()};
+  log::WriteHeldBack();
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
+  if (signal > 0) log::WriteAllHeldBack();
   return signal > 0 ? signal : 0;
 }
 

@@ -21,7 +21,8 @@ void SkipLockOrderChecks();
 class StopSignals final {
  public:
   StopSignals();
-  // Sleeps up to `timeout`: the signal that came, 0: none.
+  // Sleeps up to `timeout`: the signal that came, 0: none. Writes that lines of the log were held
+  // back, so call it each second.
   int Wait(Duration timeout) const;
 
  private:

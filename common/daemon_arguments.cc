@@ -66,9 +66,9 @@ int DaemonArguments::Fail(int exit_code, std::string_view text) const {
   return exit_code;
 }
 
-Status OpenLog(const std::string& level, std::string_view component,
+Status OpenLog(std::string_view level, std::string_view format, std::string_view component,
                const std::vector<Status>& problems) {
-  EMS_RETURN_IF_ERROR(log::Init(level));
+  EMS_RETURN_IF_ERROR(log::Init(level, format));
   return LogWarnings(component, problems);
 }
 

@@ -8,8 +8,9 @@
 //   if (const Status s = CheckConfig(config); !s.ok()) return arguments.Refuse(s);
 //   const auto problems = CheckMachine(config);
 //   if (arguments.check_only()) return arguments.ShowConfig(config, problems);
-//   if (const Status s = OpenLog(config.log_level(), "mp_server", problems); !s.ok())
-//     return arguments.Refuse(s);
+//   const Status logging =
+//       OpenLog(config.log_level(), config.log_format(), "mp_server", problems);
+//   if (!logging.ok()) return arguments.Refuse(logging);
 #include <functional>
 #include <optional>
 #include <string>
@@ -81,9 +82,10 @@ class DaemonArguments final {
   Command program_;
 };
 
-// Begins logging at `level` and logs `problems` (common/machine_check.h) as `component`.
-// Errors: kInvalidArgument  a level that is none, or the problem with which nothing can start
-Status OpenLog(const std::string& level, std::string_view component,
+// Begins logging at `level` in `format` (log::Init) and logs `problems` (common/machine_check.h) as
+// `component`. Errors: kInvalidArgument  a level or format that is none, or the problem with which
+// nothing can start
+Status OpenLog(std::string_view level, std::string_view format, std::string_view component,
                const std::vector<Status>& problems);
 
 }  // namespace ems

@@ -73,7 +73,7 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
     if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
   }
   int signal = 0;
-  while (signal == 0) signal = signals.Wait(std::chrono::hours(1));
+  while (signal == 0) signal = signals.Wait(std::chrono::seconds(1));
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
   arguments.Notify("STOPPING=1");
   limit.Begin();
@@ -104,7 +104,8 @@ int Main(int argc, char** argv) {
   if (!options.ok()) return arguments.Refuse(options.status());
   const auto problems = Problems({CheckFolder("data_dir", config.data_dir())});
   if (arguments.check_only()) return arguments.ShowConfig(config, problems);
-  const Status logging = OpenLog(config.log_level(), "mp_controller", problems);
+  const Status logging =
+      OpenLog(config.log_level(), config.log_format(), "mp_controller", problems);
   if (!logging.ok()) return arguments.Refuse(logging);
   EMS_LOG(kInfo, "mp_controller", "configuration {}", config::OneLine(config));
   return Serve(*options, arguments);

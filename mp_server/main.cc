@@ -92,7 +92,8 @@ int main(int argc, char** argv) {
   if (!checked.ok()) return arguments.Refuse(checked);
   const std::vector<ems::Status> problems = ems::server::CheckMachine(config);
   if (arguments.check_only()) return arguments.ShowConfig(config, problems);
-  const ems::Status logging = ems::OpenLog(config.log_level(), "mp_server", problems);
+  const ems::Status logging =
+      ems::OpenLog(config.log_level(), config.log_format(), "mp_server", problems);
   if (!logging.ok()) return arguments.Refuse(logging);
   return Serve(config, arguments);
 }

@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
     return written.ok() ? ems::kDaemonOk
                         : arguments.Fail(ems::kDaemonFailed, ems::Message(written));
   }
-  const ems::Status logging = ems::OpenLog(config.log_level(), "pdc", problems);
+  const ems::Status logging =
+      ems::OpenLog(config.log_level(), config.log_format(), "pdc", problems);
   if (!logging.ok()) return arguments.Refuse(logging);
   return Serve(config, arguments);
 }

@@ -123,11 +123,12 @@ TEST_F(DaemonArgumentsTest, FailuresArePrintedInTheNameOfTheDaemon) {
 }
 
 TEST(OpenLogTest, ALevelThatIsNoneAndAProblemThatCannotPassStopTheStart) {
-  EXPECT_EQ(OpenLog("loud", "test", {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenLog("loud", "text", "test", {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenLog("info", "xml", "test", {}).code(), StatusCode::kInvalidArgument);
   const Status passing = Error(StatusCode::kNotFound, "folder");
   const Status fatal = Error(StatusCode::kInvalidArgument, "memory");
-  EXPECT_EQ(OpenLog("error", "test", {passing}), OkStatus());
-  EXPECT_EQ(OpenLog("error", "test", {passing, fatal}), fatal);
+  EXPECT_EQ(OpenLog("error", "text", "test", {passing}), OkStatus());
+  EXPECT_EQ(OpenLog("error", "text", "test", {passing, fatal}), fatal);
 }
 
 }  // namespace
