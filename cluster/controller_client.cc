@@ -292,4 +292,9 @@ Status ControllerClient::AcceptLoss(Deadline deadline) {
   return impl_->Call(&v1::Controller::Stub::AcceptLoss, v1::AcceptLossRequest(), &reply, deadline);
 }
 
+Status ControllerClient::ListEvents(const v1::ListEventsRequest& request,
+                                    v1::ListEventsReply* reply, Deadline deadline) {
+  return impl_->Call(&v1::Controller::Stub::ListEvents, request, reply, deadline);
+}
+
 }  // namespace ems

@@ -19,6 +19,8 @@ class HeartbeatRequest;
 class HeartbeatReply;
 class ListNodesReply;
 class ClusterUpdate;
+class ListEventsReply;
+class ListEventsRequest;
 }  // namespace ems::v1
 
 namespace ems {
@@ -65,6 +67,9 @@ class ControllerClient final {
   Status RemoveNode(const std::string& name, Deadline deadline);
   Status AcceptLoss(Deadline deadline);
   Status AcceptAhead(Deadline deadline);
+  // Errors: kUnimplemented  of an older controller
+  Status ListEvents(const v1::ListEventsRequest& request, v1::ListEventsReply* reply,
+                    Deadline deadline);
 
  private:
   struct Impl;

@@ -16,6 +16,7 @@ void ToProto(const NodeUsage& usage, v1::NodeUsage* proto) {
   proto->set_gets(usage.gets);
   proto->set_hits(usage.hits);
   for (const HitCurve& curve : usage.curves) ToProto(curve, proto->add_curves());
+  proto->set_damaged_objects(usage.damaged_objects);
 }
 
 NodeUsage FromProto(const v1::NodeUsage& proto) {
@@ -32,6 +33,7 @@ NodeUsage FromProto(const v1::NodeUsage& proto) {
   const size_t curves = std::min<size_t>(static_cast<size_t>(proto.curves_size()), kHitCurvesMax);
   for (size_t i = 0; i < curves; ++i)
     usage.curves.push_back(FromProto(proto.curves(static_cast<int>(i))));
+  usage.damaged_objects = proto.damaged_objects();
   return usage;
 }
 

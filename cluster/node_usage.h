@@ -24,6 +24,7 @@ struct NodeUsage {
   uint64_t hits = 0;
   // Of namespaces, kHitCurvesMax at most.
   std::vector<HitCurve> curves{};
+  uint64_t damaged_objects = 0;  // found damaged since then, in memory or on the SSD, and dropped
 };
 
 void ToProto(const NodeUsage& usage, v1::NodeUsage* proto);

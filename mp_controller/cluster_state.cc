@@ -10,6 +10,7 @@
 #include "common/logging.h"
 #include "common/random_id.h"
 #include "common/version.h"
+#include "common/wall_time.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/next_history.h"
 #include "mp_controller/request_check.h"
@@ -26,11 +27,6 @@ uint64_t Ms(Duration duration) {
   return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(duration).count());
 }
 
-int64_t UnixMs() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<milliseconds>(now).count();
-}
-
 // Whose fingerprints are remembered: weeks of changes.
 constexpr size_t kMadeViewsMax = 4096;
 // Clusters whose servers are reported, each once.
@@ -44,7 +40,7 @@ ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
       own_{.lease_ms = Ms(options.lease), .heartbeat_ms = Ms(options.heartbeat)},
       membership_(options),
       store_age_(options, parts.rules),
-      namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_}),
+      namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_, parts.events}),
       activation_(parts.rules) {}
 
 Status ClusterState::Start(const std::string& default_namespace) {

@@ -26,6 +26,7 @@
 #include "mp_controller/cluster_store.h"
 #include "mp_controller/controller_metrics.h"
 #include "mp_controller/durable_namespaces.h"
+#include "mp_controller/events/cluster_events.h"
 #include "mp_controller/membership.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/view_publisher.h"
@@ -61,6 +62,7 @@ class ClusterState final {
     ViewPublisher* publisher;
     ControllerMetrics* metrics;
     ControlRules rules = {};
+    ClusterEvents* events = nullptr;  // told of namespaces; null: nobody is
   };
   ClusterState(const MembershipOptions& options, const Parts& parts);
 

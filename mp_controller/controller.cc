@@ -7,11 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "common/version.h"
 #include "fabric/http/http_endpoint.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/controller_service.h"
 #include "mp_controller/controller_store.h"
 #include "mp_controller/event_loop.h"
+#include "mp_controller/events/cluster_events.h"
+#include "mp_controller/events/cluster_observer.h"
 #include "mp_controller/fact_finder.h"
 #include "mp_controller/model_service.h"
 #include "mp_controller/model_state.h"
@@ -19,12 +22,15 @@
 #include "mp_controller/request_check.h"
 #include "mp_controller/rows/durable_rows.h"
 #include "proto/config.pb.h"
+#include "proto/controller.pb.h"
 
 namespace ems::controller {
 namespace {
 
 // A loop that has not ticked for so long is stuck on its disk.
 constexpr Duration kTickAgeMax = std::chrono::seconds(5);
+
+constexpr Duration kObserveEvery = std::chrono::seconds(1);
 
 constexpr std::string_view kModelsAdvice =
     "Move the folder away to begin without models: servers keep what they have of them, and emsctl "
@@ -82,7 +88,8 @@ struct Controller::Impl {
       const FactFinder facts({.loop = loop.get(),
                               .state = state.get(),
                               .publisher = &publisher,
-                              .models = models.get()});
+                              .models = models.get(),
+                              .events = &events});
       page = std::make_unique<ClusterPage>([facts] { return facts.Json(); });
       pages = page->pages();
     }
@@ -100,10 +107,22 @@ struct Controller::Impl {
     if (!error) metrics.disk_free_bytes.Set(static_cast<double>(space.available));
   }
 
+  // What became of servers and views, for events: with each new view, and each second.
+  void Observe() {
+    const TimePoint now = Clock::System().Now();
+    const ClusterObserver::View view = publisher.view();
+    if (view == observer.view() && now < observe_at) return;
+    observe_at = now + kObserveEvery;
+    v1::ListNodesReply nodes;
+    (void)state->ListNodes({}, &nodes);  // has no errors
+    observer.Look(nodes, view);
+  }
+
   void Tick() {
     if (listening.load(std::memory_order_acquire) && !std::exchange(listened, true))
       state->Listen();
     state->Tick();
+    Observe();
     ticked_ns.store(Clock::System().Now().time_since_epoch().count(), std::memory_order_release);
   }
 
@@ -111,6 +130,9 @@ struct Controller::Impl {
   MetricsRegistry registry;
   ControllerMetrics metrics;
   ViewPublisher publisher;
+  ClusterEvents events;
+  ClusterObserver observer{&events};   // the loop's
+  TimePoint observe_at{};              // likewise
   std::atomic<int64_t> ticked_ns{0};   // release by the loop, acquire by Healthy()
   std::atomic<bool> listening{false};  // release by Start, acquire by the loop
   bool listened = false;               // the loop's
@@ -137,26 +159,33 @@ Status Controller::Start() {
                                               ClusterState::Parts{.clock = &Clock::System(),
                                                                   .store = impl.store.get(),
                                                                   .publisher = &impl.publisher,
-                                                                  .metrics = &impl.metrics});
+                                                                  .metrics = &impl.metrics,
+                                                                  .events = &impl.events});
+  impl.events.Add({kControllerStarted,
+                   {},
+                   {},
+                   fmt::format("the controller, version {}, has started", Version())});
   EMS_RETURN_IF_ERROR(impl.state->Start(impl.options.default_namespace));
   impl.Tick();
   const Duration tick = std::min(ClusterState::kTick, impl.options.membership.heartbeat / 2);
   impl.loop = std::make_unique<EventLoop>("ems-ctl", tick, [&impl] { impl.Tick(); });
   EMS_ASSIGN_OR_RETURN(impl.model_rows, DurableRows::Open(impl.options.data_dir + "/models",
                                                           std::string(kModelsAdvice)));
-  impl.model_state = std::make_unique<ModelState>(
-      ModelState::Parts{
-          .clock = &Clock::System(), .rows = impl.model_rows.get(), .publisher = &impl.publisher},
-      impl.options.model_unused_max);
+  impl.model_state = std::make_unique<ModelState>(ModelState::Parts{.clock = &Clock::System(),
+                                                                    .rows = impl.model_rows.get(),
+                                                                    .publisher = &impl.publisher,
+                                                                    .events = &impl.events},
+                                                  impl.options.model_unused_max);
   EMS_RETURN_IF_ERROR(impl.model_state->Start());
   impl.models = std::make_unique<ModelService>(impl.model_state.get(), &Clock::System(),
                                                impl.state->cluster());
-  EMS_ASSIGN_OR_RETURN(
-      impl.service, ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
-                                                                   .state = impl.state.get(),
-                                                                   .publisher = &impl.publisher,
-                                                                   .metrics = &impl.metrics,
-                                                                   .models = impl.models.get()}));
+  EMS_ASSIGN_OR_RETURN(impl.service,
+                       ControllerService::Start(impl.options.listen, {.loop = impl.loop.get(),
+                                                                      .state = impl.state.get(),
+                                                                      .publisher = &impl.publisher,
+                                                                      .metrics = &impl.metrics,
+                                                                      .models = impl.models.get(),
+                                                                      .events = &impl.events}));
   impl.listening.store(true, std::memory_order_release);
   if (impl.options.http_listen.empty()) return OkStatus();
   return impl.StartHttp();

@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "common/logging.h"
 #include "model_files/format/manifest.h"
+#include "mp_controller/events/cluster_events.h"
 #include "mp_controller/model_service.h"
 #include "mp_controller/publish/view_fanout.h"
 #include "mp_controller/request_check.h"
@@ -182,6 +183,17 @@ class Handlers final : public RawService {
     if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
     WatchCursor from_nothing;
     *reply = ToBuffer(parts_.publisher->Next(&from_nothing));
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  // Nor do events.
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
+                                       const v1::ListEventsRequest* request,
+                                       v1::ListEventsReply* reply) override {
+    auto* reactor = context->DefaultReactor();
+    if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
+    if (parts_.events != nullptr) parts_.events->List(*request, reply);
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }

@@ -14,6 +14,7 @@
 
 namespace ems::controller {
 
+class ClusterEvents;
 class ModelService;
 
 // Threading: thread-safe.
@@ -24,7 +25,8 @@ class ControllerService final {
     ClusterState* state;
     ViewPublisher* publisher;
     ControllerMetrics* metrics;
-    ModelService* models = nullptr;  // served on the same port; null: not
+    ModelService* models = nullptr;   // served on the same port; null: not
+    ClusterEvents* events = nullptr;  // null: there are none
   };
   // Serves on `listen` (host:port, port 0: any) at once. All parts must outlive the service.
   // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind

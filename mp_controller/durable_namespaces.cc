@@ -22,7 +22,15 @@ Status DurableNamespaces::Write(const NamespaceChange& change) {
 
 Status DurableNamespaces::Commit(const NamespaceChange& change) {
   EMS_RETURN_IF_ERROR(parts_.store_age->CheckMayGoOn());  // its id may be in use
+  const bool existed = registry_.Get(change.info.name).ok();
   EMS_RETURN_IF_ERROR(Write(change));
+  const std::string_view kind = change.deleted ? kNamespaceDeleted
+                                : existed      ? kNamespaceChanged
+                                               : kNamespaceCreated;
+  const std::string_view verb = change.deleted ? "deleted" : existed ? "changed" : "created";
+  AddEvent(
+      parts_.events,
+      {kind, {}, change.info.name, fmt::format("namespace {} was {}", change.info.name, verb)});
   EMS_LOG(kInfo, "mp_controller", "namespace {} name={} id={} generation={}",
           change.deleted ? "deleted" : "stored", change.info.name, change.info.ref.id.value(),
           change.info.ref.generation);

@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "mp_controller/cluster_store.h"
 #include "mp_controller/controller_metrics.h"
+#include "mp_controller/events/cluster_events.h"
 #include "mp_controller/namespace_registry.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/store_age.h"
@@ -33,6 +34,7 @@ class DurableNamespaces final {
     ViewPublisher* publisher;
     ControllerMetrics* metrics;
     const StoreAge* store_age;
+    ClusterEvents* events = nullptr;  // null: nobody is told
   };
   explicit DurableNamespaces(const Parts& parts) : parts_(parts) {}
 

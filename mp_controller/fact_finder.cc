@@ -9,6 +9,7 @@
 #include "common/guarded.h"
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/event_loop.h"
+#include "mp_controller/events/cluster_events.h"
 #include "mp_controller/model_service.h"
 #include "mp_controller/page/cluster_json.h"
 #include "proto/controller.pb.h"
@@ -66,10 +67,15 @@ Result<std::string> FactFinder::Json() const {
   }
   const Found::Facts all = std::move(*facts);
   facts.Unlock();
+  v1::ListEventsRequest newest;
+  newest.set_limit(kEventsShown);
+  v1::ListEventsReply events;
+  if (parts_.events != nullptr) parts_.events->List(newest, &events);
   return ClusterJson({.view = all.view.get(),
                       .nodes = &all.nodes,
                       .namespaces = &all.namespaces,
-                      .models = &all.models});
+                      .models = &all.models,
+                      .events = &events});
 }
 
 }  // namespace ems::controller

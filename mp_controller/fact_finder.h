@@ -7,6 +7,7 @@
 
 namespace ems::controller {
 
+class ClusterEvents;
 class ClusterState;
 class EventLoop;
 class ModelService;
@@ -20,6 +21,7 @@ class FactFinder final {
     ClusterState* state;  // a task of the loop asks it
     ViewPublisher* publisher;
     ModelService* models;
+    ClusterEvents* events = nullptr;              // null: none are shown
     Duration patience = std::chrono::seconds(1);  // for both loops together
   };
   // All parts must outlive the finder, and a loop each of its tasks.

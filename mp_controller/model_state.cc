@@ -203,6 +203,7 @@ Status ModelState::AddModel(const v1::AddModelRequest& request, v1::ModelStatus*
   EMS_LOG(kInfo, "mp_controller", "model added model={} version={} id={} bytes={} blocks={}",
           model->manifest.model, model->manifest.version, model->id, model->manifest.bytes(),
           model->manifest.blocks.size());
+  Tell(kModelAdded, *model, "was added");
   Fill(*model, reply);
   Changed(*model);
   const uint32_t id = model->id;
@@ -264,6 +265,14 @@ Status ModelState::Prefetch(const v1::PrefetchRequest& request, v1::ModelStatus*
   return OkStatus();
 }
 
+void ModelState::Tell(std::string_view kind, const Model& model, std::string_view what) const {
+  AddEvent(parts_.events, {kind,
+                           {},
+                           model.manifest.name_space,
+                           fmt::format("version {} of model {} {}", model.manifest.version,
+                                       model.manifest.model, what)});
+}
+
 Status ModelState::EndJob(Model* model, int state, const Status& why, PullJob::Failures failures) {
   EMS_CHECK(model->job.running(), "job {} of version {} ends twice", model->job.number, model->id);
   PullJob job = model->job;
@@ -286,6 +295,9 @@ Status ModelState::EndJob(Model* model, int state, const Status& why, PullJob::F
   if (!why.ok()) {
     EMS_LOG(kWarn, "mp_controller", "prefetch of {} {} failed: {}", model->manifest.model,
             model->manifest.version, Message(why));
+    Tell(kModelFailed, *model, fmt::format("was not loaded: {}", Message(why)));
+  } else if (state == v1::PULL_DONE) {
+    Tell(kModelLoaded, *model, "is loaded");
   }
   return OkStatus();
 }
@@ -323,6 +335,7 @@ Status ModelState::Drop(Model* model, std::string_view why) {
   EMS_RETURN_IF_ERROR(parts_.rows->Write(change));
   EMS_LOG(kInfo, "mp_controller", "model removed model={} version={} id={} reason=\"{}\"",
           model->manifest.model, model->manifest.version, model->id, why);
+  Tell(kModelRemoved, *model, fmt::format("was removed: {}", why));
   EMS_CHECK(blocks_ >= model->manifest.blocks.size(), "{} blocks of all versions", blocks_);
   blocks_ -= model->manifest.blocks.size();
   list_.Remove(model->id);

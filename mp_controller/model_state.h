@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "model_files/format/manifest.h"
+#include "mp_controller/events/cluster_events.h"
 #include "mp_controller/models/change_log.h"
 #include "mp_controller/models/pull_job.h"
 #include "mp_controller/publish/view_publisher.h"
@@ -62,6 +63,7 @@ class ModelState final {
     DurableRows* rows;
     ViewPublisher* publisher;
     std::function<uint64_t()> unix_ms = &SystemUnixMs;  // for what outlives a restart
+    ClusterEvents* events = nullptr;  // told of versions and jobs; null: nobody is
   };
   // A version that nobody has used, prefetched or pinned for `unused_max` goes, unless it is its
   // model's newest; zero: it stays.
@@ -120,6 +122,7 @@ class ModelState final {
   Status Drop(Model* model, std::string_view why);
   // Bound: one write in ModelRecord::kStoreUsesEvery.
   void StoreUses(TimePoint now);
+  void Tell(std::string_view kind, const Model& model, std::string_view what) const;
   // Its row of the list is another one.
   void Changed(const Model& model);
 

@@ -140,12 +140,14 @@ NodeUsage StatsPage::Usage() const {
     usage.dram_used_bytes += one.value_bytes;
     usage.objects += one.objects;
     if (one.curve.lookups > 0) usage.curves.push_back(one.curve);
+    usage.damaged_objects += one.damaged_objects;
   }
   KeepBusiest(&usage.curves);
   if (ssd_ == nullptr) return usage;
   const ssd::TierStats ssd = ssd_->stats();
   usage.ssd_used_bytes = ssd.value_bytes;
   usage.ssd_total_bytes = ssd.capacity_bytes;
+  usage.damaged_objects += ssd.dropped_damaged;
   usage.ssd_state = ssd.state == ssd::TierState::kOk         ? SsdState::kOk
                     : ssd.state == ssd::TierState::kDegraded ? SsdState::kDegraded
                                                              : SsdState::kOffline;

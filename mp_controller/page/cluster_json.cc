@@ -11,6 +11,7 @@
 #include "cluster/dht_view.h"
 #include "cluster/hit_curve.h"
 #include "common/cluster_id.h"
+#include "common/wall_time.h"
 #include "proto/controller.pb.h"
 #include "proto/model.pb.h"
 
@@ -169,6 +170,12 @@ Json ModelJson(const v1::ModelStatus& model) {
             {"error", job.error()}}}};
 }
 
+Json EventJson(const v1::ClusterEvent& event) {
+  return {
+      {"sequence", event.sequence()}, {"time", TimeText(event.unix_ms())}, {"kind", event.kind()},
+      {"node", event.node()},         {"namespace", event.name_space()},   {"text", event.text()}};
+}
+
 // `key` and `key`_left_out, of the first kRowsMax.
 template <typename Rows, typename ToJson>
 void AddRows(Json* json, const std::string& key, const Rows& rows, ToJson to_json) {
@@ -243,6 +250,11 @@ std::string ClusterJson(const ClusterFacts& facts) {
   AddRows(&json, "namespaces", facts.namespaces->namespaces(),
           [&](const auto& one) { return NamespaceJson(one, *facts.namespaces); });
   AddRows(&json, "models", facts.models->models(), ModelJson);
+  json["events"] = Json::array();
+  if (facts.events != nullptr) {
+    for (const v1::ClusterEvent& event : facts.events->events())
+      json["events"].push_back(EventJson(event));
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

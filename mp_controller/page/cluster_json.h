@@ -11,6 +11,7 @@
 namespace ems {
 class DhtView;
 namespace v1 {
+class ListEventsReply;
 class ListModelsReply;
 class ListNamespacesReply;
 class ListNodesReply;
@@ -20,6 +21,7 @@ class ListNodesReply;
 namespace ems::controller {
 
 inline constexpr int kRowsMax = 500;
+inline constexpr uint32_t kEventsShown = 20;
 
 // What the controller knew at one moment. All must outlive the call; `view` may be null.
 struct ClusterFacts {
@@ -27,6 +29,7 @@ struct ClusterFacts {
   const v1::ListNodesReply* nodes = nullptr;
   const v1::ListNamespacesReply* namespaces = nullptr;
   const v1::ListModelsReply* models = nullptr;
+  const v1::ListEventsReply* events = nullptr;  // may be null
 };
 
 // One line, without its end. Servers that are down come first, then those that are not well; those

@@ -18,7 +18,8 @@ TEST(NodeUsageTest, ComesBackFromTheWireAsItWas) {
              .ssd_total_bytes = 5,
              .ssd_state = state,
              .gets = 7,
-             .hits = 6},
+             .hits = 6,
+             .damaged_objects = 8},
             &proto);
     const NodeUsage usage = FromProto(proto);
     EXPECT_EQ(usage.dram_used_bytes, 1U);
@@ -29,6 +30,7 @@ TEST(NodeUsageTest, ComesBackFromTheWireAsItWas) {
     EXPECT_EQ(usage.ssd_state, state);
     EXPECT_EQ(usage.gets, 7U);
     EXPECT_EQ(usage.hits, 6U);
+    EXPECT_EQ(usage.damaged_objects, 8U);
   }
 }
 

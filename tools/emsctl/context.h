@@ -37,6 +37,7 @@ struct Context {
 // Each adds its commands. `context` must outlive the parse and the run.
 void AddClusterCommands(Command* program, const Context* context);
 void AddDoctorCommand(Command* program, const Context* context);
+void AddEventsCommand(Command* program, const Context* context);
 void AddNamespaceCommands(Command* program, const Context* context);
 void AddModelCommands(Command* program, const Context* context);
 void AddObjectCommands(Command* program, const Context* context);

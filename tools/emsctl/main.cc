@@ -31,6 +31,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  emsctl status                                   is all well, and if not, what to do\n"
     "  emsctl doctor                                   what of this host and the cluster is wrong\n"
+    "  emsctl events --since 1h                        what has happened to the cluster\n"
     "  emsctl top                                      what servers and namespaces do now\n"
     "  emsctl --controller 10.0.0.1:7400 node list     the servers and their memory\n"
     "  emsctl namespace create chat --dram-quota 64GiB\n"
@@ -103,6 +104,7 @@ int main(int argc, char** argv) {
   program.AddFlag("--json", &context.json, "One JSON document instead of tables");
   ems::emsctl::AddClusterCommands(&program, &context);
   ems::emsctl::AddDoctorCommand(&program, &context);
+  ems::emsctl::AddEventsCommand(&program, &context);
   ems::emsctl::AddNamespaceCommands(&program, &context);
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);

@@ -134,6 +134,25 @@ TEST_F(ClusterJsonTest, SaysHowFarModelsAre) {
   EXPECT_EQ(json["job"]["bytes_done"], 400);
 }
 
+TEST_F(ClusterJsonTest, SaysOfEventsWhatEmsctlSays) {
+  EXPECT_EQ(Parsed()["events"], Json::array());
+  v1::ListEventsReply events;
+  v1::ClusterEvent* event = events.add_events();
+  event->set_sequence(7);
+  event->set_unix_ms(1'795'782'078'788);
+  event->set_kind("node_lost");
+  event->set_node("a");
+  event->set_text("gone \xff");
+  const std::string text = ClusterJson(
+      {.nodes = &nodes_, .namespaces = &namespaces_, .models = &models_, .events = &events});
+  EXPECT_EQ(Json::parse(text)["events"], Json::array({{{"sequence", 7},
+                                                       {"time", "2026-11-27T12:21:18.788Z"},
+                                                       {"kind", "node_lost"},
+                                                       {"node", "a"},
+                                                       {"namespace", ""},
+                                                       {"text", "gone \xef\xbf\xbd"}}}));
+}
+
 TEST_F(ClusterJsonTest, NamesStayWhatTheyAreInOneLine) {
   const std::string hostile = "</script><img src=x onerror=alert(1)>\"'\\\n\ndata: {}";
   AddNode(hostile, v1::NODE_LIVE);

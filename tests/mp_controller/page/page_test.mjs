@@ -49,9 +49,16 @@ const stateOf = (nodes, more = {}) => ({
   health: 'OK', processes: nodes.map(one => one.boot_id).join(), gets: sumOf(nodes, 'gets'), hits: sumOf(nodes, 'hits'),
   cluster: '0000000000000abc', now_unix_ms: 1000, heartbeat_ms: 1000, lease_ms: 5000, view: { term: 1, epoch: 2, frozen: false }, store_is_old: false,
   slots: 16384, servers: { up: nodes.length, down: 0, left: 0 }, dram_used_bytes: 512, dram_total_bytes: 1024, ssd_used_bytes: 0, ssd_total_bytes: 0,
-  objects: 3, nodes, nodes_left_out: 0, namespaces: [], namespaces_left_out: 0, models: [], models_left_out: 0, ...more });
+  objects: 3, nodes, nodes_left_out: 0, namespaces: [], namespaces_left_out: 0, models: [], models_left_out: 0, events: [], ...more });
 const model = more => ({ model: 'm', version: 'v1', namespace: 'models', bytes: 1000, blocks: 2, blocks_known: 1, pinned: true,
   job: { number: 1, state: 'running', bytes_done: 400, source_bytes: 400, elapsed_ms: 200, time_left_ms: 9000, error: '' }, ...more });
+
+test('events are shown, the newest first, as the text that they are', () => {
+  const { show, History, ids } = load();
+  const event = (sequence, text) => ({ sequence, time: '2026-11-27T12:00:0' + sequence + '.000Z', kind: 'node_lost', node: 'a', namespace: '', text });
+  show(stateOf([node(1)], { events: [event(1, 'first'), event(2, '<b>second')] }), new History());
+  assert.match(ids.get('events').textContent, /12:00:02.000Znode_lost<b>second.*12:00:01.000Znode_lostfirst/);
+});
 
 test('a state is shown, part by part', () => {
   const { show, History, ids } = load();
