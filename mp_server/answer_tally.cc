@@ -31,13 +31,14 @@ void AnswerTally::OnAnswer(Op op, std::span<const ItemResult> results,
   lookups_->Add(LookupPath::kSocket, counts);
 }
 
-void AnswerTally::OnServed(const wire::FrameHeader& request, Duration took, bool local) {
+void AnswerTally::OnServed(const wire::FrameHeader& request, const fabric::Served& served) {
   ItemTier tier = std::exchange(tier_, ItemTier::kUnknown);
   const bool put = request.op == Op::kPut || request.op == Op::kMultiPut ||
                    request.op == Op::kPutStaged || request.op == Op::kMultiPutStaged;
   const bool durable = (request.flags & wire::kFlagDurableSsd) != 0;
   if (put) tier = durable ? ItemTier::kSsd : ItemTier::kDram;
-  metrics_->OnServed(request.op, tier, local, took);
+  metrics_->OnServed(request.op, tier, served.local, served.took);
+  if (slow_ != nullptr) slow_->OnServed(request, served);
 }
 
 }  // namespace ems::server

@@ -54,7 +54,7 @@ class DataSession final : public fabric::Session {
   explicit DataSession(DataService* service)
       : service_(*service),
         puts_(service->store_, &service->check_, service->metrics_, &refusal_),
-        tally_(service->metrics_) {}
+        tally_(service->metrics_, &service->slow_requests_) {}
 
   Outcome Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
                  Answer* answer) override;
@@ -79,8 +79,8 @@ class DataSession final : public fabric::Session {
   uint32_t retry_ms() override { return refusal_.retry_ms; }
   ViewVersion view_version() override { return service_.ownership_->told_version(); }
   void Sent() override;
-  void OnServed(const FrameHeader& request, Duration took, bool local) override {
-    tally_.OnServed(request, took, local);
+  void OnServed(const FrameHeader& request, const fabric::Served& served) override {
+    tally_.OnServed(request, served);
   }
 
  private:

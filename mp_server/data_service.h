@@ -16,6 +16,7 @@
 #include "mp_server/request_check.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/shm/shm_service.h"
+#include "mp_server/slow_requests.h"
 #include "mp_server/store/tiered_store.h"
 
 namespace ems::server {
@@ -34,6 +35,7 @@ class DataService final : public fabric::SessionFactory {
       : store_(store),
         ownership_(ownership),
         check_(store, ownership),
+        slow_requests_(store, Duration::zero()),
         metrics_(metrics),
         boot_id_(boot_id),
         value_bytes_max_(value_bytes_max),
@@ -47,6 +49,8 @@ class DataService final : public fabric::SessionFactory {
     shm_ = shm;
     no_shm_text_ = std::move(why);
   }
+  // What takes so long is logged; zero: nothing is. Before the first session.
+  void SetSlowRequest(Duration slow) { slow_requests_ = SlowRequests(store_, slow); }
   std::unique_ptr<fabric::Session> NewSession() override;
   // As RequestCheck's.
   void Drain() { check_.Drain(); }
@@ -56,6 +60,7 @@ class DataService final : public fabric::SessionFactory {
   TieredStore* store_;
   const Ownership* ownership_;
   RequestCheck check_;
+  SlowRequests slow_requests_;
   const ServerMetrics* metrics_;
   const uint64_t boot_id_;
   const uint64_t value_bytes_max_;

@@ -74,7 +74,9 @@ struct Server::Impl final : Holdings {
         lease({.boot_id = boot_id, .kept = &data_dir, .ownership = &ownership, .holdings = this},
               [this] { Poke(); }),
         highest_view(std::in_place, data_dir.highest_view()),
-        controller(wanted.controller(), "server " + wanted.name()) {}
+        controller(wanted.controller(), "server " + wanted.name()) {
+    service.SetSlowRequest(std::chrono::milliseconds(wanted.slow_request_ms()));
+  }
   ~Impl() override;
 
   Status Start();

@@ -1,6 +1,7 @@
 #include "fabric/net/socket.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -28,6 +29,12 @@ constexpr std::string_view kUnixPrefix = "unix:";
 // A name server at hand answers within a few milliseconds; what is known already takes no time.
 constexpr Duration kNamePatience = std::chrono::milliseconds(20);
 constexpr Duration kListenNamePatience = std::chrono::seconds(30);
+
+uint16_t PortOf(const sockaddr_storage& address) {
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
 
 // Waits for a pending connect to end.
 Status FinishConnect(int fd, Duration timeout, const std::string& name) {
@@ -169,11 +176,27 @@ uint16_t BoundPort(int socket) {
   socklen_t size = sizeof(bound);
   EMS_CHECK(::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size) == 0, "{}",
             ErrnoText(errno));
-  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                           : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  return PortOf(bound);
 }
 
 std::string ErrnoText(int error) { return std::generic_category().message(error); }
+
+std::string PeerText(int socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return {};
+  if (peer.ss_family == AF_UNIX) {
+    ucred process{};
+    size = sizeof(process);
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return {};
+    return fmt::format("pid {}", process.pid);
+  }
+  char host[NI_MAXHOST] = {};
+  if (::getnameinfo(reinterpret_cast<sockaddr*>(&peer), size, host, sizeof(host), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return {};
+  return FormatHostPort(host, PortOf(peer));
+}
 
 std::string HostId() {
   std::string boot_id;

@@ -68,6 +68,9 @@ uint16_t BoundPort(int socket);
 
 // "errno text", for messages.
 std::string ErrnoText(int error);
+// Who is at the other end of a connection: "10.0.0.7:43210", "[::1]:43210", of a Unix socket
+// "pid 4711"; empty: it is not known. Cost: system calls.
+std::string PeerText(int socket);
 
 // A string equal for all processes of this machine until it boots again, and different elsewhere.
 std::string HostId();

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "common/check.h"
+#include "common/random_id.h"
 #include "fabric/rpc/internal/hello_sink.h"
 
 namespace ems::fabric {
@@ -73,6 +74,7 @@ void RpcChannel::StartGreeting() {
   request.head.assign(raw.begin(), raw.end());
   greeting_ = std::make_unique<internal::HelloSink>(&hello_);
   Start(greeting_.get());
+  next_request_id_ = static_cast<uint32_t>(RandomId());
 }
 
 Status RpcChannel::Greeted(ClusterId cluster) const {

@@ -84,6 +84,8 @@ class RpcChannel final {
   short wants() const;
   int fd() const { return fd_.get(); }
 
+  // Of the present request, or the last one: what logs of both sides name it by.
+  uint32_t request_id() const { return request_.header.request_id; }
   // After done(): the answer's header, and its text when the status is not kOk.
   const wire::FrameHeader& answer() const { return answer_; }
   std::string_view text() const { return text_; }
@@ -130,7 +132,9 @@ class RpcChannel final {
   bool may_sleep_ = false;  // the next read
   State state_ = State::kIdle;
   TimePoint until_ = TimePoint::max();
-  uint32_t next_request_id_ = 0;  // 0: the greeting, which a full server refuses without reading it
+  // 0: the greeting, which a full server refuses without reading it. Then from a random one on, so
+  // that logs of many clients hardly have a number twice.
+  uint32_t next_request_id_ = 0;
   RpcRequest request_;
   wire::HelloBody hello_;
   std::unique_ptr<AnswerSink> greeting_;

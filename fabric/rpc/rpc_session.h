@@ -71,6 +71,18 @@ struct StagedBytes {
   std::shared_ptr<const void> keep;  // keeps them mapped
 };
 
+// What became of a request whose answer is with the kernel.
+struct Served {
+  Duration took{};     // from its header to now
+  Duration waited{};   // of it, as outcomes asked for: for room, a view, the disk
+  Duration sending{};  // of it, until the kernel had the answer
+  bool local = false;  // over a Unix socket
+  wire::WireStatus status = wire::WireStatus::kOk;  // of the answer
+  uint64_t answer_bytes = 0;                        // of its body
+  std::string_view key{};                           // empty: it has none, or several
+  int socket = -1;                                  // of the connection: PeerText
+};
+
 // Threading: one thread (the connection's "ems-io"). No call may block.
 class Session {
  public:
@@ -117,10 +129,9 @@ class Session {
   virtual ViewVersion view_version() = 0;
   // The last answer has been handed to the kernel, or the connection broke: pins may go.
   virtual void Sent() = 0;
-  // After Sent, where the connection goes on: what the request took, from its header to that
-  // moment. `local`: over a Unix socket.
-  virtual void OnServed(const wire::FrameHeader& request, Duration took, bool local) {
-    (void)request, (void)took, (void)local;
+  // After Sent, where the connection goes on.
+  virtual void OnServed(const wire::FrameHeader& request, const Served& served) {
+    (void)request, (void)served;
   }
 };
 

@@ -37,6 +37,12 @@ struct BatchItem {
   uint64_t checksum = 0;       // Get: of the value
 };
 
+// What logs of servers name the request by that ended last, which is the slowest one as a rule.
+struct LastRequest {
+  NodeId node;
+  uint32_t id = 0;
+};
+
 // Items of one op, in one namespace, under one deadline. Shape: `items` is [item_count]; results
 // stand in the items. Threading: one thread.
 struct Batch {
@@ -51,6 +57,7 @@ struct Batch {
   bool asks_tier = false;  // only Multi answers say it, so single items take that form, too
   // Of an immutable namespace: a key stands for one value for ever.
   bool immutable = false;
+  LastRequest last{};  // of the last round
 
   // Whether it may be carried out once more when it is not known whether it was: what changes
   // nothing, and a Put that stores the only value that there can be. An overwrite would bring an

@@ -72,6 +72,7 @@ void Router::Run(Batch* batch) {
       pool_.Retain(*view);
     }
     const RoundResult round = RunRound(batch, *view, fresh);
+    batch->last = round.last;
     fresh = round.broken;
     if (round.unsettled == WireStatus::kWrongOwner ||
         round.unsettled == WireStatus::kStaleNamespace) {
@@ -231,6 +232,7 @@ void Router::Receive(Flight* flight, const Status& result, RoundResult* round) {
   if (flight->stage == Stage::kNoServer) return flight->peer->Return(nullptr);
   if (flight->stage == Stage::kIdle) return flight->peer->Return(std::move(flight->channel));
   fabric::RpcChannel& channel = *flight->channel;
+  round->last = {.node = flight->node->id, .id = channel.request_id()};
   if (!result.ok()) {
     HandleBroken(flight, result, round);
     flight->peer->Return(nullptr);

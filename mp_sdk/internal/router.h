@@ -63,6 +63,7 @@ class Router final {
     ViewVersion newest;  // the newest view that a server spoke of
     uint32_t retry_ms = 0;
     bool broken = false;  // a connection broke and its items are to be asked again
+    LastRequest last;
   };
 
   RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);

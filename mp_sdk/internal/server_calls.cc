@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/logging.h"
 #include "common/object_key.h"
 
 namespace ems::internal {
@@ -13,6 +14,7 @@ using wire::Op;
 
 constexpr uint64_t kDefaultBytesPerSecond = 100'000'000;
 constexpr Duration kTimeoutMax = std::chrono::seconds(30);
+constexpr Duration kSlowCall = std::chrono::seconds(1);  // is logged
 
 Tier* TierOf(const KeyItem&) { return nullptr; }
 template <typename Item>
@@ -35,6 +37,16 @@ void Fill(const RangeItem& item, BatchItem* to) {
 Result<uint64_t> LengthOf(BatchItem* item) {
   if (item->status.ok()) return item->value_bytes;
   return std::move(item->status);
+}
+
+// `node` and `request` are those of the server's own line.
+void LogSlow(const Batch& batch, Duration took) {
+  const auto failed = std::ranges::count_if(batch.items, [](const BatchItem& item) {
+    return !item.status.ok() && item.status.code() != StatusCode::kNotFound;
+  });
+  EMS_LOG(kWarn, "mp_sdk", "slow call op={} keys={} failed={} ms={} node={} request={:08x}",
+          wire::OpName(batch.op), batch.items.size(), failed, took / std::chrono::milliseconds(1),
+          batch.last.node.value(), batch.last.id);
 }
 
 }  // namespace
@@ -77,10 +89,10 @@ void ServerCalls::Run(Batch* batch) const {
   }
   const TimePoint begun = Clock::System().Now();
   router_->Run(batch);
-  if (latencies_ != nullptr && !batch->items.empty()) {
-    latencies_->Record(batch->op, batch->items.size(), CallPath::kSocket,
-                       Clock::System().Now() - begun);
-  }
+  if (latencies_ == nullptr || batch->items.empty()) return;
+  const Duration took = Clock::System().Now() - begun;
+  latencies_->Record(batch->op, batch->items.size(), CallPath::kSocket, took);
+  if (took >= kSlowCall) LogSlow(*batch, took);
 }
 
 template <typename Item>

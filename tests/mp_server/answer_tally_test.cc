@@ -76,7 +76,7 @@ TEST_F(AnswerTallyTest, ARequestIsTimedUnderTheSlowestTierOfItsAnswer) {
   wire::FrameHeader request;
   const auto served = [&](Op op) {
     request.op = op;
-    tally_.OnServed(request, std::chrono::microseconds(10), true);
+    tally_.OnServed(request, {.took = std::chrono::microseconds(10), .local = true});
   };
   const auto count = [](const std::string& labels, int calls) {
     return HasSubstr("ems_server_request_seconds_count{" + labels + ",transport=\"unix\"} " +

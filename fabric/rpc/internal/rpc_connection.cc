@@ -59,7 +59,7 @@ RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& option
       stream_(std::move(socket), turns),
       wait_(&stream_.socket(), turns),
       receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max),
-      local_(IsLocal(stream_.socket())) {
+      served_{.local = IsLocal(stream_.socket()), .socket = stream_.socket().native_handle()} {
   metrics_.connections.Add(1);
   session_->SetWaker(wait_.waker());
 }
@@ -96,7 +96,10 @@ asio::awaitable<void> RpcConnection::Run() {
   for (uint64_t passed = 0; co_await ServeOne(); passed = stream_.passed_bytes()) {
     const TimePoint now = Clock::System().Now();
     turns_->OnServed(now, stream_.passed_bytes() - passed);
-    session_->OnServed(request_, now - begun_, local_);
+    served_.took = now - begun_;
+    served_.sending = now - answered_;
+    served_.waited = wait_.waited();
+    session_->OnServed(request_, served_);
   }
   session_->Sent();
   Close();
@@ -112,7 +115,7 @@ asio::awaitable<bool> RpcConnection::ServeOne() {
   const BusyPoll::Request awake(busy_poll_, this, staged ? BusyPoll::kSoonStaged : BusyPoll::kSoon);
   // The key stays in the read-ahead buffer, which is only drained, never refilled, until the
   // request is done.
-  const std::string_view key = AsText(stream_.TakeAhead(request.key_bytes));
+  const std::string_view key = served_.key = AsText(stream_.TakeAhead(request.key_bytes));
   SetDeadline(options_.transfer_timeout, begun_);
   putting_ = IsPut(request.op);
   // Zero is a sender that does not say how long it waits; one that has gone waits no more.
@@ -339,6 +342,9 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   wire::SealAnswer(request, answer_.body, &header);
 
   SetDeadline(options_.transfer_timeout, now);
+  answered_ = now;
+  served_.status = status;
+  served_.answer_bytes = header.body_bytes;
   putting_ = false;
   parts_.clear();
   parts_.push_back(wire::RawBytes(header));

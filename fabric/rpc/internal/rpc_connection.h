@@ -78,9 +78,10 @@ class RpcConnection final : public IoConnection,
   uint64_t passed_before_ = 0;  // of the stream's bytes, when the deadline was set
   Duration waited_before_{0};   // likewise
   TimePoint idle_since_ = TimePoint::max();
-  const bool local_;           // over a Unix socket
   wire::FrameHeader request_;  // in hand, or the last one
   TimePoint begun_{};          // when its header was there
+  TimePoint answered_{};       // when its answer was made
+  Served served_;              // of it
   Answer answer_;
   std::vector<std::byte> table_;   // of a request's body, all that is no value
   std::vector<ConstBytes> parts_;  // the answer being written

@@ -38,6 +38,8 @@ class SessionWait final {
   // enough.
   template <typename Step>
   asio::awaitable<Outcome> Settle(Step step);
+  // What the present request has waited so far.
+  Duration waited() const { return waited_; }
   // Until `pause` has passed, or Wake.
   asio::awaitable<void> Pause(Duration pause);
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -63,6 +64,20 @@ TEST(ConnectTest, ARefusedConnectionFailsAtOnce) {
                           std::chrono::seconds(5));
   EXPECT_EQ(fd.status().code(), StatusCode::kUnavailable) << fd.status();
   EXPECT_LT(Clock::System().Now() - start, milliseconds(50));
+}
+
+TEST(PeerTextTest, NamesAnAddressOrAProcess) {
+  const Result<Fd> listener = ListenTcp(*ParseAddress("127.0.0.1:0"));
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto address = ParseAddress(fmt::format("127.0.0.1:{}", BoundPort(listener->get())));
+  const Result<Fd> client = Connect(*address, std::chrono::seconds(5));
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(PeerText(client->get()), FormatHostPort("127.0.0.1", BoundPort(listener->get())));
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  const Fd one(pair[0]), other(pair[1]);
+  EXPECT_EQ(PeerText(one.get()), fmt::format("pid {}", ::getpid()));
+  EXPECT_EQ(PeerText(-1), "");
 }
 
 // In a network of its own, where two connections use up all ports that there are for callers: what
