@@ -274,6 +274,14 @@ Status ControllerClient::ListNodes(v1::ListNodesReply* reply, Deadline deadline)
   return impl_->Call(&v1::Controller::Stub::ListNodes, v1::ListNodesRequest(), reply, deadline);
 }
 
+Status ControllerClient::SetNode(const std::string& name, uint64_t dram_bytes, Deadline deadline) {
+  v1::SetNodeRequest request;
+  request.set_name(name);
+  request.set_dram_bytes(dram_bytes);
+  v1::SetNodeReply reply;
+  return impl_->Call(&v1::Controller::Stub::SetNode, request, &reply, deadline);
+}
+
 Status ControllerClient::RemoveNode(const std::string& name, Deadline deadline) {
   v1::RemoveNodeRequest request;
   request.set_name(name);

@@ -73,6 +73,7 @@ Status ClusterState::Start(const std::string& default_namespace) {
   }
   for (const StoredNode& node : stored.nodes) {
     membership_.RestoreNode(node.id, node.name, node.left ? node.stopped_boot_id : 0, node.times);
+    if (node.dram_bytes != 0) dram_set_[node.id] = node.dram_bytes;
     if (node.stopped_boot_id == 0) continue;
     stopped_[node.id] = node.stopped_boot_id;
     activation_.OnGone({node.id, node.stopped_boot_id}, now);
@@ -268,10 +269,11 @@ Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterRe
   const TimePoint now = parts_.clock->Now();
   if (const NodeId id = *membership_.IdOf(name);
       membership_.HasLeft(name) || membership_.TimesOf(id).left_unix_ms != 0) {
-    const NodeTimes times{.joined_unix_ms = membership_.TimesOf(id).joined_unix_ms};
-    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(
-        {.id = id, .name = name, .stopped_boot_id = stopped_[id], .times = times}, next_node_id_)));
-    membership_.SetTimes(id, times);
+    StoredNode record = RecordOf(id);
+    record.left = false;
+    record.times.left_unix_ms = 0;
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
+    membership_.SetTimes(id, record.times);
   }
   EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(info, now));
   info.id = id;
@@ -330,6 +332,8 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
   reply->set_active_epoch(activation_.Active(now).epoch());
   reply->set_cluster(cluster_.value());
+  if (const auto set = dram_set_.find(event.id); set != dram_set_.end())
+    reply->set_dram_bytes(set->second);
   return OkStatus();
 }
 
@@ -414,15 +418,43 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
 
 Status ClusterState::StoreStopped(NodeId id, uint64_t boot_id, bool left, const NodeTimes& times) {
   if (parts_.rules.leaving_is_durable) {
-    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode({.id = id,
-                                                       .name = membership_.NameOf(id),
-                                                       .stopped_boot_id = boot_id,
-                                                       .left = left,
-                                                       .times = times},
-                                                      next_node_id_)));
+    StoredNode record = RecordOf(id);
+    record.stopped_boot_id = boot_id;
+    record.left = left;
+    record.times = times;
+    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
   }
   stopped_[id] = boot_id;
   membership_.SetTimes(id, times);
+  return OkStatus();
+}
+
+StoredNode ClusterState::RecordOf(NodeId id) const {
+  const std::string name = membership_.NameOf(id);
+  const auto stopped = stopped_.find(id);
+  const auto dram = dram_set_.find(id);
+  return {.id = id,
+          .name = name,
+          .stopped_boot_id = stopped == stopped_.end() ? 0 : stopped->second,
+          .left = membership_.HasLeft(name),
+          .times = membership_.TimesOf(id),
+          .dram_bytes = dram == dram_set_.end() ? 0 : dram->second};
+}
+
+Status ClusterState::SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply*) {
+  EMS_RETURN_IF_ERROR(CheckDramBytes(request.dram_bytes()));
+  const auto id = membership_.IdOf(request.name());
+  if (!id) {
+    return Error(StatusCode::kNotFound, "no server is called \"{}\"; `emsctl node list` names all",
+                 Printable(request.name()));
+  }
+  StoredNode record = RecordOf(*id);
+  record.dram_bytes = request.dram_bytes();
+  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
+  dram_set_[*id] = record.dram_bytes;
+  if (record.dram_bytes == 0) dram_set_.erase(*id);
+  EMS_LOG(kInfo, "mp_controller", "an operator set the memory of a server name={} dram.bytes={}",
+          record.name, record.dram_bytes == 0 ? "default" : FormatBytes(record.dram_bytes));
   return OkStatus();
 }
 
@@ -442,6 +474,8 @@ Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* 
     v1::NodeStatus* status = reply->add_nodes();
     ToProto(member, status);
     const bool waited = std::ranges::count(waited_for, member.info.id) > 0;
+    const auto dram = dram_set_.find(member.info.id);
+    if (dram != dram_set_.end()) status->mutable_node()->set_dram_set_bytes(dram->second);
     status->set_waited_for(waited);
     if (waited) status->set_waiting_ms(Ms(waiting));
     status->set_slots(slots[member.info.id]);

@@ -43,6 +43,8 @@ class ListNodesRequest;
 class ListNodesReply;
 class RemoveNodeRequest;
 class RemoveNodeReply;
+class SetNodeRequest;
+class SetNodeReply;
 class AcceptLossRequest;
 class AcceptLossReply;
 class AcceptAheadRequest;
@@ -90,6 +92,7 @@ class ClusterState final {
   Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   Status Leave(const v1::LeaveRequest& request, v1::LeaveReply* reply);
   Status ListNodes(const v1::ListNodesRequest& request, v1::ListNodesReply* reply);
+  Status SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply* reply);
   Status RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply* reply);
   Status AcceptLoss(const v1::AcceptLossRequest& request, v1::AcceptLossReply* reply);
   // Errors: also kUnavailable  servers may not have been heard, leases of before may not have
@@ -122,7 +125,10 @@ class ClusterState final {
   void Forget(NodeId id) {
     store_age_.Forget(id);
     stopped_.erase(id);
+    dram_set_.erase(id);
   }
+  // As it is stored.
+  StoredNode RecordOf(NodeId id) const;
   const NamespaceRegistry& namespaces() const { return namespaces_.registry(); }
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
@@ -164,9 +170,10 @@ class ClusterState final {
   bool publish_failing_ = false;
   std::optional<TimePoint> crowded_since_;  // no view could be published
   ViewWindow stored_window_;
-  std::map<NodeId, uint64_t> stopped_;  // boot ids of the processes that stopped in order last
-  uint64_t known_epoch_ = 0;            // highest that an earlier term can have
-  bool history_ends_ = false;           // with the next view
+  std::map<NodeId, uint64_t> stopped_;   // boot ids of the processes that stopped in order last
+  std::map<NodeId, uint64_t> dram_set_;  // bytes that an operator has set
+  uint64_t known_epoch_ = 0;             // highest that an earlier term can have
+  bool history_ends_ = false;            // with the next view
   struct MadeView {
     uint64_t fingerprint = 0;
     TimePoint at;  // published, or found by this start

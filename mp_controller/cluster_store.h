@@ -22,6 +22,7 @@ struct StoredNode {
   uint64_t stopped_boot_id = 0;  // of the last process that stopped in order; 0: none
   bool left = false;             // that one took its leave, and no other has come since
   NodeTimes times = {};
+  uint64_t dram_bytes = 0;  // what an operator has set; 0: nothing
 };
 
 // Views that matter still (activation.h).

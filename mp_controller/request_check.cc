@@ -16,6 +16,9 @@ constexpr size_t kNameBytesMax = 128;
 constexpr size_t kAddressBytesMax = 256;
 constexpr size_t kUnixPathBytesMax = 107;  // sockaddr_un without its NUL
 constexpr uint64_t kCapacityBytesMax = uint64_t{1} << 50;
+// As config.proto says of dram.bytes.
+constexpr uint64_t kDramBytesLeast = 16 * kMiB;
+constexpr uint64_t kDramBytesMost = 16 * 1024 * kGiB;
 
 bool IsVisible(char c) { return c > 0x20 && c < 0x7f; }
 
@@ -36,6 +39,12 @@ Result<ViewVersion> CheckVersion(uint64_t term, uint64_t epoch) {
 }
 
 }  // namespace
+
+Status CheckDramBytes(uint64_t bytes) {
+  if (bytes == 0 || (bytes >= kDramBytesLeast && bytes <= kDramBytesMost)) return OkStatus();
+  return Error(StatusCode::kInvalidArgument, "dram.bytes {}: from {} to {} are allowed", bytes,
+               FormatBytes(kDramBytesLeast), FormatBytes(kDramBytesMost));
+}
 
 Status CheckHostPort(std::string_view field, std::string_view address) {
   EMS_RETURN_IF_ERROR(CheckWord(field, address, kAddressBytesMax));

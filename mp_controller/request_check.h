@@ -35,6 +35,8 @@ Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request);
 Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request);
 // Of a request to make or change one.
 Result<NamespaceInfo> CheckNamespace(const std::string& name, const v1::NamespacePolicy& policy);
+// What a server's memory may be set to; 0: nothing is set.
+Status CheckDramBytes(uint64_t bytes);
 // host:port with a port of 1 to 65535; IPv6 hosts stand in brackets.
 Status CheckHostPort(std::string_view field, std::string_view address);
 

@@ -18,6 +18,7 @@
 #include "mp_server/lease/ownership.h"
 #include "mp_server/lease/peer_quorum.h"
 #include "mp_server/lease/server_control.h"
+#include "mp_server/memory/pool_size.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/models/model_puller.h"
 #include "mp_server/server_metrics.h"
@@ -45,6 +46,13 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint6
   return ssd::SsdTier::Open(options);
 }
 
+// At most as large as the machine has room for now, if it may be smaller later.
+SegmentPool::Options FirstPool(const config::DramConfig& dram) {
+  SegmentPool::Options options = PoolOptions(dram, ChooseNumaNodes(dram));
+  options.bytes = PoolSize::FirstBytes(PoolSizeOptions(dram));
+  return options;
+}
+
 }  // namespace
 
 struct Server::Impl final : Holdings {
@@ -53,7 +61,7 @@ struct Server::Impl final : Holdings {
         boot_id(RandomId()),
         data_dir(std::move(dir)),
         ownership(&Clock::System()),
-        pool(PoolOptions(wanted.dram(), ChooseNumaNodes(wanted.dram()))),
+        pool(FirstPool(wanted.dram())),
         feed(KvEventFeed::Make(wanted.kv_events())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),
@@ -81,6 +89,7 @@ struct Server::Impl final : Holdings {
 
   Status Start();
   Status SettleLineage();
+  void MakePoolSize();
   Status StartShm();
   Status StartHttp();
   void MakeHeartbeat();
@@ -108,6 +117,7 @@ struct Server::Impl final : Holdings {
   StatsPage stats;
   DataService service;
   std::unique_ptr<Evictor> evictor;
+  std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
   std::unique_ptr<fabric::RpcServer> rpc;
   std::unique_ptr<ModelPuller> models;
@@ -134,14 +144,16 @@ Server::Impl::~Impl() {
   http.reset();
   rpc.reset();
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
-  shm.reset();      // after those who bring it sessions, before what the sessions hold
-  evictor.reset();  // it hurries the tier
-  tier.reset();     // after those who wait for it, before what it reads from and into
+  shm.reset();        // after those who bring it sessions, before what the sessions hold
+  pool_size.reset();  // it pokes the evictor
+  evictor.reset();    // it hurries the tier
+  tier.reset();       // after those who wait for it, before what it reads from and into
 }
 
 Status Server::Impl::Start() {
   EMS_RETURN_IF_ERROR(SettleLineage());
   evictor = std::make_unique<Evictor>(&store);
+  MakePoolSize();
   if (feed != nullptr) EMS_RETURN_IF_ERROR(feed->Start(&store, tier.get(), metrics.kv_events()));
   EMS_RETURN_IF_ERROR(StartShm());
   const uint64_t regions = tier != nullptr ? tier->stats().regions_max : 0;
@@ -175,6 +187,14 @@ Status Server::Impl::SettleLineage() {
   EMS_RETURN_IF_ERROR(data_dir.BeginLineage());
   tier->BeginLineage(data_dir.lineage());
   return OkStatus();
+}
+
+void Server::Impl::MakePoolSize() {
+  PoolSize::Options options = PoolSizeOptions(config.dram());
+  options.pool = &pool;
+  options.on_change = [this] { evictor->Poke(); };
+  options.on_pressure = [this](uint64_t bytes) { metrics.OnGivenBack(bytes); };
+  pool_size = std::make_unique<PoolSize>(std::move(options));
 }
 
 // A machine on which memory cannot be shared safely serves over sockets and says why.
@@ -238,6 +258,8 @@ void Server::Impl::MakeHeartbeat() {
   self.lineage = data_dir.lineage();
   self.folder_id = data_dir.folder_id();
   self.listener_id = fabric::ListenerId(rpc->address());
+  LeaseEvents events = lease.Events();
+  events.on_dram = [this](uint64_t bytes) { pool_size->SetMost(bytes); };
   heartbeat = std::make_unique<Heartbeat>(
       Heartbeat::Options{.self = self,
                          .controller = &controller,
@@ -250,7 +272,7 @@ void Server::Impl::MakeHeartbeat() {
                                return *highest;
                              },
                          .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
-                         .events = lease.Events()});
+                         .events = std::move(events)});
 }
 
 void Server::Impl::Poke() {

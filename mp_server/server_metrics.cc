@@ -45,6 +45,9 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                              "Reads that found half of their namespace's memory pinned by answers");
   heartbeats_ok_ = counter("heartbeats", "Heartbeats sent", {{"result", "ok"}});
   heartbeats_failed_ = counter("heartbeats", "Heartbeats sent", {{"result", "failed"}});
+  given_back_bytes_ = counter("pool_given_back_bytes",
+                              "DRAM that the pool has given up because others on this machine "
+                              "needed memory");
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
@@ -250,7 +253,7 @@ void ServerMetrics::ShowView(ViewVersion version, uint64_t owned_slots, bool lea
 }
 
 void ServerMetrics::ShowPool(const SegmentPool::Stats& stats) const {
-  Show("pool_bytes", "DRAM given to the pool", stats.bytes_max);
+  Show("pool_bytes", "DRAM that the pool may have, now", stats.bytes_max);
   Show("pool_used_bytes", "DRAM in segments held by namespaces", stats.bytes_in_use);
   Show("pool_ready_bytes", "DRAM in segments touched and free", stats.bytes_ready);
   Show("pool_kept_bytes", "DRAM that was called back and clients still map", stats.bytes_kept);

@@ -44,6 +44,7 @@ class ServerMetrics final {
   // A request that has to wait, and may be refused, for what others are sending or being sent.
   void OnPutHeldBack() const { puts_held_back_.Add(); }
   void OnReadHeldBack() const { reads_held_back_.Add(); }
+  void OnGivenBack(uint64_t bytes) const { given_back_bytes_.Add(static_cast<double>(bytes)); }
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
   const fabric::RpcMetrics& rpc() const { return rpc_; }
   const ShmMetrics& shm() const { return shm_; }
@@ -86,7 +87,7 @@ class ServerMetrics final {
   kv_events::EventMetrics kv_events_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
-      puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_;
+      puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_, given_back_bytes_;
   Guarded<std::set<std::string>> namespaces_;  // bounded by those that there have been
 };
 

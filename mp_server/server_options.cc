@@ -16,6 +16,10 @@ namespace ems::server {
 namespace {
 
 constexpr uint64_t kIndexMemoryLeast = 64 * kMiB;
+// What elastic memory leaves to others unless the configuration says how much.
+constexpr uint64_t kKeepFreeShare = 20;
+constexpr uint64_t kKeepFreeLeast = 256 * kMiB;
+constexpr uint64_t kKeepFreeMost = 4 * kGiB;
 
 HugePages HugePagesOf(const std::string& word) {
   if (word == "require") return HugePages::kRequire;
@@ -62,6 +66,26 @@ SegmentPool::Options PoolOptions(const config::DramConfig& dram, const fabric::N
     options.create = [nodes](uint64_t bytes, HugePages huge_pages) {
       return fabric::ShmSegment::CreateOn(nodes, bytes, huge_pages);
     };
+  }
+  return options;
+}
+
+PoolSize::Options PoolSizeOptions(const config::DramConfig& dram) {
+  const config::ElasticConfig& wanted = dram.elastic();
+  const SegmentPool::Options pool = PoolOptions(dram);
+  PoolSize::Options options;
+  options.bytes = pool.bytes;
+  options.is_elastic = wanted.min_bytes() > 0;
+  if (!options.is_elastic) return options;
+  options.elastic.bytes_min = std::max(RoundDown(wanted.min_bytes()), pool.segment_bytes);
+  options.elastic.keep_free_bytes = wanted.keep_free_bytes();
+  options.elastic.step_bytes = pool.segment_bytes;
+  options.elastic.grow_after = std::chrono::milliseconds(wanted.grow_after_ms());
+  if (wanted.keep_free_bytes() == 0) {
+    const Result<MemoryReading> machine = HostMemory().Read();
+    const uint64_t limit = machine.ok() ? machine->limit_bytes : MachineMemoryBytes();
+    options.elastic.keep_free_bytes =
+        std::clamp(limit / kKeepFreeShare, kKeepFreeLeast, kKeepFreeMost);
   }
   return options;
 }
@@ -129,6 +153,13 @@ Result<std::vector<uid_t>> ParseUids(const std::string& text) {
 }
 
 Status CheckConfig(const config::ServerConfig& config) {
+  if (config.dram().elastic().min_bytes() > config.dram().bytes()) {
+    return Error(
+        StatusCode::kInvalidArgument,
+        "dram.elastic.min_bytes {} is above dram.bytes {}, which is the most that the pool "
+        "grows to",
+        config.dram().elastic().min_bytes(), config.dram().bytes());
+  }
   if (config.dram().low_watermark() > config.dram().high_watermark()) {
     return Error(StatusCode::kInvalidArgument,
                  "dram.low_watermark {} is above dram.high_watermark {}",

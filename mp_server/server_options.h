@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "fabric/rpc/rpc_options.h"
+#include "mp_server/memory/pool_size.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/ssd/ssd_tier.h"
 
@@ -22,6 +23,8 @@ namespace ems::server {
 // `nodes`: see ChooseNumaNodes.
 SegmentPool::Options PoolOptions(const config::DramConfig& dram,
                                  const fabric::NumaNodes& nodes = {});
+// How large it is kept, without pool and callbacks.
+PoolSize::Options PoolSizeOptions(const config::DramConfig& dram);
 // The NUMA nodes that the pool is to be spread over, and logs them; none: the kernel chooses.
 fabric::NumaNodes ChooseNumaNodes(const config::DramConfig& dram);
 // Without lineage and observer.

@@ -27,7 +27,8 @@ uint64_t SegmentPool::DefaultSegmentBytes(uint64_t pool_bytes) {
   return RoundUp((pool_bytes + kSegmentsMax - 1) / kSegmentsMax, kWhole);
 }
 
-SegmentPool::SegmentPool(const Options& options) : options_(options), boot_id_(RandomId()) {
+SegmentPool::SegmentPool(const Options& options)
+    : options_(options), boot_id_(RandomId()), bytes_max_(options.bytes) {
   EMS_CHECK(options_.segment_bytes >= fabric::kHugePageBytes &&
                 options_.segment_bytes % fabric::kHugePageBytes == 0 &&
                 options_.bytes >= options_.segment_bytes,
@@ -46,9 +47,9 @@ SegmentPool::~SegmentPool() {
 }
 
 Result<std::unique_ptr<Segment>> SegmentPool::Acquire(uint64_t bytes_min) {
-  if (bytes_min > options_.bytes) {
+  if (bytes_min > bytes_max()) {
     return Error(StatusCode::kOutOfRange, "a segment of {} from a pool of {}",
-                 FormatBytes(bytes_min), FormatBytes(options_.bytes));
+                 FormatBytes(bytes_min), FormatBytes(bytes_max()));
   }
   std::unique_ptr<Segment> found;
   bool wanted = false;
@@ -57,6 +58,7 @@ Result<std::unique_ptr<Segment>> SegmentPool::Acquire(uint64_t bytes_min) {
     const bool large = bytes_min > options_.segment_bytes;
     Ready* best = nullptr;
     for (Ready& ready : state->ready) {
+      if (state->in_use_bytes + ready.segment->size_bytes() > bytes_max()) continue;
       const uint64_t bytes = ready.segment->size_bytes();
       const bool fits = bytes >= bytes_min && (large || bytes <= options_.segment_bytes);
       if (fits && (best == nullptr || bytes < best->segment->size_bytes())) best = &ready;
@@ -105,6 +107,22 @@ void SegmentPool::Release(std::unique_ptr<Segment> segment) {
   wakeup_.notify_all();
 }
 
+void SegmentPool::Resize(uint64_t bytes) {
+  const uint64_t size =
+      std::max(bytes / fabric::kHugePageBytes * fabric::kHugePageBytes, options_.segment_bytes);
+  {
+    auto state = state_.Lock();
+    bytes_max_.store(size, std::memory_order_relaxed);
+    state->poked = true;
+  }
+  wakeup_.notify_all();
+}
+
+uint64_t SegmentPool::excess_bytes() {
+  auto state = state_.Lock();
+  return state->in_use_bytes - std::min(state->in_use_bytes, bytes_max());
+}
+
 void SegmentPool::SetKeptByClients(uint64_t bytes) {
   {
     auto state = state_.Lock();
@@ -117,7 +135,7 @@ void SegmentPool::SetKeptByClients(uint64_t bytes) {
 
 Status SegmentPool::WaitReady(uint64_t bytes, Deadline deadline) {
   const uint64_t target =
-      std::min(bytes, options_.bytes / fabric::kHugePageBytes * fabric::kHugePageBytes);
+      std::min(bytes, bytes_max() / fabric::kHugePageBytes * fabric::kHugePageBytes);
   auto state = state_.Lock();
   const auto made = [](const State& s) { return s.ready_bytes + s.in_use_bytes; };
   state.WaitFor(changed_, deadline.Remaining(),
@@ -145,7 +163,8 @@ uint64_t SegmentPool::free_bytes() {
 SegmentPool::Stats SegmentPool::stats() {
   auto state = state_.Lock();
   Stats stats;
-  stats.bytes_max = options_.bytes;
+  stats.bytes_max = bytes_max();
+  stats.bytes_held = state->created_bytes;
   stats.bytes_ready = state->ready_bytes;
   stats.bytes_in_use = state->in_use_bytes;
   stats.bytes_kept = state->kept_bytes;
@@ -219,17 +238,17 @@ uint64_t SegmentPool::NextWanted(State& state) const {
 }
 
 uint64_t SegmentPool::Room(const State& state) const {
-  return options_.bytes - std::min(options_.bytes, state.created_bytes + state.kept_bytes);
+  return bytes_max() - std::min(bytes_max(), state.created_bytes + state.kept_bytes);
 }
 
 uint64_t SegmentPool::Obtainable(const State& state) const {
-  return options_.bytes - std::min(options_.bytes, state.in_use_bytes + state.kept_bytes);
+  return bytes_max() - std::min(bytes_max(), state.in_use_bytes + state.kept_bytes);
 }
 
 uint64_t SegmentPool::NextBytes(State& state) const {
   const TimePoint now = Now();
-  if (state.created_bytes + state.kept_bytes > options_.bytes && !state.ready.empty()) {
-    CloseReady(state, 0);  // made before it was known what clients keep
+  if (state.created_bytes + state.kept_bytes > bytes_max() && !state.ready.empty()) {
+    CloseReady(state, 0);  // made before the pool became smaller, or clients kept so much
     return 0;
   }
   if (now < state.retry_at) return 0;
@@ -276,14 +295,14 @@ void SegmentPool::Make(uint64_t bytes) {
               segment->size_bytes());
     state->ready_bytes += bytes;
     state->ready.push_back({std::move(segment), Now()});
-    if (options_.bytes - state->created_bytes < fabric::kHugePageBytes) state->complete_once = true;
+    if (Room(*state) < fabric::kHugePageBytes) state->complete_once = true;
   }
   changed_.notify_all();
   if (fell_back) {
     EMS_LOG(kWarn, "mp_server",
             "huge pages are neither reserved nor to be had on request, the pool runs on smaller "
             "ones; to reserve them: sysctl -w vm.nr_hugepages={}",
-            (options_.bytes + fabric::kHugePageBytes - 1) / fabric::kHugePageBytes);
+            (bytes_max() + fabric::kHugePageBytes - 1) / fabric::kHugePageBytes);
   }
 }
 
@@ -304,7 +323,7 @@ void SegmentPool::OnRefused(uint64_t bytes, const Status& error) {
     EMS_LOG(
         kWarn, "mp_server",
         "the pool is smaller than configured have={} want={} error=\"{}\"; trying again each {} s",
-        FormatBytes(made), FormatBytes(options_.bytes), Message(error),
+        FormatBytes(made), FormatBytes(bytes_max()), Message(error),
         std::chrono::duration_cast<std::chrono::seconds>(options_.retry_after).count());
   }
 }

@@ -4,7 +4,9 @@
 //
 // Invariant: a segment that was handed out is never handed out again: Release closes its memfd and
 // another one is made, so no byte of one namespace can ever appear in another. Bound: segments
-// made, handed out and being closed together ≤ Options::bytes; at most 8 sizes are waited for.
+// made, handed out and being closed together ≤ bytes_max(), or soon will be where it has become
+// less; at most 8 sizes are waited for.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -42,8 +44,9 @@ class SegmentPool final {
     CreateSegment create = &fabric::ShmSegment::Create;
   };
   struct Stats {
-    uint64_t bytes_max = 0;      // Options::bytes
+    uint64_t bytes_max = 0;      // as Options::bytes or Resize says
     uint64_t bytes_created = 0;  // exist, handed out or not
+    uint64_t bytes_held = 0;     // the same, with those that are being made and being closed
     uint64_t bytes_ready = 0;
     uint64_t bytes_in_use = 0;  // handed out
     uint64_t bytes_kept = 0;    // see SetKeptByClients
@@ -74,11 +77,17 @@ class SegmentPool final {
   // Takes a segment back; its memory is freed and replaced by the thread.
   void Release(std::unique_ptr<Segment> segment);
 
+  // The pool has `bytes` from now on, a multiple of 2 MiB and at least one segment: more is made,
+  // or what is ready is closed. What is handed out stays until it is released: excess_bytes().
+  void Resize(uint64_t bytes);
+  // Handed out beyond the pool's size: to be released by who has it.
+  uint64_t excess_bytes();
+
   // Memory of segments that came back, but that clients still map: it exists, so so much less is
   // made.
   void SetKeptByClients(uint64_t bytes);
 
-  // Waits until `bytes` (at most Options::bytes are waited for) have been made.
+  // Waits until `bytes` (at most bytes_max() are waited for) have been made.
   // Errors: kResourceExhausted  the machine refused, in its words    kDeadlineExceeded
   Status WaitReady(uint64_t bytes, Deadline deadline);
 
@@ -87,7 +96,7 @@ class SegmentPool final {
   // Bytes that are not handed out and could be: ready, being closed or still to be made.
   uint64_t free_bytes();
   Stats stats();
-  uint64_t bytes_max() const { return options_.bytes; }
+  uint64_t bytes_max() const { return bytes_max_.load(std::memory_order_relaxed); }
   uint64_t segment_bytes() const { return options_.segment_bytes; }
   // Differs for each start of the process.
   uint64_t boot_id() const { return boot_id_; }
@@ -135,6 +144,7 @@ class SegmentPool final {
 
   const Options options_;
   const uint64_t boot_id_;
+  std::atomic<uint64_t> bytes_max_;  // written under the lock of state_
   Guarded<State> state_;
   std::condition_variable wakeup_;   // for the thread
   std::condition_variable changed_;  // for WaitReady

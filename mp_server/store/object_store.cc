@@ -19,6 +19,7 @@ constexpr Duration kEarmarkFor = std::chrono::seconds(2);
 constexpr Duration kTakeEvery = std::chrono::milliseconds(5);
 constexpr Duration kHurryEvery = std::chrono::milliseconds(100);
 constexpr int kSurrendersMax = 64;
+constexpr int kGiveBackMax = 4096;  // segments of one round
 constexpr uint64_t kEvictStep = 64;
 constexpr int kEvictRoundsMax = 1 << 16;
 
@@ -67,6 +68,8 @@ struct ObjectStore::Impl final : SegmentSource {
   bool IsEarmarkedForOther(const RoomMaker* asker);
   bool MayTakeNow(RoomMaker* asker);
   bool TakeFromOthers(RoomMaker* asker, uint64_t bytes);
+  bool GiveBack(const std::vector<StorePtr>& all);
+  StorePtr ToGiveBack(const std::vector<StorePtr>& all);
   void EvictPhysical(const std::vector<StorePtr>& all);
   void ShowCurrent(const std::vector<StorePtr>& all);
 
@@ -349,8 +352,45 @@ bool ObjectStore::EvictToWatermark() {
     store->QuietFor(impl_->options.clock->Now());
     store->objects().ReleaseEmpty(1);
   }
+  const bool shrinking = impl_->GiveBack(all);
   impl_->EvictPhysical(all);
-  return std::exchange(impl_->puts_seen, puts) != puts;
+  return (std::exchange(impl_->puts_seen, puts) != puts) || shrinking;
+}
+
+// The pool has become smaller than what is handed out: segments come back, one after the other,
+// until enough are empty or on their way. True: there is more to wait for, as objects in them are
+// in use or not written yet.
+bool ObjectStore::Impl::GiveBack(const std::vector<StorePtr>& all) {
+  uint64_t excess = options.pool->excess_bytes();
+  if (excess == 0) return false;
+  for (const StorePtr& store : all) store->objects().ReleaseEmpty(0);
+  for (int i = 0; i < kGiveBackMax; ++i) {
+    excess = options.pool->excess_bytes();
+    uint64_t leaving = 0;
+    for (const StorePtr& store : all) leaving += store->objects().slabs().stats().leaving_bytes();
+    if (leaving >= excess) break;
+    const StorePtr store = ToGiveBack(all);
+    if (store == nullptr || !store->room().SurrenderSegment(true)) break;
+  }
+  return options.pool->excess_bytes() > 0;
+}
+
+// Of the namespaces above their reservation the one with the coldest object; when there is none,
+// the one that is least below its own: memory that the machine needs is given up all the same.
+StorePtr ObjectStore::Impl::ToGiveBack(const std::vector<StorePtr>& all) {
+  StorePtr best;
+  std::pair<int64_t, int64_t> best_rank;
+  for (const StorePtr& store : all) {
+    if (store->objects().slabs().stats().kept_bytes == 0) continue;
+    const int64_t excess = store->room().excess_bytes();
+    const std::pair rank = excess > 0
+                               ? std::pair(int64_t{1}, -store->objects().index().ColdestTouch())
+                               : std::pair(int64_t{0}, excess);
+    if (best != nullptr && rank <= best_rank) continue;
+    best = store;
+    best_rank = rank;
+  }
+  return best;
 }
 
 void ObjectStore::Impl::EvictPhysical(const std::vector<StorePtr>& all) {

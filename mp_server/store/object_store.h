@@ -103,9 +103,11 @@ class ObjectStore final {
   // namespace    kResourceExhausted, kInternal  no memory file to be had
   Result<std::shared_ptr<NamespaceStore>> Share(NamespaceRef ns);
 
-  // Evicts until the pool is under the low watermark if it is above the high one. Called by the
-  // "ems-evict" thread.
-  // False: no Put has come since the last round, so the next one has time.
+  // Evicts until the pool is under the low watermark if it is above the high one, and until the
+  // namespaces have no more memory than the pool has (SegmentPool::Resize): the coldest segments
+  // first, those of namespaces above their reservation before others. Called by the "ems-evict"
+  // thread.
+  // False: no Put has come since the last round, and no memory is owed, so the next one has time.
   bool EvictToWatermark();
 
   // Appends the hashes of some objects; with all 0, until it returns false, each that is there

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/bytes.h"
 #include "common/version.h"
 #include "proto/controller.pb.h"
 #include "tests/mp_controller/cluster_life.h"
@@ -68,6 +69,38 @@ TEST_F(ClusterStateTest, HowLongSlotsHaveBeenHeldSurvivesRestartsOfAll) {
   life.Run(std::chrono::seconds(1));
   EXPECT_GT(life.publisher.view()->history().since(SlotId(3)), view->version().epoch())
       << "another storage";
+}
+
+TEST_F(ClusterStateTest, WhatAnOperatorSetsReachesTheServerAndHoldsUntilItIsSetAgain) {
+  const auto set = [](ClusterLife* life, const std::string& name, uint64_t bytes) {
+    v1::SetNodeRequest request;
+    request.set_name(name);
+    request.set_dram_bytes(bytes);
+    v1::SetNodeReply reply;
+    return life->state->SetNode(request, &reply);
+  };
+  {
+    ClusterLife life(dir.path(), &clock);
+    const uint32_t id = life.Register("a", 1);
+    life.FinishListening();
+    EXPECT_EQ(life.Beat(id, 1, life.publisher.view()->version()).dram_bytes(), 0u);
+    EXPECT_EQ(set(&life, "b", kGiB).code(), StatusCode::kNotFound);
+    EXPECT_EQ(set(&life, "a", kMiB).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(set(&life, "a", uint64_t{1} << 50).code(), StatusCode::kInvalidArgument);
+    ASSERT_EQ(set(&life, "a", kGiB), OkStatus());
+    EXPECT_EQ(life.Beat(id, 1, life.publisher.view()->version()).dram_bytes(), kGiB);
+    life.Leave(id, 1);
+  }
+  ClusterLife life(dir.path(), &clock);
+  life.FinishListening();
+  const uint32_t id = life.Register("a", 2);
+  life.Run(std::chrono::seconds(1));
+  EXPECT_EQ(life.Beat(id, 2, life.publisher.view()->version()).dram_bytes(), kGiB);
+  v1::ListNodesReply list;
+  ASSERT_TRUE(life.state->ListNodes({}, &list).ok());
+  EXPECT_EQ(list.nodes(0).node().dram_set_bytes(), kGiB);
+  ASSERT_EQ(set(&life, "a", 0), OkStatus());
+  EXPECT_EQ(life.Beat(id, 2, life.publisher.view()->version()).dram_bytes(), 0u);
 }
 
 TEST_F(ClusterStateTest, DefaultNamespaceIsMadeOnceOnly) {

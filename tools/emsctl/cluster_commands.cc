@@ -1,4 +1,4 @@
-// emsctl status, node list, show and delete, view show, accept-loss and accept-ahead: what the
+// emsctl status, node list, show, set and delete, view show, accept-loss and accept-ahead: what the
 // controller and the servers say.
 #include <algorithm>
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "cluster/controller_client.h"
 #include "cluster/while_starting.h"
+#include "common/bytes.h"
 #include "common/command_line.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
@@ -73,6 +74,32 @@ int RunNodeList(const Context& context) {
     return Unreachable(context, s);
   }
   return Show(context, NodesJson(nodes), NodesText(nodes));
+}
+
+// What one setting of `node set` says. Errors: kInvalidArgument
+Result<uint64_t> ParseDramSetting(std::string_view setting) {
+  constexpr std::string_view kKey = "dram.bytes=";
+  if (!setting.starts_with(kKey)) {
+    return Error(StatusCode::kInvalidArgument,
+                 "\"{}\": what can be set is dram.bytes=BYTES or dram.bytes=default",
+                 Printable(setting));
+  }
+  const std::string_view value = setting.substr(kKey.size());
+  if (value == "default") return uint64_t{0};
+  EMS_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(value));
+  if (bytes == 0)
+    return Error(StatusCode::kInvalidArgument, "dram.bytes=0: at least 16 MiB; or default");
+  return bytes;
+}
+
+int RunNodeSet(const Context& context, const std::string& name, const std::string& setting) {
+  const Result<uint64_t> bytes = ParseDramSetting(setting);
+  if (!bytes.ok()) return Complain(context, bytes.status());
+  ControllerClient controller = Controller(context);
+  const Status s = WhileStarting(
+      context.deadline(), [&](Deadline until) { return controller.SetNode(name, *bytes, until); });
+  if (s.ok()) return ShowDone(context, "set", name);
+  return Complain(context, fmt::format("server {}", name), s);
 }
 
 int RunNodeDelete(const Context& context, const std::string& name) {
@@ -162,6 +189,7 @@ int RunNodeShow(const Context& context, const std::string& name) {
 void AddClusterCommands(Command* program, const Context* context) {
   const auto flag = std::make_shared<bool>(false);  // of the one command that is run
   const auto name = std::make_shared<std::string>();
+  const auto setting = std::make_shared<std::string>();
 
   Command* status = program->AddCommand("status", "Health at a glance, and what to do about it");
   status->AddFlag(
@@ -176,12 +204,22 @@ void AddClusterCommands(Command* program, const Context* context) {
       "vanished · NO SERVERS");
   status->SetRun([=] { return RunStatus(*context, *flag); });
 
-  Command* node = program->AddCommand("node", "List, show and forget servers");
+  Command* node = program->AddCommand("node", "List, show, set and forget servers");
   Command* list = node->AddCommand("list", "All servers: state, slots, memory, view");
   list->SetRun([=] { return RunNodeList(*context); });
   Command* show = node->AddCommand("show", "One server, with all its statistics");
   show->AddOption("name", name.get(), "Name of the server", {.required = true});
   show->SetRun([=] { return RunNodeShow(*context, *name); });
+  Command* set = node->AddCommand("set", "Give a running server more memory, or less");
+  set->SetFooter(
+      "Takes effect within a heartbeat, without a restart; what is in the way is evicted, the "
+      "coldest first. It holds until it is set again, also when the server or the controller "
+      "restarts; default: what the server's configuration says. The server keeps its slots. With "
+      "dram.elastic it is the most that the pool grows to. `node list` shows what it has.");
+  set->AddOption("name", name.get(), "Name of the server", {.required = true});
+  set->AddOption("setting", setting.get(), "dram.bytes=8GiB, or dram.bytes=default",
+                 {.required = true});
+  set->SetRun([=] { return RunNodeSet(*context, *name, *setting); });
   Command* forget = node->AddCommand("delete", "Forget a server that is down for good");
   forget->SetFooter(
       "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "

@@ -335,6 +335,7 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["slots"] = n.slots();
     node["dram_used_bytes"] = n.usage().dram_used_bytes();
     node["dram_total_bytes"] = n.usage().dram_total_bytes();
+    node["dram_set_bytes"] = n.node().dram_set_bytes();
     node["objects"] = n.usage().objects();
     node["ssd_used_bytes"] = n.usage().ssd_used_bytes();
     node["ssd_total_bytes"] = n.usage().ssd_total_bytes();

@@ -59,6 +59,30 @@ TEST(SegmentPoolTest, ALargeSegmentIsMadeOnDemandOutOfReadyOnes) {
   pool.Release(std::move(*large));
 }
 
+TEST(SegmentPoolTest, ASmallerPoolClosesWhatIsReadyAndSaysWhatIsOwed) {
+  SegmentPool pool(SmallPool(16 * kMiB));
+  ASSERT_TRUE(pool.WaitReady(16 * kMiB, Soon()).ok());
+  std::vector<std::unique_ptr<Segment>> held;
+  for (int i = 0; i < 4; ++i) held.push_back(*pool.Acquire(1));
+  pool.Resize(6 * kMiB);
+  EXPECT_EQ(pool.bytes_max(), 6 * kMiB);
+  EXPECT_EQ(pool.excess_bytes(), 2 * kMiB);
+  EXPECT_FALSE(pool.Acquire(1).ok());  // also while some are still ready
+  EXPECT_EQ(pool.free_bytes(), 0u);
+  const Deadline deadline = Soon();
+  while (pool.stats().bytes_held > 8 * kMiB && !deadline.Passed()) std::this_thread::yield();
+  EXPECT_EQ(pool.stats().bytes_held, 8 * kMiB);
+  pool.Release(std::move(held.back()));
+  held.pop_back();
+  EXPECT_EQ(pool.excess_bytes(), 0u);
+  EXPECT_FALSE(pool.Acquire(1).ok());  // it has what it may
+  pool.Resize(20 * kMiB);              // more than it began with
+  ASSERT_TRUE(pool.WaitReady(20 * kMiB, Soon()).ok());
+  for (int i = 0; i < 7; ++i) held.push_back(*pool.Acquire(1));
+  EXPECT_FALSE(pool.Acquire(1).ok());
+  for (auto& segment : held) pool.Release(std::move(segment));
+}
+
 TEST(SegmentPoolTest, WhatClientsKeepIsNotHandedOutAndNobodyIsMadeToWaitForIt) {
   SegmentPool pool(SmallPool(16 * kMiB));
   ASSERT_TRUE(pool.WaitReady(16 * kMiB, Soon()).ok());

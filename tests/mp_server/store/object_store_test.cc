@@ -192,6 +192,56 @@ TEST_F(ObjectStoreTest, AFullPoolGivesANamespaceItsReservationBackFromOthers) {
   EXPECT_EQ(VerifyValue("b", "74", AsText(store_->Get(kB, "74", false).value())), 1u);
 }
 
+TEST_F(ObjectStoreTest, ASmallerPoolLosesTheColdestAndNobodyBelowItsReservationFirst) {
+  Make(32 * kMiB);
+  Namespaces({Info(kA), Info(kB, 0, 8 * kMiB)});
+  for (int i = 0; i < 70; ++i)
+    ASSERT_TRUE(PutRetrying(kB, std::to_string(i), std::string(100 * kKiB, 'b')).ok());
+  const uint64_t reserved = UsageOf(kB).objects;
+  for (int i = 0; i < 500; ++i)
+    ASSERT_TRUE(PutRetrying(kA, std::to_string(i), std::string(100 * kKiB, 'a')).ok());
+  ASSERT_EQ(pool_->stats().bytes_in_use, 32 * kMiB);
+  EXPECT_TRUE(store_->EvictToWatermark());  // Puts have come
+  pool_->Resize(16 * kMiB);
+  EXPECT_FALSE(store_->EvictToWatermark());  // nothing is in use: one round is enough
+  EXPECT_LE(pool_->stats().bytes_in_use, 16 * kMiB);
+  EXPECT_GE(pool_->stats().bytes_in_use, 14 * kMiB);  // and no more than that
+  EXPECT_EQ(UsageOf(kB).objects, reserved);
+  const auto left = [&](int begin, int end) {
+    int found = 0;
+    for (int i = begin; i < end; ++i) found += Has(kA, std::to_string(i)) ? 1 : 0;
+    return found;
+  };
+  EXPECT_GT(left(420, 500), left(270, 350));  // whole segments went, by the mean of their objects
+  // Below all reservations: the machine's need counts for more.
+  pool_->Resize(4 * kMiB);
+  store_->EvictToWatermark();
+  EXPECT_LE(pool_->stats().bytes_in_use, 4 * kMiB);
+  ASSERT_TRUE(PutRetrying(kB, "again", std::string(100 * kKiB, 'b')).ok());
+  pool_->Resize(32 * kMiB);
+  for (int i = 0; i < 300; ++i)
+    ASSERT_TRUE(PutRetrying(kA, std::to_string(i), std::string(100 * kKiB, 'a')).ok());
+  EXPECT_GT(UsageOf(kA).objects, 200u);
+}
+
+TEST_F(ObjectStoreTest, ASmallerPoolWaitsForWhatIsInUse) {
+  Make(8 * kMiB);
+  Namespaces({Info(kA)});
+  for (int i = 0; i < 70; ++i)
+    ASSERT_TRUE(PutRetrying(kA, std::to_string(i), std::string(100 * kKiB, 'a')).ok());
+  std::vector<ObjectPin> pins;
+  for (int i = 0; i < 70; ++i) {
+    if (ObjectPin pin = store_->Get(kA, std::to_string(i), false)) pins.push_back(std::move(pin));
+  }
+  pool_->Resize(2 * kMiB);
+  EXPECT_TRUE(store_->EvictToWatermark());  // again soon
+  EXPECT_GT(pool_->excess_bytes(), 0u);
+  for (const ObjectPin& pin : pins) EXPECT_EQ(pin.value()[0], std::byte{'a'});
+  pins.clear();
+  store_->EvictToWatermark();
+  EXPECT_EQ(pool_->excess_bytes(), 0u);
+}
+
 TEST_F(ObjectStoreTest, AQuietNamespaceIsTakenFromDownToItsReservation) {
   store_clock_ = &clock_;
   Make(16 * kMiB);
