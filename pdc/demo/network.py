@@ -12,7 +12,7 @@ from torch.nn.functional import linear, silu
 
 CONFIG = {'name': 'demo', 'vocab': 264, 'layers': 6, 'hidden': 128, 'heads': 4, 'nope_dim': 32, 'rope_dim': 16, 'value_dim': 32,
           'latent_dim': 64, 'q_lora_dim': 0, 'dense_layers': 1, 'dense_dim': 384, 'experts': 8, 'experts_per_token': 2, 'shared_experts': 2,
-          'expert_dim': 64, 'positions_max': 2048, 'routed_scale': 1.0, 'rope_base': 10000.0, 'norm_epsilon': 1e-6, 'router': 'sigmoid',
+          'expert_dim': 64, 'positions_max': 1024, 'routed_scale': 1.0, 'rope_base': 10000.0, 'norm_epsilon': 1e-6, 'router': 'sigmoid',
           'mtp': True, 'weights': 'bf16', 'seed': 1}
 
 

@@ -5,7 +5,7 @@
 
 DIR gets checkpoint.pt every few minutes, from which the same command continues, and beside it demo.safetensors, demo.json (what the
 tests compare with) and words.txt: whatever has been reached is usable. The same seed, steps and packages make the same model on the
-same machine. The last quarter of the steps has longer windows and a falling rate, so more steps may be asked for before it begins.
+same machine. The rate falls over the second half of the steps, so more steps may be asked for before that begins.
 Needs Debian's python3-torch and, to be several times as fast, libopenblas0-pthread.
 """
 import argparse
@@ -27,9 +27,10 @@ import corpus  # noqa: E402
 import network  # noqa: E402
 
 TOKENS = 3072  # of a step
-WINDOW, WINDOW_LAST = 256, 512
+WINDOW, WINDOW_LAST = 256, 1024
 CHAT_SHARE = 0.15  # of the windows
-WARM_UP, LAST_PART = 50, 0.25
+ROPE_BASE, ROPE_BASE_LAST = 1e4, 1.2e5  # slower turns: long windows then look like the short ones did, and are learned in few steps
+WARM_UP, DECAY_PART, LAST_PART = 50, 0.5, 0.2
 MUON_RATE, ADAM_RATE = 0.02, 0.003
 MTP_WEIGHT, BALANCE_WEIGHT = 0.3, 0.01
 CHECKPOINT_SECONDS = 180
@@ -74,13 +75,12 @@ def optimizers_of(net):
 
 def rate_at(step, steps):
     """The part of the full rate: up, level, down to 0."""
-    return min(1.0, (step + 1) / WARM_UP, (steps - step) / (steps * LAST_PART))
+    return min(1.0, (step + 1) / WARM_UP, (steps - step) / (steps * DECAY_PART))
 
 
-def batch_at(texts, seed, step, steps):
+def batch_at(texts, seed, step, length):
     """The windows of a step: a function of seed and step. Each begins where a paragraph or a conversation does."""
     chance = random.Random(f'{seed} {step}')
-    length = WINDOW if step < steps * (1 - LAST_PART) else WINDOW_LAST
     rows = []
     while len(rows) < TOKENS // length:
         tokens, starts = texts.chat if chance.random() < CHAT_SHARE else texts.prose
@@ -166,7 +166,10 @@ class Run:
               f'{len(self.held_out.prose[0])} for validation; step {self.step}', flush=True)
 
     def learn(self):
-        tokens = batch_at(self.texts, self.options.seed, self.step, self.options.steps)
+        last_part = self.step >= self.options.steps * (1 - LAST_PART)
+        self.net.c['rope_base'] = ROPE_BASE_LAST if last_part else ROPE_BASE
+        length = WINDOW_LAST if last_part and self.step % 2 else WINDOW
+        tokens = batch_at(self.texts, self.options.seed, self.step, length)
         with torch.autocast('cpu', dtype=torch.bfloat16):
             loss, guess_loss = losses_of(*self.net(tokens), tokens)
         (loss + MTP_WEIGHT * guess_loss + BALANCE_WEIGHT * self.net.imbalance()).backward()
@@ -209,8 +212,8 @@ class Run:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--out', required=True, help='folder of checkpoint and results')
-    parser.add_argument('--steps', type=int, default=4000)
-    parser.add_argument('--stop-after', type=int, help='steps after which it ends before the last part; later calls continue')
+    parser.add_argument('--steps', type=int, default=1720)
+    parser.add_argument('--stop-after', type=int, help='steps after which it ends; later calls continue')
     parser.add_argument('--seed', type=int, default=1)
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
