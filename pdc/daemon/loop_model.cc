@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "ems_model/model_cache.h"
+#include "pdc/demo/demo_model.h"
 #include "pdc/engine/model_weights.h"
 #include "pdc/engine/weight_maker.h"
 #include "proto/config.pb.h"
@@ -22,6 +23,13 @@ Result<ModelWeights> FromPool(const config::PdcConfig& config) {
   });
 }
 
+Result<ModelWeights> Demo(bool mtp) {
+  EMS_ASSIGN_OR_RETURN(ModelWeights weights,
+                       ModelWeights::FromBytes(DemoModelFile(), nullptr, "the demo model"));
+  if (!mtp) weights.DropMtp();
+  return weights;
+}
+
 Result<ModelConfig> PresetOf(const config::PdcModelConfig& wanted) {
   EMS_ASSIGN_OR_RETURN(ModelConfig config, PresetConfig(wanted.preset()));
   config.seed = wanted.seed();
@@ -38,6 +46,7 @@ Result<ModelWeights> Load(const config::PdcConfig& config) {
   const config::PdcModelConfig& wanted = config.model();
   if (!wanted.file().empty()) return ModelWeights::FromFile(wanted.file());
   if (!wanted.ems().empty()) return FromPool(config);
+  if (wanted.preset() == kDemoPreset) return Demo(wanted.mtp() == "on");
   EMS_ASSIGN_OR_RETURN(const ModelConfig preset, PresetOf(wanted));
   return ModelWeights::Make(preset);
 }

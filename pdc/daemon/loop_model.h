@@ -1,6 +1,6 @@
 #pragma once
 // The model that a process of the serving loop computes with, as its configuration says: made up
-// from a seed, from a file, or from the pool.
+// from a seed, the trained one of the program, from a file, or from the pool.
 #include <memory>
 #include <string>
 

@@ -36,7 +36,7 @@ EXIT STATUS
   0 stopped in order    1 failed to start, to go on or to stop    2 usage or configuration
 
 EXAMPLES
-  ems-pdc
+  ems-pdc --set model.preset=demo --set model.mtp=on
   ems-pdc --set model.preset=base --set pool.controller=127.0.0.1:7400
   ems-pdc --set role=prefill --set unix_path=/run/ems/prefill.sock
   ems-pdc --set role=decode --set listen=127.0.0.1:7601 --set http_listen=127.0.0.1:8001 \

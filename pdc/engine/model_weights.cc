@@ -102,6 +102,15 @@ Result<ModelWeights> ModelWeights::Make(const ModelConfig& config) {
   return FromBytes(std::move(bytes), config.name);
 }
 
+void ModelWeights::DropMtp() {
+  config_.mtp = false;
+  std::erase_if(tensors_, [this](const auto& named) {
+    const bool dropped = named.first.starts_with("model.mtp.");
+    if (dropped) bytes_ -= named.second.bytes.size();
+    return dropped;
+  });
+}
+
 const ModelWeights::Tensor& ModelWeights::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   EMS_CHECK(found != tensors_.end(), "no tensor {}", name);

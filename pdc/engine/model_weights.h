@@ -17,7 +17,7 @@
 namespace ems::pdc {
 
 // Invariant: every tensor of PlanTensors(config()) is there, with that type and shape.
-// Threading: immutable.
+// Threading: immutable, but for DropMtp.
 class ModelWeights final {
  public:
   struct Tensor {
@@ -43,6 +43,10 @@ class ModelWeights final {
   static Result<ModelWeights> FromLoad(const Loader& load);
   // Made up, without a file.   Errors: as MakeWeights
   static Result<ModelWeights> Make(const ModelConfig& config);
+
+  // Forgets the MTP head, so that nothing is guessed. Tokens and KV stay the same, and so does the
+  // digest.
+  void DropMtp();
 
   const ModelConfig& config() const { return config_; }
   // Of the plan's tensors only.

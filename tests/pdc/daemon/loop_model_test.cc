@@ -52,6 +52,17 @@ TEST_F(LoopModelTest, AFileIsTheModelThatWasWritten) {
   EXPECT_EQ(ServedModelName(TinyLoop({"model.file=" + path})), "of-mine");
 }
 
+TEST_F(LoopModelTest, TheDemoModelComputesTheSameKvWithAndWithoutGuesses) {
+  const auto with = LoadLoopModel(TinyLoop({"model.preset=demo", "model.mtp=on"}));
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_TRUE((*with)->config().mtp);
+  const auto without = LoadLoopModel(TinyLoop({"model.preset=demo"}));
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_FALSE((*without)->config().mtp);
+  EXPECT_EQ((*with)->Fingerprint(KvStorage::kBf16), (*without)->Fingerprint(KvStorage::kBf16));
+  EXPECT_EQ(ServedModelName(TinyLoop({"model.preset=demo"})), "ems-demo");
+}
+
 TEST_F(LoopModelTest, NamesForClients) {
   EXPECT_EQ(ServedModelName(TinyLoop()), "ems-tiny");
   EXPECT_EQ(ServedModelName(TinyLoop({"model.ems=team/name@v3"})), "team/name");
