@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes a C++ source of the controller's page: its text, and the Content-Security-Policy that allows its own script and style alone.
+"""Makes a C++ source of a page: its text, and the Content-Security-Policy that allows its own script and style alone.
 
-    embed_page.py PAGE.html OUT.cc
+    embed_page.py PAGE.html HEADER NAMESPACE OUT.cc      HEADER declares kPageHtml and kPagePolicy in NAMESPACE
 """
 import base64
 import hashlib
@@ -17,7 +17,7 @@ def source_of(text, element):
     return "'sha256-%s'" % base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
 
 
-def main(page, out):
+def main(page, header, namespace, out):
     with open(page, encoding='utf-8', newline='') as file:
         text = file.read()
     assert ')%s"' % DELIMITER not in text, 'the page holds the end of a raw string'
@@ -25,10 +25,10 @@ def main(page, out):
               "form-action 'none'; frame-ancestors 'none'" % (source_of(text, 'script'), source_of(text, 'style')))
     with open(out, 'w', encoding='utf-8', newline='') as file:
         file.write('// Made of page.html by cmake/embed_page.py.\n'
-                   '#include "mp_controller/page/page_html.h"\n\nnamespace ems::controller {\n\n'
+                   '#include "%s"\n\nnamespace %s {\n\n'
                    'const std::string_view kPageHtml = R"%s(%s)%s";\n\n'
                    'const std::string_view kPagePolicy = "%s";\n\n'
-                   '}  // namespace ems::controller\n' % (DELIMITER, text, DELIMITER, policy))
+                   '}  // namespace %s\n' % (header, namespace, DELIMITER, text, DELIMITER, policy, namespace))
 
 
 if __name__ == '__main__':

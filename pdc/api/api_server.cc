@@ -17,6 +17,7 @@
 #include "pdc/api/completion_job.h"
 #include "pdc/api/completion_reply.h"
 #include "pdc/api/completion_request.h"
+#include "pdc/api/page/page_html.h"
 
 namespace ems::pdc::api {
 namespace {
@@ -105,6 +106,7 @@ struct ApiServer::Impl {
   std::unique_ptr<fabric::HttpServer> server;  // last: it uses all of the above
 
   void Serve(const ExchangePtr& exchange);
+  void ServePage(const ExchangePtr& exchange);
   void ServeHealth(const ExchangePtr& exchange);
   void ServeReady(const ExchangePtr& exchange);
   void ServeMetrics(const ExchangePtr& exchange);
@@ -163,6 +165,16 @@ void ApiServer::Impl::Serve(const ExchangePtr& exchange) {
                   .code = "method_not_allowed"});
   reply.headers.emplace_back("Allow", route->methods);
   Answer(exchange, reply);
+}
+
+void ApiServer::Impl::ServePage(const ExchangePtr& exchange) {
+  Answer(exchange, {.content_type = "text/html; charset=utf-8",
+                    .headers = {{"Cache-Control", "no-store"},
+                                {"X-Content-Type-Options", "nosniff"},
+                                {"Referrer-Policy", "no-referrer"},
+                                {"Content-Security-Policy", std::string(kPagePolicy)},
+                                {"X-Frame-Options", "DENY"}},
+                    .body = std::string(kPageHtml)});
 }
 
 void ApiServer::Impl::ServeHealth(const ExchangePtr& exchange) {
@@ -312,7 +324,8 @@ Result<std::unique_ptr<ApiServer>> ApiServer::Start(const ApiOptions& options, G
   impl->generator = generator;
   impl->registry = metrics;
   impl->shared = std::make_shared<Impl::Shared>(metrics, generator->models());
-  impl->routes = {{"/v1/completions", "POST", &Impl::ServeText},
+  impl->routes = {{"/", "GET, HEAD", &Impl::ServePage},
+                  {"/v1/completions", "POST", &Impl::ServeText},
                   {"/v1/chat/completions", "POST", &Impl::ServeChat},
                   {"/v1/models", "GET, HEAD", &Impl::ServeModels},
                   {std::string(kModelsPath), "GET, HEAD", &Impl::ServeModel},

@@ -67,6 +67,15 @@ TEST(ApiServerTest, HandsOverWhatWasAskedFor) {
   EXPECT_EQ(ApiHarness::End(&tokens).status, 200);
 }
 
+TEST(ApiServerTest, ShowsAPageThatRunsNothingOfOthers) {
+  ApiHarness api;
+  const HttpAnswer page = api.Get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.body, HasSubstr("<title>EMS serving loop</title>"));
+  EXPECT_THAT(page.head,
+              HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
+}
+
 TEST(ApiServerTest, ListsModels) {
   ApiHarness api;
   const json list = json::parse(api.Get("/v1/models").body);
@@ -100,7 +109,7 @@ TEST(ApiServerTest, ServesHealthReadinessAndMetrics) {
 TEST(ApiServerTest, RefusesWhatIsNotThereOrNotAllowed) {
   ApiHarness api;
   EXPECT_EQ(ErrorOfAnswer(api.Get("/v2"))["code"], "unknown_url");
-  EXPECT_EQ(api.Get("/").status, 404);
+  EXPECT_EQ(api.Get("/nowhere").status, 404);
   const HttpAnswer method = api.Get(kText);
   EXPECT_EQ(method.status, 405);
   EXPECT_THAT(method.head, HasSubstr("Allow: POST\r\n"));
