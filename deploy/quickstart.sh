@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh checkout to a measured hit rate: installs what is missing, builds, starts one controller and three servers
 # on this machine, replays a real trace of 12,031 LLM requests through them with every byte verified, prints the hit rate
-# beside an ideal LRU's, serves conversations with a small real model with and without the pool side by side, and stops
-# everything again.
+# beside an ideal LRU's, serves conversations with a small real model with and without the pool side by side, lets a trained
+# one say something, and stops everything again.
 #   deploy/quickstart.sh [--servers N] [--capacity-percent P] [--dram BYTES] [--keep] [FLAGS of `ems-bench trace` …]
 #     --servers N            servers to start (3)
 #     --capacity-percent P   cache capacity as a share of the trace's unique bytes (10)
@@ -130,6 +130,24 @@ wait "$bench_pid"
 bench_pid=
 printf '%-46s' "served"
 done_after
+
+# A model that was trained on manual pages; its KV goes to the same pool.
+begin "asking a small model for a sentence"
+"$CLUSTER_BIN/ems-pdc" --set model.preset=demo --set model.mtp=on --set http_listen=127.0.0.1:0 \
+  --set "pool.controller=$controller" --ready-file "$folder/loop.json" >"$step_log" 2>&1 &
+bench_pid=$!
+for ((tries = 0; tries < 300; ++tries)); do
+  [[ -s $folder/loop.json ]] && kill -0 "$bench_pid" 2>/dev/null && break
+  sleep 0.1
+done
+loop=$(sed -n 's/.*"http":"\([^"]*\)".*/\1/p' "$folder/loop.json")
+answer=$(curl -sSf --retry 20 --retry-all-errors --retry-delay 1 --max-time 60 "http://$loop/v1/completions" \
+  -H 'Content-Type: application/json' \
+  -d '{"model": "ems-demo", "prompt": "If the file does not exist, ", "max_tokens": 120, "temperature": 0.5, "seed": 1}')
+kill -TERM "$bench_pid" && wait "$bench_pid"
+bench_pid=
+done_after
+echo "  If the file does not exist, $(sed -n 's/.*"text":"\(\([^"\\]\|\\.\)*\)".*/\1/p' <<<"$answer")"
 
 if ((keep)); then
   cat <<TEXT
