@@ -147,7 +147,7 @@ answer=$(curl -sSf --retry 20 --retry-all-errors --retry-delay 1 --max-time 60 "
 kill -TERM "$bench_pid" && wait "$bench_pid"
 bench_pid=
 done_after
-echo "  If the file does not exist, $(sed -n 's/.*"text":"\(\([^"\\]\|\\.\)*\)".*/\1/p' <<<"$answer")"
+echo "  If the file does not exist, $(sed -e 's/.*"text":"\(\([^"\\]\|\\.\)*\)".*/\1/' -e 's/\\n/ /g' <<<"$answer")"
 
 if ((keep)); then
   cat <<TEXT
