@@ -9,6 +9,7 @@
 #include "mp_server/answer_room.h"
 #include "mp_server/answer_tally.h"
 #include "mp_server/key_batch.h"
+#include "mp_server/key_scan.h"
 #include "mp_server/last_wake.h"
 #include "mp_server/put_session.h"
 #include "mp_server/value_check.h"
@@ -17,8 +18,6 @@ namespace ems::server {
 
 using fabric::Answer;
 using fabric::Outcome;
-using fabric::PutRequest;
-using fabric::PutTarget;
 using wire::FrameHeader;
 using wire::ItemReader;
 using wire::ItemResult;
@@ -54,11 +53,12 @@ class DataSession final : public fabric::Session {
   explicit DataSession(DataService* service)
       : service_(*service),
         puts_(service->store_, &service->check_, service->metrics_, &refusal_),
+        scan_(&service->check_, service->boot_id_, &refusal_),
         tally_(service->metrics_, &service->slow_requests_) {}
 
   Outcome Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
                  Answer* answer) override;
-  Outcome BeginPut(const PutRequest& put, PutTarget* target) override {
+  Outcome BeginPut(const fabric::PutRequest& put, fabric::PutTarget* target) override {
     return puts_.Begin(put, target);
   }
   WireStatus EndPut(uint64_t checksum, uint64_t expected) override {
@@ -69,6 +69,7 @@ class DataSession final : public fabric::Session {
   void SetWaker(std::function<void()> waker) override {
     waker_ = waker;
     fetched_.SetWaker(waker);
+    scan_.SetWaker(waker);
     puts_.SetWaker(std::move(waker));
   }
   Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override;
@@ -143,6 +144,7 @@ class DataSession final : public fabric::Session {
   DataService& service_;
   Refusal refusal_;
   PutSession puts_;
+  KeyScan scan_;
   AnswerTally tally_;
   std::optional<Op> untallied_;  // the answer in hand, which may still change while it waits
   std::function<void()> waker_;
@@ -180,14 +182,15 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     if (request.op == Op::kPeers) return Peers(request, answer);
     if (request.op == Op::kStats) return Stats(answer);
     if (request.op == Op::kAttach) return Attach(request, body);
+    if (request.op == Op::kScan) return scan_.Handle(request, body, answer);
     const Outcome outcome = service_.check_.Open(request, &objects_, &refusal_);
     if (outcome.wait > Duration::zero()) return outcome;
     opened = outcome.status;
     if (objects_) room_ = AnswerRoom(objects_.HoldForAnswer(), objects_.answer_pins_max());
     results_.assign(multi ? request.item_count : 1, ItemResult{.status = opened});
   }
-  Outcome waiting;
-  if (opened == WireStatus::kOk) waiting = HandleItems(request, key, body);
+  const bool open = opened == WireStatus::kOk;
+  const Outcome waiting = open ? HandleItems(request, key, body) : Outcome();
   if (waiting.again) return waiting;
   if (!again_.empty()) {
     std::ranges::sort(parts_, {}, &Part::item);
@@ -276,9 +279,8 @@ Outcome DataSession::AnswerOne(Op op, const Outcome& waiting, Answer* answer) {
   answer->checksum = op == Op::kExists ? result.value_bytes : result.checksum;
   answer->whole_bytes = result.whole_bytes;
   Send(answer);
-  const WireStatus status = result.status;
   TallyAnswer();
-  return {status};
+  return {result.status};
 }
 
 Outcome DataSession::AnswerItems(Op op, Outcome waiting, Answer* answer) {
@@ -318,12 +320,11 @@ void DataSession::Sent() {
   fetched_.Reset();
   objects_.Rest();
   puts_.Sent();
+  scan_.Sent();
 }
 
 Outcome DataSession::Hello(Answer* answer) {
-  wire::HelloBody hello;
-  hello.boot_id = service_.boot_id_;
-  hello.value_bytes_max = service_.value_bytes_max_;
+  wire::HelloBody hello{.boot_id = service_.boot_id_, .value_bytes_max = service_.value_bytes_max_};
   if (service_.cluster_) hello.SetCluster(service_.cluster_());
   const ConstBytes raw = wire::RawBytes(hello);
   answer->body.assign(raw.begin(), raw.end());
@@ -336,7 +337,6 @@ Outcome DataSession::Stats(Answer* answer) {
   return {};
 }
 
-// Whether this client may attach is decided, and said, when the connection has been taken over.
 Outcome DataSession::Peers(const FrameHeader& request, Answer* answer) {
   if (service_.tell_peers_) service_.tell_peers_(request.view_version(), &answer->body);
   return {};
@@ -345,7 +345,7 @@ Outcome DataSession::Peers(const FrameHeader& request, Answer* answer) {
 Outcome DataSession::Attach(const FrameHeader& request, ConstBytes token) {
   if (service_.shm_ == nullptr)
     return {refusal_.Say(WireStatus::kUnimplemented, service_.no_shm_text_)};
-  token_ = AsText(token);
+  token_ = AsText(token);  // looked at when the connection has been taken over
   if (service_.store_->Open(request.ns(), &objects_)) return {};
   return {refusal_.Say(WireStatus::kStaleNamespace, "the namespace is not known here"), kLookAgain};
 }

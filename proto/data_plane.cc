@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
                                                                "PutStaged",
                                                                "MultiPutStaged",
                                                                "MultiGetRange",
-                                                               "Peers"};
+                                                               "Peers",
+                                                               "Scan"};
 
 struct StatusMeaning {
   std::string_view name;
@@ -133,6 +134,10 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
       break;
     case Op::kHello:
       expected = sizeof(HelloBody);
+      break;
+    case Op::kScan:
+      expected = std::clamp<uint64_t>(header.body_bytes, sizeof(ScanBody),
+                                      sizeof(ScanBody) + kKeyBytesMax);
       break;
     case Op::kGetRange:
       expected = sizeof(RangeBody);
@@ -299,6 +304,7 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
   if (header->status == WireStatus::kOk) {
     most = op == Op::kStats ? kStatsBytesMax : kValueBytesLimit;
     if (op == Op::kPeers) most = kWordTableBytesMax;
+    if (op == Op::kScan) most = kScanAnswerBytesMax;
     if (IsMulti(op)) most = kBatchItemsMax * sizeof(ItemResult) + kValueBytesLimit;
   }
   if (header->body_bytes > most) {

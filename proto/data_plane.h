@@ -10,6 +10,7 @@
 //   Peers           – → WordTableHead · PeerWord × count, or nothing; the header carries the view
 //                   that the server has, or none (word_table.h)
 //   Stats           – → JSON text
+//   Scan            ScanBody · prefix → ScanHead · KeyHead × count · keys (key_page.h)
 //   Put             value · trailer → –
 //   Get             – → value; header.checksum is the value's
 //   GetRange        RangeBody → bytes; header.checksum is that of the bytes, whose checksum is cut
@@ -79,6 +80,8 @@ inline constexpr uint64_t kTrailerBytes = sizeof(uint64_t);
 inline constexpr uint64_t kErrorTextMax = 1024;
 inline constexpr uint64_t kStatsBytesMax = kMiB;
 inline constexpr uint64_t kTokenBytesMax = 256;
+inline constexpr uint32_t kScanItemsMax = 1024;  // that one Scan may ask for
+inline constexpr uint64_t kScanAnswerBytesMax = kMiB;
 
 enum class Op : uint8_t {
   kHello = 1,
@@ -98,8 +101,9 @@ enum class Op : uint8_t {
   kMultiPutStaged = 15,
   kMultiGetRange = 16,
   kPeers = 17,
+  kScan = 18,
 };
-inline constexpr uint8_t kOpMax = 17;
+inline constexpr uint8_t kOpMax = 18;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
@@ -112,7 +116,7 @@ constexpr bool IsMulti(Op op) {
 }
 constexpr bool IsRead(Op op) {
   return op == Op::kGet || op == Op::kGetRange || op == Op::kExists || op == Op::kMultiGet ||
-         op == Op::kMultiExists || op == Op::kMultiGetRange;
+         op == Op::kMultiExists || op == Op::kMultiGetRange || op == Op::kScan;
 }
 
 // Request flags. Those that a server does not know it passes over.
@@ -242,6 +246,18 @@ static_assert(sizeof(PeerWord) == 16);
 inline constexpr uint32_t kWordsMax = 16384;
 inline constexpr uint64_t kWordTableBytesMax =
     sizeof(WordTableHead) + uint64_t{kWordsMax} * sizeof(PeerWord);
+
+// A place in a server's walk over its keys, which it alone can read; all zero: the beginning.
+using ScanCursor = std::array<uint64_t, 3>;
+inline constexpr ScanCursor kScanBegin = {};
+
+// What a Scan asks for: keys of a namespace that begin with the prefix behind this.
+struct ScanBody {
+  ScanCursor cursor = kScanBegin;
+  uint32_t items_max = kScanItemsMax;  // 1 to kScanItemsMax; the answer may have a few more
+  uint32_t bytes_max = kScanAnswerBytesMax / 2;  // of keys, likewise
+};
+static_assert(sizeof(ScanBody) == 32);
 
 struct RangeBody {
   uint64_t offset = 0;

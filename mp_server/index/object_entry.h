@@ -63,7 +63,8 @@ class alignas(32) ObjectEntry final : public EvictionHook {
   std::byte* payload = nullptr;
   std::span<uint64_t> piece_sums;  // in the chunk
   uint64_t generation = 0;         // unique for each use
-  uint64_t location = 0;           // shm::Location of the header; SlabPool's
+  int64_t linked_ns = 0;  // when it was linked, on the store's clock; under the shard's lock
+  uint64_t location = 0;  // shm::Location of the header; SlabPool's
 };
 
 // An object that is about to be evicted, as it was when a lock was held. By the time it is used the

@@ -162,6 +162,7 @@ ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, bool p
   // The new one first: who reads without a lock finds one of them at every moment.
   if (table->mirror != nullptr) table->mirror->Insert(*entry);
   if (old != nullptr) Detach(shard, *table, old);
+  entry->linked_ns = now;
   table->Insert(entry);
   Tell(entry->hash, true);
   table->policy->OnInsert(entry, now);
@@ -280,6 +281,33 @@ bool ObjectIndex::SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes) 
   }
   if (cursor->bucket == table->buckets.size()) *cursor = {cursor->shard + 1, 0};
   return true;
+}
+
+bool ObjectIndex::SomeKeys(std::string_view prefix, size_t most, SweepCursor* cursor,
+                           std::vector<Listed>* keys) {
+  if (cursor->shard >= kShards) return false;
+  auto table = shards_[cursor->shard].table.Lock();
+  // As in Sweep, going upwards meets each object however the table grows.
+  const size_t end = std::min(table->buckets.size(), cursor->bucket + kSweepBuckets);
+  const size_t enough = keys->size() + most;
+  for (; cursor->bucket < end && keys->size() < enough; ++cursor->bucket) {
+    for (const ObjectEntry* entry = table->buckets[cursor->bucket]; entry != nullptr;
+         entry = entry->next) {
+      if (!entry->key().starts_with(prefix)) continue;
+      keys->push_back({std::string(entry->key()), entry->value_bytes, entry->slot, entry->linked_ns,
+                       entry->touched_ns.load(std::memory_order_relaxed)});
+    }
+  }
+  if (cursor->bucket >= table->buckets.size()) *cursor = {cursor->shard + 1, 0};
+  return true;
+}
+
+bool ObjectIndex::HasBefore(Hash128 hash, int64_t linked_ns) {
+  auto table = shards_[ShardOf(hash)].table.Lock();
+  const ObjectEntry* entry = table->buckets[table->BucketOf(hash)];
+  while (entry != nullptr && (entry->hash != hash || entry->linked_ns >= linked_ns))
+    entry = entry->next;
+  return entry != nullptr;
 }
 
 template <typename Look>

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -101,6 +102,23 @@ class ObjectIndex final {
   // Appends the hashes of some objects: with *cursor = 0, until it returns false, each that is
   // linked meanwhile at least once. Bounded by 256 buckets a call.
   bool SomeHashes(SweepCursor* cursor, std::vector<Hash128>* hashes);
+
+  // What a walk over keys says of each; times are nanoseconds on the store's clock.
+  struct Listed {
+    std::string key;
+    uint64_t value_bytes = 0;
+    uint16_t slot = 0;
+    int64_t linked_ns = 0;
+    int64_t used_ns = 0;
+  };
+  // Appends some keys that begin with `prefix`: with *cursor = {}, until it returns false, each
+  // that is linked all the while at least once, twice if its bucket is split meanwhile. A cursor
+  // may be anything. Bounded by 256 buckets a call; ends behind the bucket with the `most`th key.
+  // Cost: a shard's lock, and for each object that is looked at its key's cache miss.
+  bool SomeKeys(std::string_view prefix, size_t most, SweepCursor* cursor,
+                std::vector<Listed>* keys);
+  // Whether an object with this hash has been linked since before then.
+  bool HasBefore(Hash128 hash, int64_t linked_ns);
 
   // Records uses of objects that clients have reported; hashes of no object are passed
   // over, of several objects with one hash any is taken. Bound: kTouchesMax hashes a call.

@@ -36,8 +36,10 @@ class RecordReader::Job final {
     done = std::move(given_done);
     attempts_ = 0;
     const RecordBlocks blocks(row);
-    aligned_ = blocks.shape.aligned;
-    const uint64_t in_bounce = aligned_ ? blocks.head_bytes() : blocks.bytes();
+    aligned_ = blocks.shape.aligned && target.key == nullptr;
+    uint64_t in_bounce = blocks.shape.aligned ? blocks.head_bytes() : blocks.bytes();
+    if (target.key != nullptr)
+      in_bounce = RoundUp(blocks.skip + blocks.shape.head_bytes(), kBlockBytes);
     const MutableBytes bounce = bounce_.Take(in_bounce);
     head_ = bounce.subspan(blocks.skip);
     // The payload of an aligned record goes where the caller wants it, whole blocks at a time.
@@ -114,6 +116,10 @@ class RecordReader::Job final {
     if (checked.verdict == HeadVerdict::kDamaged) return ReadOutcome::kDamaged;
     if (checked.verdict != HeadVerdict::kGood) return ReadOutcome::kGone;
     if (key && checked.key != *key) return ReadOutcome::kOther;
+    if (target.key != nullptr) {
+      *target.key = checked.key;
+      return ReadOutcome::kOk;
+    }
     if (!aligned_) {
       if (row.value_bytes > 0)
         std::memcpy(target.value.data(), head_.data() + shape.payload_offset(), row.value_bytes);
@@ -164,7 +170,10 @@ bool RecordReader::Read(const ObjectName& name, std::optional<std::string> key, 
   Job* job = nullptr;
   if (fd >= 0 && !Slow(now)) {
     auto jobs = jobs_.Lock();
-    const bool may = !jobs->draining && jobs->running < options_.reads_max;
+    // Whoever reads keys alone leaves places to those who wait for a value.
+    const uint32_t all = options_.reads_max;
+    const uint32_t most = target.key == nullptr ? all : std::max<uint32_t>(1, all / 2);
+    const bool may = !jobs->draining && jobs->running < most;
     if (may && jobs->idle.empty()) {
       jobs->all.push_back(std::make_unique<Job>(this));
       jobs->idle.push_back(jobs->all.back().get());
@@ -195,7 +204,7 @@ void RecordReader::Done(Job* job, ReadOutcome outcome) {
     rest_until_ns_.store(Nanos(now + kRest), std::memory_order_relaxed);
   under_way_.fetch_sub(1, std::memory_order_relaxed);
   reads_.fetch_add(1, std::memory_order_relaxed);
-  if (outcome == ReadOutcome::kOk)
+  if (outcome == ReadOutcome::kOk && job->target.key == nullptr)
     bytes_.fetch_add(job->row.value_bytes, std::memory_order_relaxed);
   if (outcome == ReadOutcome::kFailed) failed_.fetch_add(1, std::memory_order_relaxed);
   if (outcome == ReadOutcome::kDamaged) damaged_.fetch_add(1, std::memory_order_relaxed);

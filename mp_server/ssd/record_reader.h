@@ -31,8 +31,11 @@ enum class ReadOutcome : uint8_t {
 struct ReadTarget {
   // The value's bytes. From kAlignedFrom bytes up it starts on a block, and what is left of its
   // last block is written, too.
-  MutableBytes value;
-  std::span<uint64_t> piece_sums;  // PieceCount of the value
+  MutableBytes value{};
+  std::span<uint64_t> piece_sums{};  // PieceCount of the value
+  // Unless null: receives the key, and that is all that is read. The value is not looked at. Such
+  // reads take half of the places at most.
+  std::string* key = nullptr;
 };
 
 // Threading: thread-safe.

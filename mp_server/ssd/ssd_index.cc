@@ -208,18 +208,15 @@ OwedDelete SsdIndex::OwedTo(const ObjectName& name) {
   return state->OwedTo(name);
 }
 
-// Buckets looked at under one hold of a lock: some tens of microseconds.
-constexpr size_t kSome = 256;
-
-bool SsdIndex::SomeStored(Cursor* cursor, Stored* some) {
-  if (cursor->shard == kShards) return false;
+bool SsdIndex::SomeStored(Cursor* cursor, Stored* some, size_t buckets_max) {
+  if (cursor->shard >= kShards) return false;
   auto state = (*shards_)[cursor->shard].state.Lock();
   const auto& stored = state->stored;
   if (cursor->buckets != stored.bucket_count()) *cursor = {cursor->shard, 0, stored.bucket_count()};
-  const size_t end = std::min(cursor->buckets, cursor->bucket + kSome);
+  const size_t end = std::min(cursor->buckets, cursor->bucket + buckets_max);
   for (; cursor->bucket < end; ++cursor->bucket)
     some->insert(some->end(), stored.begin(cursor->bucket), stored.end(cursor->bucket));
-  if (cursor->bucket == cursor->buckets) *cursor = {cursor->shard + 1, 0, 0};
+  if (cursor->bucket >= cursor->buckets) *cursor = {cursor->shard + 1, 0, 0};
   return true;
 }
 

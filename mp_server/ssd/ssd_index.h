@@ -113,8 +113,10 @@ class SsdIndex final {
   };
   using Stored = std::vector<std::pair<ObjectName, Row>>;
   // Appends the next few, for who must not hold the lock. Each that is stored all the while comes
-  // at least once: a shard that has grown is begun again. False: that was the last shard.
-  bool SomeStored(Cursor* cursor, Stored* some);
+  // at least once: a shard that has grown is begun again. A cursor may be anything. False: that was
+  // the last shard. Bound: `buckets_max` buckets a call.
+  static constexpr size_t kBucketsMax = 256;  // some tens of microseconds
+  bool SomeStored(Cursor* cursor, Stored* some, size_t buckets_max = kBucketsMax);
   // From now on `observer`, which must outlive the index, hears of what is stored and dropped.
   void Observe(StoredObserver* observer) { observer_.store(observer, std::memory_order_release); }
   // Objects that are stored.

@@ -366,6 +366,11 @@ bool SsdTier::Read(const ObjectName& name, std::string key, const StoredInfo& st
          ReadRecord(name, std::move(key), stored.row, target, std::move(done));
 }
 
+bool SsdTier::ReadKey(const ObjectName& name, const Row& row, std::string* key,
+                      std::function<void(ReadOutcome)> done) {
+  return writer_ != nullptr && ReadRecord(name, std::nullopt, row, {.key = key}, std::move(done));
+}
+
 bool SsdTier::continues() const {
   return writer_ != nullptr && lineage_ != 0 && before_.lineage == lineage_;
 }
@@ -425,9 +430,9 @@ void SsdTier::SetNamespaces(const std::vector<NamespaceLimits>& limits) {
   if (!owed.empty()) writer_->Forget(std::move(owed), {});
 }
 
-bool SsdTier::SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some) {
+bool SsdTier::SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some, size_t buckets_max) {
   return writer_ != nullptr && trusted_.load(std::memory_order_acquire) &&
-         index_.SomeStored(cursor, some);
+         index_.SomeStored(cursor, some, buckets_max);
 }
 
 TierState SsdTier::state() const {

@@ -122,6 +122,9 @@ class SsdTier final {
   // As RecordReader's. A record that is damaged or cannot be read is dropped before `done`.
   bool Read(const ObjectName& name, std::string key, const StoredInfo& stored,
             const ReadTarget& target, std::function<void(ReadOutcome)> done);
+  // The same for the key alone, which must stay until `done`, whatever it is.
+  bool ReadKey(const ObjectName& name, const Row& row, std::string* key,
+               std::function<void(ReadOutcome)> done);
 
   // Whether what is stored here is of the lineage that it was opened with.
   bool continues() const;
@@ -134,7 +137,8 @@ class SsdTier final {
   void SetNamespaces(const std::vector<NamespaceLimits>& limits);
 
   // As SsdIndex's; none while what was found at the start may not be shown.
-  bool SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some);
+  bool SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some,
+                  size_t buckets_max = SsdIndex::kBucketsMax);
 
   TierState state() const;
   std::string reason() const;  // why it is not kOk; empty when it is

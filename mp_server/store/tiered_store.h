@@ -137,6 +137,7 @@ class TieredNamespace final {
   Removed Remove(std::string_view key, const Wake& wake) const;
 
  private:
+  friend class KeyWalk;
   friend class TieredStore;
   enum class Begun : uint8_t { kComing, kMiss, kBusy };
   Begun Begin(const FetchPtr& fetch, const ssd::ObjectName& name, std::string_view key) const;
@@ -191,6 +192,7 @@ class TieredStore final {
   void SetOwnedSlots(const ssd::SlotGrant& grant);
 
  private:
+  friend class KeyWalk;
   friend class TieredNamespace;
   void Land(const FetchPtr& fetch, const ssd::ObjectName& name, uint64_t checksum,
             ssd::ReadOutcome outcome);

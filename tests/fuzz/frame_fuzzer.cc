@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "proto/data_plane.h"
+#include "proto/key_page.h"
 #include "proto/word_table.h"
 
 namespace ems::wire {
@@ -53,6 +54,9 @@ void CheckRequest(ConstBytes bytes) {
     EMS_CHECK(header.body_bytes >= kTrailerBytes && header.body_bytes - kTrailerBytes <= kValueMax);
   } else if (header.op == Op::kAttach) {
     EMS_CHECK(header.body_bytes <= kTokenBytesMax);
+  } else if (header.op == Op::kScan) {
+    EMS_CHECK(header.body_bytes >= sizeof(ScanBody));
+    EMS_CHECK(header.body_bytes <= sizeof(ScanBody) + kKeyBytesMax);
   } else if (!IsMulti(header.op)) {
     EMS_CHECK(header.body_bytes <= std::max(sizeof(HelloBody), sizeof(StagedValue)));
   } else {
@@ -92,6 +96,18 @@ void CheckWords(ConstBytes body) {
   EMS_CHECK(ParseWordTable(again).ok());
 }
 
+// The same as the body of an answer to Scan.
+void CheckKeys(ConstBytes body) {
+  const Result<KeyPage> page = ParseKeyPage(body);
+  if (!page.ok()) return;
+  for (const ListedKey& one : page->keys)
+    EMS_CHECK(!one.key.empty() && one.key.size() <= kKeyBytesMax);
+  std::vector<std::byte> again;
+  AppendTo(*page, &again);
+  EMS_CHECK(again.size() == body.size());
+  EMS_CHECK(ParseKeyPage(again).ok());
+}
+
 }  // namespace
 }  // namespace ems::wire
 
@@ -100,6 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < kHeaderBytes) return 0;
   const ems::ConstBytes bytes = std::as_bytes(std::span(data, size));
   ems::wire::CheckWords(bytes.subspan(kHeaderBytes));
+  ems::wire::CheckKeys(bytes.subspan(kHeaderBytes));
   ems::wire::CheckRequest(bytes);
   ems::wire::CheckAnswer(bytes);
   // The same with a valid seal, so that the checks behind the checksum are reached.

@@ -129,8 +129,9 @@ TEST_F(RequestCheckTest, ASlotThatWasGainedIsReadAndNotWrittenUntilItsViewIsActi
 // By then another server may have replaced or removed it.
 TEST_F(RequestCheckTest, WithoutALeaseWhatMayChangeIsNotRead) {
   clock_.Advance(std::chrono::seconds(100));
-  for (const wire::Op op : {wire::Op::kGet, wire::Op::kMultiGet, wire::Op::kGetRange,
-                            wire::Op::kMultiGetRange, wire::Op::kExists, wire::Op::kMultiExists}) {
+  for (const wire::Op op :
+       {wire::Op::kGet, wire::Op::kMultiGet, wire::Op::kGetRange, wire::Op::kMultiGetRange,
+        wire::Op::kExists, wire::Op::kMultiExists, wire::Op::kScan}) {
     EXPECT_EQ(Open({}, kNs, op).status, WireStatus::kFenced) << wire::OpName(op);
     EXPECT_EQ(Open({}, kImmutable, op).status, WireStatus::kOk) << wire::OpName(op);
   }

@@ -36,7 +36,7 @@ TEST(RequestLatenciesTest, EachKindHasItsOwnSeries) {
 
 TEST(RequestLatenciesTest, RequestsThatAreForNoObjectDoNotCount) {
   RequestLatencies latencies;
-  for (const Op op : {Op::kHello, Op::kPing, Op::kStats, Op::kAttach, Op::kPeers})
+  for (const Op op : {Op::kHello, Op::kPing, Op::kStats, Op::kAttach, Op::kPeers, Op::kScan})
     latencies.Record(op, ItemTier::kUnknown, true, 1ms);
   std::string text;
   latencies.AppendTo(&text);

@@ -89,6 +89,7 @@ std::vector<Asked> EachKind() {
           {Op::kPing, 0, ""},
           {Op::kStats, 0, "{}"},
           {Op::kPeers, 0, std::string(40, 'p')},
+          {Op::kScan, 0, std::string(64, 's')},
           {Op::kPut, 0, ""},
           {Op::kGet, 0, value},
           {Op::kGetRange, 0, value},

@@ -265,5 +265,22 @@ TEST_F(ObjectIndexTest, WhatIsLinkedAndUnlinkedIsToldInItsOrder) {
   EXPECT_EQ(short_form, expected);
 }
 
+TEST_F(ObjectIndexTest, AWalkOverKeysMeetsEachThatStaysHoweverTheTableGrows) {
+  for (int i = 0; i < 300; ++i) Link(Make("stays" + std::to_string(i)));
+  ObjectIndex::SweepCursor cursor;
+  std::vector<ObjectIndex::Listed> keys;
+  for (int i = 0; index_.SomeKeys("stays", 3, &cursor, &keys); ++i) {
+    for (int noise = 0; noise < 20; ++noise) Link(Make(fmt::format("noise{}/{}", i, noise)));
+  }
+  std::set<std::string> seen;
+  for (const ObjectIndex::Listed& one : keys) seen.insert(one.key);
+  EXPECT_EQ(seen.size(), 300U);
+  cursor = {3, SIZE_MAX - 300};
+  EXPECT_TRUE(index_.SomeKeys("", 3, &cursor, &keys));
+  EXPECT_EQ(cursor.shard, 4U);
+  cursor = {SIZE_MAX, 0};
+  EXPECT_FALSE(index_.SomeKeys("", 3, &cursor, &keys));
+}
+
 }  // namespace
 }  // namespace ems::server
