@@ -46,6 +46,23 @@ TEST(ConfigTextTest, YamlLoadsAgainAsTheSameConfiguration) {
   EXPECT_EQ(Yaml(again), yaml);
 }
 
+// Whoever reads it takes a text for a text, not for a number, a truth, nothing, or a comment.
+TEST(ConfigTextTest, YamlQuotesEachText) {
+  for (const std::string odd :
+       {"12", "0600", "0x1f", "1e3", ".inf", "true", "no", "~", "null", "a: b", "a #b", "!tag",
+        "&anchor", "*alias", "{a}", "? key", "2026-01-01", "@at", "%percent"}) {
+    ServerConfig config;
+    ASSERT_EQ(LoadText("", "s.yaml", {"name=a", "data_dir=/d", "kv_events.topic=" + odd}, &config),
+              OkStatus())
+        << odd;
+    const std::string yaml = Yaml(config);
+    EXPECT_THAT(yaml, HasSubstr("  topic: \"" + odd + "\"\n"));
+    ServerConfig again;
+    ASSERT_EQ(LoadText(yaml, "again.yaml", {}, &again), OkStatus()) << yaml;
+    EXPECT_EQ(again.kv_events().topic(), odd);
+  }
+}
+
 TEST(ConfigTextTest, YamlOfEachDaemonsDefaultsLoadsAgain) {
   ControllerConfig config;
   ASSERT_EQ(LoadText("data_dir: /d", "c.yaml", {}, &config), OkStatus());

@@ -39,6 +39,9 @@ TEST(LookupCountersTest, ASumThatNoNumberHoldsStaysTheLargestOne) {
     counters.For("kv").Add(LookupPath::kOneSided, {.hits = UINT64_MAX, .misses = 1});
   EXPECT_EQ(counters.For("kv").Of(LookupPath::kOneSided).hits, uint64_t{1} << 53);
   EXPECT_EQ(counters.For("kv").Of(LookupPath::kOneSided).misses, 4u);
+  for (int i = 0; i < 4; ++i)
+    counters.For("models").Add(LookupPath::kOneSided, {.hits = UINT64_MAX});
+  EXPECT_EQ(counters.Total(LookupPath::kOneSided).hits, uint64_t{2} << 53);
 }
 
 }  // namespace

@@ -62,6 +62,21 @@ TEST(TopTextTest, AServerThatWasStartedAgainHasNoRates) {
   EXPECT_THAT(TopText(Before(), after), ContainsRegex("a +- +- +- "));
 }
 
+// As of a server that does not say which start its counts are of.
+TEST(TopTextTest, CountsThatGoBackMakeNoRates) {
+  Sample before = After(), after = Before();
+  before.at = TimePoint(seconds(10));
+  after.at = TimePoint(seconds(12));
+  const auto json = TopJson(before, after);
+  for (const char* rate : {"ops_per_s", "hit_share", "read_bytes_per_s", "stored_bytes_per_s",
+                           "evicted_objects_per_s"})
+    EXPECT_TRUE(json["servers"][0][rate].is_null()) << rate;
+  for (const char* rate : {"gets_per_s", "hit_share", "evicted_objects_per_s"})
+    EXPECT_TRUE(json["namespaces"][0][rate].is_null()) << rate;
+  EXPECT_EQ(json["namespaces"][0]["evicted_bytes_per_s"], 0.0) << "as before";
+  EXPECT_THAT(TopText(before, after), ContainsRegex("a +- +- +- +- +- "));
+}
+
 TEST(TopTextTest, AServerThatCameMakesNoGrowthOfNamespaces) {
   Sample after = After();
   after.servers["b"] = {};

@@ -1,14 +1,23 @@
 // What must hold: whatever bytes come and whenever they stop, the server lives, the session is told
 // once how each Put ended, and nothing half-received is ever stored.
+#include "fabric/rpc/internal/rpc_connection.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "fabric/net/busy_poll.h"
 #include "fabric/rpc/rpc_server.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/self_verifying.h"
+#include "tests/support/socket_pair.h"
 #include "tests/support/wire_peer.h"
 
 namespace ems::fabric {
@@ -209,6 +218,42 @@ TEST(RpcConnectionTest, AReaderThatNeverReadsIsCut) {
   EXPECT_EQ(server.metrics.timeouts.value(), 1);
 }
 
+// Other transfers of the thread have their turns meanwhile, which is not the peer's fault.
+TEST(RpcConnectionTest, AReaderIsNotCutWhileItsAnswerWaitsForATurn) {
+  testing::SocketPair pair;
+  pair.turns()->OnServed(Clock::System().Now() + std::chrono::hours(1), 1);  // parts need turns
+  testing::MemoryStore store;
+  store.Insert("k", std::string(1 << 20, 'v'));
+  RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.transfer_timeout = milliseconds(100);
+  const RpcMetrics metrics;
+  std::atomic<int> busy{0};
+  BusyPoll busy_poll;
+  const auto connection = std::make_shared<internal::RpcConnection>(
+      pair.TakeSocket(), options, metrics, store.NewSession(), &busy, &busy_poll, pair.turns());
+  bool ended = false;
+  asio::co_spawn(pair.context(), connection->Run(),
+                 [&](const std::exception_ptr&) { ended = true; });
+  ASSERT_TRUE(pair.peer().Send(KeyFrame(Op::kGet, 1, "k")));
+  // Its answer is made, and waits for the turn that the next handler gives.
+  const auto handled = [&] { return store.counts().handled.load() == 1; };
+  for (int steps = 0; steps < 1000 && !handled(); ++steps)
+    pair.context().run_one_for(milliseconds(10));
+  ASSERT_TRUE(handled());
+  connection->CheckDeadline(Clock::System().Now() + std::chrono::hours(1));
+  std::vector<char> part(1 << 16);
+  size_t received = 0;
+  for (int steps = 0; steps < 100'000 && received <= 1 << 20 && !ended; ++steps) {
+    pair.context().run_one_for(milliseconds(1));
+    const ssize_t got = ::recv(pair.peer().fd(), part.data(), part.size(), MSG_DONTWAIT);
+    received += static_cast<size_t>(std::max<ssize_t>(got, 0));
+  }
+  EXPECT_EQ(received, (size_t{1} << 20) + wire::kHeaderBytes);
+  connection->CheckDeadline(TimePoint::max());  // it is idle, and ends
+  for (int steps = 0; steps < 1000 && !ended; ++steps) pair.context().run_one_for(milliseconds(10));
+  EXPECT_TRUE(ended);
+}
+
 TEST(RpcConnectionTest, AWriterThatStopsIsCutAndItsPutAborted) {
   RpcServerOptions options = MemoryServer::DefaultOptions();
   options.transfer_timeout = milliseconds(100);
@@ -384,6 +429,7 @@ std::vector<std::string> EachKind() {
   return {MakeFrame(MakeHeader(Op::kHello, 1), "", AsText(wire::RawBytes(hello))),
           KeyFrame(Op::kPing, 1, ""),
           KeyFrame(Op::kPeers, 1, ""),
+          MakeFrame(MakeHeader(Op::kScan, 1), "", AsText(wire::RawBytes(wire::ScanBody()))),
           KeyFrame(Op::kStats, 1, ""),
           PutFrame(1, "new", "a value"),
           PutFrame(1, "old", "another", wire::kFlagOverwrite),
