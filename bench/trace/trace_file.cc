@@ -104,7 +104,7 @@ Result<std::optional<std::string_view>> TraceFile::NextObject() {
   EMS_ASSIGN_OR_RETURN(const bool found, FindObject());
   if (!found) return std::optional<std::string_view>();
   has_object_ = true;
-  buffer_ = "{";
+  buffer_.assign(1, '{');
   Brackets brackets;
   brackets.Take('{');
   while (brackets.depth() > 0) {
