@@ -453,6 +453,11 @@ Result<std::string> Client::ServerStats(std::string_view node_name, Duration tim
                view->version().term(), view->version().epoch());
 }
 
+Result<std::string> Client::Ask(const NodeInfo& node, const wire::FrameHeader& header,
+                                ConstBytes body, Duration timeout) {
+  return impl_->router.Ask(node, header, body, impl_->servers.DeadlineFor(timeout, 0));
+}
+
 ClientStats Client::stats() const {
   const internal::RouterStats& router = impl_->router.stats();
   ClientStats stats;

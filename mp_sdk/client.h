@@ -1,5 +1,5 @@
 #pragma once
-// ems::Client: Put and Get in one hop to the server that owns the key.
+// ems::Client: Put and Get in one hop to the server that owns the key. To list keys: key_scan.h.
 //
 // Every call has a deadline. A miss is NotFound without text. When servers are unreachable, calls
 // return Unavailable quickly (a refused connection: at once; then a circuit breaker keeps further
@@ -33,6 +33,10 @@
 #include "mp_sdk/staging_buffer.h"
 
 namespace ems {
+
+namespace wire {
+struct FrameHeader;
+}
 
 // Threading: thread-safe. A sync call does its work on the caller's thread; Async calls run on
 // async_threads, callbacks included. A process that is to fork
@@ -126,8 +130,12 @@ class Client final {
   NamespaceInfo name_space() const;
 
  private:
+  friend class KeyScan;
   struct Impl;
   explicit Client(std::unique_ptr<Impl> impl);
+  // A frame to one server, and the body of its answer. `timeout` 0: the client's default.
+  Result<std::string> Ask(const NodeInfo& node, const wire::FrameHeader& header, ConstBytes body,
+                          Duration timeout);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -299,17 +299,27 @@ void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline 
   Sleep(std::min<Duration>(std::chrono::milliseconds(20), patience.Remaining()));
 }
 
-Result<std::string> Router::Ask(const NodeInfo& node, wire::Op op, Deadline deadline) {
+Result<std::string> Router::Ask(const NodeInfo& node, const wire::FrameHeader& header,
+                                ConstBytes body, Deadline deadline) {
   EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node, views_->cluster()));
   bool connect_failed = false;
   EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel,
                        peer->Take(true, deadline, &connect_failed));
-  channel->NewRequest().header.op = op;
   TextSink sink;
-  channel->Start(&sink);
-  fabric::RpcChannel* const one = channel.get();
   Status result;
-  fabric::RunAll(std::span(&one, 1), deadline, std::span(&result, 1));
+  while (true) {
+    fabric::RpcRequest& request = channel->NewRequest();
+    request.header = header;
+    request.head.assign(body.begin(), body.end());
+    channel->Start(&sink);
+    fabric::RpcChannel* const one = channel.get();
+    fabric::RunAll(std::span(&one, 1), deadline, std::span(&result, 1));
+    if (!result.ok() || channel->answer().status != WireStatus::kRetryLater) break;
+    const Duration pause =
+        std::chrono::milliseconds(std::max<uint32_t>(1, channel->answer().retry_ms));
+    if (pause + kLeastTry >= deadline.Remaining()) break;
+    Sleep(pause);
+  }
   if (result.ok()) result = wire::ToStatus(channel->answer().status, channel->text());
   peer->Return(channel->done() ? std::move(channel) : nullptr);
   EMS_RETURN_IF_ERROR(result);

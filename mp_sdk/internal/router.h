@@ -37,8 +37,15 @@ class Router final {
 
   // Runs the batch until every item has a result or the deadline passes. Blocks.
   void Run(Batch* batch);
-  // One frame of `op` without a key to one node; the body of the answer. For Stats.
-  Result<std::string> Ask(const NodeInfo& node, wire::Op op, Deadline deadline);
+  // One frame without a key to one node, again as long as it says kRetryLater; the body of the
+  // answer. For what is asked of a server itself.
+  Result<std::string> Ask(const NodeInfo& node, const wire::FrameHeader& header, ConstBytes body,
+                          Deadline deadline);
+  Result<std::string> Ask(const NodeInfo& node, wire::Op op, Deadline deadline) {
+    wire::FrameHeader header;
+    header.op = op;
+    return Ask(node, header, {}, deadline);
+  }
   const RouterStats& stats() const { return stats_; }
 
  private:

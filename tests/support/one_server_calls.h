@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mp_sdk/internal/server_calls.h"
+#include "proto/key_page.h"
 #include "tests/support/self_verifying.h"
 
 namespace ems::testing {
@@ -88,6 +89,23 @@ class OneServerCalls final {
   }
   // Stats or Ping, on a connection of its own.
   Result<std::string> Ask(wire::Op op) { return router_.Ask(server_, op, Soon()); }
+
+  // The keys of a page of all.
+  Result<std::vector<std::string>> Scan(NamespaceRef ns) {
+    wire::FrameHeader header;
+    header.op = wire::Op::kScan;
+    header.namespace_id = ns.id.value();
+    header.namespace_generation = ns.generation;
+    header.view = ViewVersion(1, 1).packed();
+    const wire::ScanBody body;
+    EMS_ASSIGN_OR_RETURN(const std::string answer,
+                         router_.Ask(server_, header, wire::RawBytes(body), Soon()));
+    EMS_ASSIGN_OR_RETURN(const wire::KeyPage page, wire::ParseKeyPage(AsBytes(answer)));
+    std::vector<std::string> keys;
+    for (const wire::ListedKey& one : page.keys) keys.push_back(one.key);
+    std::ranges::sort(keys);
+    return keys;
+  }
 
   std::string ValueOf(const std::string& key, uint64_t put_id) const {
     return MakeValue("kv", key, put_id, value_bytes_);
