@@ -39,7 +39,7 @@ extern "C" {
 /* --- Versions, codes, texts ------------------------------------------------------------------- */
 
 /* Of this header. It grows with each addition; a library serves every header that is not newer. */
-#define EMS_ABI_VERSION 4
+#define EMS_ABI_VERSION 5
 
 /* Of the library that is loaded. */
 EMS_API uint32_t ems_abi_version(void);
@@ -217,6 +217,43 @@ EMS_API ems_status ems_stat(ems_client* client, const void* key, size_t key_size
 /* Errors: EMS_NOT_FOUND  there was none */
 EMS_API ems_status ems_remove(ems_client* client, const void* key, size_t key_size,
                               const ems_call_options* options);
+
+/* --- Listing keys ----------------------------------------------------------------------------- */
+
+/* A walk over the keys of the client's namespace, on all servers. A key that exists from beginning
+ * to end comes at least once, and possibly more than once; one that is put or removed meanwhile
+ * comes or not. One thread at a time. */
+typedef struct ems_scan ems_scan;
+
+enum ems_tier {
+  EMS_TIER_UNKNOWN = 0,
+  EMS_TIER_DRAM = 1, /* also when it is on the SSD as well */
+  EMS_TIER_SSD = 2   /* on the SSD alone */
+};
+
+#define EMS_UNKNOWN_MS UINT64_MAX
+
+typedef struct ems_key_info {
+  const void* key; /* key_size bytes; valid until the next call on the scan */
+  size_t key_size;
+  uint64_t size;     /* of the value */
+  uint64_t age_ms;   /* since it came to its server's DRAM; EMS_UNKNOWN_MS when it is not in it */
+  uint64_t idle_ms;  /* since it was used there, likewise */
+  uint32_t tier;     /* ems_tier, or one of a newer library */
+  uint32_t reserved; /* 0 */
+} ems_key_info;
+
+/* Of keys that begin with `prefix`; all, when prefix_size is 0. `options`: timeout_ms is that of
+ * each ems_scan_next; the rest is passed over. Asks no server yet. */
+EMS_API ems_status ems_scan_begin(ems_client* client, const void* prefix, size_t prefix_size,
+                                  ems_scan** scan, const ems_call_options* options);
+/* The next key, in no order. Cost: a round trip to a server for each 1,024 keys, and for each some
+ * thousand that do not begin so; a timeout may pass for each of these.
+ * Errors: EMS_NOT_FOUND  that was all    others  keys of one server are missing, which the text
+ *   names, once for each such server: call again for those of the others.
+ *   EMS_UNIMPLEMENTED  that server's version has no scans */
+EMS_API ems_status ems_scan_next(ems_scan* scan, ems_key_info* info);
+EMS_API void ems_scan_destroy(ems_scan* scan);
 
 /* --- Without copies --------------------------------------------------------------------------- */
 

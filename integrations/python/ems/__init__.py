@@ -11,7 +11,7 @@ from ems import _ems, errors
 from ems.drop_in_types import CcConfig, CcFuture, CcKvOption, CcResult, KvBufferWrapper, PrimaryKey
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
-from ems.client import Client, ObjectView
+from ems.client import Client, KeyInfo, ObjectView
 from ems.common.exception import EmsErrorCode, EmsException
 from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
@@ -25,8 +25,8 @@ __version__ = _ems.version
 __all__ = [
     'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
     'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'Health', 'KVCacheType', 'KvBufferWrapper',
-    'KvLayout', 'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache', 'ModelCheck',
-    'ModelInfo', 'ModelTensors', 'ObjectView', 'PrefetchJob', 'PrefetchProgress', 'PrimaryKey', 'SaveResult', 'TensorLoad',
+    'KeyInfo', 'KvLayout', 'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache',
+    'ModelCheck', 'ModelInfo', 'ModelTensors', 'ObjectView', 'PrefetchJob', 'PrefetchProgress', 'PrimaryKey', 'SaveResult', 'TensorLoad',
     'TensorSlice', 'errors',
 ]
 

@@ -1,5 +1,6 @@
 """ems.Client: put and get in one hop to the server that owns the key."""
 import os
+from typing import NamedTuple, Optional
 
 from ems import _ems, process
 from ems.connection import Connection, default_controller
@@ -47,6 +48,15 @@ class ObjectView:
 
     def __exit__(self, kind, error, trace):
         self.release()
+
+
+class KeyInfo(NamedTuple):
+    """A key as scan() finds it. Times are in seconds, and None where the value is not in DRAM."""
+    key: bytes
+    size: int
+    tier: str  # 'dram', also when it is on the SSD as well, or 'ssd'
+    age: Optional[float]  # since it came to its server's DRAM
+    idle: Optional[float]  # since it was used there
 
 
 class Client(Connection):
@@ -131,6 +141,21 @@ class Client(Connection):
     def multi_remove(self, keys, *, timeout=None):
         """A bool a key: it was there and is gone."""
         return self._native.multi_remove(keys, timeout=timeout)
+
+    # --- Keys
+
+    def scan(self, prefix='', *, timeout=None):
+        """Yields a KeyInfo for each key that begins with `prefix`, on all servers, in no order.
+
+        A key that exists from beginning to end comes at least once, and possibly more than once. `timeout` is that of each
+        message to a server. A server that does not answer raises its error behind the keys of the others.
+        """
+        native = self._native.scan(prefix, timeout=timeout)
+        while not native.done:
+            for one in native.next_page():
+                yield KeyInfo(*one)
+        for error in native.failures():
+            raise error
 
     # --- asyncio: the same calls on threads of this client. Who cancels one waits until it no longer touches its
     # memory: a call that runs goes on to its end, its timeout at most; one that has not begun never does.

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "integrations/python/src/buffers.h"
 #include "integrations/python/src/errors.h"
 #include "integrations/python/src/gil_release.h"
+#include "mp_sdk/key_scan.h"
 
 namespace ems::python {
 
@@ -361,6 +364,45 @@ py::dict CallLatencies(const PyClient& self) {
   return calls;
 }
 
+// A page of a walk over keys: (key, length, tier, age, idle) each. Threading: the GIL.
+struct PyScan {
+  std::shared_ptr<Client> client;  // the scan must not outlive it
+  KeyScan scan;
+};
+
+PyScan Scan(const PyClient& self, const Text& prefix, const py::object& timeout) {
+  auto client = self.Use();
+  Result<KeyScan> scan =
+      KeyScan::Begin(client.get(), {.prefix = prefix, .timeout = DurationOf(timeout, Duration{0})});
+  return {.client = std::move(client), .scan = ValueOrRaise(std::move(scan))};
+}
+
+py::object SecondsOf(const std::optional<Duration>& time) {
+  if (!time) return py::none();
+  return py::float_(std::chrono::duration<double>(*time).count());
+}
+
+py::list NextPage(PyScan& self) {
+  const std::vector<KeyInfo> page = WithoutGil([&] { return self.scan.Next(); });
+  py::list list;
+  for (const KeyInfo& one : page) {
+    const char* const tier = one.tier == Tier::kDram  ? "dram"
+                             : one.tier == Tier::kSsd ? "ssd"
+                                                      : "unknown";
+    list.append(py::make_tuple(py::bytes(one.key), one.bytes, tier, SecondsOf(one.age),
+                               SecondsOf(one.idle)));
+  }
+  return list;
+}
+
+// Of servers whose keys are missing.
+py::list Failures(const PyScan& self) {
+  py::list list;
+  for (const KeyScan::Failure& failure : self.scan.failures())
+    list.append(ErrorOf(Prefixed(failure.status, "keys of " + failure.server + " are missing")));
+  return list;
+}
+
 std::string MetricsText(const PyClient& self) { return PrometheusText(self.Use()->stats()); }
 
 }  // namespace
@@ -385,6 +427,10 @@ Durability DurabilityOf(const std::string& word) {
 void BindClient(py::module_& module) {
   BindMemory(module);
   const auto none = py::none();
+  py::class_<PyScan>(module, "Scan")
+      .def("next_page", &NextPage)
+      .def("failures", &Failures)
+      .def_property_readonly("done", [](const PyScan& self) { return self.scan.done(); });
   py::class_<PyClient>(module, "Client")
       .def(py::init(&Connect), py::kw_only(), py::arg("controller"), py::arg("namespace"),
            py::arg("transport"), py::arg("timeout"), py::arg("connect_timeout"),
@@ -418,6 +464,7 @@ void BindClient(py::module_& module) {
            py::arg("timeout") = none, py::arg("verify") = "", py::arg("touch") = true)
       .def("multi_exists", &MultiExists, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("multi_remove", &MultiRemove, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
+      .def("scan", &Scan, py::arg("prefix"), py::kw_only(), py::arg("timeout") = none)
       .def("allocate", &Allocate, py::arg("size"))
       .def("call_latencies", &CallLatencies)
       .def("metrics_text", &MetricsText)

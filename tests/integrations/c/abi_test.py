@@ -95,7 +95,7 @@ class InstallTest(unittest.TestCase):
             output(CC, '-std=c99', *STRICT, source, '-o', program, *flags)
             libraries = [flag[2:] for flag in flags if flag.startswith('-L')]
             printed = output(program, env=dict(os.environ, LD_LIBRARY_PATH=':'.join(libraries)))
-            self.assertEqual(printed, '0.2.0 4 127.0.0.1:7400 client is NULL\n')
+            self.assertEqual(printed, '0.2.0 5 127.0.0.1:7400 client is NULL\n')
 
 
 TWO_COPIES = '''

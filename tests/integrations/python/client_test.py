@@ -41,6 +41,18 @@ class ClientTest(unittest.TestCase):
         self.assertEqual(self.client.multi_exists(['batch-0', 'batch-1']), [True, False])
         self.assertEqual(self.client.multi_remove(['batch-0', 'batch-1']), [True, False])
 
+    def test_keys_are_listed(self):
+        names = {f'listed/{i}'.encode() for i in range(50)}
+        for name in names:
+            self.client.put(name, b'value')
+        found = list(self.client.scan('listed/'))
+        self.assertEqual({one.key for one in found}, names)
+        self.assertEqual({(one.size, one.tier) for one in found}, {(5, 'dram')})
+        self.assertTrue(all(0 <= one.idle and 0 <= one.age < 600 for one in found))
+        self.assertEqual(list(self.client.scan('listed/no-such')), [])
+        with self.assertRaises(ems.errors.InvalidArgument):
+            list(self.client.scan('p' * 513))
+
     def test_latencies_are_told_by_operation_and_path(self):
         self.client.put('timed', b'value')
         self.assertEqual(self.client.get('timed'), b'value')
