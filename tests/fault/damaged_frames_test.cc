@@ -282,6 +282,18 @@ TEST_F(DamagedFramesTest, AFlippedBitOfWhatIsAskedOfAServerItselfIsSeen) {
   }
 }
 
+TEST_F(DamagedFramesTest, AFlippedBitOfAListOfKeysIsSeen) {
+  client_ = CallsTo(proxy_->address());
+  int answered = 0;
+  FlipEachBit(Op::kScan, [&] {
+    const auto keys = client_->Scan(kNs);
+    answered += keys.ok() ? 1 : 0;
+    EXPECT_TRUE(!keys.ok() || *keys == *direct_->Scan(kNs));
+  });
+  EXPECT_FALSE(direct_->Scan(kNs)->empty());
+  EXPECT_LT(answered, 10) << "the request and the answer are covered by checksums";
+}
+
 TEST_F(DamagedFramesTest, AFlippedBitOfAGreetingIsSeen) {
   for (const Way way : {Way::kToTarget, Way::kToClient}) {
     size_t bits = 1;

@@ -38,6 +38,7 @@ struct Context {
 void AddClusterCommands(Command* program, const Context* context);
 void AddDoctorCommand(Command* program, const Context* context);
 void AddEventsCommand(Command* program, const Context* context);
+void AddListCommand(Command* program, const Context* context);
 void AddNamespaceCommands(Command* program, const Context* context);
 void AddModelCommands(Command* program, const Context* context);
 void AddObjectCommands(Command* program, const Context* context);

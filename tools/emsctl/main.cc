@@ -108,6 +108,7 @@ int main(int argc, char** argv) {
   ems::emsctl::AddNamespaceCommands(&program, &context);
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
+  ems::emsctl::AddListCommand(&program, &context);
   ems::emsctl::AddTopCommand(&program, &context);
   AddCompletion(&program);
   if (const auto exit_code = program.Parse(arguments)) return *exit_code;

@@ -1,0 +1,108 @@
+// What must hold: keys of all servers and both tiers are listed, each once and in order; what is
+// missing is said.
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <string>
+
+#include "tests/tools/emsctl/emsctl_test.h"
+
+namespace ems::emsctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Three servers, each with an SSD tier and little DRAM.
+class ListCommandTest : public EmsctlTest {
+ protected:
+  static void SetUpTestSuite() {
+    auto started = testing::Cluster::Start(
+        {.servers = 3,
+         .controller_flags = {},
+         .server_flags = {"--set", "dram.bytes=64MiB", "--set", "ssd.capacity_bytes=512MiB"}});
+    ASSERT_TRUE(started.ok()) << ToString(started.status());
+    cluster_ = std::move(*started);
+  }
+  static std::string Key(const std::string& prefix, int i) {
+    return fmt::format("{}{:04}", prefix, i);
+  }
+  static void PutMany(const std::string& prefix, int count, size_t bytes) {
+    const auto client = cluster_->Connect();
+    ASSERT_TRUE(client.ok());
+    const std::string value(bytes, 'v');
+    for (int i = 0; i < count; ++i) {
+      const Status put = (*client)->Put(Key(prefix, i), std::string_view(value),
+                                        {.timeout = std::chrono::seconds(20)});
+      ASSERT_TRUE(put.ok()) << ToString(put);
+    }
+  }
+};
+
+TEST_F(ListCommandTest, ListsTheKeysOfAllServersOnceAndInOrder) {
+  PutMany("doc/", 300, 10);
+  PutMany("other/", 10, 10);
+  std::string expected;
+  for (int i = 0; i < 300; ++i) expected += Key("doc/", i) + "\n";
+  const auto ran = Run({"ls", "default", "doc/"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out, expected);
+  const auto json = RunJson({"ls", "default", "other/"});
+  ASSERT_EQ(json["keys"].size(), 10U);
+  EXPECT_EQ(json["keys"][3]["key"], "other/0003");
+  EXPECT_EQ(json["keys"][3]["bytes"], 10);
+  EXPECT_EQ(json["keys"][3]["tier"], "dram");
+  EXPECT_GE(json["keys"][3]["age_seconds"], 0.0);
+  EXPECT_EQ(json["complete"], true);
+}
+
+TEST_F(ListCommandTest, KeysOfTheSsdAloneAreListedToo) {
+  constexpr int kCount = 600;  // of 512 KiB: more than the DRAM of all servers
+  PutMany("big/", kCount, 512 << 10);
+  const auto json = RunJson({"ls", "default", "big/", "--limit", "2000"});
+  std::set<std::string> tiers, listed;
+  for (const auto& one : json["keys"]) {
+    tiers.insert(one["tier"].get<std::string>());
+    listed.insert(one["key"].get<std::string>());
+  }
+  // What the SSD did not take in time has been evicted for good.
+  const auto client = cluster_->Connect();
+  ASSERT_TRUE(client.ok());
+  for (int i = 0; i < kCount; ++i) {
+    const Result<bool> exists = (*client)->Exists(Key("big/", i));
+    ASSERT_TRUE(exists.ok());
+    EXPECT_EQ(listed.contains(Key("big/", i)), *exists) << i;
+  }
+  EXPECT_EQ(tiers, (std::set<std::string>{"dram", "ssd"}));
+  const std::string text = Run({"ls", "default", "big/", "--limit", "2000", "--long"}).out;
+  EXPECT_NE(text.find("  524288  ssd   "), std::string::npos);
+  EXPECT_NE(text.find("  524288  dram  "), std::string::npos);
+}
+
+TEST_F(ListCommandTest, MoreThanTheLimitIsSaid) {
+  PutMany("many/", 20, 10);
+  const auto ran = Run({"ls", "default", "many/", "--limit", "5"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("more than 5 keys"));
+  EXPECT_EQ(RunJson({"ls", "default", "no-such/"})["keys"].size(), 0U);
+}
+
+TEST_F(ListCommandTest, UnknownNamespaceAndLongPrefixAreSaid) {
+  EXPECT_EQ(Run({"--timeout", "1", "ls", "nowhere"}).exit_code, 3);
+  const auto long_prefix = Run({"ls", "default", std::string(513, 'p')});
+  EXPECT_EQ(long_prefix.exit_code, 1);
+  EXPECT_THAT(long_prefix.out, HasSubstr("512 bytes at most"));
+}
+
+// The last one: a server is gone after it.
+TEST_F(ListCommandTest, AServerThatDoesNotAnswerIsNamedAndTheOthersAreListed) {
+  PutMany("left/", 60, 10);
+  cluster_->server(1).Signal(SIGSTOP);
+  const auto ran = Run({"--timeout", "1", "ls", "default", "left/"});
+  cluster_->server(1).Signal(SIGCONT);
+  EXPECT_NE(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("keys of server-1 are missing"));
+  EXPECT_THAT(ran.out, HasSubstr("left/"));
+}
+
+}  // namespace
+}  // namespace ems::emsctl
