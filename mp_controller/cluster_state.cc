@@ -39,6 +39,7 @@ ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
       parts_(parts),
       own_{.lease_ms = Ms(options.lease), .heartbeat_ms = Ms(options.heartbeat)},
       membership_(options),
+      node_records_({parts.store, &membership_, parts.metrics}),
       store_age_(options, parts.rules),
       namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_, parts.events}),
       activation_(parts.rules) {}
@@ -73,10 +74,8 @@ Status ClusterState::Start(const std::string& default_namespace) {
   }
   for (const StoredNode& node : stored.nodes) {
     membership_.RestoreNode(node.id, node.name, node.left ? node.stopped_boot_id : 0, node.times);
-    if (node.dram_bytes != 0) dram_set_[node.id] = node.dram_bytes;
-    if (node.stopped_boot_id == 0) continue;
-    stopped_[node.id] = node.stopped_boot_id;
-    activation_.OnGone({node.id, node.stopped_boot_id}, now);
+    node_records_.Restore(node);
+    if (node.stopped_boot_id != 0) activation_.OnGone({node.id, node.stopped_boot_id}, now);
   }
   namespaces_.Restore(
       {std::move(stored.namespaces), stored.namespaces_version, stored.next_namespace_id});
@@ -269,11 +268,10 @@ Status ClusterState::Register(const v1::RegisterRequest& request, v1::RegisterRe
   const TimePoint now = parts_.clock->Now();
   if (const NodeId id = *membership_.IdOf(name);
       membership_.HasLeft(name) || membership_.TimesOf(id).left_unix_ms != 0) {
-    StoredNode record = RecordOf(id);
+    StoredNode record = node_records_.Of(id);
     record.left = false;
     record.times.left_unix_ms = 0;
-    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
-    membership_.SetTimes(id, record.times);
+    EMS_RETURN_IF_ERROR(node_records_.Put(record, next_node_id_));
   }
   EMS_ASSIGN_OR_RETURN(const NodeId id, membership_.Register(info, now));
   info.id = id;
@@ -332,8 +330,7 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_heartbeat_ms(static_cast<uint32_t>(Ms(options_.heartbeat)));
   reply->set_active_epoch(activation_.Active(now).epoch());
   reply->set_cluster(cluster_.value());
-  if (const auto set = dram_set_.find(event.id); set != dram_set_.end())
-    reply->set_dram_bytes(set->second);
+  reply->set_dram_bytes(node_records_.DramBytes(event.id));
   return OkStatus();
 }
 
@@ -399,62 +396,27 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   const TimePoint now = parts_.clock->Now();
   const bool is_anothers = membership_.IsAnothers(id, request.boot_id());
   if (!is_anothers) EMS_RETURN_IF_ERROR(membership_.Check(id, request.boot_id()));
-  NodeTimes times = membership_.TimesOf(id);
-  if (!is_anothers) times.left_unix_ms = UnixMs();
+  StoredNode record = node_records_.Of(id);
+  record.stopped_boot_id = request.boot_id();
+  record.left = !is_anothers && !request.keeps_slots();
+  if (!is_anothers) record.times.left_unix_ms = UnixMs();
   // It has been told, and will not act any more, or has not begun; or its slots wait for the next.
   if (is_anothers || request.keeps_slots()) {
     // Who has left last is remembered before one that had the name earlier.
-    if (!membership_.HasLeft(membership_.NameOf(id)))
-      EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), false, times));
+    if (!membership_.HasLeft(record.name)) EMS_RETURN_IF_ERROR(StoreStopped(record));
     activation_.OnGone({id, request.boot_id()}, now);
     return OkStatus();
   }
-  EMS_RETURN_IF_ERROR(StoreStopped(id, request.boot_id(), true, times));
+  EMS_RETURN_IF_ERROR(StoreStopped(record));
   EMS_RETURN_IF_ERROR(membership_.Leave(id, request.boot_id(), now));
   activation_.OnGone({id, request.boot_id()}, now);
   EMS_LOG(kInfo, "mp_controller", "left id={}", request.node_id());
   return OkStatus();
 }
 
-Status ClusterState::StoreStopped(NodeId id, uint64_t boot_id, bool left, const NodeTimes& times) {
-  if (parts_.rules.leaving_is_durable) {
-    StoredNode record = RecordOf(id);
-    record.stopped_boot_id = boot_id;
-    record.left = left;
-    record.times = times;
-    EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
-  }
-  stopped_[id] = boot_id;
-  membership_.SetTimes(id, times);
-  return OkStatus();
-}
-
-StoredNode ClusterState::RecordOf(NodeId id) const {
-  const std::string name = membership_.NameOf(id);
-  const auto stopped = stopped_.find(id);
-  const auto dram = dram_set_.find(id);
-  return {.id = id,
-          .name = name,
-          .stopped_boot_id = stopped == stopped_.end() ? 0 : stopped->second,
-          .left = membership_.HasLeft(name),
-          .times = membership_.TimesOf(id),
-          .dram_bytes = dram == dram_set_.end() ? 0 : dram->second};
-}
-
-Status ClusterState::SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply*) {
-  EMS_RETURN_IF_ERROR(CheckDramBytes(request.dram_bytes()));
-  const auto id = membership_.IdOf(request.name());
-  if (!id) {
-    return Error(StatusCode::kNotFound, "no server is called \"{}\"; `emsctl node list` names all",
-                 Printable(request.name()));
-  }
-  StoredNode record = RecordOf(*id);
-  record.dram_bytes = request.dram_bytes();
-  EMS_RETURN_IF_ERROR(Counted(parts_.store->PutNode(record, next_node_id_)));
-  dram_set_[*id] = record.dram_bytes;
-  if (record.dram_bytes == 0) dram_set_.erase(*id);
-  EMS_LOG(kInfo, "mp_controller", "an operator set the memory of a server name={} dram.bytes={}",
-          record.name, record.dram_bytes == 0 ? "default" : FormatBytes(record.dram_bytes));
+Status ClusterState::StoreStopped(const StoredNode& record) {
+  if (parts_.rules.leaving_is_durable) return node_records_.Put(record, next_node_id_);
+  node_records_.Remember(record);
   return OkStatus();
 }
 
@@ -474,8 +436,7 @@ Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* 
     v1::NodeStatus* status = reply->add_nodes();
     ToProto(member, status);
     const bool waited = std::ranges::count(waited_for, member.info.id) > 0;
-    const auto dram = dram_set_.find(member.info.id);
-    if (dram != dram_set_.end()) status->mutable_node()->set_dram_set_bytes(dram->second);
+    status->mutable_node()->set_dram_set_bytes(node_records_.DramBytes(member.info.id));
     status->set_waited_for(waited);
     if (waited) status->set_waiting_ms(Ms(waiting));
     status->set_slots(slots[member.info.id]);

@@ -28,6 +28,7 @@
 #include "mp_controller/durable_namespaces.h"
 #include "mp_controller/events/cluster_events.h"
 #include "mp_controller/membership.h"
+#include "mp_controller/node_records.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/store_age.h"
@@ -92,7 +93,9 @@ class ClusterState final {
   Status Heartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   Status Leave(const v1::LeaveRequest& request, v1::LeaveReply* reply);
   Status ListNodes(const v1::ListNodesRequest& request, v1::ListNodesReply* reply);
-  Status SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply* reply);
+  Status SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply*) {
+    return node_records_.Set(request, next_node_id_);
+  }
   Status RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply* reply);
   Status AcceptLoss(const v1::AcceptLossRequest& request, v1::AcceptLossReply* reply);
   // Errors: also kUnavailable  servers may not have been heard, leases of before may not have
@@ -124,11 +127,8 @@ class ClusterState final {
   bool IsWaitedFor(const std::string& name) const;
   void Forget(NodeId id) {
     store_age_.Forget(id);
-    stopped_.erase(id);
-    dram_set_.erase(id);
+    node_records_.Forget(id);
   }
-  // As it is stored.
-  StoredNode RecordOf(NodeId id) const;
   const NamespaceRegistry& namespaces() const { return namespaces_.registry(); }
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
@@ -145,7 +145,7 @@ class ClusterState final {
   // may not hear again of those who proved it.
   Status StoreWindow(TimePoint now);
   // Of a process that stops in order. Errors: of the store
-  Status StoreStopped(NodeId id, uint64_t boot_id, bool left, const NodeTimes& times);
+  Status StoreStopped(const StoredNode& record);
   // How long ago the first view was published that is newer than `installed`; zero: there is none.
   Duration BehindFor(ViewVersion installed, TimePoint now) const;
   void SetGauges(TimePoint now) const;
@@ -159,6 +159,7 @@ class ClusterState final {
   const Parts parts_;
   const GivenTimes own_;
   Membership membership_;
+  NodeRecords node_records_;
   ViewCache::View view_;  // at first the stored one, of an earlier term
   StoreAge store_age_;
   DurableNamespaces namespaces_;
@@ -170,10 +171,8 @@ class ClusterState final {
   bool publish_failing_ = false;
   std::optional<TimePoint> crowded_since_;  // no view could be published
   ViewWindow stored_window_;
-  std::map<NodeId, uint64_t> stopped_;   // boot ids of the processes that stopped in order last
-  std::map<NodeId, uint64_t> dram_set_;  // bytes that an operator has set
-  uint64_t known_epoch_ = 0;             // highest that an earlier term can have
-  bool history_ends_ = false;            // with the next view
+  uint64_t known_epoch_ = 0;   // highest that an earlier term can have
+  bool history_ends_ = false;  // with the next view
   struct MadeView {
     uint64_t fingerprint = 0;
     TimePoint at;  // published, or found by this start

@@ -11,8 +11,8 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "model_files/format/manifest.h"
-#include "mp_controller/known_digests.h"
 #include "mp_controller/models/file_checks.h"
+#include "mp_controller/models/known_digests.h"
 #include "mp_controller/models/pull_job.h"
 
 namespace ems::v1 {

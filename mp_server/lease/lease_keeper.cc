@@ -89,7 +89,7 @@ void LeaseKeeper::Take(const v1::HeartbeatReply& reply, TimePoint sent, TimePoin
     ownership_.RenewLease(early ? sent + UsableLease(lease_) : now + lease_);
   }
   events_.on_active(reply.active_epoch());
-  if (events_.on_dram) events_.on_dram(reply.dram_bytes());
+  events_.on_dram(reply.dram_bytes());
   if (std::exchange(admitted_, reply.admitted()) && !reply.admitted()) events_.on_expelled();
   const ViewVersion newest(reply.term(), reply.epoch());
   const ViewVersion installed = ownership_.version();

@@ -38,7 +38,8 @@ struct LeaseEvents {
   // Another process has taken this server's name. The controller is told, after its return, that
   // this one serves no more.
   std::function<void()> on_replaced;
-  std::function<void(uint64_t)> on_dram;    // bytes that an operator has set; 0: none
+  // Bytes of memory that an operator has set; 0: none.
+  std::function<void(uint64_t)> on_dram = [](uint64_t) {};
   std::function<void(uint64_t)> on_active;  // views up to this epoch are active
   // The controller is another cluster's, as it or this server says; OK: it is not, after all.
   std::function<void(const Status&)> on_stranger;

@@ -1,4 +1,4 @@
-#include "mp_controller/known_digests.h"
+#include "mp_controller/models/known_digests.h"
 
 #include <algorithm>
 

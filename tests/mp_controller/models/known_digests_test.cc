@@ -1,6 +1,6 @@
 // What must hold: a digest that is known does not change and outlives a restart; what the disk
 // refuses is not known.
-#include "mp_controller/known_digests.h"
+#include "mp_controller/models/known_digests.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
