@@ -17,7 +17,7 @@ constexpr ElasticOptions kOptions{.bytes_min = kGiB,
                                   .step_bytes = kStep,
                                   .grow_after = std::chrono::seconds(10)};
 
-class ElasticSizeTest : public testing::Test {
+class ElasticSizeTest : public ::testing::Test {
  protected:
   // The size after a look at a machine that has `available` left, and a pool that has its size.
   uint64_t Look(uint64_t available, milliseconds later = milliseconds(50)) {

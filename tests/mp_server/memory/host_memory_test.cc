@@ -14,9 +14,9 @@
 namespace ems::server {
 namespace {
 
-class HostMemoryTest : public testing::Test {
+class HostMemoryTest : public ::testing::Test {
  protected:
-  HostMemoryTest() : folder_(testing::TempDir() + "ems-host-memory-XXXXXX") {
+  HostMemoryTest() : folder_(::testing::TempDir() + "ems-host-memory-XXXXXX") {
     EMS_CHECK(::mkdtemp(folder_.data()) != nullptr);
     Write("proc/meminfo",
           "MemTotal:       8388608 kB\nMemFree:   1 kB\nMemAvailable:   4194304 kB\n");
