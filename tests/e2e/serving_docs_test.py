@@ -46,14 +46,15 @@ class ServingDocsTest(unittest.TestCase):
     def test_every_block_of_commands_does_what_the_page_says(self):
         with open(PAGE, encoding='utf-8') as page:
             blocks = re.findall(r'```sh\n(.*?)```', page.read(), re.S)
-        self.assertEqual(len(blocks), 3)
+        self.assertEqual(len(blocks), 4)
         with Cluster(servers=1) as cluster:
             for block in blocks:
                 out = self.run_block(block, cluster.address)
                 self.assertIn('"text":', out)
-        alone, cached, parts = blocks
+        alone, cached, parts, demo = blocks
         self.assertIn('cached_tokens', cached)
         self.assertIn('role=router', parts)
+        self.assertIn('model.preset=demo', demo)
 
 
 if __name__ == '__main__':

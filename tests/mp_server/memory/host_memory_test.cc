@@ -16,8 +16,7 @@ namespace {
 
 class HostMemoryTest : public ::testing::Test {
  protected:
-  HostMemoryTest() : folder_(::testing::TempDir() + "ems-host-memory-XXXXXX") {
-    EMS_CHECK(::mkdtemp(folder_.data()) != nullptr);
+  HostMemoryTest() {
     Write("proc/meminfo",
           "MemTotal:       8388608 kB\nMemFree:   1 kB\nMemAvailable:   4194304 kB\n");
   }
@@ -33,7 +32,13 @@ class HostMemoryTest : public ::testing::Test {
     return reading.ok() ? *reading : MemoryReading();
   }
 
-  std::string folder_;
+  static std::string MakeFolder() {
+    std::string folder = ::testing::TempDir() + "ems-host-memory-XXXXXX";
+    EMS_CHECK(::mkdtemp(folder.data()) != nullptr);
+    return folder;
+  }
+
+  const std::string folder_ = MakeFolder();
   HostMemory memory_{{.proc = folder_ + "/proc", .cgroup = folder_ + "/cgroup"}};
 };
 
