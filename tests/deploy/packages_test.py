@@ -89,7 +89,7 @@ class PackagesTest(unittest.TestCase):
         script = ('source "$1/emsctl"; COMP_WORDS=("$2/emsctl" "${@:3}"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); '
                   '_emsctl "$2/emsctl"; printf "%s\\n" "${COMPREPLY[@]}"')
         for typed, wanted in ((['stat'], {'stat', 'status'}), (['--js'], {'--json'}), (['namespace', 'cr'], {'create'}),
-                              (['e'], {'exists'}), (['--controller', '10.0.0.1:7400', 'node', 'sh'], {'show'})):
+                              (['ex'], {'exists'}), (['--controller', '10.0.0.1:7400', 'node', 'sh'], {'show'})):
             shown = output('bash', '-c', script, 'bash', completions, self.bin(''), *typed).split()
             self.assertEqual(set(shown), wanted, typed)
 
