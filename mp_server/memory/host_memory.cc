@@ -108,7 +108,7 @@ void HostMemory::Apply(const Group& group, MemoryReading* reading) {
   const uint64_t left = *limit - std::min(*limit, *used);
   if (left >= reading->available_bytes) return;  // spares the costlier file
   reading->available_bytes =
-      std::min(reading->available_bytes, left + CacheOf(folder, group.is_v2));
+      std::min({reading->available_bytes, *limit, left + CacheOf(folder, group.is_v2)});
 }
 
 // Of this process's own group where the kernel counts that, else of the machine.
