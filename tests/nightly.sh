@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller kills kills-tight power power-tight power-joins connectors packages container docs simulate)
+NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins connectors packages container docs simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -38,6 +38,7 @@ long frames '^[0-9]+ runs' env EMS_FRAME_RUNS=1000 "$TESTS/tests_fault" --source
 long ssd 'flips' env EMS_DAMAGE_FLIPS=1000 "$TESTS/tests_mp_server_ssd_concurrent" --source=tests/mp_server/ssd/damage_test.cc
 long data-dir 'PASSED' env EMS_DAMAGE_FLIPS=1000 "$TESTS/tests_mp_server" --source=tests/mp_server/lease/data_dir_test.cc
 long controller 'flips' env EMS_DAMAGE_FLIPS=1000 "$TESTS/tests_mp_controller" --source=tests/mp_controller/store_damage_test.cc
+long elastic 'times' env EMS_PRESSURE_CYCLES=100 "$TESTS/tests_fault" --source=tests/fault/elastic_memory_test.cc
 long kills '^[0-9]+ kills' "$BIN/ems-crashtest" --kills 1000
 long kills-tight '^[0-9]+ kills' "$BIN/ems-crashtest" --kills 200 --tight
 long power 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 160

@@ -72,7 +72,7 @@ TEST(LogLineTest, ANameThatIsTakenStaysInTheMessage) {
 }
 
 TEST(LogLineTest, JsonIsEscapedWhateverTheBytesAre) {
-  const std::string odd = std::string("\"\\\n\t\0\xff\xfe ok \xc3\xa9 \xed\xa0\x80", 18);
+  const std::string odd = std::string("\"\\\n\t\0\xff\xfe ok \xc3\xa9 \xed\xa0\x80", 17);
   const LogLine line = Line("odd {} value=\"{}\"", odd, odd);
   const std::string text = JsonOf("info", "te\"st", line);
   EXPECT_EQ(text.find('\n'), std::string::npos);

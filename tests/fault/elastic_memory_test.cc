@@ -7,12 +7,12 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cluster/controller_client.h"
 #include "tests/support/cluster.h"
 #include "tests/support/eventually.h"
+#include "tests/support/long_run.h"
 #include "tests/support/memory_group.h"
 #include "tests/support/verified_load.h"
 
@@ -25,11 +25,6 @@ constexpr uint64_t kKeepFree = 128 * kMiB;
 constexpr uint64_t kLimit = 832 * kMiB;  // with the daemons and this process
 constexpr uint64_t kOthers = 448 * kMiB;
 constexpr uint64_t kStep = 4 * kMiB;  // each 10 ms: 128 MiB in a third of a second
-
-int Cycles() {
-  const char* text = std::getenv("EMS_PRESSURE_CYCLES");
-  return text == nullptr ? 5 : std::max(std::atoi(text), 1);
-}
 
 // A process that takes memory by and by, has it for a while and ends. Its exit code is 0 unless it
 // was killed.
@@ -72,7 +67,8 @@ TEST(ElasticMemoryTest, GivesMemoryBackBeforeAnyoneIsKilledAndTakesItAgain) {
   VerifiedLoad load(client->get(), {.keys = 4000, .value_bytes_max = 256 * kKiB});
   ASSERT_TRUE(load.WaitForCalls(2000, std::chrono::seconds(30)));
   uint64_t least = kPool;
-  for (int cycle = 0; cycle < Cycles(); ++cycle) {
+  const uint64_t cycles = NumberOfVariable("EMS_PRESSURE_CYCLES", 5);
+  for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
     const pid_t other = TakeMemory();
     ASSERT_GT(other, 0);
     int state = 0;
@@ -92,8 +88,8 @@ TEST(ElasticMemoryTest, GivesMemoryBackBeforeAnyoneIsKilledAndTakesItAgain) {
   EXPECT_TRUE(counts.right()) << counts.ToText();
   EXPECT_TRUE(counts.errors.empty()) << counts.ToText();
   std::printf(
-      "%d times %llu MiB taken by another process: 0 killed, the pool went down to %llu MiB\n",
-      Cycles(), static_cast<unsigned long long>(kOthers / kMiB),
+      "%llu times %llu MiB taken by another process: 0 killed, the pool went down to %llu MiB\n",
+      static_cast<unsigned long long>(cycles), static_cast<unsigned long long>(kOthers / kMiB),
       static_cast<unsigned long long>(least / kMiB));
 }
 

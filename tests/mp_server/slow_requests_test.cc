@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/logging.h"
+#include "mp_server/store/tiered_store.h"
 #include "tests/mp_server/store/memory_fixture.h"
 
 namespace ems::server {

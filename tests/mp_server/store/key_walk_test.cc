@@ -95,7 +95,7 @@ class KeyWalkTest : public SmallTierTest {
 TEST_F(KeyWalkTest, EachKeyComesOnceWhenNothingChanges) {
   TieredStore alone(dram_.get(), nullptr);
   for (int i = 0; i < 3000; ++i) Put(&alone, fmt::format("k{}", i));
-  for (const uint64_t keys_max : {1, 7, 100, 1024}) {
+  for (const uint64_t keys_max : {1U, 7U, 100U, 1024U}) {
     const auto seen = All(&alone, keys_max);
     EXPECT_EQ(seen.size(), 3000U) << keys_max;
     for (const auto& [key, times] : seen) EXPECT_EQ(times, 1) << key;

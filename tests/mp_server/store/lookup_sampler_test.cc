@@ -13,7 +13,7 @@ namespace ems::server {
 namespace {
 
 constexpr TimePoint kStart{std::chrono::hours(1)};
-constexpr uint64_t kMemory = 16 * 100 * kMiB;  // of 100 sampled values
+constexpr uint64_t kMemory = 1600 * kMiB;  // of 100 sampled values
 
 Hash128 Sampled(uint64_t i) { return {(i * 0x9e3779b97f4a7c15) >> 4, i}; }
 

@@ -150,7 +150,7 @@ TEST(MissRatioCurveTest, KeysAreBoundedAndTheLargestHashesGo) {
 TEST(MissRatioCurveTest, WhatOnlyFarMoreMemoryWouldHoldIsForgotten) {
   MissRatioCurve curve;
   for (uint64_t i = 0; i < 5000; ++i) Use(&curve, Sampled(i), kMiB);
-  curve.Advance(100 * 16 * kMiB, kStart);  // 100 sampled ones
+  curve.Advance(1600 * kMiB, kStart);  // 100 sampled ones
   EXPECT_EQ(curve.keys(), 1000u);
   EXPECT_TRUE(curve.Reuse(Sampled(4999)));
   EXPECT_FALSE(curve.Reuse(Sampled(0)));
@@ -181,8 +181,8 @@ TEST(MissRatioCurveTest, AValueThatWasThereBeforeDoesNotCountTheFirstTime) {
       if (!curve.Reuse(Sampled(i))) curve.First(Sampled(i), kMiB);
     }
   }
-  EXPECT_NEAR(curve.HitRate(16 * 100 * kMiB * 2), 1, 0.01);
-  EXPECT_NEAR(curve.HitRate(16 * 50 * kMiB), 0, 0.01) << "they go round";
+  EXPECT_NEAR(curve.HitRate(3200 * kMiB), 1, 0.01);
+  EXPECT_NEAR(curve.HitRate(800 * kMiB), 0, 0.01) << "they go round";
 }
 
 TEST(MissRatioCurveTest, WhatIsRemovedOrReplacedTakesItsBytesAlong) {
@@ -210,15 +210,15 @@ TEST(MissRatioCurveTest, TodaysTrafficOutweighsThatOfBefore) {
         curve.Count(15, 0);
       }
     }
-    curve.Advance(1000 * 16 * kMiB, now);
+    curve.Advance(16000 * kMiB, now);
   };
   pass(100, 20);
-  EXPECT_GT(curve.HitRate(200 * 16 * kMiB), 0.9);
+  EXPECT_GT(curve.HitRate(3200 * kMiB), 0.9);
   for (int i = 0; i < 6; ++i) {
     now += MissRatioCurve::kHalfLife;
     pass(2000, 1);
   }
-  EXPECT_LT(curve.HitRate(200 * 16 * kMiB), 0.1);
+  EXPECT_LT(curve.HitRate(3200 * kMiB), 0.1);
 }
 
 TEST(MissRatioCurveTest, LostSamplesLowerTheShareOfKeysWhichComesBack) {
