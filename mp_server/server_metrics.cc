@@ -46,7 +46,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
   heartbeats_ok_ = counter("heartbeats", "Heartbeats sent", {{"result", "ok"}});
   heartbeats_failed_ = counter("heartbeats", "Heartbeats sent", {{"result", "failed"}});
   given_back_bytes_ = counter("pool_given_back_bytes",
-                              "DRAM that the pool has given up because others on this machine "
+                              "DRAM that the pool has given back because others on this machine "
                               "needed memory");
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");

@@ -39,7 +39,10 @@ uint64_t PoolSize::FirstBytes(const Options& options) {
 }
 
 void PoolSize::SetMost(uint64_t bytes) {
-  const uint64_t most = bytes == 0 ? options_.bytes : bytes;
+  // Whole huge pages, as the pool has them: with a remainder an elastic pool would never be as
+  // large as it may be, and shrink and grow in turns.
+  const uint64_t most =
+      bytes == 0 ? options_.bytes : bytes / fabric::kHugePageBytes * fabric::kHugePageBytes;
   {
     auto state = state_.Lock();
     if (std::exchange(state->most, most) == most) return;

@@ -27,7 +27,7 @@ class PoolSize final {
     HostMemory::Roots roots;
     // After each change: who evicts has something to do. Must not block.
     std::function<void()> on_change = [] {};
-    // Bytes that the pool has given up for others, each time.
+    // Bytes that the pool has given back for others, each time.
     std::function<void(uint64_t bytes)> on_pressure = [](uint64_t) {};
   };
   explicit PoolSize(Options options);

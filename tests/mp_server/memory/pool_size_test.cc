@@ -84,6 +84,9 @@ TEST_F(PoolSizeTest, GivesMemoryBackWhileOthersNeedItAndTakesItAgain) {
   EXPECT_TRUE(Eventually([&] { return pool.bytes_max() == 16 * kMiB; }));
   size.SetMost(10 * kMiB);
   EXPECT_TRUE(Eventually([&] { return pool.bytes_max() == 10 * kMiB; }));
+  const uint64_t changes = changes_;
+  size.SetMost(11 * kMiB);  // no whole huge pages: as before
+  EXPECT_FALSE(Eventually([&] { return changes_ != changes; }, std::chrono::milliseconds(500)));
 }
 
 TEST_F(PoolSizeTest, AMachineThatCannotBeReadChangesNothing) {
