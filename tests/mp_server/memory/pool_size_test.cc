@@ -84,9 +84,19 @@ TEST_F(PoolSizeTest, GivesMemoryBackWhileOthersNeedItAndTakesItAgain) {
   EXPECT_TRUE(Eventually([&] { return pool.bytes_max() == 16 * kMiB; }));
   size.SetMost(10 * kMiB);
   EXPECT_TRUE(Eventually([&] { return pool.bytes_max() == 10 * kMiB; }));
-  const uint64_t changes = changes_;
-  size.SetMost(11 * kMiB);  // no whole huge pages: as before
-  EXPECT_FALSE(Eventually([&] { return changes_ != changes; }, std::chrono::milliseconds(500)));
+}
+
+// It would be cut to whole segments and grow to its bound, in turns.
+TEST_F(PoolSizeTest, ABoundThatIsNoWholeHugePagesIsReachedAndKept) {
+  Left(64 * kMiB);
+  SegmentPool pool(SmallPool(16 * kMiB, 4 * kMiB));
+  PoolSize::Options options = Elastic(&pool);
+  options.elastic.step_bytes = 4 * kMiB;
+  PoolSize size(options);
+  size.SetMost(11 * kMiB);
+  ASSERT_TRUE(Eventually([&] { return pool.bytes_max() == 10 * kMiB; }));
+  EXPECT_FALSE(
+      Eventually([&] { return pool.bytes_max() != 10 * kMiB; }, std::chrono::milliseconds(500)));
 }
 
 TEST_F(PoolSizeTest, AMachineThatCannotBeReadChangesNothing) {
