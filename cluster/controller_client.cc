@@ -80,13 +80,14 @@ struct ControllerClient::Impl {
     bool changed = false;
     EMS_RETURN_IF_ERROR(cache->Join(ClusterId(update.cluster())));
     EMS_ASSIGN_OR_RETURN(ViewCache::View next, NextView(*last, update));
-    if (next != *last) {
-      *last = next;
-      changed = cache->Install(std::move(next));
-    }
+    // First: whoever acts on a view finds the namespaces that came with it.
     if (update.has_namespaces()) {
       EMS_ASSIGN_OR_RETURN(auto table, FromProto(update.namespaces()));
-      if (cache->Install(std::move(table))) changed = true;
+      changed = cache->Install(std::move(table));
+    }
+    if (next != *last) {
+      *last = next;
+      if (cache->Install(std::move(next))) changed = true;
     }
     return changed;
   }

@@ -71,9 +71,11 @@ Status ViewInstaller::Refusal() {
 
 void ViewInstaller::SetNamespaces(double share) {
   const ViewCache::Namespaces namespaces = views_.namespaces();
-  if (namespaces->version == namespaces_version_ && share == share_) return;
-  namespaces_version_ = namespaces->version;
-  share_ = share;
+  const bool same_share = std::exchange(share_, share) == share;
+  // Not known yet is not none: what the SSD tier has kept of a namespace that is gone is dropped.
+  if (namespaces->version == 0) return;
+  if (std::exchange(namespaces_version_, namespaces->version) == namespaces->version && same_share)
+    return;
   holdings_.SetNamespaces(*namespaces, std::max(share_, 0.0));
 }
 

@@ -427,7 +427,10 @@ void SsdTier::SetNamespaces(const std::vector<NamespaceLimits>& limits) {
   std::vector<OwedDelete> owed;
   index_.DropIf([&](const ObjectName& name, const Row&) { return !namespaces_.contains(name.ns); },
                 &owed);
-  if (!owed.empty()) writer_->Forget(std::move(owed), {});
+  if (owed.empty()) return;
+  EMS_LOG(kInfo, "mp_server", "SSD tier: {} objects dropped: their namespaces are gone",
+          owed.size());
+  writer_->Forget(std::move(owed), {});
 }
 
 bool SsdTier::SomeStored(SsdIndex::Cursor* cursor, SsdIndex::Stored* some, size_t buckets_max) {
