@@ -77,12 +77,10 @@ struct Rig {
             .peer_connections_max = peer_connections_max,
             .adopt =
                 [this](StreamSocket socket, IoThread* thread) {
-                  {
-                    auto all = adopted_by.Lock();
-                    all->push_back(thread);
-                  }
                   auto reader = std::make_shared<Reader>(std::move(socket), &counts);
                   reader->Start([thread, at = thread->Keep(reader)] { thread->LetGo(at); });
+                  auto all = adopted_by.Lock();
+                  all->push_back(thread);  // last: by then it counts as alive
                 },
             .refuse =
                 [this](int socket) {
