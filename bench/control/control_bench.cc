@@ -28,7 +28,7 @@ constexpr Duration kReachMax = std::chrono::seconds(10);
 constexpr Duration kServersMax = std::chrono::minutes(2);
 
 // How long the loop lets a task wait: one is posted each millisecond, as soon as the one before has
-// run. Threading: thread-safe.
+// run. It may go while one waits. Threading: thread-safe.
 class LoopProbe final {
  public:
   explicit LoopProbe(controller::EventLoop* loop)
@@ -36,25 +36,29 @@ class LoopProbe final {
   ~LoopProbe() { stop_.Set(); }
 
   // The longest wait since the last call.
-  Duration TakeLongest() { return Duration(longest_.exchange(0)); }
+  Duration TakeLongest() { return Duration(seen_->longest.exchange(0)); }
 
  private:
+  struct Seen {
+    std::atomic<bool> waiting{false};
+    std::atomic<int64_t> longest{0};  // ns
+  };
+
   void Run() {
     while (!stop_.WaitFor(kProbeEvery)) {
-      if (waiting_.exchange(true)) continue;
+      if (seen_->waiting.exchange(true)) continue;
       const TimePoint posted = Clock::System().Now();
-      const bool taken = loop_.TryPost([this, posted] {
+      const bool taken = loop_.TryPost([seen = seen_, posted] {
         const int64_t waited = (Clock::System().Now() - posted).count();
-        longest_.store(std::max(longest_.load(), waited));
-        waiting_.store(false);
+        seen->longest.store(std::max(seen->longest.load(), waited));
+        seen->waiting.store(false);
       });
-      if (!taken) waiting_.store(false);
+      if (!taken) seen_->waiting.store(false);
     }
   }
 
   controller::EventLoop& loop_;
-  std::atomic<bool> waiting_{false};
-  std::atomic<int64_t> longest_{0};  // ns
+  const std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
   StopFlag stop_;
   Thread thread_;
 };
