@@ -44,14 +44,19 @@ struct LocalServer {
 
 // By slot: which local server owns it. Threading: immutable.
 struct LocalRoutes {
-  static constexpr size_t kServersMax = 255;
+  static constexpr size_t kServersMax = 64;
   uint64_t view = 0;                         // ViewVersion::packed()
   std::array<uint8_t, kSlotCount> server{};  // 1 + index into `servers`; 0: not on this host
   std::vector<std::shared_ptr<LocalServer>> servers;
 
-  const LocalServer* Of(SlotId slot) const {
+  // Of its owner in `servers`; nullopt: it is not on this host.
+  std::optional<size_t> IndexOf(SlotId slot) const {
     const uint8_t index = server[slot.value() % kSlotCount];
-    return index == 0 ? nullptr : servers[index - 1U].get();
+    return index == 0 ? std::nullopt : std::optional<size_t>(index - 1U);
+  }
+  const LocalServer* Of(SlotId slot) const {
+    const std::optional<size_t> index = IndexOf(slot);
+    return index ? servers[*index].get() : nullptr;
   }
 };
 

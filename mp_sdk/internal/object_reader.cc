@@ -22,6 +22,8 @@ using shm::ObjectHeader;
 // So much is copied and then hashed from the CPU's cache: whole pieces, which hash fastest.
 constexpr uint64_t kCopyStepBytes = kPieceBytes;
 constexpr uint64_t kScratchBytes = 4 * kKiB;
+constexpr uint64_t kLineBytes = 64;
+static_assert(shm::kObjectHeaderBytes == 2 * kLineBytes);
 // A value that is replaced while its buckets are looked through may stand behind the reader with
 // its new entry before the old one, further on, goes. A second look finds it.
 constexpr int kScans = 2;
@@ -32,6 +34,12 @@ uint64_t ShardAt(uint32_t shard) {
 
 bool TagFits(uint64_t generation_tag, Hash128 hash) {
   return generation_tag != 0 && (generation_tag & 0xff) == (hash.lo & 0xff);
+}
+
+// Brings a line of the peer's memory into the cache. Who writes it meanwhile does no harm: what is
+// loaded is thrown away.
+__attribute__((no_sanitize("thread"))) void LoadLine(const void* at) {
+  (void)*static_cast<const volatile std::byte*>(at);
 }
 
 bool Inside(uint64_t at, uint64_t bytes, uint64_t size) { return at <= size && bytes <= size - at; }
@@ -323,9 +331,10 @@ void ObjectReader::LocateBuckets(Hash128 hash, Hint* hint) const {
   hint->second = reinterpret_cast<const IndexBucket*>(table->address() + buckets.second);
 }
 
-void ObjectReader::PrefetchBuckets(const Hint& hint) {
-  __builtin_prefetch(hint.first);  // of null: nothing happens
-  __builtin_prefetch(hint.second);
+void ObjectReader::LoadBuckets(const Hint& hint) {
+  if (hint.first == nullptr) return;
+  LoadLine(hint.first);
+  LoadLine(hint.second);
 }
 
 // The header that the first entry with a fitting tag points to: the right one, nearly always.
@@ -346,12 +355,13 @@ void ObjectReader::LocateHeader(Hash128 hash, Hint* hint) const {
   }
 }
 
-void ObjectReader::PrefetchHeader(const Hint& hint) {
+void ObjectReader::LoadHeader(const Hint& hint) {
   if (hint.header == nullptr) return;
   const auto* const header = reinterpret_cast<const std::byte*>(hint.header);
-  __builtin_prefetch(header);
-  __builtin_prefetch(header + 64);
-  __builtin_prefetch(header + shm::kObjectHeaderBytes);  // the key, mostly; nothing, at the end
+  LoadLine(header);
+  LoadLine(header + kLineBytes);
+  if (hint.room > shm::kObjectHeaderBytes + kLineBytes)
+    LoadLine(header + shm::kObjectHeaderBytes);  // the key, mostly
 }
 
 void ObjectReader::PrefetchKey(const Hint& hint) {

@@ -98,10 +98,11 @@ class ObjectReader final {
   bool StillThere(const FoundObject& found) const;
 
   // For many keys: each step for all of them before the next one, then Find for each finds
-  // everything in the cache. Locating and sending for are steps of their own: so the page walks of
-  // many keys, of which each costs as much as a line, are under way together. Nothing that these
-  // look at is believed. A hint is good for one key, from step to step; where memory has no address
-  // it stays empty.
+  // everything in the cache. Locating and loading are steps of their own: so the page walks of
+  // many keys, of which each costs as much as a line, are under way together. Lines are loaded, not
+  // prefetched: a CPU drops prefetches while it walks pages for others, and has no room left to drop
+  // a load. Nothing that these look at is believed. A hint is good for one key, from step to step;
+  // where memory has no address it stays empty.
   struct Hint {
     const shm::IndexBucket* first = nullptr;
     const shm::IndexBucket* second = nullptr;
@@ -109,9 +110,9 @@ class ObjectReader final {
     uint64_t room = 0;  // bytes from the header to the end of its segment
   };
   void LocateBuckets(Hash128 hash, Hint* hint) const;  // 1
-  static void PrefetchBuckets(const Hint& hint);       // 2
+  static void LoadBuckets(const Hint& hint);           // 2
   void LocateHeader(Hash128 hash, Hint* hint) const;   // 3
-  static void PrefetchHeader(const Hint& hint);        // 4
+  static void LoadHeader(const Hint& hint);            // 4
   static void PrefetchKey(const Hint& hint);           // 5
 
  private:

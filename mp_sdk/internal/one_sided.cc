@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <new>
 #include <utility>
 
 #include "common/object_key.h"
@@ -27,6 +29,35 @@ Status BeyondTheEnd(const FoundObject& found, const CopyRequest& request) {
 
 }  // namespace
 
+// What a call has to do with one server: keys of a batch take turns among several.
+struct OneSided::Visit {
+  Visit(ShmSession* with, uint64_t view)
+      : session(with), reader(with, &with->identity(), view), sample_below(with->sample_below()) {}
+  ~Visit() {
+    TellUses();
+    session->Count(tally);
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  // Uses are told several at a time.
+  void NoteUse(Hash128 hash) {
+    if (use_count == uses.size()) TellUses();
+    uses[use_count++] = hash;
+  }
+  void TellUses() {
+    if (use_count > 0) session->Touch(std::span(uses).first(use_count));
+    use_count = 0;
+  }
+
+  ShmSession* const session;
+  const ObjectReader reader;
+  const uint64_t sample_below;
+  ReadTally tally;              // not told yet
+  std::array<Hash128, 8> uses;  // not told yet
+  size_t use_count = 0;
+};
+
 // The state that all keys of a call share; counts are added up once, at its end.
 struct OneSided::Call {
   // `op`: kGet, or kExists when values are only looked for.
@@ -40,8 +71,7 @@ struct OneSided::Call {
         keys(how_many),
         timed(sided->latencies_ != nullptr && IsSample(what)) {}
   ~Call() {
-    TellUses();
-    TellTally();
+    EndVisits();
     for (size_t i = 0; i < kCounters; ++i) owner->counters_.Add(i, counts[i]);
     if (timed && counts[kOneSided] == keys)
       owner->latencies_->Record(op, keys, CallPath::kOneSided, Clock::System().Now() - now);
@@ -54,27 +84,16 @@ struct OneSided::Call {
     static thread_local std::array<uint32_t, 2> calls{};
     return calls[op == wire::Op::kGet ? 0 : 1]++ % kOneSidedSample == 0;
   }
-  // Uses are told several at a time.
   void NoteUse(const Target& target) {
-    if (!touch) return;
-    if (target.session != used || use_count == uses.size()) TellUses();
-    used = target.session;
-    uses[use_count++] = target.hash;
-  }
-  void TellUses() {
-    if (use_count > 0) used->Touch(std::span(uses).first(use_count));
-    use_count = 0;
+    if (touch) target.visit->NoteUse(target.hash);
   }
 
   // A key that was settled here; the server counts all others itself.
   void NoteSettled(const Target& target, bool there, uint64_t bytes) {
-    if (target.session != tallied) {
-      TellTally();
-      tallied = target.session;
-      sample_below = tallied->sample_below();
-    }
-    if (target.hash.lo < sample_below) [[unlikely]]
-      tallied->Sample(target.hash);
+    Visit& visit = *target.visit;
+    if (target.hash.lo < visit.sample_below) [[unlikely]]
+      visit.session->Sample(target.hash);
+    ReadTally& tally = visit.tally;
     if (op == wire::Op::kGet) {
       ++(there ? tally.hits : tally.misses);
       tally.bytes += bytes;
@@ -82,18 +101,18 @@ struct OneSided::Call {
       ++(there ? tally.found : tally.absent);
     }
   }
-  void TellTally() {
-    if (tallied != nullptr) tallied->Count(tally);
-    tally = {};
-  }
 
-  // Of the last session that was asked for: mostly there is but one.
-  const ObjectReader& ReaderOf(const ShmSession* session) {
-    if (session != reader_session) {
-      reader.emplace(session, &session->identity(), routes->view);
-      reader_session = session;
-    }
-    return *reader;
+  // nullptr: there is no session with it.
+  Visit* VisitTo(size_t server) {
+    Visit* const visit = &visits[server].visit;
+    if ((visited >> server & 1) != 0) return visit;
+    ShmSession* const session = routes->servers[server]->session.load(std::memory_order_seq_cst);
+    if (session == nullptr) return nullptr;
+    visited |= uint64_t{1} << server;
+    return new (visit) Visit(session, routes->view);
+  }
+  void EndVisits() {
+    for (; visited != 0; visited &= visited - 1) visits[std::countr_zero(visited)].visit.~Visit();
   }
 
   OneSided* owner;
@@ -105,14 +124,14 @@ struct OneSided::Call {
   const size_t keys;
   const bool timed;
   std::array<uint64_t, kCounters> counts{};
-  ShmSession* used = nullptr;
-  std::array<Hash128, 8> uses;  // of `used`, not told yet
-  size_t use_count = 0;
-  ShmSession* tallied = nullptr;
-  ReadTally tally;            // of `tallied`, not told yet
-  uint64_t sample_below = 0;  // of `tallied`
-  const ShmSession* reader_session = nullptr;
-  std::optional<ObjectReader> reader;
+  union Place {
+    Place() {}   // NOLINT(modernize-use-equals-default): a visit is made where it is needed
+    ~Place() {}  // NOLINT(modernize-use-equals-default)
+    Visit visit;
+  };
+  std::array<Place, LocalRoutes::kServersMax> visits;
+  uint64_t visited = 0;  // bits: which of them are there
+  static_assert(LocalRoutes::kServersMax <= 64);
 };
 
 bool OneSided::WantsChecksum(Verify verify, bool view) const {
@@ -131,19 +150,20 @@ bool OneSided::WantsChecksum(Verify verify, bool view) const {
 OneSided::Target OneSided::Aim(std::string_view key, std::string_view route_key, Call* call) const {
   Target target;
   if (call->routes == nullptr || key.empty() || key.size() > kKeyBytesMax) return target;
-  const LocalServer* const server =
-      call->routes->Of(SlotOf(ns_.id, route_key.empty() ? key : route_key));
-  if (server == nullptr) return target;  // on another host
-  ShmSession* const session = server->session.load(std::memory_order_seq_cst);
-  if (session == nullptr || !session->usable()) {
+  const std::optional<size_t> server =
+      call->routes->IndexOf(SlotOf(ns_.id, route_key.empty() ? key : route_key));
+  if (!server) return target;  // on another host
+  Visit* const visit = call->VisitTo(*server);
+  if (visit == nullptr || !visit->session->usable()) {
     ++call->counts[kNotAttached];
     return target;
   }
-  target.session = session;
+  if (!visit->reader.IsCurrent(call->now)) {
+    ++call->counts[kNotCurrent];
+    return target;
+  }
+  target.visit = visit;
   target.hash = KeyHash(key);
-  if (call->ReaderOf(target.session).IsCurrent(call->now)) return target;
-  ++call->counts[kNotCurrent];
-  target.session = nullptr;
   return target;
 }
 
@@ -173,7 +193,7 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
       return Miss();
     case ReadOutcome::kNeedTable:
     case ReadOutcome::kNeedSegment:
-      target.session->Want(
+      target.visit->session->Want(
           outcome == ReadOutcome::kNeedTable ? shm::SessionOp::kTable : shm::SessionOp::kSegment,
           found.needed);
       ++call->counts[kNotAttached];
@@ -195,9 +215,9 @@ std::optional<Result<uint64_t>> OneSided::Settle(ReadOutcome outcome, const Foun
 std::optional<Result<uint64_t>> OneSided::Lookup(const KeyItem& item, const GetOptions& options) {
   Call call(this, options.touch, wire::Op::kExists, 1);
   const Target target = Aim(item.key, item.route_key, &call);
-  if (target.session == nullptr) return std::nullopt;
+  if (target.visit == nullptr) return std::nullopt;
   FoundObject found;
-  const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
+  const ReadOutcome outcome = target.visit->reader.Find(item.key, target.hash, &found);
   return Settle(outcome, found, target, nullptr, &call);
 }
 
@@ -206,31 +226,31 @@ std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string
                                                const GetOptions& options) {
   Call call(this, options.touch, wire::Op::kGet, 1);
   const Target target = Aim(key, route_key, &call);
-  if (target.session == nullptr) return std::nullopt;
+  if (target.visit == nullptr) return std::nullopt;
   CopyRequest copy = request;
   copy.verify = WantsChecksum(options.verify, false);
   FoundObject found;
-  const ReadOutcome outcome = call.ReaderOf(target.session).Read(key, target.hash, copy, &found);
+  const ReadOutcome outcome = target.visit->reader.Read(key, target.hash, copy, &found);
   return Settle(outcome, found, target, &copy, &call);
 }
 
 std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetOptions& options) {
   Call call(this, options.touch, wire::Op::kGet, 1);
   const Target target = Aim(item.key, item.route_key, &call);
-  if (target.session == nullptr) return std::nullopt;
-  const ObjectReader& reader = call.ReaderOf(target.session);
+  if (target.visit == nullptr) return std::nullopt;
+  const ObjectReader& reader = target.visit->reader;
   FoundObject found;
   ObjectView view;
   ReadOutcome outcome = ReadOutcome::kChanged;
   for (int i = 0; i < ObjectReader::kAttempts && outcome == ReadOutcome::kChanged; ++i) {
     outcome = reader.Find(item.key, target.hash, &found);
     if (outcome != ReadOutcome::kHit) break;
-    const ShmSession::Pinned pinned = target.session->Pin(found, reader, &view);
+    const ShmSession::Pinned pinned = target.visit->session->Pin(found, reader, &view);
     if (pinned == ShmSession::Pinned::kFull) {
       return Error(StatusCode::kResourceExhausted,
                    "a view of {} bytes: this client's views pin {} of {}, and {} at most together",
-                   found.payload_bytes, target.session->pinned_bytes(),
-                   target.session->pin_bytes_max(), shm::kHazardsMax);
+                   found.payload_bytes, target.visit->session->pinned_bytes(),
+                   target.visit->session->pin_bytes_max(), shm::kHazardsMax);
     }
     if (pinned == ShmSession::Pinned::kChanged) outcome = ReadOutcome::kChanged;
   }
@@ -255,10 +275,10 @@ void OneSided::Open(std::span<const Item> items, size_t begin, Call* call, Windo
     window->targets[i] = Aim(item.key, item.route_key, call);
     window->hints[i] = {};
     const Target& target = window->targets[i];
-    if (target.session == nullptr) continue;
-    call->ReaderOf(target.session).LocateBuckets(target.hash, &window->hints[i]);
+    if (target.visit == nullptr) continue;
+    target.visit->reader.LocateBuckets(target.hash, &window->hints[i]);
   }
-  for (size_t i = 0; i < window->count; ++i) ObjectReader::PrefetchBuckets(window->hints[i]);
+  for (size_t i = 0; i < window->count; ++i) ObjectReader::LoadBuckets(window->hints[i]);
 }
 
 // Takes the keys in windows: all buckets of a window are on their way to the cache before the first
@@ -274,16 +294,16 @@ void OneSided::Sweep(std::span<const Item> items, const Deadline* deadline, Call
     Window& window = windows[n % 2];
     for (size_t i = 0; i < window.count; ++i) {
       const Target& target = window.targets[i];
-      if (target.session == nullptr) continue;
-      call->ReaderOf(target.session).LocateHeader(target.hash, &window.hints[i]);
+      if (target.visit == nullptr) continue;
+      target.visit->reader.LocateHeader(target.hash, &window.hints[i]);
     }
-    for (size_t i = 0; i < window.count; ++i) ObjectReader::PrefetchHeader(window.hints[i]);
+    for (size_t i = 0; i < window.count; ++i) ObjectReader::LoadHeader(window.hints[i]);
     Open(items, window.begin + window.count, call, &windows[(n + 1) % 2]);
     for (size_t i = 0; i < window.count; ++i) ObjectReader::PrefetchKey(window.hints[i]);
     for (size_t i = 0; i < window.count; ++i) {
       const size_t at = window.begin + i;
       std::optional<Result<uint64_t>> settled;
-      if (window.targets[i].session != nullptr && !late) {
+      if (window.targets[i].visit != nullptr && !late) {
         settled = one(items[at], window.targets[i]);
       }
       if (deadline != nullptr && settled && settled->ok() && (unlooked += **settled) > kLookEvery) {
@@ -304,7 +324,7 @@ void OneSided::MultiLookup(std::span<const KeyItem> items, const GetOptions& opt
   Call call(this, options.touch, wire::Op::kExists, items.size());
   Sweep(items, nullptr, &call, results, left, [&](const KeyItem& item, const Target& target) {
     FoundObject found;
-    const ReadOutcome outcome = call.ReaderOf(target.session).Find(item.key, target.hash, &found);
+    const ReadOutcome outcome = target.visit->reader.Find(item.key, target.hash, &found);
     return Settle(outcome, found, target, nullptr, &call);
   });
 }
@@ -317,8 +337,7 @@ void OneSided::MultiRead(std::span<const Item> items, const GetOptions& options,
     CopyRequest copy = CopyOf(item);
     copy.verify = WantsChecksum(options.verify, false);
     FoundObject found;
-    const ReadOutcome outcome =
-        call.ReaderOf(target.session).Read(item.key, target.hash, copy, &found);
+    const ReadOutcome outcome = target.visit->reader.Read(item.key, target.hash, copy, &found);
     return Settle(outcome, found, target, &copy, &call);
   });
 }

@@ -71,12 +71,13 @@ class OneSided final {
     kMismatches,
     kCounters
   };
+  struct Visit;
+  struct Call;
   // A key on its way.
   struct Target {
-    ShmSession* session = nullptr;  // nullptr: the server has to be asked
+    Visit* visit = nullptr;  // nullptr: the server has to be asked
     Hash128 hash;
   };
-  struct Call;
 
   Target Aim(std::string_view key, std::string_view route_key, Call* call) const;
   std::optional<Result<uint64_t>> Settle(ReadOutcome outcome, const FoundObject& found,

@@ -269,9 +269,9 @@ TEST_F(ReaderTest, AnyBytesAreSafeToRead) {
     (void)Range("key", random() >> random() % 64, &part);
     ObjectReader::Hint hint;
     reader().LocateBuckets(KeyHash("key"), &hint);
-    ObjectReader::PrefetchBuckets(hint);
+    ObjectReader::LoadBuckets(hint);
     reader().LocateHeader(KeyHash("key"), &hint);
-    ObjectReader::PrefetchHeader(hint);
+    ObjectReader::LoadHeader(hint);
     ObjectReader::PrefetchKey(hint);
   }
 }
@@ -284,9 +284,9 @@ TEST_F(ReaderTest, MemoryWithoutAddressIsReadAsWell) {
   image.seen_segment = &segment;
   ObjectReader::Hint hint;
   reader().LocateBuckets(KeyHash("key"), &hint);
-  ObjectReader::PrefetchBuckets(hint);
+  ObjectReader::LoadBuckets(hint);
   reader().LocateHeader(KeyHash("key"), &hint);
-  ObjectReader::PrefetchHeader(hint);
+  ObjectReader::LoadHeader(hint);
   ObjectReader::PrefetchKey(hint);
   EXPECT_EQ(hint.first, nullptr);
   std::string value;
