@@ -87,6 +87,19 @@ void MissRatioCurve::SampleBelow(uint64_t below) {
   while (!keys_.empty() && std::prev(keys_.end())->first >= below) Erase(std::prev(keys_.end()));
 }
 
+// For good: what makes it necessary comes again.
+void MissRatioCurve::SampleHalf() {
+  if (below_ > kBelowLeast) SampleBelow(below_most_ = std::max(below_ / 2, kBelowLeast));
+}
+
+void MissRatioCurve::BoundLooks(TimePoint now) {
+  const double seconds = std::chrono::duration<double>(now - looks_from_).count();
+  if (seconds < 1) return;
+  looks_from_ = now;
+  const auto looks = static_cast<double>(std::exchange(looks_, 0));
+  if (looks > kLooksMost * seconds && keys_.size() > kKeysEnough) SampleHalf();
+}
+
 void MissRatioCurve::Track(uint64_t hash, uint64_t bytes) {
   const auto [key, is_new] = keys_.try_emplace(hash);
   if (!is_new) TakeOut(key->second);
@@ -106,6 +119,7 @@ void MissRatioCurve::Trim() {
 bool MissRatioCurve::Reuse(uint64_t hash) {
   if (hash >= below_) return true;
   const auto key = keys_.find(hash);
+  ++looks_;
   if (key == keys_.end()) return false;
   const Value& value = key->second;
   const uint64_t younger = bytes_ - BytesUpTo(value.position);
@@ -147,8 +161,9 @@ void MissRatioCurve::Advance(uint64_t memory_bytes, TimePoint now) {
   if (losing_) {
     lossy_ = true;
     losing_ = false;
-    if (below_ > kBelowLeast) SampleBelow(below_most_ = std::max(below_ / 2, kBelowLeast));
+    SampleHalf();
   }
+  BoundLooks(now);
   if (decayed_at_ == TimePoint()) decayed_at_ = now;
   if (now < decayed_at_ + kHalfLife) return;
   decayed_at_ = now;

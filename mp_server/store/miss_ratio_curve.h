@@ -12,6 +12,8 @@
 // Bound: kKeysMax keys of about 100 bytes, 0.8 MiB; those that only more than kMemoriesKept times
 // the namespace's memory would hold are forgotten. At first one key in 16 is sampled: below some
 // thousand objects the estimate is coarse, and with fewer than kKeysLeast sampled there is none.
+// With more than kLooksMost look-ups a second of sampled keys half of the keys go, down to
+// kKeysEnough: each costs a microsecond, as it finds nothing of this in the CPU's caches.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +34,8 @@ class MissRatioCurve final {
                                           << 48;  // when samples are lost; by keys: less
   static constexpr double kMemoriesKept = 10;
   static constexpr size_t kKeysLeast = 64;
+  static constexpr size_t kKeysEnough = 1024;
+  static constexpr double kLooksMost = 4000;
   static constexpr double kSamplesLeast = 1000;
   // What was counted before counts half: an estimate is that of the last half hour.
   static constexpr Duration kHalfLife = std::chrono::minutes(10);
@@ -88,6 +92,8 @@ class MissRatioCurve final {
   void AddAt(size_t position, uint64_t bytes);
   uint64_t BytesUpTo(size_t position) const;
   void SampleBelow(uint64_t below);
+  void SampleHalf();
+  void BoundLooks(TimePoint now);
   void Decay();
   void Forget();
 
@@ -107,9 +113,10 @@ class MissRatioCurve final {
   double counted_ = 0;                     // those, and the misses with any memory
   double unknown_ = 0;                     // look-ups whose distance is not known
   double lookups_ = 0, hits_ = 0, samples_ = 0;
+  uint64_t looks_ = 0;   // at sampled keys, since looks_from_
   bool losing_ = false;  // since the last Advance
   bool lossy_ = false;   // since the last decay: lookups_ says more than counted_ can
-  TimePoint decayed_at_{};
+  TimePoint looks_from_{}, decayed_at_{};
 };
 
 }  // namespace ems::server

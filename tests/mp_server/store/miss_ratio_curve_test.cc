@@ -233,6 +233,25 @@ TEST(MissRatioCurveTest, LostSamplesLowerTheShareOfKeysWhichComesBack) {
   EXPECT_FALSE(curve.HasEnough());
 }
 
+// What one look-up costs is bounded by O(log n); a storm of them, by there being fewer.
+TEST(MissRatioCurveTest, AStormOfLookUpsLeavesEnoughKeys) {
+  constexpr uint64_t kStored = 4096, kStep = MissRatioCurve::kBelowMost / kStored;
+  MissRatioCurve curve;
+  for (uint64_t i = 0; i < kStored; ++i) curve.Store(i * kStep, kMiB);
+  const auto looks_for_a_second = [&](int second, uint64_t looks) {
+    for (uint64_t i = 0; i < looks; ++i) (void)curve.Reuse(i % kStored * kStep);
+    curve.Advance(kGiB * 1024, kStart + std::chrono::seconds(second));
+  };
+  const auto most = static_cast<uint64_t>(MissRatioCurve::kLooksMost);
+  for (int second = 0; second < 10; ++second) looks_for_a_second(second, most - 1);
+  EXPECT_EQ(curve.keys(), kStored);
+  looks_for_a_second(10, most + 1);
+  EXPECT_EQ(curve.keys(), kStored / 2);
+  EXPECT_EQ(curve.below(), MissRatioCurve::kBelowMost / 2);
+  for (int second = 11; second < 20; ++second) looks_for_a_second(second, 100 * most);
+  EXPECT_EQ(curve.keys(), kStored / 4) << "enough";
+}
+
 TEST(MissRatioCurveTest, WhenValuesBecomeFewMoreKeysAreSampledAgain) {
   MissRatioCurve curve;
   for (uint64_t i = 0; i < 4 * MissRatioCurve::kKeysMax; ++i) Use(&curve, Sampled(i), kMiB);
