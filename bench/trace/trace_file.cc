@@ -57,10 +57,12 @@ Status TraceFile::CheckRead() const {
 Result<std::optional<std::string_view>> TraceFile::NextLine() {
   line_number_ = ++lines_;
   buffer_.resize(kLineBytesMax + 2);  // a line, its end and a zero
+  const z_off_t begin = gztell(file_.get());
   const char* const got = gzgets(file_.get(), buffer_.data(), static_cast<int>(buffer_.size()));
   EMS_RETURN_IF_ERROR(CheckRead());
   if (got == nullptr) return std::optional<std::string_view>();
-  std::string_view line = got;
+  // Not up to the first zero: a damaged line may have one.
+  std::string_view line(got, static_cast<size_t>(gztell(file_.get()) - begin));
   const bool whole = line.ends_with('\n');
   if (whole) line.remove_suffix(1);
   if (line.size() > kLineBytesMax || (!whole && gzeof(file_.get()) == 0))

@@ -1,11 +1,14 @@
-// What must hold: objects are found in a list and one after the other, with their lines; what is
-// none, does not end or is too large is an error that says where.
+// What must hold: lines are whole, whatever their bytes; objects are found in a list and one after
+// the other, with their lines; what is none, does not end or is too large is an error that says
+// where.
 #include "bench/trace/trace_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/temp_path.h"
@@ -18,6 +21,19 @@ using ::testing::HasSubstr;
 
 class TraceFileTest : public ::testing::Test {
  protected:
+  // Ends with the error, if there is one.
+  std::vector<std::string> Lines(std::string_view content) {
+    std::ofstream(path_.path(), std::ios::binary) << content;
+    auto file = TraceFile::Open(path_.path());
+    EXPECT_TRUE(file.ok()) << ToString(file.status());
+    std::vector<std::string> lines;
+    while (true) {
+      const auto line = file->NextLine();
+      if (!line.ok()) lines.push_back(ToString(line.status()));
+      if (!line.ok() || !*line) return lines;
+      lines.emplace_back(**line);
+    }
+  }
   // "line: object" of each; ends with the error, if there is one.
   std::vector<std::string> Objects(const std::string& content) {
     std::ofstream(path_.path(), std::ios::binary) << content;
@@ -33,6 +49,19 @@ class TraceFileTest : public ::testing::Test {
   }
   const ::ems::testing::TempPath path_{"trace"};
 };
+
+TEST_F(TraceFileTest, LinesEndWithALineFeedOrTheFile) {
+  EXPECT_THAT(Lines("one\r\n\nlast"), ElementsAre("one", "", "last"));
+  EXPECT_THAT(Lines(""), ElementsAre());
+  const std::string longest(kLineBytesMax, 'x');
+  EXPECT_THAT(Lines(longest + "\n" + longest), ElementsAre(longest, longest));
+  EXPECT_THAT(Lines(longest + "x").back(), HasSubstr(":1: line of more than"));
+}
+
+TEST_F(TraceFileTest, AZeroByteIsAByteOfItsLine) {
+  using std::string_literals::operator""s;
+  EXPECT_THAT(Lines("a\0b\nc\0d"s), ElementsAre("a\0b"s, "c\0d"s));
+}
 
 TEST_F(TraceFileTest, ObjectsStandInAListOrOneAfterTheOther) {
   EXPECT_THAT(Objects("[{\"a\": 1},\n {\"b\": [2]}]\n"),
