@@ -4,28 +4,23 @@
 //
 // What is taken is a hash, which may be that of no object; what was found is for the server to say.
 // A ring that was written faster than it was read has lost what it held: nothing of it is taken,
-// and all of it counts as lost. Pages are written by clients: each word is read once. Bound:
-// shm::kSamplesMax words a session and visit.
-#include <atomic>
+// and all of it counts as lost. Bound: shm::kSamplesMax words a session and visit.
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <utility>
 
-#include "common/guarded.h"
 #include "common/hash.h"
-#include "mp_server/index/reclaim.h"
+#include "mp_server/index/session_rings.h"
 
 namespace ems::server {
 
 // Threading: thread-safe.
 class SampleRings final {
  public:
-  using Page = HazardBoard::Page;
-
-  void Add(uint64_t session, Page page);
-  void Remove(uint64_t session);
-  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+  void Add(uint64_t session, HazardBoard::Page page) { rings_.Add(session, std::move(page)); }
+  void Remove(uint64_t session) { rings_.Remove(session); }
+  bool empty() const { return rings_.empty(); }
 
   struct Taken {
     size_t hashes = 0;  // at the start of `into`, each session's in their order
@@ -36,15 +31,10 @@ class SampleRings final {
   Taken Take(std::span<Hash128> into);
 
  private:
-  struct Session {
-    uint64_t id = 0;
-    Page page;
-    uint64_t seen = 0;
-  };
-  static void TakeFrom(Session* session, std::span<Hash128> into, Taken* taken);
+  using Rings = SessionRings<&shm::SessionPage::sample_count, &shm::SessionPage::samples>;
+  static void TakeFrom(Rings::Ring* ring, std::span<Hash128> into, Taken* taken);
 
-  std::atomic<uint32_t> count_{0};
-  Guarded<std::vector<Session>> sessions_;
+  Rings rings_;
 };
 
 }  // namespace ems::server

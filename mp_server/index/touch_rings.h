@@ -3,28 +3,24 @@
 // a ring in its session page, and the server reads them for its LRU order.
 //
 // Lossy: an entry that is overwritten before it was read is lost, and a ring that is more than half
-// full is sampled, evenly over all of it. Pages are written by clients: each word is read once, and
-// a hash may be that of no object. Bound: shm::kTouchesMax words a session.
+// full is sampled, evenly over all of it. Bound: shm::kTouchesMax words a session.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <utility>
 
-#include "common/guarded.h"
 #include "common/hash.h"
-#include "mp_server/index/reclaim.h"
+#include "mp_server/index/session_rings.h"
 
 namespace ems::server {
 
 // Threading: thread-safe.
 class TouchRings final {
  public:
-  using Page = HazardBoard::Page;
-
-  void Add(uint64_t session, Page page);
-  void Remove(uint64_t session);
-  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+  void Add(uint64_t session, HazardBoard::Page page) { rings_.Add(session, std::move(page)); }
+  void Remove(uint64_t session) { rings_.Remove(session); }
+  bool empty() const { return rings_.empty(); }
 
   struct Taken {
     size_t hashes = 0;     // at the start of `into`, each session's in their order
@@ -38,17 +34,12 @@ class TouchRings final {
   uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
  private:
-  struct Session {
-    uint64_t id = 0;
-    Page page;
-    uint64_t seen = 0;
-  };
-  static size_t TakeFrom(Session* session, std::span<Hash128> into, size_t sample,
+  using Rings = SessionRings<&shm::SessionPage::touch_count, &shm::SessionPage::touches>;
+  static size_t TakeFrom(Rings::Ring* ring, std::span<Hash128> into, size_t sample,
                          uint64_t* written);
 
-  std::atomic<uint32_t> count_{0};
   std::atomic<uint64_t> total_{0};
-  Guarded<std::vector<Session>> sessions_;
+  Rings rings_;
 };
 
 }  // namespace ems::server
