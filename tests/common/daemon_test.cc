@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
+
+#include "common/logging.h"
 
 namespace ems {
 namespace {
@@ -20,6 +23,18 @@ TEST(DaemonTest, SignalsThatStopAreWaitedForAndDoNotEndTheProcess) {
   EXPECT_EQ(signals.Wait(std::chrono::seconds(10)), SIGINT);
   ::kill(::getpid(), SIGPIPE);
   EXPECT_EQ(signals.Wait(std::chrono::milliseconds(1)), 0);
+}
+
+// The process may have no more to say.
+TEST(DaemonTest, ASignalBringsWhatTheLogHasHeldBack) {
+  const StopSignals signals;
+  ASSERT_TRUE(log::Init("info").ok());
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) EMS_LOG(kError, "common", "cannot be reached try={}", i);
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_EQ(signals.Wait(std::chrono::seconds(10)), SIGTERM);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("try=4 (repeated 3 times"), std::string::npos) << text;
 }
 
 TEST(DaemonTest, AStopThatTakesTooLongEndsTheProcess) {

@@ -92,6 +92,26 @@ TEST(LoggingTest, WhatRepeatsIsHeldBackAndCounted) {
   }
 }
 
+// Each tells of a change: of a rolling restart of twenty servers all are written.
+TEST(LoggingTest, ChangesOfStateAreHeldBackLater) {
+  ASSERT_TRUE(Init("info").ok());
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 30; ++i) EMS_LOG(kInfo, "common", "joined node={}", i);
+  WriteAllHeldBack();
+  const auto lines = Lines(::testing::internal::GetCapturedStderr());
+  ASSERT_THAT(lines, SizeIs(20 + 1));
+  EXPECT_THAT(lines.back(), HasSubstr("joined node=29 (repeated 10 times"));
+}
+
+TEST(LoggingTest, ANewStartForgetsWhatWasHeldBack) {
+  ::testing::internal::CaptureStderr();
+  for (int start = 0; start < 2; ++start) {
+    ASSERT_TRUE(Init("info").ok());
+    for (int i = 0; i < 3; ++i) EMS_LOG(kWarn, "common", "try={}", i);
+  }
+  EXPECT_THAT(Lines(::testing::internal::GetCapturedStderr()), SizeIs(2 * 2));
+}
+
 TEST(LoggingTest, DebugIsNeverHeldBack) {
   ASSERT_TRUE(Init("debug").ok());
   ::testing::internal::CaptureStderr();

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ems::log {
 namespace {
@@ -93,12 +95,19 @@ TEST_F(RepeatFilterTest, KindsAreBoundedAndTheOldestIsSaidBeforeItGoes) {
 
 TEST_F(RepeatFilterTest, WhatIsHeldBackIsBounded) {
   const std::string large(RepeatFilter::kLineBytesMax + 1, 'x');
-  Say(large, 1, 1);
-  Say(large, 1, 1);
+  LineOut line{.component = "test",
+               .line = {.text = large,
+                        .message_bytes = large.size(),
+                        .fields = {{.name = "x", .value = large}},
+                        .kind = 1}};
   std::vector<LineOut> out;
+  filter_.Take(0, std::move(line), clock_.Now(), &out);
+  EXPECT_THAT(out, IsEmpty());
   filter_.TakeAll(&out);
   ASSERT_THAT(out, SizeIs(1));
   EXPECT_THAT(out[0].line.text, SizeIs(RepeatFilter::kLineBytesMax));
+  EXPECT_EQ(out[0].line.message_bytes, RepeatFilter::kLineBytesMax);
+  EXPECT_THAT(out[0].line.fields, IsEmpty());
   EXPECT_EQ(out[0].repeated, 1u);
 }
 

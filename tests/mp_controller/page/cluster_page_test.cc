@@ -113,7 +113,9 @@ TEST_F(ClusterPageTest, ThePageAllowsItsOwnScriptAlone) {
   EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
   EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
-  EXPECT_THAT(page, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  for (const char* header : {"X-Content-Type-Options: nosniff\r\n", "Cache-Control: no-store\r\n",
+                             "Referrer-Policy: no-referrer\r\n", "X-Frame-Options: DENY\r\n"})
+    EXPECT_THAT(page, HasSubstr(header));
   EXPECT_THAT(page, HasSubstr("<title>EMS cluster</title>"));
   EXPECT_EQ(asked_, 0) << "the page itself needs no state";
 }

@@ -1,8 +1,11 @@
 // What must hold: routes, limits and refusals of the API, over real sockets.
 #include "pdc/api/api_server.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "tests/pdc/api/api_harness.h"
 
@@ -14,6 +17,8 @@ using testing::AskHttp;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HttpAnswer;
+using ::testing::Not;
+using ::testing::StartsWith;
 using testing::WirePeer;
 
 constexpr const char* kText = "/v1/completions";
@@ -72,8 +77,15 @@ TEST(ApiServerTest, ShowsAPageThatRunsNothingOfOthers) {
   const HttpAnswer page = api.Get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_THAT(page.body, HasSubstr("<title>EMS serving loop</title>"));
-  EXPECT_THAT(page.head,
-              HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
+  for (const char* header :
+       {"Content-Type: text/html; charset=utf-8", "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff", "Referrer-Policy: no-referrer", "X-Frame-Options: DENY"})
+    EXPECT_THAT(page.head, HasSubstr(fmt::format("\r\n{}\r\n", header)));
+  const std::string policy = page.head.substr(page.head.find("Content-Security-Policy: "));
+  EXPECT_THAT(policy,
+              StartsWith("Content-Security-Policy: default-src 'none'; script-src 'sha256-"));
+  for (const char* source : {"http:", "https:", "unsafe", "*"})
+    EXPECT_THAT(policy.substr(0, policy.find("\r\n")), Not(HasSubstr(source)));
 }
 
 TEST(ApiServerTest, ListsModels) {

@@ -89,6 +89,10 @@ TEST_F(EventsCommandTest, IsLimitedAndRefusesWhatIsNoTime) {
   const size_t all = Events({"--limit", "0"}).size();
   EXPECT_GE(Events({"--since", "1h", "--limit", "0"}).size(), all);
   EXPECT_EQ(Events({"--since", "2999-01-01T00:00:00Z"}).size(), 0U);
+  EXPECT_TRUE(testing::Eventually([&] {
+    return Events({"--since", "1s"}).empty();
+  })) << "nothing happens to this cluster any more";
+  EXPECT_EQ(Run({"events", "--limit", "1001"}).exit_code, 2);
   const auto odd = Run({"events", "--since", "soon"});
   EXPECT_EQ(odd.exit_code, 2);
   EXPECT_THAT(odd.out, HasSubstr("10m"));
