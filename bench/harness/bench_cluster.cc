@@ -15,6 +15,7 @@
 #include "common/bytes.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
+#include "fabric/net/same_machine.h"
 #include "fabric/net/socket.h"
 #include "proto/controller.pb.h"
 
@@ -98,7 +99,7 @@ std::vector<pid_t> LocalServerPids(const DhtView& view) {
   std::vector<pid_t> pids;
   const std::string here = fabric::HostId();
   for (const NodeInfo& node : view.nodes()) {
-    if (node.host_id != here) continue;
+    if (!fabric::OnOneMachine(node.host_id, here)) continue;
     const pid_t pid = ListenerPid(node.unix_path);
     if (pid > 0) pids.push_back(pid);
   }
@@ -109,7 +110,7 @@ Result<std::vector<pid_t>> RequireLocalServers(const DhtView& view) {
   const std::string here = fabric::HostId();
   if (view.nodes().empty()) return Error(StatusCode::kFailedPrecondition, "there are no servers");
   for (const NodeInfo& node : view.nodes()) {
-    if (node.host_id != here) {
+    if (!fabric::OnOneMachine(node.host_id, here)) {
       return Error(StatusCode::kFailedPrecondition,
                    "server {} ({}) is not on this host: run this on the servers' own, or ems-bench "
                    "store from here",

@@ -15,6 +15,7 @@
 #include "common/hash.h"
 #include "ems_context/block_store.h"
 #include "ems_context/prefix_matcher.h"
+#include "fabric/net/same_machine.h"
 #include "fabric/net/socket.h"
 #include "integrations/batches/caller_first.h"
 #include "integrations/batches/memory_probe.h"
@@ -439,7 +440,7 @@ Result<std::vector<std::string>> DropInPool::KeysOf(const DropInBatch& batch) co
 bool DropInPool::IsLocal(const std::string& route) const {
   const auto view = client_->views().view();
   const NodeInfo* owner = view->Owner(SlotOf(client_->name_space().ref.id, route));
-  return owner != nullptr && owner->host_id == host_id_;
+  return owner != nullptr && fabric::OnOneMachine(owner->host_id, host_id_);
 }
 
 DropInOutcome DropInPool::Judge(const std::vector<Status>& blocks,

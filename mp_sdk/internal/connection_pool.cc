@@ -1,15 +1,12 @@
 #include "mp_sdk/internal/connection_pool.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "common/check.h"
 #include "common/logging.h"
 #include "fabric/net/name_lookup.h"
+#include "fabric/net/same_machine.h"
 
 namespace ems::internal {
 
@@ -144,19 +141,28 @@ Result<std::unique_ptr<RpcChannel>> Peer::OpenOne(Deadline deadline, bool* conne
     Return(nullptr);
     return Error(StatusCode::kUnavailable, Message(named));
   }
-  auto channel = RpcChannel::Open(address_, deadline.Remaining(), cluster_);
-  if (channel.ok()) {
+  auto channel = RpcChannel::Open(address_, deadline.Remaining());
+  const Status opened = channel.ok() ? CheckGreeting(**channel) : channel.status();
+  if (opened.ok()) {
     value_bytes_max_.store((*channel)->hello().value_bytes_max, std::memory_order_relaxed);
     return channel;
   }
   *connect_failed = true;
   Return(nullptr);
-  return NotOpened(channel.status());
+  return NotOpened(opened);
+}
+
+Status Peer::CheckGreeting(const RpcChannel& channel) {
+  const uint64_t boot_id = channel.hello().boot_id;  // 0: it has refused to greet
+  if (!address_.is_unix() || boot_id_ == 0 || boot_id == 0 || boot_id == boot_id_)
+    return channel.Greeted(cluster_);
+  misled_.store(true, std::memory_order_relaxed);
+  return Error(StatusCode::kUnavailable, "another server listens at {}", address_.unix_path);
 }
 
 Status Peer::CheckOpened(const RpcChannel& channel, const Status& driven, uint32_t attempt) {
   const Status opened =
-      driven.ok() ? channel.Greeted(cluster_)
+      driven.ok() ? CheckGreeting(channel)
                   : Prefixed(driven, address_.is_unix()
                                          ? address_.unix_path
                                          : fabric::FormatHostPort(address_.host, address_.port));
@@ -179,48 +185,58 @@ void Peer::Return(std::unique_ptr<RpcChannel> channel) {
   freed_.notify_one();
 }
 
-ConnectionPool::ConnectionPool(const ClientOptions& options)
-    : options_(options), host_id_(fabric::HostId()) {}
+ConnectionPool::ConnectionPool(const ClientOptions& options, std::string host_id)
+    : options_(options), host_id_(std::move(host_id)) {}
 
-namespace {
-
-// Whether this process can reach the socket: it may be another user's, or a container may not have
-// its folder.
-bool MayOpen(const NodeInfo& node) {
-  if (::faccessat(AT_FDCWD, node.unix_path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) return true;
-  EMS_LOG(kWarn, "mp_sdk", "TCP is used server={} reason=\"{}: {}\"", node.name, node.unix_path,
-          fabric::ErrnoText(errno));
+bool ConnectionPool::MayConnect(const NodeInfo& node, bool misled) const {
+  Status reason = Error(StatusCode::kUnavailable, "another server listens at {}", node.unix_path);
+  if (!misled) {
+    const fabric::Address address{.host = {}, .port = 0, .unix_path = node.unix_path};
+    reason = fabric::Connect(address, Duration::zero()).status();
+  }
+  if (reason.ok()) return true;
+  // A container of its own, by its name, has its own files as a rule.
+  const auto level = node.host_id == host_id_ ? log::Level::kWarn : log::Level::kInfo;
+  if (log::Enabled(level))
+    log::Write(level, "mp_sdk", "TCP is used server={} reason=\"{}\"", node.name, ToString(reason));
   return false;
 }
 
-}  // namespace
-
-Result<fabric::Address> ConnectionPool::AddressOf(const NodeInfo& node) const {
-  const bool reachable = !node.unix_path.empty() && node.host_id == host_id_;
-  if (options_.transport == TransportChoice::kUnix && !reachable) {
-    return Error(StatusCode::kUnavailable, "server {} has no Unix socket on this machine",
-                 node.name);
-  }
-  const bool usable = reachable && (options_.transport == TransportChoice::kUnix || MayOpen(node));
-  if (options_.transport != TransportChoice::kTcp && usable) {
-    return fabric::Address{.host = {}, .port = 0, .unix_path = node.unix_path};
+Result<fabric::Address> ConnectionPool::AddressOf(const NodeInfo& node, bool misled) const {
+  const bool here = !node.unix_path.empty() && fabric::OnOneMachine(node.host_id, host_id_);
+  const fabric::Address unix_socket{.host = {}, .port = 0, .unix_path = node.unix_path};
+  switch (options_.transport) {
+    case TransportChoice::kUnix:
+      if (here && !misled) return unix_socket;
+      return Error(StatusCode::kUnavailable, "server {} has no Unix socket within reach",
+                   node.name);
+    case TransportChoice::kAuto:
+      if (here && MayConnect(node, misled)) return unix_socket;
+      break;
+    case TransportChoice::kTcp:
+      break;
   }
   return fabric::ParseAddress(node.data_address);
 }
 
 Result<std::shared_ptr<Peer>> ConnectionPool::PeerOf(const NodeInfo& node, ClusterId cluster) {
+  const auto usable = [&](const Entry& entry) {
+    return entry.peer != nullptr && entry.boot_id == node.boot_id && !entry.peer->misled();
+  };
+  bool misled = false;
   {
     auto peers = peers_.Lock();
     const auto found = peers->find(node.id);
-    if (found != peers->end() && found->second.boot_id == node.boot_id) return found->second.peer;
+    if (found != peers->end() && usable(found->second)) return found->second.peer;
+    misled = found != peers->end() && found->second.boot_id == node.boot_id;
   }
-  EMS_ASSIGN_OR_RETURN(fabric::Address address, AddressOf(node));
+  EMS_ASSIGN_OR_RETURN(fabric::Address address, AddressOf(node, misled));
   auto made = std::make_shared<Peer>(std::move(address), options_.connections_per_server_max,
-                                     options_.connect_timeout, cluster);
+                                     options_.connect_timeout, cluster, node.boot_id);
   std::shared_ptr<Peer> old;  // its channels close outside the lock
   auto peers = peers_.Lock();
   Entry& entry = (*peers)[node.id];
-  if (entry.peer != nullptr && entry.boot_id == node.boot_id) return entry.peer;
+  if (usable(entry)) return entry.peer;
   old = std::exchange(entry.peer, made);
   entry.boot_id = node.boot_id;
   peers.Unlock();

@@ -23,13 +23,15 @@ namespace ems::internal {
 // The channels to one server process. Threading: thread-safe.
 class Peer final {
  public:
-  // `cluster`: as RpcChannel::Open's.
+  // `cluster`: as RpcChannel::Open's. `boot_id`: of the server that a Unix socket has to lead to;
+  // 0: any.
   Peer(fabric::Address address, uint32_t connections_max, Duration connect_timeout,
-       ClusterId cluster = kNoCluster)
+       ClusterId cluster = kNoCluster, uint64_t boot_id = 0)
       : address_(std::move(address)),
         connections_max_(connections_max),
         connect_timeout_(connect_timeout),
-        cluster_(cluster) {}
+        cluster_(cluster),
+        boot_id_(boot_id) {}
 
   // A channel for one call. `fresh`: not one that has been idle, which the server may have closed
   // meanwhile. Errors: kUnavailable  refused, unreachable, or the breaker is open kDeadlineExceeded
@@ -63,6 +65,10 @@ class Peer final {
   // Gives it back; null when it broke.
   void Return(std::unique_ptr<fabric::RpcChannel> channel);
 
+  // Another server has answered at the Unix socket, which has the same path in another container:
+  // this peer opens no channel, and its server is to be asked over TCP. For good once it is so.
+  bool misled() const { return misled_.load(std::memory_order_relaxed); }
+
   const fabric::Address& address() const { return address_; }
   CircuitBreaker& breaker() { return breaker_; }
   uint64_t value_bytes_max() const { return value_bytes_max_.load(std::memory_order_relaxed); }
@@ -84,11 +90,16 @@ class Peer final {
   Result<std::unique_ptr<fabric::RpcChannel>> StartOne(size_t addresses, Deadline deadline);
   // How many are known; of a number it is one.
   size_t CountAddresses() const;
+  // Whether the server that has greeted is the one that is meant. Errors: kUnavailable  no: it is
+  // misled()    those of RpcChannel::Greeted
+  Status CheckGreeting(const fabric::RpcChannel& channel);
 
   const fabric::Address address_;
   const uint32_t connections_max_;
   const Duration connect_timeout_;
   const ClusterId cluster_;
+  const uint64_t boot_id_;
+  std::atomic<bool> misled_{false};
   std::atomic<uint64_t> value_bytes_max_{wire::kValueBytesLimit};  // as the server said last
   std::atomic<uint32_t> attempt_{0};
   std::atomic<uint32_t> reached_{0};  // the attempt that ended well last
@@ -100,10 +111,11 @@ class Peer final {
 // Threading: thread-safe.
 class ConnectionPool final {
  public:
-  explicit ConnectionPool(const ClientOptions& options);
-  // The peer behind a node of the view of `cluster`; a restarted server (another boot id) is
-  // another peer. Errors: kUnavailable  its address is unusable, or no Unix socket where one is
-  // demanded
+  // `host_id`: of this process.
+  explicit ConnectionPool(const ClientOptions& options, std::string host_id = fabric::HostId());
+  // The peer behind a node of the view of `cluster`, by its Unix socket where this process reaches
+  // it; a restarted server (another boot id) is another peer, and so is one that was misled().
+  // Errors: kUnavailable  its address is unusable, or no Unix socket where one is demanded
   Result<std::shared_ptr<Peer>> PeerOf(const NodeInfo& node, ClusterId cluster);
   // Forgets peers that `view` does not know.
   void Retain(const DhtView& view);
@@ -113,7 +125,10 @@ class ConnectionPool final {
     uint64_t boot_id = 0;
     std::shared_ptr<Peer> peer;
   };
-  Result<fabric::Address> AddressOf(const NodeInfo& node) const;
+  // `misled`: what its Unix socket led to.
+  Result<fabric::Address> AddressOf(const NodeInfo& node, bool misled) const;
+  // Whether a server listens at the Unix socket of `node`, for all that this process can see.
+  bool MayConnect(const NodeInfo& node, bool misled) const;
 
   const ClientOptions options_;
   const std::string host_id_;

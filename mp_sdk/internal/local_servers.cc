@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/logging.h"
+#include "fabric/net/same_machine.h"
 
 namespace ems::internal {
 namespace {
@@ -55,7 +56,7 @@ std::shared_ptr<LocalRoutes> LocalServers::MakeRoutes(const DhtView& view,
   routes->view = view.version().packed();
   std::vector<std::pair<NodeId, uint8_t>> index;
   for (const NodeInfo& node : view.nodes()) {
-    if (node.unix_path.empty() || node.host_id != options_.host_id) continue;
+    if (node.unix_path.empty() || !fabric::OnOneMachine(node.host_id, options_.host_id)) continue;
     if (routes->servers.size() == LocalRoutes::kServersMax) break;
     std::shared_ptr<LocalServer> server;
     if (old != nullptr) {
@@ -218,10 +219,12 @@ void LocalServers::AttachDue() {
 
 void LocalServers::Attach(LocalServer* server) {
   EMS_CHECK(server->owner == nullptr, "{} is attached already", server->node.name);
-  auto session =
-      ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
-                         {.ns = options_.ns, .token = options_.token, .cluster = server->cluster},
-                         options_.attach_timeout, [this] { Wake(); });
+  auto session = ShmSession::Attach({.host = {}, .port = 0, .unix_path = server->node.unix_path},
+                                    {.ns = options_.ns,
+                                     .token = options_.token,
+                                     .cluster = server->cluster,
+                                     .boot_id = server->node.boot_id},
+                                    options_.attach_timeout, [this] { Wake(); });
   if (session.ok()) {
     EMS_LOG(kInfo, "mp_sdk", "attached server={}", server->node.name);
     server->failures = 0;
@@ -235,8 +238,12 @@ void LocalServers::Attach(LocalServer* server) {
   server->attach_at = Clock::System().Now() + std::min(pause, kAttachAgainMax);
   std::string reason = ToString(session.status());
   if (reason == server->reason) return;
-  EMS_LOG(kWarn, "mp_sdk", "reads take the socket server={} reason=\"{}\"", server->node.name,
-          reason);
+  // A container of its own, by its name, has its own files as a rule.
+  const auto level =
+      server->node.host_id == options_.host_id ? log::Level::kWarn : log::Level::kInfo;
+  if (log::Enabled(level))
+    log::Write(level, "mp_sdk", "reads take the socket server={} reason=\"{}\"", server->node.name,
+               reason);
   server->reason = std::move(reason);
 }
 

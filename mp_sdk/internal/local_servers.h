@@ -1,6 +1,7 @@
 #pragma once
 // The servers of this host that a client reads without asking: which slots are theirs by the
-// client's view, and its sessions with them.
+// client's view, and its sessions with them. Of this host is who runs on its kernel and can be
+// reached by its Unix socket, from another container, too.
 //
 // One thread, "ems-shm", attaches, serves the sessions' sockets and gives back what no reader can
 // be in. A server that cannot be attached to is tried again after a second, then less and less
@@ -70,8 +71,8 @@ class LocalServers final {
     NamespaceRef ns;
     // How long the thread waits for one server's Welcome; the other sessions wait as long.
     Duration attach_timeout{};
-    std::string host_id;
-    std::string token;  // shown to servers that ask for one
+    std::string host_id;  // of this process
+    std::string token;    // shown to servers that ask for one
   };
   explicit LocalServers(Options options);
   ~LocalServers();

@@ -204,6 +204,7 @@ bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoi
 
 void Router::FailToTake(Flight* flight, const Status& status, bool connect_failed) {
   flight->stage = Flight::Stage::kNoServer;
+  if (flight->peer->misled()) return;
   if (connect_failed && flight->peer->breaker().OnFailure(Clock::System().Now()))
     stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
   flight->frame->Fail(Prefixed(status, flight->node->name));
@@ -301,10 +302,13 @@ void Router::WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline 
 
 Result<std::string> Router::Ask(const NodeInfo& node, const wire::FrameHeader& header,
                                 ConstBytes body, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const std::shared_ptr<Peer> peer, pool_.PeerOf(node, views_->cluster()));
-  bool connect_failed = false;
-  EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel,
-                       peer->Take(true, deadline, &connect_failed));
+  EMS_ASSIGN_OR_RETURN(std::shared_ptr<Peer> peer, pool_.PeerOf(node, views_->cluster()));
+  auto taken = peer->Take(true, deadline);
+  if (peer->misled()) {
+    EMS_ASSIGN_OR_RETURN(peer, pool_.PeerOf(node, views_->cluster()));
+    taken = peer->Take(true, deadline);
+  }
+  EMS_ASSIGN_OR_RETURN(std::unique_ptr<fabric::RpcChannel> channel, std::move(taken));
   TextSink sink;
   Status result;
   while (true) {

@@ -88,6 +88,7 @@ class Router final {
   // connect_timeout together, from `since` on. False: there are no others.
   bool TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoint since,
                  std::span<Flight> flights, std::span<fabric::RpcChannel*> channels);
+  // Its frame fails, unless the next round asks the server over TCP.
   void FailToTake(Flight* flight, const Status& status, bool connect_failed);
   // The channel has greeted, or ended with `result` before.
   void OnGreeting(Flight* flight, const Status& result, ViewVersion view);

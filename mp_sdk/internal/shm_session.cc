@@ -104,6 +104,8 @@ Status ShmSession::Greet(const fabric::Address& address, const Terms& terms, Dea
   }
   EMS_ASSIGN_OR_RETURN(const std::unique_ptr<fabric::RpcChannel> channel,
                        fabric::RpcChannel::Open(address, deadline.Remaining(), terms.cluster));
+  if (terms.boot_id != 0 && channel->hello().boot_id != terms.boot_id)
+    return Error(StatusCode::kUnavailable, "another server listens at {}", address.unix_path);
   socket_ = channel->Release();
   wire::FrameHeader header;
   header.op = wire::Op::kAttach;

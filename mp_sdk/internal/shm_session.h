@@ -64,11 +64,13 @@ class ShmSession final : public PoolMemory,
     NamespaceRef ns;
     std::string token;               // empty: none
     ClusterId cluster = kNoCluster;  // as RpcChannel::Open's
+    uint64_t boot_id = 0;            // of the server that is meant; 0: any
   };
   // Connects, attaches and maps what the Welcome brings. `wake` is called when the session's thread
   // has something to send; from any thread. Blocks up to `timeout`.
   // Errors: kUnimplemented, kPermissionDenied, kFailedPrecondition, …  the server's reason
-  //   kUnavailable, kDeadlineExceeded  no answer    kInvalidArgument  a Welcome that makes no sense
+  //   kUnavailable, kDeadlineExceeded  no answer, or another server's    kInvalidArgument  a
+  //   Welcome that makes no sense
   static Result<std::shared_ptr<ShmSession>> Attach(const fabric::Address& address,
                                                     const Terms& terms, Duration timeout,
                                                     std::function<void()> wake);

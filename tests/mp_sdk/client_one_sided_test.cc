@@ -2,6 +2,8 @@
 // sees the same as one that goes over a socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -101,6 +103,24 @@ TEST_F(OneSidedTest, ReadsWhatAnotherClientWrote) {
     EXPECT_EQ(client->GetRange(key, bytes, std::as_writable_bytes(std::span(room))).code(),
               StatusCode::kOutOfRange);
   }
+}
+
+// As a container that shares the folder of the socket, and has a host name of its own.
+TEST_F(OneSidedTest, AClientOnAHostOfAnotherNameReadsTheSameMemory) {
+  bool renamed = false;
+  Thread container("container", [&] {
+    constexpr std::string_view kName = "engine-0";
+    renamed = (::unshare(CLONE_NEWUTS) == 0) && ::sethostname(kName.data(), kName.size()) == 0;
+    if (!renamed) return;
+    auto connected = cluster->Connect();
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    client = *std::move(connected);
+  });
+  container.Join();
+  if (!renamed) GTEST_SKIP() << "a process may make no namespace here";
+  ASSERT_TRUE(other->Put("renamed", std::string_view("value")).ok());
+  WarmUp("renamed");
+  EXPECT_EQ(*client->Get("renamed"), "value");
 }
 
 TEST_F(OneSidedTest, ManyRangesOfValuesOfAKnownLength) {

@@ -44,4 +44,11 @@ struct MemoryServer {
   std::unique_ptr<fabric::RpcServer> server;
 };
 
+// The default, at a Unix socket, too.
+inline fabric::RpcServerOptions ServerOptionsAt(const std::string& unix_path) {
+  fabric::RpcServerOptions options = MemoryServer::DefaultOptions();
+  options.unix_path = unix_path;
+  return options;
+}
+
 }  // namespace ems::testing

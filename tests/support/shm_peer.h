@@ -65,6 +65,7 @@ class ShmPeer final {
 
   wire::WireStatus attach_status = wire::WireStatus::kOk;
   uint64_t pin_bytes_max = 64 * kMiB;
+  std::atomic<uint64_t> boot_id{1};
   Spoil spoil_welcome, spoil_answer;
   std::atomic<int> connections{0}, attached{0}, ended{0}, segments_asked{0}, segments_dropped{0},
       tables_asked{0};
@@ -84,7 +85,7 @@ class ShmPeer final {
       if (::poll(&entry, 1, 5) <= 0) continue;
       WirePeer peer(fabric::Fd(::accept(listener_.get(), nullptr, nullptr)));
       connections++;
-      if (!ServeHello(&peer)) continue;
+      if (!ServeHello(&peer, {.boot_id = boot_id, .value_bytes_max = kGiB})) continue;
       const std::optional<WireRequest> request = ReadRequest(&peer);
       if (!request || request->header.op != wire::Op::kAttach) continue;
       const bool refuse = attach_status != wire::WireStatus::kOk;

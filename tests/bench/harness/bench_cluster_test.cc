@@ -51,6 +51,9 @@ TEST_F(BenchClusterTest, FindsTheListenerOfAUnixSocketAndSkipsWhatIsNotThere) {
                                  Node(4, std::string(500, 'x')), Node(5, path_)};
   nodes[4].host_id = "another";  // the same path on another machine
   EXPECT_EQ(LocalServerPids(*ViewOf(nodes)), std::vector<pid_t>{getpid()});
+  const std::string here = fabric::HostId();
+  nodes[0].host_id = "container" + here.substr(here.rfind('/'));
+  EXPECT_EQ(LocalServerPids(*ViewOf(nodes)), std::vector<pid_t>{getpid()});
 }
 
 TEST_F(BenchClusterTest, EveryServerHasToBeWithinReachWhereThatIsAsked) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/net/same_machine.h"
 #include "tests/support/own_network.h"
 
 namespace ems::fabric {
@@ -144,6 +145,15 @@ TEST(FdTest, MovesAndCloses) {
 TEST(HostIdTest, IsStable) {
   EXPECT_FALSE(HostId().empty());
   EXPECT_EQ(HostId(), HostId());
+}
+
+TEST(HostIdTest, TellsMachinesFromHostNames) {
+  EXPECT_TRUE(OnOneMachine(HostId(), HostId()));
+  EXPECT_TRUE(OnOneMachine("engine/boot-1", "server/boot-1"));
+  EXPECT_FALSE(OnOneMachine("server/boot-1", "server/boot-2"));
+  EXPECT_TRUE(OnOneMachine("server/", "server/")) << "the boot is not known";
+  EXPECT_FALSE(OnOneMachine("engine/", "server/"));
+  EXPECT_FALSE(OnOneMachine("", "server/boot-1"));
 }
 
 TEST(ListenerIdTest, NamesOneAddressAndNoHostThatIsAName) {

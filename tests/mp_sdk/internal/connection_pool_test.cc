@@ -2,7 +2,6 @@
 // restarted server is a new peer.
 #include "mp_sdk/internal/connection_pool.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -178,10 +177,9 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
   only_unix.transport = TransportChoice::kUnix;
   EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node, kNoCluster).status().code(),
             StatusCode::kUnavailable);
-  const ems::testing::TempPath path("socket");
+  const testing::TempPath path("socket");
+  const MemoryServer server(testing::ServerOptionsAt(path.path()));
   node.unix_path = path.path();
-  const fabric::Fd socket(::open(node.unix_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-  ASSERT_TRUE(socket.valid());
   node.host_id = "elsewhere";
   EXPECT_EQ(ConnectionPool(only_unix).PeerOf(node, kNoCluster).status().code(),
             StatusCode::kUnavailable);
@@ -199,6 +197,49 @@ TEST(ConnectionPoolTest, ChoosesTheTransportAsked) {
       << "a socket that is not here, as in a container, is no reason to miss";
   EXPECT_EQ((*ConnectionPool(only_unix).PeerOf(node, kNoCluster))->address().unix_path,
             node.unix_path);
+}
+
+TEST(ConnectionPoolTest, TakesTheSocketOfItsMachineWhateverTheHostsAreCalled) {
+  const testing::TempPath path("socket");
+  const MemoryServer server(testing::ServerOptionsAt(path.path()));
+  NodeInfo node = MakeNode(1, "127.0.0.1:1");
+  node.unix_path = path.path();
+  node.host_id = "server/boot-1";
+  const auto path_for = [&](const std::string& host_id) {
+    return (*ConnectionPool(ClientOptions{}, host_id).PeerOf(node, kNoCluster))
+        ->address()
+        .unix_path;
+  };
+  EXPECT_EQ(path_for("engine/boot-1"), node.unix_path);
+  EXPECT_EQ(path_for("server/boot-2"), "");
+  EXPECT_EQ(path_for("engine/"), "");
+}
+
+// A container has another one's path, with another server behind it.
+TEST(ConnectionPoolTest, ASocketOfAnotherServerIsGivenUpForTcp) {
+  const testing::TempPath path("socket");
+  MemoryServer stranger(testing::ServerOptionsAt(path.path()));
+  stranger.store.cluster = ClusterId(0xabcdef);
+  NodeInfo node = MakeNode(1, "127.0.0.1:1");
+  node.unix_path = path.path();
+  node.host_id = fabric::HostId();
+  ConnectionPool pool{ClientOptions{}};
+  const std::shared_ptr<Peer> misled = *pool.PeerOf(node, ClusterId(7));
+  ASSERT_TRUE(misled->address().is_unix());
+  EXPECT_EQ(misled->Take(false, In(seconds(1))).status().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(misled->misled());
+  const std::shared_ptr<Peer> other = *pool.PeerOf(node, ClusterId(7));
+  EXPECT_FALSE(other->address().is_unix());
+  EXPECT_EQ(other, *pool.PeerOf(node, ClusterId(7)));
+
+  ClientOptions only_unix;
+  only_unix.transport = TransportChoice::kUnix;
+  ConnectionPool strict(only_unix);
+  EXPECT_FALSE((*strict.PeerOf(node, kNoCluster))->Take(false, In(seconds(1))).ok());
+  EXPECT_EQ(strict.PeerOf(node, kNoCluster).status().code(), StatusCode::kUnavailable);
+
+  node.boot_id = stranger.store.boot_id;  // it is the one
+  EXPECT_TRUE((*pool.PeerOf(node, kNoCluster))->Take(false, In(seconds(1))).ok());
 }
 
 }  // namespace

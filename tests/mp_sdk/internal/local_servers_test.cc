@@ -69,6 +69,34 @@ TEST_F(LocalServersTest, AttachesToTheServersOfThisHostAlone) {
   EXPECT_EQ(peer.connections, 1);
 }
 
+// A client in a container of its own, on the machine of one server and not on that of the other.
+TEST_F(LocalServersTest, AttachesWhateverTheHostsAreCalled) {
+  peer.Start();
+  NodeInfo same = MakeNode(kNode, peer.path());
+  same.host_id = "server/boot-1";
+  NodeInfo other = MakeNode(NodeId(5), peer.path());
+  other.host_id = "engine/boot-2";
+  LocalServers container(
+      {.ns = PoolImage::kNs, .attach_timeout = 500ms, .host_id = "engine/boot-1", .token = {}});
+  container.Follow(MakeView(1, {same, other}));
+  const auto session = [&] {
+    const ReaderGate::Pass pass = container.gate().Enter();
+    return container.routes()->Of(SlotId(0))->session.load();
+  };
+  EXPECT_TRUE(Eventually([&] { return session() != nullptr; }));
+  const ReaderGate::Pass pass = container.gate().Enter();
+  EXPECT_EQ(container.routes()->Of(SlotId(1)), nullptr);
+}
+
+TEST_F(LocalServersTest, AServerThatIsNotMeantIsNotAttachedTo) {
+  peer.boot_id = 2;
+  peer.Start();
+  servers.Follow(MakeView(1, {MakeNode(kNode, peer.path(), 1)}));
+  EXPECT_TRUE(Eventually([&] { return peer.connections == 2; })) << "it is tried again";
+  EXPECT_EQ(peer.attached, 0);
+  EXPECT_FALSE(Attached());
+}
+
 TEST_F(LocalServersTest, FollowsNewerViewsOnly) {
   peer.Start();
   EXPECT_EQ(servers.routes(), nullptr);
@@ -103,6 +131,7 @@ TEST_F(LocalServersTest, AnotherBootOfAServerIsAnotherServer) {
   peer.Start();
   servers.Follow(MakeView(1, {MakeNode(kNode, peer.path(), 1)}));
   ASSERT_TRUE(Eventually([&] { return Attached(); }));
+  peer.boot_id = 2;
   servers.Follow(MakeView(2, {MakeNode(kNode, peer.path(), 2)}));
   EXPECT_TRUE(Eventually([&] { return peer.attached == 2 && Attached(); }));
 }

@@ -11,6 +11,7 @@
 #include "common/circuit_breaker.h"
 #include "common/thread_pool.h"
 #include "fabric/net/name_lookup.h"
+#include "fabric/net/socket.h"
 #include "fabric/rpc/rpc_channel.h"
 #include "mp_sdk/internal/connection_pool.h"
 #include "tests/mp_sdk/internal/router_calls.h"
@@ -18,6 +19,7 @@
 #include "tests/support/fake_resolver.h"
 #include "tests/support/memory_server.h"
 #include "tests/support/scripted_server.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::internal {
 namespace {
@@ -259,6 +261,33 @@ TEST(RouterConnectTest, WhatIsAnsweredHoldsNoConnectionWhileAnotherServerIsWaite
   release.Set();
   caller.Join();
   EXPECT_EQ(both.code(0), StatusCode::kNotFound) << both.text(0);
+}
+
+// In a container that has the path of the server's socket, and another server behind it.
+TEST(RouterConnectTest, ASocketOfAnotherServerCostsNoCall) {
+  const testing::TempPath path("socket");
+  MemoryServer stranger(testing::ServerOptionsAt(path.path()));
+  MemoryServer meant;
+  meant.store.Insert("k", "value");
+  NodeInfo node = ServerNode(1, meant.address());
+  meant.store.boot_id = node.boot_id;
+  node.unix_path = path.path();
+  node.host_id = fabric::HostId();
+  ViewCache views;
+  views.Install(ViewOf(1, {node}, {1}));
+  ClientOptions options = RouterOptions();
+  options.transport = TransportChoice::kAuto;
+  {
+    Router router(options, &views, {});
+    Call get(Op::kGet, {"k"});
+    get.Room(0, 5).Run(&router);
+    EXPECT_EQ(get.code(), StatusCode::kOk) << get.text();
+    EXPECT_EQ(get.buffers[0], "value");
+    EXPECT_EQ(router.stats().breaker_opened, 0U);
+  }
+  Router asked_first(options, &views, {});
+  EXPECT_TRUE(asked_first.Ask(node, Op::kPing, Deadline::After(seconds(5))).ok());
+  EXPECT_EQ(stranger.store.counts().handled, 2) << "greetings alone";
 }
 
 }  // namespace
