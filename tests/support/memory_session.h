@@ -112,6 +112,9 @@ class MemorySession final : public fabric::Session {
     } else if (request.op == wire::Op::kPeers) {
       if (!store_->peer_words) return {.status = wire::WireStatus::kUnimplemented};
       Append(AsBytes(*store_->peer_words), answer);
+    } else if (request.op == wire::Op::kScan) {
+      refused_ = true;
+      return {.status = wire::WireStatus::kUnimplemented};
     }
     return {};
   }

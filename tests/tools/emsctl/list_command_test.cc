@@ -2,15 +2,22 @@
 // missing is said.
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "cluster/controller_client.h"
+#include "cluster/view_cache.h"
+#include "proto/controller.pb.h"
+#include "tests/support/eventually.h"
+#include "tests/support/memory_server.h"
 #include "tests/tools/emsctl/emsctl_test.h"
 
 namespace ems::emsctl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Three servers, each with an SSD tier and little DRAM.
 class ListCommandTest : public EmsctlTest {
@@ -102,6 +109,76 @@ TEST_F(ListCommandTest, AServerThatDoesNotAnswerIsNamedAndTheOthersAreListed) {
   EXPECT_NE(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("keys of server-1 are missing"));
   EXPECT_THAT(ran.out, HasSubstr("left/"));
+}
+
+// Beside a real server one that answers as version 0.2.0 did, in the same view.
+class OldServerTest : public EmsctlTest {
+ protected:
+  static void SetUpTestSuite() {
+    auto started = testing::Cluster::Start(
+        {.servers = 1,
+         .controller_flags = {"--set", "damping_ms=0", "--set", "lease_ms=60000"},
+         .server_flags = {}});
+    ASSERT_TRUE(started.ok()) << ToString(started.status());
+    cluster_ = std::move(*started);
+  }
+  OldServerTest() {
+    old_.store.error_text = "op 18 is not known here";
+    old_.store.peer_words = std::nullopt;
+  }
+  // Registers it, and says that it has the view until that shows it.
+  void Join(const std::string& name) const {
+    NodeInfo node;
+    node.name = name;
+    node.boot_id = old_.store.boot_id;
+    node.data_address = old_.address();
+    node.host_id = "elsewhere";
+    node.capacity_bytes = kGiB;
+    v1::RegisterRequest request;
+    ToProto(node, request.mutable_node());
+    v1::RegisterReply reply;
+    const auto soon = [] { return Deadline::After(std::chrono::seconds(10)); };
+    ControllerClient controller(cluster_->controller_address(), "test");
+    const Status registered = controller.Register(request, &reply, soon());
+    ASSERT_TRUE(registered.ok()) << ToString(registered);
+    ViewCache cache;
+    EXPECT_TRUE(testing::Eventually([&] {
+      if (!controller.Refresh(&cache, soon()).ok()) return false;
+      const ViewCache::View view = cache.view();
+      if (view->Find(NodeId(reply.node_id())) != nullptr) return true;
+      v1::HeartbeatRequest beat;
+      beat.set_node_id(reply.node_id());
+      beat.set_boot_id(node.boot_id);
+      beat.set_term(view->version().term());
+      beat.set_epoch(view->version().epoch());
+      beat.set_fingerprint(view->Fingerprint());
+      v1::HeartbeatReply answer;
+      (void)controller.Heartbeat(beat, &answer, soon());
+      return false;
+    }));
+  }
+
+ private:
+  testing::MemoryServer old_;
+};
+
+TEST_F(OldServerTest, AServerThatKnowsNoScanIsNamedAndTheOthersAreListed) {
+  const auto client = cluster_->Connect();
+  ASSERT_TRUE(client.ok()) << ToString(client.status());
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE((*client)->Put(fmt::format("kept/{}", i), std::string_view("value")).ok());
+  Join("left-behind");
+  const auto ran = Run({"ls", "default", "kept/"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.out;
+  EXPECT_THAT(ran.out, HasSubstr("keys of left-behind are missing"));
+  EXPECT_THAT(ran.out, HasSubstr("left-behind runs an older version, which cannot list keys"));
+  EXPECT_THAT(ran.out, HasSubstr("kept/"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("keys of server-0")));
+
+  const auto json = Run({"--json", "ls", "default", "kept/"});
+  EXPECT_EQ(json.exit_code, 1) << json.out;
+  EXPECT_THAT(json.out, HasSubstr("\"complete\": false"));
+  EXPECT_THAT(json.out, HasSubstr("left-behind runs an older version"));
 }
 
 }  // namespace
