@@ -64,6 +64,11 @@ WireStatus PutSession::CheckDurable(std::string_view key, const Put& put) {
     return refusal_->Say(WireStatus::kUnimplemented,
                          "this server has no SSD tier: put with durability dram");
   }
+  if (store_->ssd_offline()) {
+    return refusal_->Say(WireStatus::kUnimplemented,
+                         "this server's SSD tier is offline, its log says why: put with durability "
+                         "dram");
+  }
   if (!store_->FitsSsd(put.bytes)) {
     return refusal_->Say(WireStatus::kTooLarge,
                          "larger than the SSD tier takes: see ssd.region_bytes and "

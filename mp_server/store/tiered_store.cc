@@ -43,6 +43,10 @@ std::string TieredStore::SsdState() const {
   return reason.empty() ? text : text + ": " + reason;
 }
 
+bool TieredStore::ssd_offline() const {
+  return ssd_ != nullptr && ssd_->state() == ssd::TierState::kOffline;
+}
+
 bool TieredStore::FitsSsd(uint64_t value_bytes) const {
   return ssd_ != nullptr && value_bytes <= ssd_->value_bytes_max();
 }

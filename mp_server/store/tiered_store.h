@@ -169,6 +169,8 @@ class TieredStore final {
   // For who wants what is in DRAM alone.
   ObjectStore& dram() { return *dram_; }
   bool has_ssd() const { return ssd_ != nullptr; }
+  // There is one, and it could not be opened.
+  bool ssd_offline() const;
   std::string SsdState() const;
 
   // False: the namespace is not known here with this very generation. The same one as the last time

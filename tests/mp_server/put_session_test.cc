@@ -140,6 +140,19 @@ TEST_F(PutSessionTest, WhatTheSsdCannotTakeIsRefusedBeforeItIsReceived) {
             WireStatus::kUnimplemented);
 }
 
+TEST_F(PutSessionTest, ATierThatCouldNotBeOpenedIsNotTakenForOneOfSmallValues) {
+  ssd::TierOptions options;
+  options.folder = "/dev/null/ssd";
+  options.capacity_bytes = 64 * kMiB;
+  const auto offline = ssd::SsdTier::Open(options);
+  ASSERT_EQ(offline->state(), ssd::TierState::kOffline);
+  TieredStore store(dram_.get(), offline.get());
+  PutSession puts(&store, &check_, &metrics_, &refusal_);
+  header_ = Header(Op::kPut, wire::kFlagDurableSsd);
+  EXPECT_EQ(puts.Begin({&header_, "k", kSlot, 5}, &target_).status, WireStatus::kUnimplemented);
+  EXPECT_THAT(refusal_.text, HasSubstr("offline"));
+}
+
 // Of an SSD that large values fill before the memory of its index is full.
 class SmallIndexTest : public PutSessionTest {
  protected:
