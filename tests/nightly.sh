@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long versions of tests with a random part, the packages in a Debian of their own, the container image and all commands of
-# the documents, an hour or two: with a build of preset release, on a machine that does nothing else.
+# the documents, two hours or three: with a build of preset release, on a machine that does nothing else.
 #   tests/nightly.sh [NAME…]    those alone; without a name all of them
 # One line each: ok or FAILED, how long it took, and what it says of itself. Seeds are new ones each night, and in the logs,
 # build/logs/nightly/. Exit codes: 0 all passed, 1 something failed, 2 usage.
@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins connectors packages container docs simulate)
+NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins chaos connectors packages container docs simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -44,6 +44,7 @@ long kills-tight '^[0-9]+ kills' "$BIN/ems-crashtest" --kills 200 --tight
 long power 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 160
 long power-tight 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 40 --tight
 long power-joins 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --joins --kills 10 --runs 20
+long chaos '^seed|BROKEN|^repeat|rounds' "$BIN/ems-chaos" --minutes 60 --quiet
 long connectors 'EMS_STORM_SEED' env EMS_STORM_BYTES=$((1 << 30)) PYTHONPATH="$PWD/build/release/python" /usr/bin/python3 -B \
   tests/integrations/engines/storm_test.py
 EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release \
