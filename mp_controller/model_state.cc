@@ -9,8 +9,8 @@
 #include "cluster/model_list.h"
 #include "common/check.h"
 #include "common/logging.h"
-#include "mp_controller/model_record.h"
 #include "mp_controller/models/added_again.h"
+#include "mp_controller/models/model_record.h"
 #include "mp_controller/models/model_rows.h"
 #include "proto/model.pb.h"
 

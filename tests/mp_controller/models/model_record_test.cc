@@ -1,5 +1,5 @@
 // What must hold: a restart makes no version younger or older, and no job longer.
-#include "mp_controller/model_record.h"
+#include "mp_controller/models/model_record.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "mp_controller/model_record.h"
+#include "mp_controller/models/model_record.h"
 
 #include <algorithm>
 #include <utility>
