@@ -17,6 +17,7 @@ void ToProto(const NodeUsage& usage, v1::NodeUsage* proto) {
   proto->set_hits(usage.hits);
   for (const HitCurve& curve : usage.curves) ToProto(curve, proto->add_curves());
   proto->set_damaged_objects(usage.damaged_objects);
+  for (const QuotaPart& part : usage.quota_parts) ToProto(part, proto->add_quota_parts());
 }
 
 NodeUsage FromProto(const v1::NodeUsage& proto) {
@@ -34,6 +35,10 @@ NodeUsage FromProto(const v1::NodeUsage& proto) {
   for (size_t i = 0; i < curves; ++i)
     usage.curves.push_back(FromProto(proto.curves(static_cast<int>(i))));
   usage.damaged_objects = proto.damaged_objects();
+  const size_t parts =
+      std::min<size_t>(static_cast<size_t>(proto.quota_parts_size()), kQuotaPartsMax);
+  for (size_t i = 0; i < parts; ++i)
+    usage.quota_parts.push_back(FromProto(proto.quota_parts(static_cast<int>(i))));
   return usage;
 }
 

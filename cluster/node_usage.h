@@ -1,9 +1,11 @@
 #pragma once
-// What a server says of itself with each heartbeat, for people to see: nothing is decided by it.
+// What a server says of itself with each heartbeat. For people to see, but for quota_parts, by
+// which the controller moves parts of quotas between servers.
 #include <cstdint>
 #include <vector>
 
 #include "cluster/hit_curve.h"
+#include "cluster/quota_part.h"
 
 namespace ems {
 namespace v1 {
@@ -25,10 +27,12 @@ struct NodeUsage {
   // Of namespaces, kHitCurvesMax at most.
   std::vector<HitCurve> curves{};
   uint64_t damaged_objects = 0;  // found damaged since then, in memory or on the SSD, and dropped
+  std::vector<QuotaPart> quota_parts{};  // kQuotaPartsMax at most
 };
 
 void ToProto(const NodeUsage& usage, v1::NodeUsage* proto);
-// A state that this build does not know is kNone. Of too many curves the first ones are taken.
+// A state that this build does not know is kNone. Of too many curves or parts the first ones are
+// taken.
 NodeUsage FromProto(const v1::NodeUsage& proto);
 
 }  // namespace ems

@@ -331,6 +331,10 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_active_epoch(activation_.Active(now).epoch());
   reply->set_cluster(cluster_.value());
   reply->set_dram_bytes(node_records_.DramBytes(event.id));
+  if (!renewed) return OkStatus();
+  for (const QuotaPart& part :
+       quota_parts_.OnHeartbeat(event.id, event.installed, event.usage, *view_, namespaces(), now))
+    ems::ToProto(part, reply->add_quota_parts());
   return OkStatus();
 }
 

@@ -31,6 +31,7 @@
 #include "mp_controller/node_records.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/view_publisher.h"
+#include "mp_controller/quota_parts.h"
 #include "mp_controller/store_age.h"
 
 namespace ems::v1 {
@@ -164,6 +165,7 @@ class ClusterState final {
   StoreAge store_age_;
   DurableNamespaces namespaces_;
   Activation activation_;
+  QuotaParts quota_parts_;
   ClusterId cluster_;
   uint64_t term_ = 0;
   uint64_t epoch_ = 0;  // highest ever tried

@@ -30,6 +30,7 @@ void ToProto(const MemberStatus& member, v1::NodeStatus* out) {
   out->mutable_node()->set_state(StateOf(member.state));
   ems::ToProto(member.usage, out->mutable_usage());
   out->mutable_usage()->clear_curves();  // ListNamespaces has those of all servers together
+  out->mutable_usage()->clear_quota_parts();
   out->set_heartbeat_age_ms(
       static_cast<uint64_t>(member.heartbeat_age / std::chrono::milliseconds(1)));
   out->set_term(member.installed.term());

@@ -260,6 +260,7 @@ void Server::Impl::MakeHeartbeat() {
   self.listener_id = fabric::ListenerId(rpc->address());
   LeaseEvents events = lease.Events();
   events.on_dram = [this](uint64_t bytes) { pool_size->SetMost(bytes); };
+  events.on_quota_parts = [this](const auto& parts) { store.SetQuotaParts(parts); };
   heartbeat = std::make_unique<Heartbeat>(
       Heartbeat::Options{.self = self,
                          .controller = &controller,

@@ -141,6 +141,9 @@ NodeUsage StatsPage::Usage() const {
     usage.objects += one.objects;
     if (one.curve.lookups > 0) usage.curves.push_back(one.curve);
     usage.damaged_objects += one.damaged_objects;
+    if (one.quota_bytes > 0 && usage.quota_parts.size() < kQuotaPartsMax)
+      usage.quota_parts.push_back(
+          {one.ref, one.quota_total_bytes, one.quota_bytes, one.value_bytes, one.coldest_age});
   }
   KeepBusiest(&usage.curves);
   if (ssd_ == nullptr) return usage;

@@ -95,6 +95,10 @@ void LeaseKeeper::Take(const v1::HeartbeatReply& reply, TimePoint sent, TimePoin
   const ViewVersion installed = ownership_.version();
   if (newest > installed) events_.on_behind(newest);
   if (newest < installed) events_.on_older(newest);
+  if (newest != installed || reply.quota_parts().empty()) return;
+  std::vector<QuotaPart> parts;
+  for (const v1::QuotaPart& part : reply.quota_parts()) parts.push_back(FromProto(part));
+  events_.on_quota_parts(parts);
 }
 
 Status LeaseKeeper::CheckCluster(uint64_t answered) {

@@ -11,9 +11,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cluster/control_rules.h"
 #include "cluster/node_usage.h"
+#include "cluster/quota_part.h"
 #include "cluster/view_cache.h"
 #include "common/clock.h"
 #include "common/retry.h"
@@ -40,6 +42,9 @@ struct LeaseEvents {
   std::function<void()> on_replaced;
   // Bytes of memory that an operator has set; 0: none.
   std::function<void(uint64_t)> on_dram = [](uint64_t) {};
+  // Parts of quotas that this server is to hold by the view that is installed.
+  std::function<void(const std::vector<QuotaPart>&)> on_quota_parts =
+      [](const std::vector<QuotaPart>&) {};
   std::function<void(uint64_t)> on_active;  // views up to this epoch are active
   // The controller is another cluster's, as it or this server says; OK: it is not, after all.
   std::function<void(const Status&)> on_stranger;

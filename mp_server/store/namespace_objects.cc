@@ -201,6 +201,10 @@ void NamespaceObjects::AddUsage(NamespaceUsage* usage) {
   usage->evicted_objects = evicted_objects_.load(std::memory_order_relaxed);
   usage->evicted_bytes = evicted_bytes_.load(std::memory_order_relaxed);
   usage->eviction_age = Duration(eviction_age_ns_.load(std::memory_order_relaxed));
+  if (const int64_t coldest_ns = index_.ColdestTouch(); coldest_ns != EvictionPolicy::kNever) {
+    const int64_t now_ns = options_.clock->Now().time_since_epoch().count();
+    usage->coldest_age = Duration(now_ns - std::clamp<int64_t>(coldest_ns, 0, now_ns - 1));
+  }
   usage->damaged_objects = damaged_.load(std::memory_order_relaxed);
   usage->pinned_objects = index_.pinned_objects();
   usage->retired_bytes = sharing_.retired_bytes();

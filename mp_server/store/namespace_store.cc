@@ -41,8 +41,16 @@ NamespaceStore::~NamespaceStore() { Close(); }
 void NamespaceStore::SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes,
                                uint64_t quota_total_bytes) {
   quota_total_bytes_.store(quota_total_bytes, std::memory_order_relaxed);
-  objects_.quota().SetLimit(quota_bytes);
+  if (std::exchange(even_bytes_, quota_bytes) != quota_bytes)
+    objects_.quota().SetLimit(quota_bytes);
   objects_.quota().SetReserved(reserved_bytes);
+}
+
+void NamespaceStore::SetPart(const QuotaPart& part) {
+  if (part.ref != ref() || part.part_bytes == 0 || even_bytes_ == 0 ||
+      part.quota_bytes != quota_total_bytes_.load(std::memory_order_relaxed))
+    return;
+  objects_.quota().SetLimit(part.part_bytes);
 }
 
 Duration NamespaceStore::QuietFor(TimePoint now) {
@@ -286,6 +294,7 @@ NamespaceUsage NamespaceStore::Usage() {
   NamespaceUsage usage;
   objects_.AddUsage(&usage);
   usage.objects_max = room_.objects_max();
+  usage.quota_total_bytes = quota_total_bytes_.load(std::memory_order_relaxed);
   usage.count_evictions = room_.count_evictions();
   // Without a quota of its own it may have the pool's memory, which others want, too.
   const uint64_t memory = usage.quota_bytes > 0

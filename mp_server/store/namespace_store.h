@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/quota_part.h"
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/ids.h"
@@ -42,8 +43,12 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   ~NamespaceStore();
 
   // `quota_bytes` 0: no limit. A quota below what is used is reached by RoomMaker::TrimToQuota and
-  // Reserve. `quota_total_bytes`: that of all servers together.
+  // Reserve. `quota_total_bytes`: that of all servers together. A part that SetPart has set since
+  // stays as long as `quota_bytes` does.
   void SetLimits(uint64_t quota_bytes, uint64_t reserved_bytes, uint64_t quota_total_bytes);
+  // The part that the controller gives this server instead; that of another generation, or of
+  // another quota than the namespace has, is passed over. The caller locks, as for SetLimits.
+  void SetPart(const QuotaPart& part);
   NamespaceRef ref() const { return options_.ref; }
   const std::string& name() const { return options_.name; }
   bool immutable() const { return options_.immutable; }
@@ -122,6 +127,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   const Options options_;
   std::atomic<uint64_t> generation_;
   std::atomic<uint64_t> quota_total_bytes_{0};
+  uint64_t even_bytes_ = 0;  // as SetLimits has it
   NamespaceObjects objects_;
   RoomMaker room_;
   Guarded<TimePoint> last_use_;

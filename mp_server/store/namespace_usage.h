@@ -14,14 +14,16 @@ struct NamespaceUsage {
   std::string name;
   uint64_t objects = 0;
   uint64_t objects_max = 0;
-  uint64_t value_bytes = 0;  // charged to the quota
-  uint64_t quota_bytes = 0;  // this server's share; 0: no limit but the pool
+  uint64_t value_bytes = 0;        // charged to the quota
+  uint64_t quota_bytes = 0;        // this server's part; 0: no limit but the pool
+  uint64_t quota_total_bytes = 0;  // of all servers together
   uint64_t reserved_bytes = 0;
   uint64_t segment_bytes = 0;  // memory it holds
   uint64_t chunk_bytes = 0;    // of it, what objects take: values, headers, rounding
   uint64_t evicted_objects = 0;
   uint64_t evicted_bytes = 0;
   Duration eviction_age{};       // how long the last of them had not been used
+  Duration coldest_age{};        // how long the object that goes next has not been; zero: none
   uint64_t count_evictions = 0;  // of them, those because of objects_max
   uint64_t damaged_objects = 0;  // dropped since the start: their bytes had changed in memory
   uint64_t pinned_objects = 0;

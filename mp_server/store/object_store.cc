@@ -256,6 +256,14 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
   for (const StorePtr& store : limited) store->room().TrimToQuota();
 }
 
+void ObjectStore::SetQuotaParts(std::span<const QuotaPart> parts) {
+  auto locked = impl_->stores.Lock();
+  for (const QuotaPart& part : parts) {
+    const auto it = locked->find(part.ref.id);
+    if (it != locked->end()) it->second->SetPart(part);
+  }
+}
+
 void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned) {
   // The bits first: a Publish after a shard was swept sees them under that shard's lock.
   impl_->owned->Set(owned);

@@ -12,10 +12,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cluster/quota_part.h"
 #include "cluster/view_cache.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -60,6 +62,9 @@ class ObjectStore final {
   // objects at once, their memory as pins end. Quotas are multiplied by `share`, the part of all
   // slots that this server owns.
   void SetNamespaces(const NamespaceTable& table, double share);
+  // Parts of quotas that this server is to hold instead, until its share of the slots or the quota
+  // changes. What is above a part goes in the next rounds of "ems-evict". Any thread.
+  void SetQuotaParts(std::span<const QuotaPart> parts);
   // Which slots may be published to. Objects of other slots are dropped before this returns. Calls
   // come from one thread.
   void SetOwnedSlots(const std::bitset<kSlotCount>& owned);

@@ -60,6 +60,7 @@ class LeaseKeeperTest : public ::testing::Test {
   int registered_ = 0, expelled_ = 0, replaced_ = 0;
   ViewVersion behind_, older_;
   uint64_t active_ = 0;
+  std::vector<QuotaPart> parts_;
   LeaseKeeper keeper_{Self(),
                       &ownership_,
                       &views_,
@@ -68,6 +69,7 @@ class LeaseKeeperTest : public ::testing::Test {
                        .on_older = [this](ViewVersion version) { older_ = version; },
                        .on_expelled = [this] { ++expelled_; },
                        .on_replaced = [this] { ++replaced_; },
+                       .on_quota_parts = [this](const auto& parts) { parts_ = parts; },
                        .on_active = [this](uint64_t epoch) { active_ = epoch; },
                        .on_stranger = [this](const Status& what) { stranger_ = what; }}};
 };
@@ -77,6 +79,18 @@ TEST_F(LeaseKeeperTest, TheLeaseCountsFromTheQuestionAndALittleLess) {
   EXPECT_EQ(ownership_.lease_until(), sent_ + seconds(5) - milliseconds(100));
   EXPECT_EQ(behind_, ViewVersion(1, 2));
   EXPECT_EQ(active_, 2U);
+}
+
+// By another view this server has other slots, and another part.
+TEST_F(LeaseKeeperTest, PartsOfQuotasCountByTheViewThatIsInstalled) {
+  v1::HeartbeatReply reply = Reply(true);
+  reply.add_quota_parts()->set_part_bytes(7);
+  (void)Beat(reply);
+  EXPECT_TRUE(parts_.empty());
+  Install({1, 2});
+  (void)Beat(reply);
+  ASSERT_EQ(parts_.size(), 1U);
+  EXPECT_EQ(parts_[0].part_bytes, 7U);
 }
 
 // A controller that was restarted with another lease_ms is not asked for an id again.

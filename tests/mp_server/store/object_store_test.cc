@@ -166,6 +166,44 @@ TEST_F(ObjectStoreTest, ReadersThatAreStoppedDoNotBeginAgain) {
   EXPECT_EQ(ReadableUntil(store_.get(), late), 0) << "shared after that";
 }
 
+TEST_F(ObjectStoreTest, APartHoldsUntilTheQuotaOrTheShareOfSlotsChanges) {
+  Make(8 * kMiB);
+  Namespaces({Info(kA, 4000)}, 0.5);
+  const auto set = [&](NamespaceRef ref, uint64_t quota, uint64_t part) {
+    store_->SetQuotaParts(
+        std::vector<QuotaPart>{{.ref = ref, .quota_bytes = quota, .part_bytes = part}});
+    return UsageOf(kA).quota_bytes;
+  };
+  EXPECT_EQ(set(kA, 4000, 2500), 2500U);
+  EXPECT_EQ(UsageOf(kA).quota_total_bytes, 4000U);
+  EXPECT_EQ(set({kA.id, 2}, 4000, 1500), 2500U) << "of another generation";
+  EXPECT_EQ(set(kA, 5000, 1500), 2500U) << "of another quota";
+  EXPECT_EQ(set(kA, 4000, 0), 2500U) << "zero would be no limit";
+  Namespaces({Info(kA, 4000), Info(kB)}, 0.5);
+  EXPECT_EQ(UsageOf(kA).quota_bytes, 2500U) << "another namespace is no reason";
+  EXPECT_EQ(set(kB, 0, 7), 2500U);
+  EXPECT_EQ(UsageOf(kB).quota_bytes, 0U) << "there is no quota to have a part of";
+  Namespaces({Info(kA, 4000)}, 0.25);
+  EXPECT_EQ(UsageOf(kA).quota_bytes, 1000U);
+  EXPECT_EQ(set(kA, 4000, 1200), 1200U);
+  Namespaces({Info(kA, 8000)}, 0.25);
+  EXPECT_EQ(UsageOf(kA).quota_bytes, 2000U);
+}
+
+TEST_F(ObjectStoreTest, TheColdestAgeIsThatOfTheObjectThatGoesNext) {
+  store_clock_ = &clock_;
+  Make(8 * kMiB);
+  Namespaces({Info(kA, kMiB)});
+  EXPECT_EQ(UsageOf(kA).coldest_age, Duration::zero());
+  ASSERT_TRUE(Put(kA, "k", "a").ok());
+  clock_.Advance(std::chrono::seconds(5));
+  ASSERT_TRUE(Put(kA, "l", "a").ok());
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_EQ(UsageOf(kA).coldest_age, std::chrono::seconds(7));
+  ASSERT_TRUE(store_->Remove(kA, "k"));
+  EXPECT_EQ(UsageOf(kA).coldest_age, std::chrono::seconds(2));
+}
+
 TEST_F(ObjectStoreTest, QuotasAreThisServersShareAndNeverTurnIntoNoLimit) {
   Make(8 * kMiB);
   Namespaces({Info(kA, 10000)}, 0.25);
