@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-v1::ModelManifest Sample(const std::string& version) {
+v1::ModelManifest SampleMessage(const std::string& version) {
   model::Manifest manifest;
   manifest.model = "base";
   manifest.version = version;
@@ -42,7 +42,7 @@ class ModelServiceTest : public ::testing::Test {
   }
   v1::ModelStatus Add(const std::string& version) {
     v1::ModelStatus status;
-    EXPECT_EQ(models_->Add(Sample(version), &status, Soon()), OkStatus());
+    EXPECT_EQ(models_->Add(SampleMessage(version), &status, Soon()), OkStatus());
     return status;
   }
   uint64_t Number() {
@@ -146,7 +146,7 @@ TEST_F(ModelServiceTest, EveryVerbReachesItsPart) {
 }
 
 TEST_F(ModelServiceTest, AServerThatFollowsUnverifiedDigestsIsAnsweredByAReport) {
-  v1::ModelManifest proto = Sample("v1");
+  v1::ModelManifest proto = SampleMessage("v1");
   proto.mutable_files(0)->set_sum("md5:0123456789abcdef0123456789abcdef");
   v1::ModelStatus status;
   ASSERT_EQ(models_->Add(proto, &status, Soon()), OkStatus());
