@@ -112,7 +112,8 @@ struct OneSided::Call {
     return new (visit) Visit(session, routes->view);
   }
   void EndVisits() {
-    for (; visited != 0; visited &= visited - 1) visits[std::countr_zero(visited)].visit.~Visit();
+    for (; visited != 0; visited &= visited - 1)
+      visits[static_cast<size_t>(std::countr_zero(visited))].visit.~Visit();
   }
 
   OneSided* owner;

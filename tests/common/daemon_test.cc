@@ -47,13 +47,13 @@ TEST(DaemonTest, AStopThatTakesTooLongEndsTheProcess) {
   EXPECT_EXIT(
       {
         stop(std::chrono::milliseconds(20), std::chrono::seconds(60));
-        std::exit(0);
+        std::exit(0);  // NOLINT(concurrency-mt-unsafe)
       },
       ::testing::ExitedWithCode(1), "test: stopping took more than 0.02 s");
   EXPECT_EXIT(
       {
         stop(std::chrono::seconds(60), std::chrono::milliseconds(1));
-        std::exit(0);
+        std::exit(0);  // NOLINT(concurrency-mt-unsafe)
       },
       ::testing::ExitedWithCode(0), "");
 }
@@ -73,7 +73,7 @@ TEST(DaemonTest, MutexesMayBeLockedInAnyOrder) {
           const absl::MutexLock first(&b);
           const absl::MutexLock second(&a);
         }
-        std::exit(0);
+        std::exit(0);  // NOLINT(concurrency-mt-unsafe)
       },
       ::testing::ExitedWithCode(0), "");
 }

@@ -179,7 +179,8 @@ TEST(NextPartsTest, AnIdleServerKeepsHalf) {
     streams.Run(1);
   }
   EXPECT_NEAR(static_cast<double>(streams.servers()[0].part_bytes), kQuota / 6.0, 10);
-  EXPECT_NEAR(static_cast<double>(streams.servers()[1].part_bytes), kQuota * 5 / 12.0, kQuota / 50);
+  EXPECT_NEAR(static_cast<double>(streams.servers()[1].part_bytes), kQuota * 5 / 12.0,
+              kQuota / 50.0);
 }
 
 // Servers that hold what they are told when they hear it, and report at their next heartbeat.
@@ -271,7 +272,7 @@ TEST_F(QuotaPartsTest, BytesMoveToWhoEvictsYounger) {
 TEST_F(QuotaPartsTest, EqualAgesMoveNothing) {
   Publish({1, 2, 3});
   BeatAll(20);
-  for (const uint32_t id : {1, 2, 3}) EXPECT_EQ(PartOf(id), EvenOf(id));
+  for (const uint32_t id : {1U, 2U, 3U}) EXPECT_EQ(PartOf(id), EvenOf(id));
 }
 
 // Beat checks that the quota is kept all the while.
@@ -359,7 +360,7 @@ TEST_F(QuotaPartsTest, ServersThatHoldTooMuchComeToEvenParts) {
   Publish({1, 2, 3});
   servers_[1].part_bytes = EvenOf(1) * 3 / 2;
   for (int i = 0; i < 3; ++i)
-    for (const uint32_t id : {1, 2, 3})
+    for (const uint32_t id : {1U, 2U, 3U})
       for (const QuotaPart& told : Say(id, view_->version()))
         servers_[id].part_bytes = told.part_bytes;
   EXPECT_LE(Held(), kQuota);

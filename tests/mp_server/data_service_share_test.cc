@@ -35,6 +35,7 @@ class DataServiceShareTest : public SessionFixture {
   // "0", "1", …
   static std::vector<std::string> Keys(int count) {
     std::vector<std::string> keys;
+    keys.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) keys.push_back(std::to_string(i));
     return keys;
   }
@@ -130,7 +131,7 @@ TEST_F(DataServiceShareTest, PutsGoOnWhileAnswersPinAllTheyMay) {
   std::vector<std::unique_ptr<Session>> slow;
   for (int i = 0; i < 5; ++i) {
     slow.push_back(NewSession());
-    const auto from = keys.begin() + 3 * i;
+    const auto from = keys.begin() + ptrdiff_t{3} * i;
     (void)Handle(slow.back().get(), Op::kMultiGet, {from, from + 4});
   }
   for (int i = 0; i < 20; ++i)

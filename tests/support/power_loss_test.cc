@@ -35,9 +35,11 @@ class PowerLossTest : public ::testing::Test {
     fs::create_directories(folder_.path());
     Watch();
   }
-  ~PowerLossTest() override { ::unsetenv(kPowerLossVariable); }
+  ~PowerLossTest() override { ::unsetenv(kPowerLossVariable); }  // NOLINT(concurrency-mt-unsafe)
 
-  void Watch() const { ::setenv(kPowerLossVariable, folder_.path().c_str(), 1); }
+  void Watch() const {
+    ::setenv(kPowerLossVariable, folder_.path().c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
   std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
   fabric::Fd Open(const std::string& name, int flags = 0) const {
     return fabric::Fd(::open(Path(name).c_str(), O_RDWR | O_CREAT | flags, 0600));
@@ -60,7 +62,7 @@ class PowerLossTest : public ::testing::Test {
     return file;
   }
   PowerCutReport Cut(Loss loss, uint64_t seed = 1) const {
-    ::unsetenv(kPowerLossVariable);
+    ::unsetenv(kPowerLossVariable);  // NOLINT(concurrency-mt-unsafe)
     const Result<PowerCutReport> report = CutPower(folder_.path(), {.loss = loss, .seed = seed});
     EXPECT_TRUE(report.ok()) << report.status();
     EXPECT_FALSE(fs::exists(folder_.path() + kUndoSuffix));
@@ -246,12 +248,12 @@ TEST_F(PowerLossTest, ASeedRepeatsItsCut) {
 
 TEST_F(PowerLossTest, ASyncThatIsLostIsAsIfThereWereNone) {
   const fabric::Fd file = Make("f", "a"), other = Make("g", "a");
-  ::setenv(kLostSyncsVariable, "*/f", 1);
+  ::setenv(kLostSyncsVariable, "*/f", 1);  // NOLINT(concurrency-mt-unsafe)
   for (const fabric::Fd* one : {&file, &other}) {
     Write(*one, "b", 0);
     Sync(*one);
   }
-  ::unsetenv(kLostSyncsVariable);
+  ::unsetenv(kLostSyncsVariable);  // NOLINT(concurrency-mt-unsafe)
   Cut(Loss::kAll);
   EXPECT_EQ(Read("f"), "a");
   EXPECT_EQ(Read("g"), "b");
@@ -268,7 +270,7 @@ TEST_F(PowerLossTest, FilesElsewhereAreLeftAlone) {
 TEST_F(PowerLossTest, AChangeThatWouldNotBeSeenEndsTheProcess) {
   const fabric::Fd file = Make("f", "text");
   EXPECT_DEATH(std::ofstream{Path("f")}, "stdio would change a file unseen");
-  EXPECT_DEATH(::mmap(nullptr, 4, PROT_WRITE, MAP_SHARED, file.get(), 0), "a shared mapping");
+  EXPECT_DEATH((void)::mmap(nullptr, 4, PROT_WRITE, MAP_SHARED, file.get(), 0), "a shared mapping");
 }
 
 }  // namespace
