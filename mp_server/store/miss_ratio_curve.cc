@@ -96,8 +96,8 @@ void MissRatioCurve::BoundLooks(TimePoint now) {
   const double seconds = std::chrono::duration<double>(now - looks_from_).count();
   if (seconds < 1) return;
   looks_from_ = now;
-  const auto looks = static_cast<double>(std::exchange(looks_, 0));
-  if (looks > kLooksMost * seconds && keys_.size() > kKeysEnough) SampleHalf();
+  auto looks = static_cast<double>(std::exchange(looks_, 0));
+  for (; looks > kLooksMost * seconds && keys_.size() > kKeysEnough; looks /= 2) SampleHalf();
 }
 
 void MissRatioCurve::Track(uint64_t hash, uint64_t bytes) {
