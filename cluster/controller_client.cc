@@ -80,7 +80,7 @@ struct ControllerClient::Impl {
     bool changed = false;
     EMS_RETURN_IF_ERROR(cache->Join(ClusterId(update.cluster())));
     EMS_ASSIGN_OR_RETURN(ViewCache::View next, NextView(*last, update));
-    // First: whoever acts on a view finds the namespaces that came with it.
+    // Before the view: whoever acts on a view finds the namespaces that came with it.
     if (update.has_namespaces()) {
       EMS_ASSIGN_OR_RETURN(auto table, FromProto(update.namespaces()));
       changed = cache->Install(std::move(table));

@@ -89,7 +89,7 @@ Status ChaosRig::Make(Duration lease) {
   return OkStatus();
 }
 
-// Regions are given up all the time.
+// A tier so small that regions are reclaimed all the time.
 std::vector<std::string> ChaosRig::FlagsOf(int server) const {
   std::vector<std::string> flags = {"--set", "ssd.capacity_bytes=48MiB",
                                     "--set", "ssd.region_bytes=1MiB",
