@@ -14,6 +14,7 @@
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/shm/access_tokens.h"
 #include "mp_server/shm/shm_session.h"
+#include "mp_server/shm/touch_tick.h"
 #include "mp_server/store/namespace_store.h"
 
 namespace ems::server {
@@ -22,13 +23,11 @@ namespace {
 using fabric::Fd;
 
 constexpr int kTickMs = 100;
-// While clients use objects: an LRU order that lags behind what is evicted loses hits.
-constexpr int kTouchTickMs = 10;
 constexpr Duration kStayBusy = std::chrono::milliseconds(300);
 // Of one namespace at each visit. In a storm of reads a sample tells hot from cold, and costs
 // little.
-constexpr size_t kTouchesTaken = 256;
-constexpr size_t kTouchesSampled = 128;
+constexpr size_t kTouchesTaken = ObjectIndex::kTouchesMax;
+constexpr size_t kTouchesSampled = 256;
 constexpr uint64_t kWakeTag = 0;
 
 }  // namespace
@@ -67,11 +66,12 @@ void ShmService::Run() {
   TimePoint next_tick = Clock::System().Now();
   TimePoint next_touches = next_tick;
   TimePoint busy_until = next_tick;
+  TouchTick touch_tick;
   while (!stopping_.load(std::memory_order_acquire)) {
     std::array<epoll_event, 64> events;
     const int ready = epoll_wait(
         poll_.get(), events.data(), static_cast<int>(events.size()),
-        sessions_.empty() ? -1 : (Clock::System().Now() < busy_until ? kTouchTickMs : kTickMs));
+        sessions_.empty() ? -1 : (Clock::System().Now() < busy_until ? touch_tick.ms() : kTickMs));
     for (int i = 0; i < ready; ++i) {
       const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
       if (tag == kWakeTag) {
@@ -90,11 +90,13 @@ void ShmService::Run() {
       Tick();
     }
     if (now < next_touches) continue;
-    next_touches = now + std::chrono::milliseconds(kTouchTickMs);
+    uint64_t most = 0;
     for (NamespaceStore* store : stores_) {
-      const bool touched = store->objects().TakeTouches(kTouchesTaken, kTouchesSampled);
-      if (store->objects().TakeSamples() || touched) busy_until = now + kStayBusy;
+      const uint64_t touches = store->objects().TakeTouches(kTouchesTaken, kTouchesSampled);
+      if (store->objects().TakeSamples() || touches > 0) busy_until = now + kStayBusy;
+      most = std::max(most, touches);
     }
+    next_touches = now + std::chrono::milliseconds(touch_tick.After(most));
     for (const auto& [id, session] : sessions_) {
       if (!session->has_unsent()) continue;
       busy_until = now + kStayBusy;

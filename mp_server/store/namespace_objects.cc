@@ -128,13 +128,13 @@ uint64_t NamespaceObjects::ReleaseEmpty(size_t keep) {
   return bytes;
 }
 
-bool NamespaceObjects::TakeTouches(size_t most, size_t sample) {
+uint64_t NamespaceObjects::TakeTouches(size_t most, size_t sample) {
   TouchRings& touches = sharing_.touches();
-  if (touches.empty()) return false;
+  if (touches.empty()) return 0;
   std::array<Hash128, ObjectIndex::kTouchesMax> hashes;
   const auto taken = touches.Take(std::span(hashes).first(std::min(most, hashes.size())), sample);
   index_.Touch(std::span(hashes).first(taken.hashes));
-  return taken.written > 0;
+  return taken.written;
 }
 
 bool NamespaceObjects::TakeSamples() {

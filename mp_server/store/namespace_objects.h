@@ -71,9 +71,10 @@ class NamespaceObjects final {
   // Gives empty segments back, but `keep`. How many bytes.
   uint64_t ReleaseEmpty(size_t keep);
   // Takes over what clients have used, `most` of it; when they use more than can be kept up with,
-  // `sample` evenly over all of it. True: there was something. Cost: about 0.7 µs a use.
-  bool TakeTouches(size_t most = ObjectIndex::kTouchesMax,
-                   size_t sample = ObjectIndex::kTouchesMax);
+  // `sample` evenly over all of it. How many uses that stands for. Cost: 0.4 to 0.9 µs a use that
+  // is taken, less when there are many.
+  uint64_t TakeTouches(size_t most = ObjectIndex::kTouchesMax,
+                       size_t sample = ObjectIndex::kTouchesMax);
   // Takes over the look-ups of sampled keys that clients have settled themselves, and tells them
   // which keys are sampled. True: there was something.
   bool TakeSamples();

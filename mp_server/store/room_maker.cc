@@ -292,7 +292,7 @@ bool RoomMaker::MayAsk() {
 }
 
 // Before the coldest goes: what clients of this host have used lately is not the coldest. Without
-// it, an order that lags behind by the 10 ms between two looks of "ems-shm" loses hits.
+// it, an order that lags behind by the time between two looks of "ems-shm" loses hits.
 void RoomMaker::FreshenOrder() {
   if (objects_->sharing().touches().empty()) return;
   const int64_t now = clock_->Now().time_since_epoch().count();
@@ -300,7 +300,7 @@ void RoomMaker::FreshenOrder() {
   if (now < due || !next_fresh_ns_.compare_exchange_strong(due, now + kFreshenEvery.count(),
                                                            std::memory_order_relaxed))
     return;
-  for (int i = 0; i < kFreshenRounds && objects_->TakeTouches(); ++i) {
+  for (int i = 0; i < kFreshenRounds && objects_->TakeTouches() > 0; ++i) {
   }
 }
 
