@@ -297,12 +297,14 @@ void Server::Impl::ControlLoop() {
                                Deadline::After(kRefreshPatience));  // the next heartbeat asks again
     }
     if (const auto view = lease.Begin()) {
-      lease.Finish(Keep(*view));
+      const Status kept = Keep(*view);
+      lease.Finish(kept);
       {
         auto highest = highest_view.Lock();
         *highest = data_dir.highest_view();
       }
-      heartbeat->Poke();
+      // Where nothing was installed the next heartbeat, in its time, brings the next try.
+      if (kept.ok()) heartbeat->Poke();
     }
     pause = AskPeers();
     // After Install: the objects of lost slots are gone. Readers without the server's help stop

@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +16,7 @@
 #include "tests/mp_controller/controller_harness.h"
 #include "tests/mp_controller/temp_dir.h"
 #include "tests/support/eventually.h"
+#include "tests/support/raw_connection.h"
 #include "tests/support/wire_peer.h"
 
 namespace ems::server {
@@ -140,6 +144,31 @@ TEST_F(ServerTest, OneThatComesBackUnderTheControllerServesAgain) {
     ASSERT_TRUE(server.ok()) << server.status();
     EXPECT_TRUE(testing::Eventually([&] { return (*server)->Ready().ok(); })) << life;
   }
+}
+
+// A controller must not pay for a server whose folder is full, read-only or gone.
+TEST_F(ServerTest, OneThatCannotKeepAViewAsksAsRarelyAsOthers) {
+  StartController(seconds(2));
+  const auto server = Server::Start(Config());
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(testing::Eventually([&] { return (*server)->Ready().ok(); }));
+  std::filesystem::rename(folder_.path() + "/server", folder_.path() + "/gone");
+  const auto other = Server::Start(Config({"data_dir=" + folder_.path() + "/other", "name=b"}));
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE(testing::Eventually([&] {
+    return std::string(Message((*server)->Ready())).find("cannot be kept") != std::string::npos;
+  }));
+  const auto beats = [&] {
+    const auto page = testing::HttpGet((*server)->http_address(), "/metrics");
+    EXPECT_TRUE(page.ok()) << page.status();
+    const std::string name = "ems_server_heartbeats_total{result=\"ok\"} ";
+    const size_t at = page.value_or("").find(name);
+    EXPECT_NE(at, std::string::npos);
+    return at == std::string::npos ? 0.0 : std::stod(page->substr(at + name.size()));
+  };
+  const double before = beats();
+  ::poll(nullptr, 0, 1000);
+  EXPECT_LE(beats() - before, 40) << "heartbeats in a second";
 }
 
 }  // namespace
