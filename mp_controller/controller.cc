@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "mp_controller/model_service.h"
 #include "mp_controller/model_state.h"
 #include "mp_controller/page/cluster_page.h"
+#include "mp_controller/page/page_password.h"
 #include "mp_controller/request_check.h"
 #include "mp_controller/rows/durable_rows.h"
 #include "proto/config.pb.h"
@@ -54,6 +56,7 @@ Result<ControllerOptions> MakeOptions(const config::ControllerConfig& config) {
   options.listen = config.listen();
   options.http_listen = config.http_listen();
   options.page = config.page() == "on";
+  options.page_password_file = config.page_password_file();
   options.data_dir = config.data_dir();
   options.membership = {.heartbeat = Ms(config.heartbeat_ms()),
                         .lease = Ms(config.lease_ms()),
@@ -82,6 +85,14 @@ struct Controller::Impl {
                  std::chrono::duration_cast<std::chrono::milliseconds>(age).count());
   }
 
+  Status ReadPassword() {
+    if (!options.page || options.page_password_file.empty()) return OkStatus();
+    const Result<PagePassword> read = PagePassword::Read(options.page_password_file);
+    if (!read.ok()) return Prefixed(read.status(), "page_password_file");
+    password = *read;
+    return OkStatus();
+  }
+
   Status StartHttp() {
     std::vector<fabric::HttpEndpoint::GetPage> pages;
     if (options.page) {
@@ -90,7 +101,8 @@ struct Controller::Impl {
                               .publisher = &publisher,
                               .models = models.get(),
                               .events = &events});
-      page = std::make_unique<ClusterPage>([facts] { return facts.Json(); });
+      page = std::make_unique<ClusterPage>([facts] { return facts.Json(); },
+                                           std::chrono::seconds(1), password);
       pages = page->pages();
     }
     const auto healthy = [this] { return Healthy(); };
@@ -143,6 +155,7 @@ struct Controller::Impl {
   std::unique_ptr<ModelState> model_state;
   std::unique_ptr<ModelService> models;
   std::unique_ptr<ControllerService> service;
+  std::optional<PagePassword> password;  // of the page
   std::unique_ptr<ClusterPage> page;
   std::unique_ptr<fabric::HttpEndpoint> http;
 };
@@ -154,6 +167,7 @@ Controller::~Controller() { Stop(); }
 
 Status Controller::Start() {
   Impl& impl = *impl_;
+  EMS_RETURN_IF_ERROR(impl.ReadPassword());
   EMS_ASSIGN_OR_RETURN(impl.store, ControllerStore::Open(impl.options.data_dir));
   impl.state = std::make_unique<ClusterState>(impl.options.membership,
                                               ClusterState::Parts{.clock = &Clock::System(),

@@ -16,8 +16,9 @@ namespace ems::controller {
 
 struct ControllerOptions {
   std::string listen = "127.0.0.1:0";
-  std::string http_listen;  // empty: no HTTP
-  bool page = true;         // it shows the cluster, too
+  std::string http_listen;           // empty: no HTTP
+  bool page = true;                  // it shows the cluster, too
+  std::string page_password_file{};  // empty: to whoever reaches http_listen
   std::string data_dir;
   MembershipOptions membership;
   std::string default_namespace = "default";

@@ -14,6 +14,7 @@ constexpr size_t kChunkLineMax = 256;
 constexpr std::string_view kCrlf = "\r\n";
 constexpr std::pair<int, std::string_view> kReasons[] = {{200, "OK"},
                                                          {400, "Bad Request"},
+                                                         {401, "Unauthorized"},
                                                          {404, "Not Found"},
                                                          {405, "Method Not Allowed"},
                                                          {408, "Request Timeout"},

@@ -39,6 +39,15 @@ HttpReply Opening(const std::string& event) {
       .content_type = "text/event-stream", .headers = Headers(), .body = "retry: 1000\n\n" + event};
 }
 
+// A browser asks its user, and shows the password with each later request.
+HttpReply AskForPassword() {
+  const Status why = Error(StatusCode::kUnauthenticated,
+                           "user ems and the password of page_password_file are asked for");
+  HttpReply reply = JsonReply(401, ErrorJson(why));
+  reply.headers.emplace_back("WWW-Authenticate", R"(Basic realm="EMS cluster", charset="UTF-8")");
+  return reply;
+}
+
 HttpReply HtmlPage() {
   HttpReply reply{.content_type = "text/html; charset=utf-8",
                   .headers = Headers(),
@@ -50,15 +59,33 @@ HttpReply HtmlPage() {
 
 }  // namespace
 
-ClusterPage::ClusterPage(std::function<Result<std::string>()> state, Duration every)
-    : state_(std::move(state)), every_(every), thread_("ems-page", [this] { Run(); }) {}
+ClusterPage::ClusterPage(std::function<Result<std::string>()> state, Duration every,
+                         std::optional<PagePassword> password)
+    : state_(std::move(state)),
+      every_(every),
+      password_(password),
+      thread_("ems-page", [this] { Run(); }) {}
 
 ClusterPage::~ClusterPage() { Close(); }
 
 std::vector<fabric::HttpEndpoint::GetPage> ClusterPage::pages() {
-  return {{.path = "/", .show = [](const Exchange& exchange) { exchange->Reply(HtmlPage()); }},
-          {.path = "/state", .show = [this](const Exchange& exchange) { ShowState(exchange); }},
-          {.path = "/events", .show = [this](const Exchange& exchange) { Follow(exchange); }}};
+  const auto page = [](const Exchange& exchange) { exchange->Reply(HtmlPage()); };
+  const auto state = [this](const Exchange& exchange) { ShowState(exchange); };
+  const auto events = [this](const Exchange& exchange) { Follow(exchange); };
+  return {{.path = "/", .show = Locked(page)},
+          {.path = "/state", .show = Locked(state)},
+          {.path = "/events", .show = Locked(events)}};
+}
+
+fabric::HttpHandler ClusterPage::Locked(fabric::HttpHandler show) const {
+  if (!password_) return show;
+  return [this, show = std::move(show)](const Exchange& exchange) {
+    if (password_->Allows(exchange->request())) {
+      show(exchange);
+    } else {
+      exchange->Reply(AskForPassword());
+    }
+  };
 }
 
 void ClusterPage::Close() {
@@ -74,7 +101,7 @@ void ClusterPage::ShowState(const Exchange& exchange) {
   std::optional<HttpReply> reply;
   {
     auto shared = shared_.Lock();
-    const bool fresh = Clock::System().Now() - shared->asked_at < every_;
+    const bool fresh = shared->asked_at && Clock::System().Now() - *shared->asked_at < every_;
     if (shared->closed) {
       reply = Unavailable(Stopping());
     } else if (fresh && !shared->state.empty()) {
@@ -135,7 +162,8 @@ void ClusterPage::Run() {
     {
       auto shared = shared_.Lock();
       shared.Wait(changed_, [](const Shared& s) { return s.closed || s.is_looked_at(); });
-      const Duration pause = shared->asked_at + every_ - Clock::System().Now();
+      const TimePoint now = Clock::System().Now();
+      const Duration pause = shared->asked_at ? *shared->asked_at + every_ - now : Duration::zero();
       shared.WaitFor(changed_, pause, [](const Shared& s) { return s.closed; });
       if (shared->closed) break;
     }

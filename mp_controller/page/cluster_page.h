@@ -1,6 +1,6 @@
 #pragma once
 // The page of the cluster: GET / is a page for people, /state one JSON document, /events the same
-// as a stream of server-sent events.
+// as a stream of server-sent events. With a password all three ask for it.
 //
 // Invariant: the state is asked for at most once in `every`, however many look, and not at all
 // while nobody does; nobody is given one that is older. A slow reader misses states and holds up
@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "common/status.h"
 #include "common/thread_pool.h"
 #include "fabric/http/http_endpoint.h"
+#include "mp_controller/page/page_password.h"
 
 namespace ems::controller {
 
@@ -27,7 +29,8 @@ class ClusterPage final {
   static constexpr size_t kWaitingMax = 64;
   // `state`: the state of now as JSON in one line; may block for a second.
   explicit ClusterPage(std::function<Result<std::string>()> state,
-                       Duration every = std::chrono::seconds(1));
+                       Duration every = std::chrono::seconds(1),
+                       std::optional<PagePassword> password = std::nullopt);
   ~ClusterPage();  // Close
   ClusterPage(const ClusterPage&) = delete;
   ClusterPage& operator=(const ClusterPage&) = delete;
@@ -42,14 +45,16 @@ class ClusterPage final {
   using Clients = std::vector<Exchange>;
   struct Shared {
     bool closed = false;
-    Clients waiting;       // for one state
-    Clients opening;       // for the first event of a stream
-    Clients streams;       // that have had it
-    std::string state;     // the last one; empty: there was none
-    TimePoint asked_at{};  // for that
+    Clients waiting;                    // for one state
+    Clients opening;                    // for the first event of a stream
+    Clients streams;                    // that have had it
+    std::string state;                  // the last one; empty: there was none
+    std::optional<TimePoint> asked_at;  // for that
     bool is_looked_at() const { return !waiting.empty() || !opening.empty() || !streams.empty(); }
   };
 
+  // Refuses who does not show the password, before anything is asked or kept for them.
+  fabric::HttpHandler Locked(fabric::HttpHandler show) const;
   void ShowState(const Exchange& exchange);
   void Follow(const Exchange& exchange);
   // For one that has been let in.
@@ -61,6 +66,7 @@ class ClusterPage final {
 
   const std::function<Result<std::string>()> state_;
   const Duration every_;
+  const std::optional<PagePassword> password_;
   Guarded<Shared> shared_;
   std::condition_variable changed_;
   Thread thread_;

@@ -4,17 +4,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/thread_pool.h"
+#include "tests/mp_controller/temp_dir.h"
 #include "tests/support/eventually.h"
 #include "tests/support/http_desk.h"
 
@@ -37,7 +41,7 @@ constexpr size_t kPadBytes = 64 * kKiB;
 class ClusterPageTest : public ::testing::Test {
  protected:
   void Open(Duration every) {
-    page_ = std::make_unique<ClusterPage>([this] { return State(); }, every);
+    page_ = std::make_unique<ClusterPage>([this] { return State(); }, every, password_);
     std::map<std::string, fabric::HttpHandler> pages;
     for (const auto& page : page_->pages()) pages[page.path] = page.show;
     HttpServerOptions options;
@@ -61,8 +65,10 @@ class ClusterPageTest : public ::testing::Test {
     if (fails_) return Error(StatusCode::kUnavailable, "no \"disk\"");
     return "{\"n\":" + std::to_string(++asked_) + "}" + std::string(padded_ ? kPadBytes : 0, ' ');
   }
-  std::string Ask(const std::string& request) {
-    return testing::Ask(*server_, request + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  // `headers`: whole lines.
+  std::string Ask(const std::string& request, const std::string& headers = "") {
+    return testing::Ask(
+        *server_, request + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + "\r\n");
   }
   WirePeer Follow() {
     WirePeer peer = WirePeer::Connect(server_->address());
@@ -101,11 +107,39 @@ class ClusterPageTest : public ::testing::Test {
   std::atomic<int> asked_{0};
   std::atomic<bool> fails_{false}, padded_{false}, slow_{false};
   StopFlag go_on_;  // for slow_
+  std::optional<PagePassword> password_;
   Duration write_timeout_ = kPatience;
   Guarded<std::vector<std::weak_ptr<fabric::HttpExchange>>> exchanges_;
   std::unique_ptr<ClusterPage> page_;
   std::unique_ptr<HttpServer> server_;
 };
+
+TEST_F(ClusterPageTest, APasswordIsAskedForOnEachPathAndTellsNothingBefore) {
+  const TempDir dir;
+  const std::string file = dir.path() + "/password";
+  std::ofstream(file) << "correct horse battery";
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  const auto password = PagePassword::Read(file);
+  ASSERT_TRUE(password.ok()) << password.status();
+  password_ = *password;
+  Open(hours(1));
+  for (const char* path : {"/", "/state", "/events"}) {
+    for (const char* header : {"", "Authorization: Basic ZW1zOndyb25nIGhvcnNlIGJhdHRlcnk=\r\n"}) {
+      for (const char* method : {"GET ", "HEAD "}) {
+        const std::string refused = Ask(std::string(method) + path, header);
+        EXPECT_THAT(refused, StartsWith("HTTP/1.1 401 Unauthorized")) << path;
+        EXPECT_THAT(refused, HasSubstr("WWW-Authenticate: Basic realm=\"EMS cluster\""));
+        EXPECT_THAT(refused, ::testing::Not(HasSubstr("EventSource")));
+        EXPECT_THAT(refused, ::testing::Not(HasSubstr("\"n\"")));
+      }
+    }
+  }
+  EXPECT_EQ(asked_, 0) << "nobody who may look has looked";
+  const std::string right = "Authorization: Basic ZW1zOmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==\r\n";
+  EXPECT_THAT(Ask("GET /", right), HasSubstr("new EventSource('events')"));
+  EXPECT_THAT(Ask("GET /state", right), HasSubstr("{\"n\":1}"));
+  EXPECT_THAT(Ask("HEAD /events", right), StartsWith("HTTP/1.1 200"));
+}
 
 TEST_F(ClusterPageTest, ThePageAllowsItsOwnScriptAlone) {
   Open(hours(1));
