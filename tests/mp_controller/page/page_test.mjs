@@ -35,7 +35,7 @@ function load() {
     createElementNS: (_, tag) => new Element(tag),
     getElementById: id => { assert.ok(ids.has(id), id); return ids.get(id); },
   };
-  const names = ['curveOf', 'bytes', 'count', 'percent', 'age', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
+  const names = ['curveOf', 'perSecond', 'bytes', 'count', 'percent', 'age', 'noteOf', 'difference', 'History', 'linePath', 'linkText', 'show'];
   const page = new Function('document', 'EventSource', `${inner('script')}\nreturn { ${names.join(', ')} };`)(document);
   return { ...page, ids };
 }
@@ -179,10 +179,11 @@ test('numbers that are old are said to be', () => {
 });
 
 test('units', () => {
-  const { bytes, age, percent } = load();
+  const { bytes, age, percent, perSecond } = load();
   assert.deepEqual([0, 1023, 1536, 200 * 2 ** 30].map(bytes), ['0 B', '1023 B', '1.5 KiB', '200 GiB']);
   assert.deepEqual([900, 300e3, 9e6, 2e9].map(age), ['1 s', '5 min', '3 h', '23 days']);
   assert.deepEqual([percent(1, 3), percent(0, 0)], ['33.3 %', '–']);
+  assert.deepEqual([0, 0.3, 9.96, 10, 1234.5].map(perSecond), ['0', '0.3', '10.0', '10', '1,235']);
 });
 
 test('the policy lets this script and this style run, and nothing of elsewhere', () => {
