@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long versions of tests with a random part, the packages in a Debian of their own, the container image and all commands of
-# the documents, two hours or three: with a build of preset release, on a machine that does nothing else.
+# The long versions of tests with a random part, the packages in a Debian of their own and under systemd, the container image, all
+# commands of the documents, the pages in a browser; two hours or three: with a build of preset release, on an idle machine.
 #   tests/nightly.sh [NAME…]    those alone; without a name all of them
 # One line each: ok or FAILED, how long it took, and what it says of itself. Seeds are new ones each night, and in the logs,
 # build/logs/nightly/. Exit codes: 0 all passed, 1 something failed, 2 usage.
@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins chaos connectors packages container docs simulate)
+NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins chaos connectors packages systemd container docs page simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -49,10 +49,13 @@ long connectors 'EMS_STORM_SEED' env EMS_STORM_BYTES=$((1 << 30)) PYTHONPATH="$P
   tests/integrations/engines/storm_test.py
 EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release \
   long packages 'skipped|^(python|c|c\+\+|curl):' /usr/bin/python3 -B tests/deploy/chroot_test.py
+EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release \
+  long systemd 'skipped|^(kill -9|wrong configuration|upgrade|reboot|purge):' /usr/bin/python3 -B tests/deploy/systemd_test.py
 EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release PYTHONPATH="$PWD/tests/integrations/python" \
   long container 'skipped|^containers:' /usr/bin/python3 -B tests/deploy/image_test.py
 EMS_DOCS=all EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release EMS_BIN=$BIN \
   PYTHONPATH="$PWD/tests/integrations/python:$PWD/tests/deploy" \
   long docs '^Ran' /usr/bin/python3 -B tests/docs/walk_test.py
+EMS_BROWSER=required EMS_BIN=$BIN long page '^Ran' /usr/bin/python3 -B tests/e2e/pages_in_browser_test.py
 long simulate 'seeds from' "$BIN/ems-simulate" --seeds 10000
 exit $failed

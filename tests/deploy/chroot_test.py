@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from debian_base import CACHE, base
+from debian_base import CACHE, unpack
 from packages import SOURCE_DIR, make_debs, output
 
 APT = ('apt-get', '-q', '-y', '--no-install-recommends', '-o', 'Dpkg::Use-Pty=0')
@@ -25,7 +25,7 @@ class ChrootTest(unittest.TestCase):
     def setUpClass(cls):
         cls.root = tempfile.mkdtemp(prefix='ems-chroot-')
         cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
-        output('tar', '-C', cls.root, '-xf', base())
+        unpack(cls.root)
         os.makedirs(os.path.join(CACHE, 'archives', 'partial'), exist_ok=True)
         shutil.copy('/etc/resolv.conf', os.path.join(cls.root, 'etc'))
         cls.work = os.path.join(cls.root, 'work')

@@ -15,6 +15,14 @@ def base():
         os.makedirs(CACHE, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             output('debootstrap', '--variant=minbase', 'bookworm', folder, MIRROR)
+            os.chmod(folder, 0o755)  # other users than root live in it, too
             output('tar', '-C', folder, '-cf', path + '.part', '.')
         os.rename(path + '.part', path)
     return path
+
+
+def unpack(folder):
+    """Into a folder, which is made when missing."""
+    os.makedirs(folder, exist_ok=True)
+    output('tar', '-C', folder, '-xf', base())
+    os.chmod(folder, 0o755)  # of a tar file made before that was so in it
