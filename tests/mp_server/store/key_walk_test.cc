@@ -3,8 +3,10 @@
 #include "mp_server/store/key_walk.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <string>
@@ -126,6 +128,25 @@ TEST_F(KeyWalkTest, APageThatFindsNothingEndsToo) {
   Finish(&walk);
   EXPECT_TRUE(walk.found().empty());
   EXPECT_FALSE(walk.ended());
+}
+
+TEST_F(KeyWalkTest, APageReadsABoundedNumberOfRecordsAndFewOfThemAtOnce) {
+  constexpr int kKeys = 1500;  // in 16 shards
+  for (int i = 0; i < kKeys; ++i) Put(fmt::format("k{}", i));
+  Quiesce();
+  for (int i = 0; i < kKeys; ++i) Evict(fmt::format("k{}", i));
+  const TieredNamespace objects = Objects();
+  std::atomic<uint32_t> come{0};
+  KeyWalk walk(&objects, {}, Wanted(kKeys));
+  KeyWalk::Step step = KeyWalk::Step::kMore;
+  while (step == KeyWalk::Step::kMore) step = walk.GoOn([&come] { ++come; });
+  ASSERT_EQ(step, KeyWalk::Step::kComing);
+  EXPECT_TRUE(Eventually([&] { return come >= KeyWalk::kReadsAtOnce; }));
+  ::poll(nullptr, 0, 50);  // others that were under way would come, too
+  EXPECT_EQ(come, KeyWalk::kReadsAtOnce);
+  Finish(&walk);
+  EXPECT_GE(walk.found().size(), KeyWalk::kPageReads);
+  EXPECT_LE(walk.found().size(), KeyWalk::kPageReads + 2 * kKeys / 16);
 }
 
 TEST_F(KeyWalkTest, KeysThatStayComeHoweverTheIndexesGrow) {
