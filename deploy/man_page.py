@@ -13,6 +13,11 @@ def commands(text):
     return re.findall(r'^  ([a-z][a-z-]*)', listed.group(1), re.M) if listed else []
 
 
+def footer(text):
+    """What stands behind the list of commands in a program's --help: commands without an end of their own repeat it."""
+    return re.split(r'^Subcommands:\n.*?(?:\n\n|\Z)', text, maxsplit=1, flags=re.M | re.S)[-1]
+
+
 def literal(text):
     """`text` as it stands: roff has its own use of backslashes, and of dots and quotes that begin a line."""
     lines = [line.replace('\\', '\\e').replace('-', '\\-') for line in text.splitlines()]
@@ -23,12 +28,14 @@ def man_page(program, name, section, version, summary):
     """The page of the program at the path `program`, which is run for it."""
     page = f'.TH {name.upper()} {section} "" "EMS {version}" "EMS"\n.SH NAME\n{name} \\- {summary}\n'
 
-    def add(heading, words):
+    def add(heading, words, end=None):
         nonlocal page
         text = said(program, *words, '--help')
+        if end:
+            text = text.removesuffix(end).rstrip('\n')
         page += f'.SH {heading}\n{literal(text)}'
         for command in commands(text):
-            add(f'{name.upper()} {" ".join(words + [command]).upper()}', words + [command])
+            add(f'{name.upper()} {" ".join(words + [command]).upper()}', words + [command], end or footer(text))
         return text
 
     if '--help-config' in add('DESCRIPTION', []):

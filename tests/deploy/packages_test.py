@@ -83,6 +83,8 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual((run.returncode, run.stderr.strip()), (0, ''), program)
             self.assertIn(f'.SH NAME\n{program} \\- ', page)
             self.assertIn('CONFIGURATION' if section == 8 else f'.SH {program.upper()} ', page)
+            if program == 'emsctl':
+                self.assertEqual(page.count('\nExamples:'), 1, 'its commands do not repeat the end of its help')
 
     def test_bash_completes_commands_and_options(self):
         completions = os.path.join(self.root, 'usr', 'share', 'bash-completion', 'completions')
