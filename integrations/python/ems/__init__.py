@@ -1,6 +1,7 @@
 """EMS: a pool of memory for LLM inference.
 
 Client, ContextCache, KvLayout, LayerLoad   the interface of this project; errors are in ems.errors
+DeviceKvLayout                              KV in the memory of a device
 ModelCache, ModelTensors, TensorLoad        model weights: versions, loads
 Ems, EmsConfig, CcConfig, …                 drop-in names of the SDK that engines know
 """
@@ -15,6 +16,7 @@ from ems.client import Client, KeyInfo, ObjectView
 from ems.common.exception import EmsErrorCode, EmsException
 from ems.context import ContextCache, KvLayout, LookupResult, SaveResult
 from ems.context_caching import ContextCaching
+from ems.device_layout import DeviceKvLayout
 from ems.facade import Ems, EmsConfig, Health
 from ems.layer_load import LayerLoad, LayerReady, LoadResult
 from ems.model_reads import ModelTensors, TensorLoad, TensorSlice
@@ -24,7 +26,7 @@ from ems.models import ModelCache
 __version__ = _ems.version
 __all__ = [
     'CcConfig', 'CcConfig_v1', 'CcFuture', 'CcKvOption', 'CcResult', 'Client', 'ContextCache', 'ContextCache_v1',
-    'ContextCaching', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'Health', 'KVCacheType', 'KvBufferWrapper',
+    'ContextCaching', 'DeviceKvLayout', 'Ems', 'EmsConfig', 'EmsErrorCode', 'EmsException', 'Health', 'KVCacheType', 'KvBufferWrapper',
     'KeyInfo', 'KvLayout', 'LayerLoad', 'LayerReady', 'LoadResult', 'LoadStats', 'LoadedTensor', 'LookupResult', 'ModelCache',
     'ModelCheck', 'ModelInfo', 'ModelTensors', 'ObjectView', 'PrefetchJob', 'PrefetchProgress', 'PrimaryKey', 'SaveResult', 'TensorLoad',
     'TensorSlice', 'errors',

@@ -137,7 +137,7 @@ class ContextCache:
         return SaveResult(*self._native.save(keys, values, phase, timeout))
 
     def load_paged(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, timeout=None):
-        """Scatters blocks into the tensors of a KvLayout.
+        """Scatters blocks into the tensors of a KvLayout, or of a DeviceKvLayout.
 
         Where block i lies: `runs[i]` is a list of (start slot, tokens), or for several layer groups a list of such
         lists; or `slot_mapping` is the slots token by token, `tokens` a block (this cache's block_tokens), or for several
@@ -145,6 +145,8 @@ class ContextCache:
         Raises InvalidArgument when kv_layout is not the layout's fingerprint, or a slot would be written twice.
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
+        if not isinstance(layout, KvLayout):
+            return layout.load_paged(self, keys, runs, timeout)
         return LoadResult(*self._native.load_paged(layout._native, keys, runs, timeout))
 
     def save_paged(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, phase='prefill', timeout=None):
@@ -154,7 +156,10 @@ class ContextCache:
         not want is skipped.
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
-        return SaveResult(*self._native.save_paged(layout._native, keys, runs, phase, timeout))
+
+        def save(host, keys, runs, timeout):
+            return SaveResult(*self._native.save_paged(host._native, keys, runs, phase, timeout))
+        return save(layout, keys, runs, timeout) if isinstance(layout, KvLayout) else layout.save_paged(keys, runs, timeout, save)
 
     def load_layers(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, timeout=None, layer_read_bytes=None):
         """Starts to load layer 0 of all blocks, then layer 1, …, and returns a LayerLoad at once; it does not wait.
@@ -164,7 +169,12 @@ class ContextCache:
         last one later.
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
-        return LayerLoad(self._client, _ems.load_layers(self._native, layout._native, keys, runs, timeout, layer_read_bytes))
+
+        def start(host, keys, runs):
+            return _ems.load_layers(self._native, host._native, keys, runs, timeout, layer_read_bytes)
+        if not isinstance(layout, KvLayout):
+            return layout.load_layers(self, keys, runs, start)
+        return LayerLoad(self._client, start(layout, keys, runs))
 
     def _runs(self, layout, keys, slot_mapping, runs, tokens):
         # Keys that do not name the layout would meet another layout's bytes of the same length.

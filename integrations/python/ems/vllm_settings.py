@@ -1,5 +1,6 @@
 """The settings of vLLM's connector: what its scheduler and its workers read of vLLM's configuration."""
 import json
+import os
 from dataclasses import dataclass, field
 
 from ems.engine_queue import EngineQueue, hasher_of
@@ -79,10 +80,12 @@ class Settings:
         hasher = hasher_of(self.domain(layout, tp_rank, pp_rank))
         return lambda names: [hasher.own_key(name) for name in names]
 
-    def queue(self):
-        """Takes keys; the layout is known later than it is made."""
+    def queue(self, moves_blocks=False):
+        """Takes keys; the layout is known later than it is made. moves_blocks: with threads for copies as fast as a device's."""
+        threads = max(3, min(8, (os.cpu_count() or 2) // 2)) if moves_blocks else 3
         options = {name: self.extra[name] for name in _QUEUE_OPTIONS if name in self.extra}
-        return EngineQueue({'model': self.model}, block_tokens=self.block_tokens, **{**options, 'timeout': self.timeout})
+        return EngineQueue({'model': self.model}, block_tokens=self.block_tokens,
+                           **{'threads': threads, 'lanes': threads, **options, 'timeout': self.timeout})
 
 
 def model_fields(vllm_config):

@@ -1,4 +1,5 @@
 """The workers' half of vLLM's connector: it loads and saves blocks, and stores none that may be wrong (ems.vllm_step)."""
+import collections
 import dataclasses
 import hashlib
 import json
@@ -11,7 +12,9 @@ import numpy
 from ems import paged_rows
 
 log = logging.getLogger('ems')
-LOAD_BYTES = 32 << 20  # at a time: what has arrived when the time is over counts
+LOAD_BYTES = 64 << 20  # at a time: what has arrived when the time is over counts
+SAVE_BYTES = 64 << 20  # at a time: the pool gets the first ones while others are copied
+LOADS_AHEAD = 3  # parts that the pool is asked for: one more is put in place meanwhile
 
 
 class WorkerHalf:
@@ -19,7 +22,7 @@ class WorkerHalf:
 
     def __init__(self, settings):
         self._settings = settings
-        self._queue = settings.queue()
+        self._queue = settings.queue(moves_blocks=True)
         self._timeout = settings.timeout
         self._staging_bytes = settings.staging_bytes
         self._block_dim = settings.extra.get('block_dim')
@@ -27,8 +30,9 @@ class WorkerHalf:
         self._layers = {}      # name → (tensor, block dimension, offset in a row, bytes)
         self._row = 0
         self._keys = None
-        self._loading = 0      # batch that is waited for
-        self._loaded = None    # its result
+        self._rows = paged_rows.HostRows([], 0)  # what copies blocks
+        self._loads = {}       # batch that is waited for → its result, None before
+        self._placed = ()      # rows of the last loads: the device may still read them
         self._errors = set()
         self._unheard = 0      # the step of the last load error that the scheduler has not heard of; 0: none
         self._saving = None    # the step whose blocks wait_for_save copies
@@ -51,6 +55,7 @@ class WorkerHalf:
             self._layers[name] = (tensor, dim, self._row, size)
             self._row += size
             shapes.append([name, dim, *_shape_of(tensor, dim)])
+        self._rows = paged_rows.rows_of(list(self._layers.values()), self._row)
         self.layout = str(self._settings.extra.get('layout', hashlib.sha256(json.dumps(shapes).encode()).hexdigest()))
         self._keys = self._settings.keys(self.layout, self._settings.tp_rank, self._settings.pp_rank)
         log.info('blocks of %d bytes in the domain %s', self._row,
@@ -71,6 +76,9 @@ class WorkerHalf:
         """Puts what is loaded in place, in all layers: when a CUDA graph is replayed, nothing is called for each layer."""
         self._drain()
         self._saving = None
+        for copied, _ in self._placed:
+            copied.synchronize()
+        self._placed = ()
         self._release(step)
         self._load(step.loads)
         if self._errors:
@@ -95,36 +103,57 @@ class WorkerHalf:
         return sum(self._under_way.values()) + sum(rows.nbytes for _, _, rows in self._held)
 
     def _load(self, loads):
-        """In parts, of staging_bytes at most."""
+        """In parts, in staging_bytes together: while one is put in place, the pool is asked for those behind it."""
+        if not self._layers:
+            self._errors.update(loads.block_ids)
+        if not loads.names or not self._layers:
+            return
         until = time.monotonic() + self._timeout
-        count = max(1, min(self._staging_bytes, LOAD_BYTES) // max(1, self._row))
+        count = max(1, min(self._staging_bytes // (2 * LOADS_AHEAD), LOAD_BYTES) // max(1, self._row))
+        asked, placed = collections.deque(), collections.deque()
+        self._rows.begin()
         for at in range(0, len(loads.names), count):
-            ids = loads.block_ids[at:at + count]
-            done = self._load_part(loads.names[at:at + count], ids, until)
-            self._errors.update(block for block, arrived in zip(ids, done) if not arrived)
+            if len(asked) == LOADS_AHEAD:
+                self._place(*asked.popleft(), placed, until)
+            asked.append((*self._ask(loads.names[at:at + count], until), loads.block_ids[at:at + count]))
+        while asked:
+            self._place(*asked.popleft(), placed, until)
+        self._rows.join()
+        self._placed = placed
 
-    def _load_part(self, names, ids, until):
-        if not self._layers or time.monotonic() >= until:
-            return [False] * len(names)
-        rows = numpy.empty((len(names), self._row), numpy.uint8)
-        self._loading, self._loaded = self._queue.submit('get', self._keys(names), list(rows), hashed=True), None
+    def _ask(self, names, until):
+        """(batch, rows that it fills); (0, None) when the time is over."""
+        if time.monotonic() >= until:
+            return 0, None
+        rows = self._rows.empty(len(names))
+        batch = self._queue.submit('get', self._keys(names), list(rows), hashed=True)
+        self._loads[batch] = None
+        return batch, rows
+
+    def _place(self, batch, rows, ids, placed, until):
+        """placed: (event, rows) of copies that may still run."""
         self._drain()
-        while self._loaded is None and time.monotonic() < until:
+        while batch and self._loads[batch] is None and time.monotonic() < until:
             self._queue.wait(until - time.monotonic())
             self._drain()
-        if self._loaded is None:  # the queue keeps the rows until it is over
-            self._under_way[self._loading] = rows.nbytes
-        done, self._loading = self._loaded or [False] * len(names), 0
+        done = self._loads.pop(batch, None)
+        if batch and done is None:  # the queue keeps the rows until it is over
+            self._under_way[batch] = rows.nbytes
+        done = done or [False] * len(ids)
+        self._errors.update(block for block, arrived in zip(ids, done) if not arrived)
         arrived = [i for i, is_there in enumerate(done) if is_there]
         if arrived:
-            for tensor, dim, offset, size in self._layers.values():
-                paged_rows.scatter(rows[arrived, offset:offset + size], tensor, dim, [ids[i] for i in arrived])
-        return done
+            self._rows.load(rows, arrived, [ids[i] for i in arrived])
+            placed.append((self._rows.copied(), rows))
+        if len(placed) > LOADS_AHEAD:
+            placed.popleft()[0].synchronize()
 
     def _drain(self):
         for batch, _, _, done in self._queue.drain():
-            if self._under_way.pop(batch, None) is None and batch == self._loading:
-                self._loaded = done
+            if batch in self._loads:
+                self._loads[batch] = done
+            else:
+                self._under_way.pop(batch, None)
 
     def load_errors(self):
         """Blocks of vLLM whose bytes did not arrive since the last call."""
@@ -137,14 +166,20 @@ class WorkerHalf:
         # vLLM calls this in a `finally`, too: then the forward pass has not computed what is in the blocks.
         if step is None or sys.exc_info()[0] is not None:
             return
-        rows = numpy.empty((len(step.saves.names), self._row), numpy.uint8)
-        for tensor, dim, offset, size in self._layers.values():
-            paged_rows.gather(tensor, dim, step.saves.block_ids, rows[:, offset:offset + size])
-        keys = self._keys(step.saves.names)
-        if self._is_alone:
-            self._send(keys, rows)
-        else:
-            self._held.append((step.number, keys, rows))
+        count = max(1, SAVE_BYTES // max(1, self._row))
+        names, ids = step.saves.names, step.saves.block_ids
+        parts = []  # the pool gets the first one while others are copied
+        self._rows.begin()
+        for at in range(0, len(names), count):
+            rows = self._rows.empty(len(names[at:at + count]))
+            self._rows.save(ids[at:at + count], rows)
+            parts.append((self._rows.copied(), self._keys(names[at:at + count]), rows))
+        for copied, keys, rows in parts:
+            copied.synchronize()
+            if self._is_alone:
+                self._send(keys, rows)
+            else:
+                self._held.append((step.number, keys, rows))
 
     def _release(self, step):
         """Sends or drops what was held, by what the scheduler has heard."""
@@ -165,6 +200,8 @@ class WorkerHalf:
     def close(self):
         """What is still held is not stored."""
         self._held = []
+        for copied, _ in self._placed:
+            copied.synchronize()
         self._queue.close()
 
 

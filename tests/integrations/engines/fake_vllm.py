@@ -520,7 +520,7 @@ class Engine:
     def truth(self, tokens):
         """[layer][rank] → KV of all positions, computed from the first token on."""
         hidden, result = numpy.array(tokens, numpy.int64), []
-        size = self._tokens_first(self.kv[0][self.LAYERS[0]])[:, 0, 0].size
+        size = math.prod(self._tokens_first(self.kv[0][self.LAYERS[0]])[:, 0, 0].shape)
         for layer in range(len(self.LAYERS)):
             result.append([self.value(hidden, layer, rank, 0) for rank in range(len(self.workers))])
             hidden = self.attend(hidden, [one * size for one in result[-1]], 0)

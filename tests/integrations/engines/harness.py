@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', 'python'))
 
 # pylint: disable=wrong-import-position,unused-import
-from cluster import Cluster, until
+from cluster import SOURCE_DIR, Cluster, until
 
 SUBMIT_SECONDS = 0.001
 

@@ -431,7 +431,7 @@ class VllmConnectorTest(unittest.TestCase):
         first.run(Request('a', self.prompt(37)))
         first.settle()
         row = first.worker._worker._row
-        second = self.engine(staging_bytes=2 * row)
+        second = self.engine(staging_bytes=12 * row)
         queue, sizes = second.worker._worker._queue, []
         submit = queue.submit
 

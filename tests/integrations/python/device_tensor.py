@@ -56,22 +56,42 @@ class _Tensor:
         return self._array.ctypes.data
 
 
+class Event:
+    """The end of what a stream had when it was recorded."""
+
+    def __init__(self, stream, end):
+        self._stream, self._end = stream, end
+
+    def synchronize(self):
+        self._stream.run_until(self._end)
+
+
 class Streams:
-    """What torch.cuda is for tensors of its devices: copies that do not block are done when their stream is waited for."""
+    """What torch.cuda is for tensors of its devices: copies that do not block are done when their stream, or an event behind them,
+    is waited for, and not before."""
 
     class Stream:
-        def __init__(self, _=None):
-            self._work = []
+        _device = threading.RLock()  # one piece of work at a time, whichever thread waits for it
+
+        def __init__(self, _=None, priority=0):
+            self._work, self._given, self._done = [], 0, 0
 
         def give(self, work):
-            self._work.append(work)
+            with self._device:
+                self._work.append(work)
+                self._given += 1
+
+        def run_until(self, end):
+            with self._device:
+                while self._done < end and self._work:
+                    self._done += 1
+                    self._work.pop(0)()
 
         def synchronize(self):
-            while self._work:
-                self._work.pop(0)()
+            self.run_until(self._given)
 
         def record_event(self):
-            return self
+            return Event(self, self._given)
 
         def wait_event(self, event):
             self.give(event.synchronize)

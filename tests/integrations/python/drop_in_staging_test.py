@@ -14,6 +14,7 @@ from npu_tensor import NpuTensor
 
 BLOCKS, BLOCK_SIZE = 24, 16
 SHAPE = (BLOCKS, BLOCK_SIZE, 2, 32)
+PAGE_BYTES = 4 * BLOCK_SIZE * 2 * 32 * 2  # of K and V of the layers of layers()
 OPTION = CcKvOption(timeout=5000)
 
 
@@ -152,6 +153,37 @@ class StagingTest(unittest.TestCase):
         self.check_moved(kvcache, before, [(i, 14 + i) for i in range(10)])
         message = self.fails(EmsErrorCode.EMS_INVALID_ARGUMENT, cc.save, slots(*range(4)), [77], [4 * BLOCK_SIZE], OPTION)
         self.assertIn('EMS_STAGING_BYTES', message)
+
+    def test_host_pages_of_a_turn_are_not_used_again_before_the_device_is_done_with_them(self):
+        with mock.patch.object(device_tensor, 'npu', device_tensor.Streams()):
+            kvcache = layers()
+            before = filled(kvcache)
+            hashes = list(range(10))
+            with mock.patch.dict(os.environ, EMS_STAGING_BYTES=str(2 * 2 * PAGE_BYTES)):  # two turns of a page a lane
+                cc = self.open(kvcache, order='NHD')
+            self.assertEqual(cc.save(slots(*range(10)), hashes, [BLOCK_SIZE] * 10, OPTION).success, 10)
+            self.assertEqual(cc.load(slots(*range(14, 24)), hashes, [BLOCK_SIZE] * 10, OPTION).success, 10)
+            self.check_moved(kvcache, before, [(i, 14 + i) for i in range(10)])
+
+    def test_a_miss_ends_the_load_though_turns_behind_it_have_arrived(self):
+        kvcache = layers()
+        before = filled(kvcache)
+        with mock.patch.dict(os.environ, EMS_STAGING_BYTES=str(2 * 4 * PAGE_BYTES)):
+            cc = self.open(kvcache, order='NHD')
+        there = [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        self.assertEqual(cc.save(slots(*there), there, [BLOCK_SIZE] * 9, OPTION).success, 9)
+        result = cc.load(slots(*range(14, 24)), list(range(10)), [BLOCK_SIZE] * 10, OPTION)
+        self.assertEqual((result.success, result.total), (3, 10))
+        self.check_moved(kvcache, before, [(i, 14 + i) for i in range(3)])
+
+    def test_a_block_of_more_pages_than_a_turn_has_takes_the_host_memory_of_all(self):
+        kvcache = layers()
+        before = filled(kvcache)
+        with mock.patch.dict(os.environ, EMS_STAGING_BYTES=str(2 * 4 * PAGE_BYTES)):
+            cc = self.open(kvcache, order='NHD')
+        self.assertEqual(cc.save(slots(*range(8)), [1, 2], [4 * BLOCK_SIZE] * 2, OPTION).success, 2)
+        self.assertEqual(cc.load(slots(*range(10, 18)), [1, 2], [4 * BLOCK_SIZE] * 2, OPTION).success, 2)
+        self.check_moved(kvcache, before, [(i, 10 + i) for i in range(8)])
 
     def test_pages_behind_the_first_miss_are_not_touched(self):
         kvcache = layers()

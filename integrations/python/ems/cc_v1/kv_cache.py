@@ -26,7 +26,8 @@ class KvCache:
         described = self._described(layers, is_far)
         self._orders = list(described)
         self.layouts = _ems.KvLayouts(list(described.values()), is_stated)
-        self.staging = Staging(pool, layers, lambda host: list(self._described(host, False).values())) if is_far else None
+        is_one_group = all(layout.groups == 1 for layout in described.values())
+        self.staging = Staging(pool, layers, lambda host: list(self._described(host, False).values()), is_one_group) if is_far else None
 
     def _described(self, layers, far):
         """The KvLayout of each order in which these tensors are one."""

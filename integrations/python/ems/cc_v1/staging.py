@@ -1,29 +1,34 @@
 """Drop-in surface, second generation: KV in the memory of a device, moved through host memory by the tensors' own framework.
 
-A save copies pages of the device into host pages and stores these; a load fills host pages and copies them to the device.
-One thread and one set of host pages for saves, one for loads, so that neither waits for the other.
-Bound: EMS_STAGING_BYTES of host memory together (256 MiB), a page of each tensor at least; a request in as many turns as it
+A save copies pages of the device into host pages and stores these; a load fills host pages and copies them to the device. A request
+goes in turns, several at a time, each with host pages and a thread of its own: while one turn's pages move between host and device, the
+others' move between host and pool. Copies of the device are begun in the order of the blocks, of a load behind the arrival of all
+blocks before: behind the first miss no page is touched.
+One lane for saves and one for loads, so that neither waits for the other; in a lane one request at a time.
+Bound: EMS_STAGING_BYTES of host memory together (512 MiB), a page of each tensor at least; a request in as many turns as it
 takes, and over at its deadline: what has not begun is not begun, a copy that runs is waited for. 4096 requests wait a lane;
 what comes beyond is a miss.
 """
+import collections
 import os
-import sys
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, TimeoutError as NotYet
 
-from ems import _ems, tensors
+from ems import _ems, device_copies, paged_rows, tensors
 
-_BYTES = 256 * 2 ** 20
+_BYTES = 512 * 2 ** 20
+_TURN_BYTES_MIN = 2 ** 20  # below it, waking a thread costs more than it brings
 _QUEUE_MAX = 4096
 _LATE = 'nothing of the request was done within its time'
 
 
 class Staging:
-    """The two lanes. Threading: thread-safe. `describe`: layers of host tensors → their KvLayouts, one for each order."""
+    """The two lanes. Threading: thread-safe. `describe`: layers of host tensors → their KvLayouts, one for each order. `is_one_group`:
+    a block has the same pages of all tensors."""
 
-    def __init__(self, pool, layers, describe):
-        self._lanes = {is_load: _Lane(pool, is_load, layers, describe) for is_load in (False, True)}
+    def __init__(self, pool, layers, describe, is_one_group):
+        self._lanes = {is_load: _Lane(pool, is_load, layers, describe, is_one_group) for is_load in (False, True)}
 
     def submit(self, is_load, layouts, slots, hashes, offsets, chunk_descs, timeout, local_only):
         """Checks the call as the pool does. timeout: ms. Raises TypeError, ValueError, OverflowError."""
@@ -73,27 +78,100 @@ class _Missed:
         return 0, self._total, '', ''
 
 
+class _HostPages:
+    """Of one turn at a time. `layouts`: what they are, one for each order."""
+
+    def __init__(self, memory, begin, end, describe):
+        self.pages = memory.slice(begin, end)
+        self.layouts = describe(self.pages.layers)
+        self.copied = None  # the event behind the last copies from here to the device
+
+
+class _Tensors:
+    """Host pages of each tensor by themselves. `layers`: tensors in host memory."""
+
+    def __init__(self, copies, device, layers):
+        self.layers, self._copies, self._device = layers, copies, device
+        self._host = [[copies.prepared(tensor) for tensor in layer] for layer in layers]
+
+    @staticmethod
+    def made(copies, device, pages):
+        host = [[copies.pinned(tensor[:min(pages, int(tensor.shape[0]))].cpu()) for tensor in layer] for layer in device]
+        return _Tensors(copies, [[copies.prepared(tensor) for tensor in layer] for layer in device], host)
+
+    @property
+    def count(self):
+        return min(int(tensor.shape[0]) for layer in self.layers for tensor in layer)
+
+    def slice(self, begin, end):
+        """A share of each tensor's own pages: [begin, end) of `count`."""
+        def of(tensor):
+            pages = int(tensor.shape[0])
+            return tensor[pages * begin // self.count:pages * end // self.count]
+        return _Tensors(self._copies, self._device, [[of(tensor) for tensor in layer] for layer in self.layers])
+
+    def move(self, is_load, pages_of, mark):
+        """Begins to copy pages pages_of(layer) of the device from here, or of a save the other way round."""
+        known = {}  # tuple of pages → Pages
+        with self._copies.behind(mark):
+            for layer, (device_tensors, host_tensors) in enumerate(zip(self._device, self._host)):
+                numbers = pages_of(layer)
+                pages = known.get(tuple(numbers)) or known.setdefault(tuple(numbers), device_copies.Pages(numbers))
+                for device, host in zip(device_tensors, host_tensors):
+                    (self._copies.load if is_load else self._copies.save)(device, host, pages)
+
+
+class _Rows:
+    """Host pages of all tensors together, row by row: a turn is one transfer. `rows`: a numpy array; `layers`: tensors in it."""
+
+    def __init__(self, rows, layers, mover):
+        self._rows, self.layers, self._mover = rows, layers, mover
+        self.count = len(rows)
+
+    @staticmethod
+    def made(copies, device, pages):
+        mover = paged_rows.aligned_rows_of([tensor for layer in device for tensor in layer], copies)
+        rows = mover.empty(min(pages, *(int(tensor.shape[0]) for layer in device for tensor in layer)))
+        views = iter(mover.views(rows))
+        return _Rows(rows, [[next(views) for _ in layer] for layer in device], mover)
+
+    def slice(self, begin, end):
+        return _Rows(self._rows[begin:end], [[tensor[begin:end] for tensor in layer] for layer in self.layers], self._mover)
+
+    def move(self, is_load, pages_of, mark):
+        pages = pages_of(0)
+        self._mover.begin(mark)
+        if is_load:
+            self._mover.load(self._rows, range(len(pages)), pages)
+        else:
+            self._mover.save(pages, self._rows)
+
+
 class _Lane:
-    def __init__(self, pool, is_load, layers, describe):
+    def __init__(self, pool, is_load, layers, describe, is_one_group):
         self._pool, self._is_load, self._owner = pool, is_load, os.getpid()
-        self._device = [[tensor for tensor in layer if 0 not in tensor.shape] for layer in layers]
-        every = [tensor for layer in self._device for tensor in layer]
-        pages = max(1, _staging_bytes() // 2 // sum(tensors.page_bytes(tensor) for tensor in every))
-        self._stream = _SideStream.of(every[0])
-        self._host = [[self._stream.pinned(tensor[:min(pages, int(tensor.shape[0]))].cpu()) for tensor in layer]
-                      for layer in self._device]
-        self._layouts = describe(self._host)
+        device = [[tensor for tensor in layer if 0 not in tensor.shape] for layer in layers]
+        every = [tensor for layer in device for tensor in layer]
+        self._page_bytes = sum(tensors.page_bytes(tensor) for tensor in every)
+        self._copies = device_copies.copies_of(every[0])
+        made = _Rows.made if is_one_group and paged_rows.can_be_rows(every[0], self._copies) else _Tensors.made
+        memory = made(self._copies, device, max(1, _staging_bytes() // 2 // self._page_bytes))
+        self._whole = _HostPages(memory, 0, memory.count, describe)
+        count = min(_turns_at_a_time(), memory.count)
+        each = memory.count // count
+        self._parts = [_HostPages(memory, i * each, (i + 1) * each, describe) for i in range(count)]
         self._room = threading.Semaphore(_QUEUE_MAX)
         self._thread = ThreadPoolExecutor(1, 'ems-staging')
+        self._movers = ThreadPoolExecutor(count, 'ems-staged')  # between host and pool
 
     def submit(self, batch, deadline):
-        host = self._layouts[batch.layout_number]
-        if any(batch.end_of(host, i, i + 1) == i for i in range(batch.blocks)):
+        host = self._whole.layouts[batch.layout_number]
+        if not _each_fits(batch, host):
             raise ValueError('a block has more pages than EMS_STAGING_BYTES has room for: set it higher')
         if os.getpid() != self._owner or not self._room.acquire(blocking=False):
             return _Missed(batch.blocks)
         try:
-            future = self._thread.submit(self._run, batch, host, deadline, self._stream.mark())
+            future = self._thread.submit(self._run, batch, deadline, self._copies.mark())
         except RuntimeError:  # closed
             self._room.release()
             return _Missed(batch.blocks)
@@ -102,45 +180,75 @@ class _Lane:
 
     def close(self):
         self._thread.shutdown(wait=True, cancel_futures=True)
+        self._movers.shutdown(wait=True)
 
-    def _run(self, batch, host, deadline, behind):
+    def _run(self, batch, deadline, mark):
         """The answer of all turns: blocks from the front, and an error only if there are none."""
+        under_way = collections.deque()  # (begin, end, host pages, what the pool will answer), the first blocks first
         done, code, message = 0, '', ''
         try:
-            with self._stream.behind(behind):
-                while done < batch.blocks:
-                    end = batch.end_of(host, done, batch.blocks)
-                    success, code, message = self._turn(batch, host, done, end, deadline)
-                    done += success
-                    if done < end:
-                        break
+            try:
+                done, code, message = self._turns(batch, deadline, mark, under_way)
+            finally:  # also when a copy fails: nothing moves behind the answer
+                for _, _, _, moved in under_way:
+                    moved.exception()
+                self._copies.synchronize()
         except Exception as error:  # pylint: disable=broad-except  # whatever a framework raises of its copies
-            code, message = 'INTERNAL', f'a copy from or to the device failed: {error}'
+            done, code, message = 0, 'INTERNAL', f'a copy from or to the device failed: {error}'
         return (done, batch.blocks, '', '') if done else (0, batch.blocks, code, message)
 
-    def _turn(self, batch, host, begin, end, deadline):
-        left = int((deadline - time.monotonic()) * 1000)
-        if left <= 0:
-            return 0, 'DEADLINE_EXCEEDED', _LATE
-        if not self._is_load:
-            self._copy(batch, host, begin, end)
-            left = max(1, int((deadline - time.monotonic()) * 1000))
-        success, _, code, message = batch.run(self._pool, host, begin, end, left)
-        if self._is_load and success:
-            self._copy(batch, host, begin, begin + success)
-        return success, code, message
+    def _turns(self, batch, deadline, mark, under_way):
+        """(blocks from the front, code, message); what it leaves under way is not part of the answer."""
+        free = collections.deque(self._parts)
+        if not _each_fits(batch, free[0].layouts[batch.layout_number]):
+            free = collections.deque([self._whole])
+        step = max(-(-batch.blocks // len(free)), _TURN_BYTES_MIN // self._page_bytes)
+        done = next_block = 0
+        while done < batch.blocks:
+            while free and next_block < batch.blocks and time.monotonic() < deadline:
+                host = free.popleft()
+                begin, next_block = next_block, batch.end_of(host.layouts[batch.layout_number], next_block,
+                                                             min(batch.blocks, next_block + step))
+                under_way.append((begin, next_block, host, self._begin(batch, host, begin, next_block, deadline, mark)))
+            if not under_way:
+                return done, 'DEADLINE_EXCEEDED', _LATE
+            begin, end, host, moved = under_way[0]
+            success, _, code, message = moved.result()
+            under_way.popleft()
+            if self._is_load and success:
+                host.copied = self._copy(batch, host, begin, begin + success, mark)
+            done += success
+            if begin + success < end:
+                return done, code, message
+            free.append(host)
+        return done, '', ''
 
-    def _copy(self, batch, host, begin, end):
-        """Blocks [begin, end) from the device to the host, or of a load the other way round."""
-        try:
-            for layer, device_tensors in enumerate(self._device):
-                runs = list(_consecutive(batch.pages(host.group_of(layer), begin, end)))
-                for device, mine in zip(device_tensors, self._host[layer]):
-                    for at, page, count in runs:
-                        here, there = mine[at:at + count], device[page:page + count]
-                        self._stream.copy(*((there, here) if self._is_load else (here, there)))
-        finally:  # also when one of them fails: nothing moves behind the answer
-            self._stream.wait()
+    def _begin(self, batch, host, begin, end, deadline, mark):
+        """What waits for the pages' last copy and moves them between host and pool, on a thread; of a save behind a new copy."""
+        copied = host.copied if self._is_load else self._copy(batch, host, begin, end, mark)
+
+        def move():
+            if copied is not None:
+                copied.synchronize()
+            left = max(1, int((deadline - time.monotonic()) * 1000))
+            return batch.run(self._pool, host.layouts[batch.layout_number], begin, end, left)
+        return self._movers.submit(move)
+
+    def _copy(self, batch, host, begin, end, mark):
+        """Begins to copy blocks [begin, end) from the device to the host, or of a load the other way round; returns the event behind."""
+        layout = host.layouts[batch.layout_number]
+        pages = {group: batch.pages(group, begin, end) for group in range(layout.groups)}
+        host.pages.move(self._is_load, lambda layer: pages[layout.group_of(layer)], mark)
+        return self._copies.event()
+
+
+def _each_fits(batch, host):
+    return all(batch.end_of(host, i, i + 1) == i + 1 for i in range(batch.blocks))
+
+
+def _turns_at_a_time():
+    """As many as threads that copy between host and pool bring something, half of the cores being the engine's."""
+    return max(2, min(8, (os.cpu_count() or 2) // 2))
 
 
 def _staging_bytes():
@@ -148,70 +256,3 @@ def _staging_bytes():
     if text and not text.isdecimal():
         raise ValueError(f'EMS_STAGING_BYTES is {text!r}; it must be a number of bytes')
     return int(text or _BYTES)
-
-
-def _consecutive(pages):
-    """(place in the list, page, count) of pages that follow each other."""
-    begin = 0
-    for at in range(1, len(pages) + 1):
-        if at == len(pages) or pages[at] != pages[at - 1] + 1:
-            yield begin, pages[begin], at - begin
-            begin = at
-
-
-class _SideStream:
-    """A framework without streams: copies are done when they return."""
-
-    @staticmethod
-    def of(tensor):
-        kind = tensors.device_of(tensor)
-        framework = sys.modules.get(type(tensor).__module__.split('.', maxsplit=1)[0])
-        accelerator = None if kind == 'cpu' else getattr(framework, kind, None)
-        return _TorchStream(accelerator, tensor.device) if hasattr(accelerator, 'Stream') else _SideStream()
-
-    def pinned(self, tensor):
-        return tensor
-
-    def mark(self):
-        """What the caller has given to the device so far."""
-        return None
-
-    def behind(self, mark):
-        """A context whose copies come after it."""
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        pass
-
-    def copy(self, to, source):
-        to.copy_(source)
-
-    def wait(self):
-        pass
-
-
-class _TorchStream(_SideStream):
-    """As torch.cuda has them: a stream beside the engine's, which waits for what the engine's had when a call came."""
-
-    def __init__(self, accelerator, device):
-        self._accelerator, self._device = accelerator, device
-        self._stream = accelerator.Stream(device)
-
-    def pinned(self, tensor):
-        return tensor.pin_memory()
-
-    def mark(self):
-        return self._accelerator.current_stream(self._device).record_event()
-
-    def behind(self, mark):
-        self._stream.wait_event(mark)
-        return self._accelerator.stream(self._stream)
-
-    def copy(self, to, source):
-        to.copy_(source, non_blocking=True)
-
-    def wait(self):
-        self._stream.synchronize()
