@@ -8,7 +8,7 @@ import fake_vllm
 from fake_vllm import BLOCK, Engine, Request
 from harness import SOURCE_DIR, Cluster
 
-from ems import device_copies, paged_rows, vllm_worker
+from ems import device_copies, device_rows, paged_rows, vllm_worker
 
 sys.path.insert(0, os.path.join(SOURCE_DIR, 'bench', 'engines'))
 fake_vllm.install()
@@ -91,9 +91,9 @@ class VllmCopiesTest(unittest.TestCase):
     def test_torch_tensors_of_a_device_go_through_rows(self):
         torch, device = self.stand_in()
         for seed, dtype in ((3, torch.float16), (4, torch.float32)):
-            with mock.patch.object(paged_rows, 'DEVICE_BYTES', 1 if seed == 3 else 32 << 20):
+            with mock.patch.object(device_rows, 'DEVICE_BYTES', 1 if seed == 3 else 32 << 20):
                 first, _ = self.moves(seed, make=lambda shape, dtype=dtype: device.on_device(torch.zeros(shape, dtype=dtype)))
-            self.assertIsInstance(first.worker._worker._rows, paged_rows.DeviceRows)
+            self.assertIsInstance(first.worker._worker._rows, device_rows.DeviceRows)
 
     def test_rows_of_tensors_of_several_types_and_layouts(self):
         torch, device = self.stand_in()
@@ -107,7 +107,7 @@ class VllmCopiesTest(unittest.TestCase):
             layers.append((tensor, dim, row, size))
             row += size
         mover = paged_rows.rows_of(layers, row)
-        self.assertIsInstance(mover, paged_rows.DeviceRows)
+        self.assertIsInstance(mover, device_rows.DeviceRows)
         rows, expected = mover.empty(3), paged_rows.HostRows(layers, row).empty(3)
         mover.begin()
         mover.save([5, 0, 7], rows)

@@ -158,14 +158,14 @@ class CudaTest(unittest.TestCase):
 
     def test_an_engine_of_vllm(self):
         import fake_vllm  # pylint: disable=import-outside-toplevel
-        from ems import paged_rows  # pylint: disable=import-outside-toplevel
+        from ems import device_rows  # pylint: disable=import-outside-toplevel
         fake_vllm.install()
         for dtype in (torch.float16, torch.float32):
             engines = [fake_vllm.Engine(self.cluster.address, make=lambda shape, dtype=dtype: HostView(shape, dtype))
                        for _ in range(2)]
             for engine in engines:
                 self.addCleanup(engine.close)
-                self.assertIsInstance(engine.worker._worker._rows, paged_rows.DeviceRows)
+                self.assertIsInstance(engine.worker._worker._rows, device_rows.DeviceRows)
             prompt = [i * 31 + dtype.itemsize for i in range(12 * fake_vllm.BLOCK + 3)]
             engines[0].run(fake_vllm.Request('a', prompt))
             engines[0].settle()

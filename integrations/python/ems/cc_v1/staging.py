@@ -15,7 +15,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, TimeoutError as NotYet
 
-from ems import _ems, device_copies, paged_rows, tensors
+from ems import _ems, device_copies, device_rows, tensors
 
 _BYTES = 512 * 2 ** 20
 _TURN_BYTES_MIN = 2 ** 20  # below it, waking a thread costs more than it brings
@@ -122,7 +122,7 @@ class _Tensors:
 
 
 class _Rows:
-    """Host pages of all tensors together, row by row: a turn is one transfer. `rows`: a numpy array; `layers`: tensors in it."""
+    """Host pages of all tensors together, row by row: a turn is one transfer. `rows`: a tensor of pinned memory; `layers`: tensors in it."""
 
     def __init__(self, rows, layers, mover):
         self._rows, self.layers, self._mover = rows, layers, mover
@@ -130,8 +130,8 @@ class _Rows:
 
     @staticmethod
     def made(copies, device, pages):
-        mover = paged_rows.aligned_rows_of([tensor for layer in device for tensor in layer], copies)
-        rows = mover.empty(min(pages, *(int(tensor.shape[0]) for layer in device for tensor in layer)))
+        mover = device_rows.aligned_rows_of([tensor for layer in device for tensor in layer], copies)
+        rows = mover.pinned(min(pages, *(int(tensor.shape[0]) for layer in device for tensor in layer)))
         views = iter(mover.views(rows))
         return _Rows(rows, [[next(views) for _ in layer] for layer in device], mover)
 
@@ -154,7 +154,7 @@ class _Lane:
         every = [tensor for layer in device for tensor in layer]
         self._page_bytes = sum(tensors.page_bytes(tensor) for tensor in every)
         self._copies = device_copies.copies_of(every[0])
-        made = _Rows.made if is_one_group and paged_rows.can_be_rows(every[0], self._copies) else _Tensors.made
+        made = _Rows.made if is_one_group and device_rows.can_be_rows(every[0], self._copies) else _Tensors.made
         memory = made(self._copies, device, max(1, _staging_bytes() // 2 // self._page_bytes))
         self._whole = _HostPages(memory, 0, memory.count, describe)
         count = min(_turns_at_a_time(), memory.count)
