@@ -46,10 +46,10 @@ class CudaTest(unittest.TestCase):
         cls.client = ems.Client(cls.cluster.address, timeout=10)
         cls.addClassCleanup(cls.client.close)
 
-    def open(self, kvcache, **stated):
+    def open(self, kvcache, model='', **stated):
         ems.Ems.shutdown()
         self.addCleanup(ems.Ems.shutdown)
-        name = self.id().rsplit('.', maxsplit=1)[-1] + str(sorted(stated.items()))
+        name = self.id().rsplit('.', maxsplit=1)[-1] + model
         ems.Ems.init(ems.EmsConfig(cc_config_v1=ems.CcConfig_v1(rank_id=0, device_id=0, model_id=name)))
         ems.Ems.get_cc().register_kvcache(kvcache, **stated)
         return ems.Ems.get_cc()
@@ -73,7 +73,7 @@ class CudaTest(unittest.TestCase):
             with self.subTest(name):
                 blocks = layers[0][0].shape[0]
                 before = [[tensor.clone() for tensor in layer] for layer in layers]
-                cc = self.open(layers, order=order)
+                cc = self.open(layers, name, order=order)
                 half = blocks // 2
                 out = torch.randperm(half).tolist()
                 back = (half + torch.randperm(blocks - half)[:half]).tolist()
