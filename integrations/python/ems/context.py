@@ -146,7 +146,7 @@ class ContextCache:
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
         if not isinstance(layout, KvLayout):
-            return layout.load_paged(self, keys, runs, timeout)
+            return layout._load_paged(self, keys, runs, timeout)
         return LoadResult(*self._native.load_paged(layout._native, keys, runs, timeout))
 
     def save_paged(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, phase='prefill', timeout=None):
@@ -159,7 +159,7 @@ class ContextCache:
 
         def save(host, keys, runs, timeout):
             return SaveResult(*self._native.save_paged(host._native, keys, runs, phase, timeout))
-        return save(layout, keys, runs, timeout) if isinstance(layout, KvLayout) else layout.save_paged(keys, runs, timeout, save)
+        return save(layout, keys, runs, timeout) if isinstance(layout, KvLayout) else layout._save_paged(keys, runs, timeout, save)
 
     def load_layers(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, timeout=None, layer_read_bytes=None):
         """Starts to load layer 0 of all blocks, then layer 1, …, and returns a LayerLoad at once; it does not wait.
@@ -173,7 +173,7 @@ class ContextCache:
         def start(host, keys, runs):
             return _ems.load_layers(self._native, host._native, keys, runs, timeout, layer_read_bytes)
         if not isinstance(layout, KvLayout):
-            return layout.load_layers(self, keys, runs, start)
+            return layout._load_layers(self, keys, runs, start)
         return LayerLoad(self._client, start(layout, keys, runs))
 
     def _runs(self, layout, keys, slot_mapping, runs, tokens):

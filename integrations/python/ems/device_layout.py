@@ -62,17 +62,17 @@ class DeviceKvLayout:
         """Bytes of a cached block of so many tokens."""
         return self._layout.block_bytes(tokens, group)
 
-    def load_layers(self, cache, keys, runs, start):
+    def _load_layers(self, cache, keys, runs, start):
         """A DeviceLayerLoad. `start`: host layout, keys, runs → a native load."""
         pages = self._pages_of(runs)
         first = self._take(sum(map(len, pages)))
         try:
             return DeviceLayerLoad(cache._client, start(self._layout, keys, self._host_runs(first, pages)), self, first, pages)
         except BaseException:
-            self.give_back(first, sum(map(len, pages)))
+            self._give_back(first, sum(map(len, pages)))
             raise
 
-    def load_paged(self, cache, keys, runs, timeout):
+    def _load_paged(self, cache, keys, runs, timeout):
         until = None if timeout is None else time.monotonic() + timeout
         blocks = []
         for begin, end in self._turns(runs):
@@ -82,7 +82,7 @@ class DeviceKvLayout:
         leading = next((i for i, block in enumerate(blocks) if not isinstance(block, int)), len(blocks))
         return LoadResult(leading, blocks)
 
-    def save_paged(self, keys, runs, timeout, save):
+    def _save_paged(self, keys, runs, timeout, save):
         """`save`: host layout, keys, runs, timeout → SaveResult."""
         until = None if timeout is None else time.monotonic() + timeout
         whole, mark = SaveResult(0, 0, []), self._copies.mark()
@@ -102,21 +102,17 @@ class DeviceKvLayout:
                 left = None if until is None else max(0.001, until - time.monotonic())
                 part = save(self._layout, keys[begin:end], self._host_runs(first, pages), left)
             finally:
-                self.give_back(first, count)
+                self._give_back(first, count)
             whole = SaveResult(whole.stored + part.stored, whole.existing + part.existing, whole.blocks + part.blocks,
                                whole.skipped + part.skipped)
         return whole
 
-    def load_layer(self, layer, mark, numbers, places):
+    def _load_layer(self, layer, mark, numbers, places):
         """Begins to copy host pages `places` of a layer to pages `numbers` of the device."""
         pages = device_copies.Pages(numbers, places)
         with self._copies.behind(mark):
             for device, host in zip(self._device[layer], self._host[layer]):
                 self._copies.load(device, host, pages)
-
-    @property
-    def copies(self):
-        return self._copies
 
     def _pages_of(self, runs):
         """[pages of each block]. Raises InvalidArgument for parts of pages, and what is not there."""
@@ -164,7 +160,7 @@ class DeviceKvLayout:
                     return first
         raise ResourceExhausted(f'{count} pages in a row are more than staging_bytes has free: give more of it')
 
-    def give_back(self, first, count):
+    def _give_back(self, first, count):
         """The device may still read these pages, where a copy has been begun. Takes no lock: a garbage collection may call it."""
         self._returned.append((first, count, self._copies.event()))
 
@@ -191,7 +187,7 @@ class DeviceLayerLoad(LayerLoad):
         super().__init__(client, native)
         self._layout, self._first, self._pages = layout, first, pages
         self._owner = os.getpid()
-        self._mark = layout.copies.mark()
+        self._mark = layout._copies.mark()
         self._mutex = threading.RLock()  # a garbage collection may end a load on any thread
         self._copied_layers = 0
         self._is_over = False
@@ -199,14 +195,14 @@ class DeviceLayerLoad(LayerLoad):
     def wait_layer(self, layer, timeout=None):
         ready = super().wait_layer(layer, timeout)
         self._copy(layer, ready.missing)
-        self._layout.copies.join()
+        self._layout._copies.join()
         return ready
 
     def result(self, timeout=None):
         answer = super().result(timeout)
         if self.layers:
             self._copy(self.layers - 1, super().wait_layer(self.layers - 1).missing)
-        self._layout.copies.join()
+        self._layout._copies.join()
         self._end()
         return answer
 
@@ -222,7 +218,7 @@ class DeviceLayerLoad(LayerLoad):
 
     def _in_place(self, call, *args):
         answer = call(*args)
-        self._layout.copies.event().synchronize()
+        self._layout._copies.event().synchronize()
         return answer
 
     def _copy(self, layer, missing):
@@ -237,7 +233,7 @@ class DeviceLayerLoad(LayerLoad):
         with self._mutex:
             while self._copied_layers <= layer and not self._is_over:
                 if numbers:
-                    self._layout.load_layer(self._copied_layers, self._mark, numbers, places)
+                    self._layout._load_layer(self._copied_layers, self._mark, numbers, places)
                 self._copied_layers += 1
 
     def _end(self):
@@ -245,7 +241,7 @@ class DeviceLayerLoad(LayerLoad):
         with self._mutex:
             if not self._is_over:
                 self._is_over = True
-                self._layout.give_back(self._first, sum(map(len, self._pages)))
+                self._layout._give_back(self._first, sum(map(len, self._pages)))
 
     def __del__(self):
         if getattr(self, '_is_over', True) or os.getpid() != self._owner:  # in a child of fork() there is nothing to end
