@@ -90,6 +90,7 @@ class ContextCache:
         self._client = client
         self._kv_layout = kv_layout
         self._save_policy = save_policy
+        self._ranks = tp_size if shared_by_tp else 1  # that share a save_paged
         self._native = _ems.ContextCache(
             client._native, block_tokens=block_tokens, timeout=timeout, durability=durability, tp_rank=tp_rank,
             tp_size=tp_size, shared_by_tp=shared_by_tp, save_policy=save_policy)
@@ -146,7 +147,7 @@ class ContextCache:
         """
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
         if not isinstance(layout, KvLayout):
-            return layout._load_paged(self, keys, runs, timeout)
+            return layout._load_paged(self, keys, runs, timeout, self._start_layers)
         return LoadResult(*self._native.load_paged(layout._native, keys, runs, timeout))
 
     def save_paged(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, phase='prefill', timeout=None):
@@ -159,7 +160,9 @@ class ContextCache:
 
         def save(host, keys, runs, timeout):
             return SaveResult(*self._native.save_paged(host._native, keys, runs, phase, timeout))
-        return save(layout, keys, runs, timeout) if isinstance(layout, KvLayout) else layout._save_paged(keys, runs, timeout, save)
+        if not isinstance(layout, KvLayout):
+            return layout._save_paged(keys, runs, timeout, self._ranks, save)
+        return save(layout, keys, runs, timeout)
 
     def load_layers(self, layout, keys, *, slot_mapping=None, runs=None, tokens=None, timeout=None, layer_read_bytes=None):
         """Starts to load layer 0 of all blocks, then layer 1, …, and returns a LayerLoad at once; it does not wait.
@@ -171,10 +174,13 @@ class ContextCache:
         runs = self._runs(layout, keys, slot_mapping, runs, tokens)
 
         def start(host, keys, runs):
-            return _ems.load_layers(self._native, host._native, keys, runs, timeout, layer_read_bytes)
+            return self._start_layers(host, keys, runs, timeout, layer_read_bytes)
         if not isinstance(layout, KvLayout):
             return layout._load_layers(self, keys, runs, start)
         return LayerLoad(self._client, start(layout, keys, runs))
+
+    def _start_layers(self, host, keys, runs, timeout, layer_read_bytes=None):
+        return _ems.load_layers(self._native, host._native, keys, runs, timeout, layer_read_bytes)
 
     def _runs(self, layout, keys, slot_mapping, runs, tokens):
         # Keys that do not name the layout would meet another layout's bytes of the same length.
@@ -215,11 +221,16 @@ class ContextCache:
         return await self._client._run(self.save, keys, values, phase=phase, timeout=timeout)
 
     async def aload_paged(self, layout, keys, **where):
-        return await self._client._run(functools.partial(self.load_paged, layout, keys, **where))
+        return await self._client._run(_elsewhere(layout, functools.partial(self.load_paged, layout, keys, **where)))
 
     async def asave_paged(self, layout, keys, **where):
-        return await self._client._run(functools.partial(self.save_paged, layout, keys, **where))
+        return await self._client._run(_elsewhere(layout, functools.partial(self.save_paged, layout, keys, **where)))
 
     def stats(self):
         """Counts since construction, as a dict. The hit rate is lookup_hit_tokens / lookup_requested_tokens."""
         return self._native.stats()
+
+
+def _elsewhere(layout, call):
+    """The call for another thread: a device has streams, and which one is current is the thread's own."""
+    return call if isinstance(layout, KvLayout) else layout._elsewhere(call)

@@ -7,6 +7,7 @@ a copy of its own for each of thousands of pieces costs more time to begin than 
 import sys
 
 from ems import tensors
+from ems.errors import InvalidArgument
 
 DIRECT_BYTES = 1 << 20  # pieces of this size are copied each by itself: the time of beginning one does not count
 _SAME_SIZE = {1: 'uint8', 2: 'int16', 4: 'int32', 8: 'int64'}  # gather and scatter do not know all of KV's types
@@ -30,6 +31,17 @@ def copies_of(tensor):
         if hasattr(accelerator, 'Stream'):
             return StreamCopies(accelerator, tensor.device, torch_of(tensor))
     return PlainCopies()
+
+
+def are_on_one_device(every):
+    return len({str(getattr(tensor, 'device', 'cpu')) for tensor in every}) <= 1
+
+
+def check_one_device(every):
+    """Raises InvalidArgument: a stream is one device's, and orders nothing on another one."""
+    if not are_on_one_device(every):
+        raise InvalidArgument('tensors of several devices: '
+                              f'{", ".join(sorted({str(tensor.device) for tensor in every}))}; register those of one')
 
 
 def bits_of(tensor, torch):

@@ -45,6 +45,11 @@ def copies(tensor):
     return all(callable(getattr(tensor, name, None)) for name in ('cpu', 'copy_', '__getitem__'))
 
 
+def is_same_memory(tensor, host):
+    """Whether what is to be a tensor's copy in host memory is that tensor, which was there already."""
+    return device_of(tensor) == 'cpu' and _parts(tensor)[0] == _parts(host)[0]
+
+
 def is_mapped(tensor):
     """Whether this process can read the tensor's first byte by its address."""
     return _ems.is_mapped(_parts(tensor)[0], 1)

@@ -104,11 +104,12 @@ class Streams:
 
     @contextlib.contextmanager
     def stream(self, stream):
+        before = self.current_stream()
         self._here.stream = stream
         try:
             yield
         finally:
-            del self._here.stream
+            self._here.stream = before
 
 
 npu = None  # Streams, where a test has them
