@@ -204,7 +204,11 @@ class DeviceLayoutTest(unittest.TestCase):
             cache.save_paged(layout, keys, slot_mapping=slots(0, 1))
             with cache.load_layers(layout, keys, slot_mapping=slots(8, 9)) as load:
                 until(lambda: load._native.done, 5, 'all is in host memory')
-                other = threading.Thread(target=lambda: streams.stream(streams.Stream()).__enter__() or load.wait_layer(0))
+
+                def begin_a_layer():
+                    with streams.stream(streams.Stream()):
+                        load.wait_layer(0)
+                other = threading.Thread(target=begin_a_layer)
                 other.start()
                 other.join()
             for tensor in layers[0]:  # the engine computes what it did not wait for
