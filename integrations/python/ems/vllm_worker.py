@@ -111,6 +111,7 @@ class WorkerHalf:
         until = time.monotonic() + self._timeout
         count = max(1, min(self._staging_bytes // (2 * LOADS_AHEAD), LOAD_BYTES) // max(1, self._row))
         asked, placed = collections.deque(), collections.deque()
+        self._placed = placed
         self._rows.begin()
         for at in range(0, len(loads.names), count):
             if len(asked) == LOADS_AHEAD:
@@ -119,13 +120,16 @@ class WorkerHalf:
         while asked:
             self._place(*asked.popleft(), placed, until)
         self._rows.join()
-        self._placed = placed
 
     def _ask(self, names, until):
-        """(batch, rows that it fills); (0, None) when the time is over."""
+        """(batch, rows that it fills); (0, None) when the time is over, or there is no memory for rows."""
         if time.monotonic() >= until:
             return 0, None
-        rows = self._rows.empty(len(names))
+        try:
+            rows = self._rows.empty(len(names))
+        except Exception as error:  # pylint: disable=broad-except  # an engine's thread must not end for it
+            log.error('%d blocks are not loaded: %s', len(names), error)
+            return 0, None
         batch = self._queue.submit('get', self._keys(names), list(rows), hashed=True)
         self._loads[batch] = None
         return batch, rows
@@ -143,10 +147,15 @@ class WorkerHalf:
         self._errors.update(block for block, arrived in zip(ids, done) if not arrived)
         arrived = [i for i, is_there in enumerate(done) if is_there]
         if arrived:
-            self._rows.load(rows, arrived, [ids[i] for i in arrived])
+            try:
+                self._rows.load(rows, arrived, [ids[i] for i in arrived])
+            except Exception as error:  # pylint: disable=broad-except  # as above: mostly the device has no memory left
+                log.error('%d blocks that arrived are not put in place: %s', len(arrived), error)
+                self._errors.update(ids)
             placed.append((self._rows.copied(), rows))
         if len(placed) > LOADS_AHEAD:
-            placed.popleft()[0].synchronize()
+            copied, _read = placed.popleft()  # its rows have to stay until then
+            copied.synchronize()
 
     def _drain(self):
         for batch, _, _, done in self._queue.drain():
@@ -170,10 +179,18 @@ class WorkerHalf:
         names, ids = step.saves.names, step.saves.block_ids
         parts = []  # the pool gets the first one while others are copied
         self._rows.begin()
-        for at in range(0, len(names), count):
-            rows = self._rows.empty(len(names[at:at + count]))
-            self._rows.save(ids[at:at + count], rows)
-            parts.append((self._rows.copied(), self._keys(names[at:at + count]), rows))
+        try:
+            for at in range(0, len(names), count):
+                rows = self._rows.empty(len(names[at:at + count]))
+                parts.append([None, self._keys(names[at:at + count]), rows])
+                self._rows.save(ids[at:at + count], rows)
+                parts[-1][0] = self._rows.copied()
+        except Exception as error:  # pylint: disable=broad-except  # an engine's thread must not end for it
+            self._rows.copied().synchronize()  # what has begun still fills its rows
+            parts = [part for part in parts if part[0] is not None]
+            skipped = len(names) - sum(len(keys) for _, keys, _ in parts)
+            self.skipped_blocks += skipped
+            log.error('%d blocks are not saved: %s', skipped, error)
         for copied, keys, rows in parts:
             copied.synchronize()
             if self._is_alone:

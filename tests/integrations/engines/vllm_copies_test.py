@@ -2,6 +2,8 @@
 import os
 import sys
 import unittest
+import weakref
+from types import SimpleNamespace
 from unittest import mock
 
 import fake_vllm
@@ -34,6 +36,40 @@ class Recorded:
             answer = getattr(self._rows, name)(*args)
             return self if name == 'copied' else answer
         return call
+
+
+class Watched(paged_rows.HostRows):
+    """HostRows whose copies fail where they are told to, and whose rows have to be there until their copy has been waited for."""
+
+    def __init__(self, layers, row):
+        super().__init__(layers, row)
+        self.fails = {}   # name of a call → how many of them do not
+        self.open = {}    # rows of copies that nobody has waited for → a reference to them
+        self.is_lost = False
+
+    def _call(self, name, rows, call):
+        if rows is not None:
+            self.open[id(rows)] = weakref.ref(rows)
+        if self.fails.get(name) == 0:
+            raise RuntimeError('the device has no memory left')
+        self.fails[name] = self.fails.get(name, 1000) - 1
+        return call()
+
+    def empty(self, count):
+        return self._call('empty', None, lambda: super(Watched, self).empty(count))
+
+    def load(self, rows, places, ids):
+        self._call('load', rows, lambda: super(Watched, self).load(rows, places, ids))
+
+    def save(self, ids, rows):
+        self._call('save', rows, lambda: super(Watched, self).save(ids, rows))
+
+    def copied(self):
+        return SimpleNamespace(synchronize=lambda known=set(self.open): self._waited(known))
+
+    def _waited(self, known):
+        for one in known & set(self.open):
+            self.is_lost |= self.open.pop(one)() is None
 
 
 class VllmCopiesTest(unittest.TestCase):
@@ -79,6 +115,53 @@ class VllmCopiesTest(unittest.TestCase):
                 second.run(Request('d', [2000 + i * 31 for i in range(3 * BLOCK)]))
                 loads = [name for name in log if name in ('begin', 'load', 'copied', 'join')]
                 self.assertEqual(loads[:6], ['begin', 'load', 'copied', 'load', 'copied', 'join'])
+
+    def watched(self, engine):
+        worker = engine.worker._worker
+        worker._rows = Watched(list(worker._layers.values()), worker._row)
+        return worker._rows
+
+    def test_rows_stay_until_the_device_has_read_them(self):
+        with mock.patch.object(vllm_worker, 'LOAD_BYTES', 1), mock.patch.object(vllm_worker, 'SAVE_BYTES', 1):
+            prompt = [3300 + i * 31 for i in range(12 * BLOCK + 3)]
+            first, second = self.engine(), self.engine()
+            rows = [self.watched(one) for one in (first, second)]
+            first.run(Request('a', prompt))
+            first.settle()
+            self.assertEqual(second.run(Request('b', prompt))[0], 12 * BLOCK)
+            second.idle()
+            self.assertEqual([(one.open, one.is_lost) for one in rows], [({}, False)] * 2)
+
+    def test_a_copy_that_fails_is_a_miss_and_the_engine_goes_on(self):
+        with mock.patch.object(vllm_worker, 'LOAD_BYTES', 1), mock.patch.object(vllm_worker, 'SAVE_BYTES', 1):
+            for seed, name in ((34, 'load'), (35, 'empty')):
+                prompt = [seed * 100 + i * 31 for i in range(12 * BLOCK + 3)]
+                first, second = self.engine(), self.engine()
+                first.run(Request('a', prompt))
+                first.settle()
+                rows = self.watched(second)
+                rows.fails[name] = 5
+                with self.assertLogs('ems', 'ERROR'):
+                    loaded, ids = second.run(Request('b', prompt))
+                self.assertEqual(loaded, 5 * BLOCK)
+                self.assertTrue(second.is_right(Request('b', prompt), ids))
+                second.idle()
+                self.assertEqual((rows.open, rows.is_lost, second.worker._worker._loads), ({}, False, {}))
+
+    def test_of_a_save_whose_copy_fails_the_blocks_before_are_stored(self):
+        with mock.patch.object(vllm_worker, 'SAVE_BYTES', 1):
+            for seed, name in ((36, 'save'), (37, 'empty')):
+                prompt = [seed * 100 + i * 31 for i in range(12 * BLOCK + 3)]
+                first, second = self.engine(), self.engine()
+                rows = self.watched(first)
+                rows.fails[name] = 5
+                with self.assertLogs('ems', 'ERROR'):
+                    first.run(Request('a', prompt))
+                self.assertEqual((rows.open, rows.is_lost, first.worker._worker.skipped_blocks), ({}, False, 7))
+                first.settle()
+                loaded, ids = second.run(Request('b', prompt))
+                self.assertEqual(loaded, 5 * BLOCK)
+                self.assertTrue(second.is_right(Request('b', prompt), ids))
 
     def stand_in(self):
         torch = torch_or_skip(self)
