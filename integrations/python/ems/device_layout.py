@@ -24,12 +24,12 @@ class DeviceKvLayout:
         every = [tensor for layer in self._device for tensor in layer]
         if not every:
             raise InvalidArgument('no tensors')
-        device_copies.check_one_device(every)
         for tensor in every:
             if 0 in tensors.paged_shape(tensor) or not tensors.copies(tensor):
                 raise InvalidArgument('a tensor is empty, or has no cpu(), copy_() and slices to copy it by')
         blocks = min(int(tensor.shape[0]) for tensor in every)
         pages = max(1, min(blocks, staging_bytes // sum(tensors.page_bytes(tensor) for tensor in every)))
+        device_copies.check_one_device(every)
         self._copies = device_copies.copies_of(every[0])
         self._host = [[self._copies.pinned(tensor[:pages].cpu()) for tensor in layer] for layer in self._device]
         for tensor, host in zip(every, (host for layer in self._host for host in layer)):

@@ -73,12 +73,15 @@ class HostRows:
 
 
 def rows_of(layers, row):
-    """HostRows or DeviceRows, by where the first tensor is."""
+    """DeviceRows where all tensors are on one device with streams, else HostRows."""
     if not layers:
         return HostRows(layers, row)
     first = layers[0][0]
-    copies = None if isinstance(first, numpy.ndarray) else device_copies.copies_of(first)
-    if copies is None or not device_rows.can_be_rows(first, copies):
+    every = [tensor for tensor, *_ in layers]
+    if any(isinstance(tensor, numpy.ndarray) for tensor in every) or not device_copies.are_on_one_device(every):
+        return HostRows(layers, row)
+    copies = device_copies.copies_of(first)
+    if not device_rows.can_be_rows(first, copies):
         return HostRows(layers, row)
     return device_rows.DeviceRows(layers, row, device_copies.torch_of(first), copies, first.device)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import fake_vllm
+import numpy
 from fake_vllm import BLOCK, Engine, Request
 from harness import SOURCE_DIR, Cluster
 
@@ -177,6 +178,13 @@ class VllmCopiesTest(unittest.TestCase):
             with mock.patch.object(device_rows, 'DEVICE_BYTES', 1 if seed == 3 else 32 << 20):
                 first, _ = self.moves(seed, make=lambda shape, dtype=dtype: device.on_device(torch.zeros(shape, dtype=dtype)))
             self.assertIsInstance(first.worker._worker._rows, device_rows.DeviceRows)
+
+    def test_tensors_of_several_places_are_copied_one_by_one(self):
+        torch, device = self.stand_in()
+        there = [device.on_device(torch.zeros((9, 4))) for _ in range(2)]
+        for other in (there[1], torch.zeros((9, 4)).to('meta'), numpy.zeros((9, 4), numpy.float32)):
+            layers = [(tensor, 0, at * 16, 16) for at, tensor in enumerate((there[0], other))]
+            self.assertEqual(isinstance(paged_rows.rows_of(layers, 32), device_rows.DeviceRows), other is there[1])
 
     def test_rows_of_tensors_of_several_types_and_layouts(self):
         torch, device = self.stand_in()

@@ -95,6 +95,15 @@ class StagingTest(unittest.TestCase):
             self.assertTrue((read[0] == before[0][0][5]).all())
             self.check_moved(kvcache, before, [(3, 5)])
 
+    def test_tensors_of_several_devices_are_refused_where_a_stream_is_one_devices(self):
+        kvcache = [layers(1)[0], layers(1, device='npu:1')[0]]
+        filled(kvcache)
+        with mock.patch.object(device_tensor, 'npu', device_tensor.Streams()):
+            cc = self.open()
+            self.assertIn('npu:0, npu:1', self.fails(EmsErrorCode.EMS_INVALID_ARGUMENT, cc.register_kvcache, kvcache))
+        cc.register_kvcache(kvcache)
+        self.assertEqual(cc.save(slots(3), [1], [BLOCK_SIZE], OPTION).success, 1)
+
     def test_nothing_is_written_behind_the_answer_of_a_load_one_of_whose_copies_failed(self):
         def fail():
             raise RuntimeError('no such copy')

@@ -154,6 +154,8 @@ class _Lane:
         every = [tensor for layer in device for tensor in layer]
         self._page_bytes = sum(tensors.page_bytes(tensor) for tensor in every)
         self._copies = device_copies.copies_of(every[0])
+        if isinstance(self._copies, device_copies.StreamCopies):
+            device_copies.check_one_device(every)
         made = _Rows.made if is_one_group and device_rows.can_be_rows(every[0], self._copies) else _Tensors.made
         memory = made(self._copies, device, max(1, _staging_bytes() // 2 // self._page_bytes))
         self._whole = _HostPages(memory, 0, memory.count, describe)
