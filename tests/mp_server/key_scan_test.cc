@@ -102,6 +102,9 @@ TEST_F(KeyScanTest, ALargePageStaysWithinWhatAnAnswerMayHave) {
   const KeyPage page = Page({});
   EXPECT_GE(page.keys.size(), 500U);
   EXPECT_LE(answer_.body.size(), wire::kScanAnswerBytesMax);
+  const KeyPage small = Page({.bytes_max = 4 * 512});  // as the client asks, and the buckets begun
+  EXPECT_GE(small.keys.size(), 4U);
+  EXPECT_LE(small.keys.size(), 30U);
 }
 
 TEST_F(KeyScanTest, WhatMayChangeIsNotListedWithoutALease) {

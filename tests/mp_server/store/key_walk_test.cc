@@ -34,7 +34,7 @@ class KeyWalkTest : public SmallTierTest {
   void Put(TieredStore* store, const std::string& key, SlotId slot = SlotId(11),
            size_t bytes = 100) {
     const std::string value = testing::MakeValue("kv", key, 1, bytes);
-    Result<Reservation> room = dram_->Reserve(kNs, slot, key, bytes);
+    Result<Reservation> room = dram_->Reserve(to_, slot, key, bytes);
     ASSERT_TRUE(room.ok()) << ToString(room.status());
     std::memcpy(room->value().data(), value.data(), bytes);
     PieceHasher hasher;
@@ -52,7 +52,7 @@ class KeyWalkTest : public SmallTierTest {
     EXPECT_TRUE(Eventually([&] { return tier_->stats().writer.dirty_bytes == 0; }));
   }
   void Evict(const std::string& key) {
-    const std::shared_ptr<NamespaceStore> store = dram_->Open(kNs);
+    const std::shared_ptr<NamespaceStore> store = dram_->Open(to_);
     const auto found = store->objects().index().Find(KeyHash(key), key, false, false);
     ASSERT_NE(found.entry, nullptr);
     ASSERT_TRUE(store->objects().EvictVictim(MakeVictim(found.entry)));
@@ -92,6 +92,7 @@ class KeyWalkTest : public SmallTierTest {
   }
 
   std::map<std::string, ItemTier> tiers_;  // as they came last
+  NamespaceRef to_ = kNs;                  // of Put and Evict
 };
 
 TEST_F(KeyWalkTest, EachKeyComesOnceWhenNothingChanges) {
@@ -227,11 +228,11 @@ TEST_F(KeyWalkTest, AgeAndIdleTimeAreTold) {
 TEST_F(KeyWalkTest, KeysOfSlotsThatAreNotShownAndWithAnotherBeginningAreLeftOut) {
   for (int i = 0; i < 40; ++i)
     Put(store_.get(), fmt::format("a/{}", i), SlotId(static_cast<uint16_t>(i % 2)));
-  for (int i = 0; i < 40; ++i) Put(fmt::format("b/{}", i));
+  for (const char* key : {"b/in-dram", "b/on-ssd"}) Put(store_.get(), key, SlotId(1));
   Quiesce();
   for (int i = 0; i < 40; i += 4) Evict(fmt::format("a/{}", i));
   for (int i = 1; i < 40; i += 4) Evict(fmt::format("a/{}", i));
-  Evict("b/0");
+  Evict("b/on-ssd");
   const TieredNamespace objects = Objects();
   KeyWalk::Options options = Wanted(1024, "a/");
   options.shown = [](SlotId slot) { return slot == SlotId(1); };
@@ -247,6 +248,28 @@ TEST_F(KeyWalkTest, KeysOfSlotsThatAreNotShownAndWithAnotherBeginningAreLeftOut)
     EXPECT_TRUE(key.starts_with("a/")) << key;
     EXPECT_EQ((key.back() - '0') % 2, 1) << key;
   }
+}
+
+TEST_F(KeyWalkTest, KeysOfAnotherNamespaceAreNotListedFromEitherTier) {
+  constexpr NamespaceRef kOther{NamespaceId(2), 5};
+  NamespaceTable table;
+  table.version = 2;
+  for (const NamespaceRef& ref : {kNs, kOther}) {
+    NamespaceInfo& info = table.by_id[ref.id];
+    info.ref = ref;
+    info.name = ref == kNs ? "kv" : "other";
+  }
+  store_->SetNamespaces(table, 1.0);
+  for (const NamespaceRef& ref : {kOther, kNs}) {
+    to_ = ref;
+    for (const char* key : {"in-dram", "on-ssd"})
+      Put(fmt::format("{}{}", ref == kNs ? "mine-" : "theirs-", key));
+    Quiesce();
+    Evict(ref == kNs ? "mine-on-ssd" : "theirs-on-ssd");
+  }
+  const auto seen = All(store_.get(), 64);
+  EXPECT_EQ(seen.size(), 2U);
+  for (const char* key : {"mine-in-dram", "mine-on-ssd"}) EXPECT_TRUE(seen.contains(key)) << key;
 }
 
 TEST_F(KeyWalkTest, AnyPlaceIsOneToGoOnFrom) {
