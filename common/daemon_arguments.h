@@ -59,6 +59,7 @@ class DaemonArguments final {
   // Tells the service manager that started this daemon, if one did (common/service_notify.h).
   // A word that does not reach it is a warning in the log.
   void Notify(std::string_view state) const;
+  const std::string& notify_socket() const { return notify_socket_; }  // empty: none did
 
   // The answer to --check-config: YAML that loads again; `problems` are warnings
   // (common/machine_check.h). Returns the exit code.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A small cluster on this machine: one controller and some servers on free loopback ports, everything in one folder.
 #   deploy/cluster.sh start DIR [N]    one controller and N servers (3), DIR is made
+#   deploy/cluster.sh restart DIR N    restarts server N; what it has in DRAM is kept
 #   deploy/cluster.sh stop DIR         stops them and removes DIR
 #   deploy/cluster.sh status DIR       one line a daemon: name, pid, address
 # Programs come from EMS_BIN (build/release/bin). Sourced by quickstart.sh, which uses the functions below.
@@ -50,6 +51,29 @@ cluster_wait_ready() {
   done
 }
 
+# cluster_spawn_holder DIR I: keeps the memory of server I while it restarts.
+cluster_spawn_holder() {
+  setsid "$CLUSTER_BIN/mp-server" --hold "$1/server-$2.hold" --ready-file "$1/holder-$2.ready" \
+    </dev/null >"$1/holder-$2.log" 2>&1 &
+  echo $! >"$1/holder-$2.pid"
+  cluster_wait_ready "$1" "holder-$2"
+}
+
+cluster_spawn_server() {
+  cluster_spawn "$1" "server-$2" mp-server --set "name=server-$2" \
+    --set "controller=$(cluster_controller "$1")" --set "data_dir=$1/server-$2" \
+    --set listen=127.0.0.1:0 --set http_listen=127.0.0.1:0 --set "restart.holder=$1/server-$2.hold" \
+    --set "unix_path=$1/server-$2.sock" "${CLUSTER_SERVER_FLAGS[@]}"
+}
+
+# cluster_restart DIR I: with a new address, and everything in DRAM.
+cluster_restart() {
+  cluster_terminate "$(<"$1/server-$2.pid")" || return 1
+  rm -f "$1/server-$2.ready"
+  cluster_spawn_server "$1" "$2"
+  cluster_wait_ready "$1" "server-$2"
+}
+
 # cluster_start DIR N: prints nothing; afterwards cluster_controller DIR is the address to give to tools.
 cluster_start() {
   local dir=$1 count=$2 i
@@ -63,10 +87,8 @@ cluster_start() {
     --set listen=127.0.0.1:0 --set http_listen=127.0.0.1:0
   cluster_wait_ready "$dir" controller || return 1
   for ((i = 1; i <= count; i++)); do
-    cluster_spawn "$dir" "server-$i" mp-server --set "name=server-$i" \
-      --set "controller=$(cluster_controller "$dir")" --set "data_dir=$dir/server-$i" \
-      --set listen=127.0.0.1:0 --set http_listen=127.0.0.1:0 \
-      --set "unix_path=$dir/server-$i.sock" "${CLUSTER_SERVER_FLAGS[@]}"
+    cluster_spawn_holder "$dir" "$i" || return 1
+    cluster_spawn_server "$dir" "$i"
   done
   for ((i = 1; i <= count; i++)); do
     cluster_wait_ready "$dir" "server-$i" || return 1
@@ -77,7 +99,7 @@ cluster_controller() { cluster_field "$1/controller.ready" address; }
 
 cluster_status() {
   local file name pid
-  for file in "$1"/*.ready; do
+  for file in "$1"/{controller,server-*}.ready; do
     [[ -e $file ]] || continue
     name=$(basename "$file" .ready)
     pid=$(<"$1/$name.pid")
@@ -110,13 +132,18 @@ cluster_stop() {
     if [[ -s $file ]]; then servers+=("$(<"$file")"); fi
   done
   cluster_terminate "${servers[@]}" || clean=1
+  servers=()
+  for file in "$dir"/holder-*.pid; do
+    if [[ -s $file ]]; then servers+=("$(<"$file")"); fi
+  done
+  cluster_terminate "${servers[@]}" || clean=1
   if [[ -s $dir/controller.pid ]]; then cluster_terminate "$(<"$dir/controller.pid")" || clean=1; fi
   return "$clean"
 }
 
 cluster_main() {
   local usage
-  usage=$(sed -n '2,6s/^# *//p' "${BASH_SOURCE[0]}")
+  usage=$(sed -n '2,7s/^# *//p' "${BASH_SOURCE[0]}")
   case "${1:-}" in
     -h | --help) echo "$usage" ;;
     start)
@@ -142,6 +169,10 @@ cluster_main() {
         cluster_stop "$2"
         rm -rf "$2"
       fi
+      ;;
+    restart)
+      [[ -s ${2:-}/server-${3:-}.pid ]] || { echo "cluster: no server '${3:-}' in '${2:-}'" >&2; return 2; }
+      cluster_restart "$(realpath "$2")" "$3" && cluster_status "$2"
       ;;
     *)
       echo "$usage" >&2

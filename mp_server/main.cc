@@ -1,13 +1,20 @@
 // mp-server: one node of the pool.
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/config_text.h"
 #include "common/daemon.h"
 #include "common/daemon_arguments.h"
 #include "common/logging.h"
+#include "common/parse_number.h"
+#include "mp_server/descriptor_budget.h"
+#include "mp_server/restart/fd_store.h"
+#include "mp_server/restart/holder.h"
 #include "mp_server/server.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/server_options.h"
@@ -31,9 +38,14 @@ FILES
   data_dir/view   the highest view ever installed
   data_dir/place  where the folder lies: elsewhere it is a copy, and the SSD tier starts empty
 
+RESTART
+  What is in DRAM outlives a stop in order where a store keeps its memory meanwhile: systemd, of a
+  unit with FileDescriptorStoreMax=, or `mp-server --hold DATA_DIR/holder.sock`, which runs beside
+  the server. The next process of the same memory layout takes it over (restart.in_place).
+
 SIGNALS
-  SIGTERM, SIGINT  releases the slots, finishes requests in hand (5 s at most), exits 0; where that
-                   takes 10 s, exits 1 at once, as after kill -9
+  SIGTERM, SIGINT  finishes requests in hand (5 s at most), hands DRAM over or releases the slots,
+                   exits 0; where that takes 10 s, exits 1 at once, as after kill -9
 
 EXIT STATUS
   0 stopped in order    1 failed to start, to go on or to stop    2 usage or configuration
@@ -44,11 +56,63 @@ EXAMPLES
   mp-server --help-config
 )";
 
-int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& arguments) {
+// What is said to a process that is restarted in place.
+struct RestartWords {
+  std::string hold;  // a socket: be its holder, and no server
+  std::string fd_store;
+  std::string listen_pid, listen_fds, listen_names;
+};
+
+void AddRestartOptions(ems::Command* program, RestartWords* words) {
+  program->AddOption("--hold", &words->hold,
+                     "Serve nothing, but keep the memory of a server that restarts: listen on this "
+                     "Unix socket. It comes first, and --ready-file alone may follow");
+  program->AddOption("--fd-store", &words->fd_store,
+                     "How many descriptors the service manager stores; systemd says it",
+                     {.environment = "FDSTORE"});
+  program->AddOption("--listen-pid", &words->listen_pid,
+                     "Process that the stored descriptors are for; systemd says it",
+                     {.environment = "LISTEN_PID"});
+  program->AddOption("--listen-fds", &words->listen_fds, "How many there are; systemd says it",
+                     {.environment = "LISTEN_FDS"});
+  program->AddOption("--listen-fdnames", &words->listen_names, "Their names; systemd says them",
+                     {.environment = "LISTEN_FDNAMES"});
+}
+
+// SOCKET [--ready-file FILE]
+int Hold(const std::vector<std::string>& arguments) {
+  const bool ready = arguments.size() == 3 && arguments[1] == "--ready-file";
+  if (!ready && arguments.size() != 1) {
+    std::fputs("mp-server: --hold takes a socket, and --ready-file alone beside it\n", stderr);
+    return ems::kDaemonUsage;
+  }
+  (void)ems::server::RaiseDescriptorLimit();
+  return ems::server::RunHolder(arguments[0], ready ? arguments[2] : "");
+}
+
+uint32_t NumberIn(const std::string& text) { return ems::ParseNumber<uint32_t>(text).value_or(0); }
+
+// Null: there is none.
+std::unique_ptr<ems::server::FdStore> FindStore(const ems::config::ServerConfig& config,
+                                                const ems::DaemonArguments& arguments,
+                                                const RestartWords& words) {
+  (void)ems::server::RaiseDescriptorLimit();
+  auto store = ems::server::SystemdStore({.notify_socket = arguments.notify_socket(),
+                                          .store_max = NumberIn(words.fd_store),
+                                          .listen_pid = words.listen_pid,
+                                          .listen_fds = NumberIn(words.listen_fds),
+                                          .listen_names = words.listen_names});
+  if (store != nullptr) return store;
+  const std::string& path = config.restart().holder();
+  return ems::server::HolderStore(path.empty() ? config.data_dir() + "/holder.sock" : path);
+}
+
+int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& arguments,
+          const RestartWords& words) {
   const ems::StopSignals signals;
   ems::StopLimit limit("mp_server", kStopMost);
   EMS_LOG(kInfo, "mp_server", "starting version={} {}", EMS_VERSION, ems::config::OneLine(config));
-  auto server = ems::server::Server::Start(config);
+  auto server = ems::server::Server::Start(config, FindStore(config, arguments, words));
   if (!server.ok()) {
     const bool usage = server.status().code() == ems::StatusCode::kInvalidArgument;
     return arguments.Fail(usage ? ems::kDaemonUsage : ems::kDaemonFailed,
@@ -86,6 +150,9 @@ int main(int argc, char** argv) {
        .ready_file = "File that receives one JSON line {pid, name, address, unix, http} once the "
                      "server is serving",
        .metrics = &ems::server::ServerMetrics::Table});
+  RestartWords words;
+  AddRestartOptions(arguments.program(), &words);
+  if (argc >= 3 && std::string_view(argv[1]) == "--hold") return Hold({argv + 2, argv + argc});
   ems::config::ServerConfig config;
   if (const auto exit_code = arguments.Load({argv + 1, argv + argc}, &config)) return *exit_code;
   const ems::Status checked = ems::server::CheckConfig(config);
@@ -95,5 +162,5 @@ int main(int argc, char** argv) {
   const ems::Status logging =
       ems::OpenLog(config.log_level(), config.log_format(), "mp_server", problems);
   if (!logging.ok()) return arguments.Refuse(logging);
-  return Serve(config, arguments);
+  return Serve(config, arguments, words);
 }

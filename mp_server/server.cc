@@ -21,6 +21,7 @@
 #include "mp_server/memory/pool_size.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/models/model_puller.h"
+#include "mp_server/restart/in_place.h"
 #include "mp_server/server_metrics.h"
 #include "mp_server/server_options.h"
 #include "mp_server/shm/shm_service.h"
@@ -47,21 +48,35 @@ std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint6
 }
 
 // At most as large as the machine has room for now, if it may be smaller later.
-SegmentPool::Options FirstPool(const config::DramConfig& dram) {
-  SegmentPool::Options options = PoolOptions(dram, ChooseNumaNodes(dram));
-  options.bytes = PoolSize::FirstBytes(PoolSizeOptions(dram));
+SegmentPool::Options FirstPool(const config::DramConfig& dram, const InPlace& in_place) {
+  const fabric::NumaNodes nodes = ChooseNumaNodes(dram);
+  SegmentPool::Options options = PoolOptions(dram, nodes);
+  in_place.Prepare(nodes, &options);
+  // What was handed over is there already.
+  const uint64_t room = PoolSize::FirstBytes(PoolSizeOptions(dram)) + options.adopted_bytes;
+  options.bytes = std::min(options.bytes, room);
+  return options;
+}
+
+InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds) {
+  InPlace::Options options;
+  options.fds = std::move(fds);
+  options.wanted = config.restart().in_place();
+  if (config.ssd().capacity_bytes() > 0) options.tier_folder = TierOptions(config).folder;
+  options.huge_pages = PoolOptions(config.dram()).huge_pages;
   return options;
 }
 
 }  // namespace
 
 struct Server::Impl final : Holdings {
-  explicit Impl(const config::ServerConfig& wanted, DataDir dir)
+  Impl(const config::ServerConfig& wanted, DataDir dir, std::unique_ptr<FdStore> fds)
       : config(wanted),
         boot_id(RandomId()),
         data_dir(std::move(dir)),
+        in_place(InPlaceOptions(wanted, std::move(fds)), &data_dir),
         ownership(&Clock::System()),
-        pool(FirstPool(wanted.dram())),
+        pool(FirstPool(wanted.dram(), in_place)),
         feed(KvEventFeed::Make(wanted.kv_events())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),
@@ -89,6 +104,9 @@ struct Server::Impl final : Holdings {
 
   Status Start();
   Status SettleLineage();
+  Status SettleTier();
+  void EndAll(bool hands_over);
+  bool HandOver();
   void MakePoolSize();
   Status StartShm();
   Status StartHttp();
@@ -96,6 +114,7 @@ struct Server::Impl final : Holdings {
   void ControlLoop();
   void SetNamespaces(const NamespaceTable& table, double share) override;
   void SetOwnedSlots(const ssd::SlotGrant& grant) override;
+  void Expect(const ssd::SlotGrant& next) override;
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
   Status Keep(const ViewIdentity& view);
@@ -106,6 +125,7 @@ struct Server::Impl final : Holdings {
   const config::ServerConfig config;
   const uint64_t boot_id;
   DataDir data_dir;  // touched by ems-ctl only, once that runs
+  InPlace in_place;  // likewise
   Ownership ownership;
   SegmentPool pool;
   std::unique_ptr<KvEventFeed> feed;  // null: nothing is published; before the stores that push
@@ -136,18 +156,33 @@ struct Server::Impl final : Holdings {
 };
 
 Server::Impl::~Impl() {
+  EndAll(false);
+  heartbeat.reset();
+  in_place.Drop(&pool);
+}
+
+// Idempotent. Afterwards no thread but the caller's uses the stores.
+void Server::Impl::EndAll(bool hands_over) {
   stopping.store(true, std::memory_order_release);
   Poke();
   control.Join();  // it pokes the heartbeat
-  heartbeat.reset();
+  if (heartbeat != nullptr) heartbeat->Halt();
   models.reset();
   http.reset();
   rpc.reset();
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
+  // Before sessions are forgotten: what their clients look at is found by their pages.
+  if (hands_over) ShutSharing(store);
   shm.reset();        // after those who bring it sessions, before what the sessions hold
   pool_size.reset();  // it pokes the evictor
   evictor.reset();    // it hurries the tier
   tier.reset();       // after those who wait for it, before what it reads from and into
+}
+
+bool Server::Impl::HandOver() {
+  if (!in_place.on() || lease.replaced()) return false;
+  EndAll(true);
+  return in_place.HandOver(store, tiered.granted(), ownership.self(), pool.boot_id());
 }
 
 Status Server::Impl::Start() {
@@ -182,6 +217,13 @@ Status Server::Impl::Start() {
 
 // Nothing is served before it is durable that this life is one without the tier of the one before.
 Status Server::Impl::SettleLineage() {
+  EMS_RETURN_IF_ERROR(SettleTier());
+  (void)in_place.Lineage(data_dir.lineage(), &pool);
+  if (in_place.pending() != nullptr) tiered.Continue(in_place.pending()->granted());
+  return OkStatus();
+}
+
+Status Server::Impl::SettleTier() {
   if (tier == nullptr || tier->state() == ssd::TierState::kOffline) return data_dir.EndLineage();
   if (tier->continues()) return OkStatus();
   EMS_RETURN_IF_ERROR(data_dir.BeginLineage());
@@ -205,6 +247,7 @@ Status Server::Impl::StartShm() {
     return OkStatus();
   }
   ShmService::Options options;
+  options.writers = in_place.writers();
   options.store = &store;
   options.pool = &pool;
   options.sessions_max = wanted.sessions_max();
@@ -322,13 +365,22 @@ Status Server::Impl::Keep(const ViewIdentity& view) {
   return data_dir.SetHighestView(view);
 }
 
+void Server::Impl::Expect(const ssd::SlotGrant& next) {
+  if (in_place.pending() != nullptr) in_place.pending()->Expect(next);
+}
+
 void Server::Impl::SetNamespaces(const NamespaceTable& table, double share) {
+  // What was handed over comes in before anybody can open its namespace, and by a view.
+  if (in_place.pending() != nullptr && !in_place.pending()->expects()) return;
   const bool other = feed != nullptr && feed->SetNamespaces(table);
+  if (in_place.pending() != nullptr)
+    metrics.OnTakenOver(in_place.Adopt(table, &store, &pool), in_place.seconds());
   tiered.SetNamespaces(table, share);
   if (other) feed->Restate();
 }
 
 void Server::Impl::SetOwnedSlots(const ssd::SlotGrant& grant) {
+  if (in_place.pending() != nullptr) in_place.pending()->Keep(grant.owned);
   tiered.SetOwnedSlots(grant);
   if (ModelPuller* const puller = keeper.load(std::memory_order_acquire))
     puller->LoseSlots(grant.owned);
@@ -358,10 +410,15 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config) {
+  return Start(config, nullptr);
+}
+
+Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config,
+                                              std::unique_ptr<FdStore> fds) {
   EMS_RETURN_IF_ERROR(Prefixed(ArmFailPoints(config.fail_points()), "fail_points"));
   EMS_RETURN_IF_ERROR(CheckConfig(config));
   EMS_ASSIGN_OR_RETURN(DataDir dir, DataDir::Open(config.data_dir()));
-  auto impl = std::make_unique<Impl>(config, std::move(dir));
+  auto impl = std::make_unique<Impl>(config, std::move(dir), std::move(fds));
   EMS_RETURN_IF_ERROR(impl->Start());
   // The first segment: without any memory there is nothing to serve.
   const uint64_t first = PoolOptions(config.dram()).segment_bytes;
@@ -373,9 +430,10 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
 void Server::Stop(Duration patience) {
   const Deadline deadline = Deadline::After(patience);
   const Duration to_leave = std::min<Duration>(patience / 4, std::chrono::seconds(1));
-  // With an SSD tier the slots are kept until the lease ends: a restart finds them, and with them
-  // what it has on its disk. Without one there is nothing to come back to.
-  const bool keeps_slots = impl_->tier != nullptr;
+  // With an SSD tier, or a store for what is in DRAM, the slots are kept until the lease ends: a
+  // restart finds them, and with them what it has. Otherwise there is nothing to come back to.
+  const bool has_tier = impl_->tier != nullptr;
+  const bool keeps_slots = has_tier || impl_->in_place.on();
   // First nothing is taken or read any more: the moment that the controller hears of it, or of the
   // next process on this folder, others take Puts.
   impl_->service.Drain();
@@ -383,7 +441,8 @@ void Server::Stop(Duration patience) {
   // What is in hand is finished where others do not wait for these slots.
   if (keeps_slots) impl_->rpc->Stop(std::max(deadline.Remaining() - to_leave, Duration::zero()));
   impl_->ownership.Revoke();
-  impl_->heartbeat->Leave(keeps_slots, to_leave);
+  const bool handed_over = impl_->HandOver();
+  impl_->heartbeat->Leave(has_tier || handed_over, to_leave);
   if (!keeps_slots) impl_->rpc->Stop(deadline.Remaining());
 }
 

@@ -12,6 +12,8 @@ class ServerConfig;
 
 namespace ems::server {
 
+class FdStore;
+
 // Threading: Start, Stop and the destructor from one thread; the rest thread-safe.
 class Server final {
  public:
@@ -19,12 +21,16 @@ class Server final {
   // still be down. Errors: kInvalidArgument  configuration    kFailedPrecondition  folder in use
   // kUnavailable  cannot listen, no memory
   static Result<std::unique_ptr<Server>> Start(const config::ServerConfig& config);
+  // With what the process before has put into `fds`, and for the next one (restart.in_place).
+  static Result<std::unique_ptr<Server>> Start(const config::ServerConfig& config,
+                                               std::unique_ptr<FdStore> fds);
   ~Server();  // like a crash: nothing is handed over
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Releases the slots, answers "retry later", finishes requests in hand (up to `patience`) and
-  // stops.
+  // Answers "retry later", finishes requests in hand (up to `patience`), hands over what is in DRAM
+  // where it can, releases the slots where nothing is kept for the next process, and stops: nothing
+  // but the destructor may be called then.
   void Stop(Duration patience);
 
   // OK once it is registered, has a view and memory, and has not been replaced.

@@ -48,6 +48,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
   given_back_bytes_ = counter("pool_given_back_bytes",
                               "DRAM that the pool has given back because others on this machine "
                               "needed memory");
+  AddTakeOver();
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
@@ -97,6 +98,24 @@ void ServerMetrics::Count(const std::string& name, const std::string& help, uint
                           const Labels& labels) const {
   registry_->AddShownCounter("ems_server_" + name + "_total", help, labels)
       .Set(static_cast<double>(value));
+}
+
+void ServerMetrics::AddTakeOver() {
+  taken_over_objects_ = registry_->AddGauge("ems_server_taken_over_objects",
+                                            "Objects that this process was handed at its start");
+  taken_over_bytes_ = registry_->AddGauge("ems_server_taken_over_bytes", "Their value bytes");
+  taken_over_dropped_ = registry_->AddGauge(
+      "ems_server_taken_over_dropped_objects",
+      "Objects handed to it that others may have changed, or whose namespace is gone");
+  take_over_seconds_ =
+      registry_->AddGauge("ems_server_take_over_seconds", "What taking them over took");
+}
+
+void ServerMetrics::OnTakenOver(const TakeOver::Taken& taken, double seconds) const {
+  taken_over_objects_.Set(static_cast<double>(taken.objects));
+  taken_over_bytes_.Set(static_cast<double>(taken.value_bytes));
+  taken_over_dropped_.Set(static_cast<double>(taken.dropped));
+  take_over_seconds_.Set(seconds);
 }
 
 void ServerMetrics::ShowSsdState(uint64_t state) const {

@@ -13,6 +13,7 @@
 #include "mp_server/lease/ownership.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/request_latencies.h"
+#include "mp_server/restart/take_over.h"
 #include "mp_server/shm/shm_service.h"
 #include "mp_server/ssd/ssd_tier.h"
 #include "mp_server/store/lookup_counters.h"
@@ -45,6 +46,8 @@ class ServerMetrics final {
   void OnPutHeldBack() const { puts_held_back_.Add(); }
   void OnReadHeldBack() const { reads_held_back_.Add(); }
   void OnGivenBack(uint64_t bytes) const { given_back_bytes_.Add(static_cast<double>(bytes)); }
+  // Once: what a restart in place has brought, and what that took.
+  void OnTakenOver(const TakeOver::Taken& taken, double seconds) const;
   void OnHeartbeat(bool ok) const { (ok ? heartbeats_ok_ : heartbeats_failed_).Add(); }
   const fabric::RpcMetrics& rpc() const { return rpc_; }
   const ShmMetrics& shm() const { return shm_; }
@@ -66,6 +69,7 @@ class ServerMetrics final {
   void Refresh(const ssd::TierStats& tier) const;
 
  private:
+  void AddTakeOver();
   // Gauges are looked up by their names each time they are shown.
   void Show(const std::string& name, const std::string& help, uint64_t value,
             const Labels& labels = {}) const;
@@ -88,6 +92,7 @@ class ServerMetrics final {
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_, given_back_bytes_;
+  Gauge taken_over_objects_, taken_over_bytes_, taken_over_dropped_, take_over_seconds_;
   Guarded<std::set<std::string>> namespaces_;  // bounded by those that there have been
 };
 

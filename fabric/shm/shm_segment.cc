@@ -75,15 +75,33 @@ Result<ShmSegment> ShmSegment::Create(uint64_t bytes, HugePages huge_pages) {
 }
 
 Result<ShmSegment> ShmSegment::CreateOn(const NumaNodes& nodes, uint64_t bytes,
-                                        HugePages huge_pages) {
+                                        HugePages huge_pages, Writers writers) {
   if (bytes == 0) return Error(StatusCode::kInvalidArgument, "a segment of 0 bytes");
   const uint64_t rounded = RoundUp(bytes, kHugePageBytes);
   if (huge_pages != HugePages::kOff) {
-    Result<ShmSegment> huge = CreateWith(nodes, rounded, PageKind::kHugetlb);
+    Result<ShmSegment> huge = CreateWith(nodes, rounded, PageKind::kHugetlb, writers);
     if (huge.ok() || huge_pages == HugePages::kRequire) return huge;
-    return CreateWith(nodes, rounded, PageKind::kTransparent);
+    return CreateWith(nodes, rounded, PageKind::kTransparent, writers);
   }
-  return CreateWith(nodes, rounded, PageKind::kSmall);
+  return CreateWith(nodes, rounded, PageKind::kSmall, writers);
+}
+
+Result<ShmSegment> ShmSegment::Adopt(Fd fd, uint64_t bytes, PageKind kind) {
+  struct stat file {};
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (fstat(fd.get(), &file) != 0 || seals < 0 || (seals & kNeeded) != kNeeded || bytes == 0 ||
+      bytes % kHugePageBytes != 0 || static_cast<uint64_t>(file.st_size) != bytes)
+    return Error(StatusCode::kInvalidArgument, "not a sealed segment of {}", FormatBytes(bytes));
+  ShmSegment segment;
+  segment.fd_ = fd.Release();
+  EMS_RETURN_IF_ERROR(segment.MapFile(bytes, kind));
+  return segment;
+}
+
+Status ShmSegment::Protect() const {
+  if (mprotect(data_, size_, PROT_READ) == 0) return OkStatus();
+  return Error(StatusCode::kInternal, "making a segment read-only: {}", ErrnoText(errno));
 }
 
 Result<ShmSegment> ShmSegment::CreateSparse(uint64_t bytes) {
@@ -96,7 +114,8 @@ Result<ShmSegment> ShmSegment::CreateSparse(uint64_t bytes) {
   return segment;
 }
 
-Result<ShmSegment> ShmSegment::CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind) {
+Result<ShmSegment> ShmSegment::CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind,
+                                          Writers writers) {
   if (kind != PageKind::kHugetlb && AvailableBytes() < bytes + kFreeBytesMin)
     return NoMemory(bytes, kind, ENOMEM);
   ShmSegment segment;
@@ -107,7 +126,10 @@ Result<ShmSegment> ShmSegment::CreateWith(const NumaNodes& nodes, uint64_t bytes
                  PageKindName(kind), ErrnoText(errno));
   }
   EMS_RETURN_IF_ERROR(segment.Reserve(nodes, bytes, kind));
-  EMS_RETURN_IF_ERROR(segment.SealSize(false));
+  const bool for_successor = writers == Writers::kSuccessor;
+  if (for_successor && fchmod(segment.fd_, S_IRUSR) != 0)
+    return Error(StatusCode::kInternal, "the mode of a segment: {}", ErrnoText(errno));
+  EMS_RETURN_IF_ERROR(segment.SealSize(for_successor));
   return segment;
 }
 
@@ -128,9 +150,9 @@ Result<ShmSegment> ShmSegment::CreatePages(uint64_t bytes, bool peer_writes) {
 
 // Our own mapping exists by now and stays writable under F_SEAL_FUTURE_WRITE. A kernel before 5.1
 // does not know it: then CheckSealing says so before anything is shared.
-Status ShmSegment::SealSize(bool peer_writes) {
+Status ShmSegment::SealSize(bool others_write) {
   constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (!peer_writes) (void)fcntl(fd_, F_ADD_SEALS, kSealFutureWrite);
+  if (!others_write) (void)fcntl(fd_, F_ADD_SEALS, kSealFutureWrite);
   if (fcntl(fd_, F_ADD_SEALS, kSize | F_SEAL_SEAL) == 0) return OkStatus();
   return Error(StatusCode::kInternal, "sealing a segment of {}: {}", FormatBytes(size_),
                ErrnoText(errno));
@@ -182,11 +204,12 @@ bool CanPunch(int fd, uint64_t bytes) {
          0;
 }
 
-// The descriptor as it is given away, and the best a receiver of the same user can make of it.
-Status CheckDescriptors(const ShmSegment& segment) {
+// The descriptor as it is given away, and the best a receiver of the same user can make of it where
+// nobody is to write any more.
+Status CheckDescriptors(const ShmSegment& segment, Writers writers) {
   EMS_ASSIGN_OR_RETURN(const Fd given, segment.OpenReadOnly());
   const std::string path = "/proc/self/fd/" + std::to_string(given.get());
-  const Fd reopened(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const Fd reopened(writers == Writers::kSuccessor ? -1 : open(path.c_str(), O_RDWR | O_CLOEXEC));
   const uint64_t bytes = segment.size_bytes();
   const PageKind kind = segment.page_kind();
   for (const int fd : {given.get(), reopened.get()}) {
@@ -202,11 +225,11 @@ Status CheckDescriptors(const ShmSegment& segment) {
 
 }  // namespace
 
-Status ShmSegment::CheckSealing() {
+Status ShmSegment::CheckSealing(Writers writers) {
   EMS_ASSIGN_OR_RETURN(const ShmSegment pages, CreatePages(kSmallPageBytes, false));
-  EMS_RETURN_IF_ERROR(CheckDescriptors(pages));
-  const Result<ShmSegment> segment = Create(kHugePageBytes, HugePages::kTry);
-  return segment.ok() ? CheckDescriptors(*segment) : segment.status();
+  EMS_RETURN_IF_ERROR(CheckDescriptors(pages, Writers::kThisProcess));
+  const Result<ShmSegment> segment = CreateOn({}, kHugePageBytes, HugePages::kTry, writers);
+  return segment.ok() ? CheckDescriptors(*segment, writers) : segment.status();
 }
 
 namespace {
@@ -261,6 +284,10 @@ Status ShmSegment::Map(uint64_t bytes, PageKind kind) {
   if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
     return Error(StatusCode::kInternal, "sizing a segment of {}: {}", FormatBytes(bytes),
                  ErrnoText(errno));
+  return MapFile(bytes, kind);
+}
+
+Status ShmSegment::MapFile(uint64_t bytes, PageKind kind) {
   // Those of hugetlb are aligned anyway, and to map them fails wherever there are none.
   void* map = kind == PageKind::kHugetlb
                   ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0)

@@ -6,7 +6,9 @@
 // touching the bytes can neither fault for want of memory nor pay for a first touch. The file has
 // mode 0600 and is sealed against future writes: a process that receives its descriptor can neither
 // write through it nor reopen it for writing, under this user or another; this mapping stays
-// writable. Bound: exactly the bytes asked for, rounded up to 2 MiB (CreatePages: 4 KiB).
+// writable. A segment for a successor (Writers) has mode 0400 and lacks that seal, which the next
+// process of this server could not map it with. Bound: exactly the bytes asked for, rounded up to
+// 2 MiB (CreatePages: 4 KiB).
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +24,11 @@ inline constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE, which o
 // kTry: hugetlb pages, then transparent huge pages, then 4 KiB. kRequire: hugetlb or an error.
 // kOff: 4 KiB.
 enum class HugePages : uint8_t { kTry, kRequire, kOff };
+
+// Who may ever map a segment for writing. kSuccessor: this process, and one that is given fd().
+// Who gets a descriptor of OpenReadOnly cannot write through it, nor reopen it unless it is root or
+// this very user.
+enum class Writers : uint8_t { kThisProcess, kSuccessor };
 
 // The kind of pages behind the memory.
 enum class PageKind : uint8_t { kHugetlb, kTransparent, kSmall };
@@ -39,7 +46,13 @@ class ShmSegment final {
   //   kInvalidArgument  zero bytes    kInternal  a system call failed
   static Result<ShmSegment> Create(uint64_t bytes, HugePages huge_pages);
   // The same spread over NUMA nodes, as far as the kernel lets it; none: where the kernel likes.
-  static Result<ShmSegment> CreateOn(const NumaNodes& nodes, uint64_t bytes, HugePages huge_pages);
+  static Result<ShmSegment> CreateOn(const NumaNodes& nodes, uint64_t bytes, HugePages huge_pages,
+                                     Writers writers = Writers::kThisProcess);
+  // Maps the segment for a successor that another process has made, with what lies in it. `kind`:
+  // what that one had, for statistics. Cost: no page is touched.
+  // Errors: kInvalidArgument  not such a file: of another size, or one that could shrink
+  //   kResourceExhausted  no room to map it
+  static Result<ShmSegment> Adopt(Fd fd, uint64_t bytes, PageKind kind);
   // The same without its pages, which are made as they are touched: where there is no such memory,
   // that is a SIGBUS. To measure pools larger than the machine.
   static Result<ShmSegment> CreateSparse(uint64_t bytes);
@@ -49,7 +62,7 @@ class ShmSegment final {
   static Result<ShmSegment> CreatePages(uint64_t bytes, bool peer_writes);
   // Tries what a hostile receiver of a descriptor would try. Errors: kFailedPrecondition  this
   // kernel does not enforce the seals; says what went through
-  static Status CheckSealing();
+  static Status CheckSealing(Writers writers = Writers::kThisProcess);
 
   ShmSegment() = default;
   ShmSegment(ShmSegment&& other) noexcept;
@@ -59,6 +72,8 @@ class ShmSegment final {
   MutableBytes bytes() const { return {data_, size_}; }
   uint64_t size_bytes() const { return size_; }
   PageKind page_kind() const { return page_kind_; }
+  // From here on a write of this process to the bytes ends it (SIGSEGV). Errors: kInternal
+  Status Protect() const;
   // Borrowed; read-write.
   int fd() const { return fd_; }
   // A descriptor to give away, through which nothing can be written. Errors: kInternal  no /proc,
@@ -66,10 +81,12 @@ class ShmSegment final {
   Result<Fd> OpenReadOnly() const;
 
  private:
-  static Result<ShmSegment> CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind);
+  static Result<ShmSegment> CreateWith(const NumaNodes& nodes, uint64_t bytes, PageKind kind,
+                                       Writers writers);
   Status Reserve(const NumaNodes& nodes, uint64_t bytes, PageKind kind);
   Status Map(uint64_t bytes, PageKind kind);
-  Status SealSize(bool peer_writes);
+  Status MapFile(uint64_t bytes, PageKind kind);
+  Status SealSize(bool others_write);
   void Close();
 
   int fd_ = -1;

@@ -174,6 +174,28 @@ ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, bool p
   return {old != nullptr ? LinkOutcome::kReplaced : LinkOutcome::kInserted, old};
 }
 
+bool ObjectIndex::Adopt(ObjectEntry* entry, int64_t touched_ns) {
+  Shard& shard = shards_[ShardOf(entry->hash)];
+  auto table = shard.table.Lock();
+  if (table->Find(entry->hash, entry->key()) != nullptr) return false;
+  if (table->mirror != nullptr) table->mirror->Insert(*entry);
+  table->Insert(entry);
+  Tell(entry->hash, true);
+  table->policy->OnInsert(entry, touched_ns);
+  PublishColdest(shard, *table);
+  const uint32_t before = entry->holds.exchange(kLinked, std::memory_order_acq_rel);
+  EMS_CHECK(before == 1, "adopting an object with holds {:#x}", before);
+  return true;
+}
+
+void ObjectIndex::Visit(const std::function<void(const ObjectEntry&)>& visit) {
+  for (Shard& shard : shards_) {
+    auto table = shard.table.Lock();
+    for (const ObjectEntry* entry : table->buckets)
+      for (; entry != nullptr; entry = entry->next) visit(*entry);
+  }
+}
+
 ObjectEntry* ObjectIndex::Unlink(Hash128 hash, std::string_view key) {
   Shard& shard = shards_[ShardOf(hash)];
   auto table = shard.table.Lock();

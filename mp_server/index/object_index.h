@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -78,6 +79,12 @@ class ObjectIndex final {
   // length and checksum under the key: kDuplicate. Other content: kExists, or kReplaced with
   // `overwrite`. With `pin`, and once it is visible, it is pinned as by Find.
   Linked Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit, const void* context);
+  // The same for one that the process before this one had linked, and used at `touched_ns` last;
+  // colder ones come first. False: there is one of its key.
+  [[nodiscard]] bool Adopt(ObjectEntry* entry, int64_t touched_ns);
+  // Calls `visit` for each linked object, under its shard's lock. Cost: each shard's lock for
+  // O(objects): for who stops.
+  void Visit(const std::function<void(const ObjectEntry&)>& visit);
   // The object, unlinked; nullptr when there is none. The caller drops kLinked.
   ObjectEntry* Unlink(Hash128 hash, std::string_view key);
   // The same for one object, if it is still the one that was meant, and not settling. `unwritten`,

@@ -49,6 +49,7 @@ void HazardBoard::Add(uint64_t session, Page page) {
 }
 
 void HazardBoard::Remove(uint64_t session) {
+  if (frozen_.load(std::memory_order_acquire)) return;
   auto sessions = sessions_.Lock();
   std::erase_if(*sessions, [&](const Session& one) { return one.id == session; });
   words_.store(0, std::memory_order_relaxed);  // until the next look
@@ -80,6 +81,22 @@ bool HazardBoard::IsNamed(uint64_t generation) {
     named = GenerationOf(word) == generation;
     return !named;
   });
+  return named;
+}
+
+void HazardBoard::Forget() {
+  auto sessions = sessions_.Lock();
+  sessions->clear();
+  count_.store(0, std::memory_order_release);
+}
+
+std::vector<uint64_t> HazardBoard::Named() {
+  std::vector<uint64_t> named;
+  Look([&](uint64_t word, uint64_t) {
+    named.push_back(GenerationOf(word));
+    return true;
+  });
+  std::sort(named.begin(), named.end());
   return named;
 }
 

@@ -33,6 +33,13 @@ class HazardBoard final {
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   static constexpr uint32_t kCheapWords = shm::kHazardsMax;  // one session never makes it costly
+  // What is named stays named: sessions that end are remembered, until the process does.
+  void Freeze() { frozen_.store(true, std::memory_order_release); }
+  // No session is known any more.
+  void Forget();
+  // Every generation that a session names, in order. Cost: that of one IsNamed.
+  std::vector<uint64_t> Named();
+
   // At the last look.
   bool costly() const { return words_.load(std::memory_order_relaxed) > kCheapWords; }
 
@@ -58,6 +65,7 @@ class HazardBoard final {
   template <typename Visit>
   void Look(Visit visit);
 
+  std::atomic<bool> frozen_{false};
   std::atomic<uint32_t> count_{0};
   std::atomic<uint32_t> words_{0};  // hazard pointers ever used by those who are there
   Guarded<std::vector<Session>> sessions_;

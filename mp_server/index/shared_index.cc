@@ -169,6 +169,12 @@ void SharedIndex::SetCurrent(ViewVersion view, TimePoint readable_until) {
 
 void SharedIndex::SetClosed() { control()->closed.store(1, std::memory_order_release); }
 
+void SharedIndex::Shut() {
+  SetClosed();
+  for (std::atomic<uint64_t>& word : control()->shards)
+    word.store(shm::ShardWord(0, true), std::memory_order_release);
+}
+
 void SharedIndex::SetSampleBelow(uint64_t below) {
   std::atomic<uint64_t>& word = control()->sample_below;
   if (word.load(std::memory_order_relaxed) != below) word.store(below, std::memory_order_relaxed);

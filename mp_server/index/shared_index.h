@@ -51,6 +51,10 @@ class SharedIndex final {
   // What readers compare with their own view, and until when they may believe it at all.
   void SetCurrent(ViewVersion view, TimePoint readable_until);
   void SetClosed();
+  // The memory that readers see is about to be another process's: from its return on none of them
+  // begins to read, and none that has begun finds that its bytes have stayed. What it holds by then
+  // its hazards name, after a FullFence. For good; nothing may be inserted any more.
+  void Shut();
   // Which look-ups readers report (ControlPage::sample_below). Writes only what is new.
   void SetSampleBelow(uint64_t below);
   // A read-only descriptor. Errors: kNotFound  no such table (any more)

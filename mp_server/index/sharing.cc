@@ -43,6 +43,16 @@ void Sharing::RemoveSession(uint64_t session) {
   samples_.Remove(session);
 }
 
+void Sharing::Shut() {
+  hazards_.Freeze();
+  if (SharedIndex* const shared = index(); shared != nullptr) shared->Shut();
+}
+
+void Sharing::VisitRetired(const std::function<void(const ObjectEntry&)>& visit) {
+  auto retired = retired_.Lock();
+  for (const ObjectEntry* entry : *retired) visit(*entry);
+}
+
 bool Sharing::Retire(ObjectEntry* entry) {
   // Without an index at this point the object was never in one: clients cannot know it.
   if (index() == nullptr) return false;

@@ -8,6 +8,7 @@
 // charge stay until TakeUnnamed returns it. Bound: kHazardsMax objects a session, and kWaitingMax.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -35,6 +36,17 @@ class Sharing final {
   // A session, with its page: from now on what it names stays, and what it uses counts.
   void AddSession(uint64_t session, const HazardBoard::Page& page);
   void RemoveSession(uint64_t session);
+
+  // Ends the sharing for good, before the memory goes to another process (SharedIndex::Shut): no
+  // client begins to read any more, and what one looks at now is remembered, also when its session
+  // ends.
+  void Shut();
+  // After Shut: the generations of all objects that clients look at, in order.
+  std::vector<uint64_t> Named() { return hazards_.Named(); }
+  // When the memory goes: nothing that clients look at is held back any more.
+  void Forget() { hazards_.Forget(); }
+  // Calls `visit` for each object that is retired and not freed yet.
+  void VisitRetired(const std::function<void(const ObjectEntry&)>& visit);
 
   // Retires an unlinked, unpinned object when a client looks at it, or may do; false: nobody does,
   // free it. Cost: without sessions, a fence; with few hazard pointers in use, a look at them.

@@ -27,6 +27,7 @@ constexpr std::string_view kLineageFile = "lineage";
 constexpr std::string_view kFolderFile = "folder";
 constexpr std::string_view kClusterFile = "cluster";
 constexpr std::string_view kPlaceFile = "place";
+constexpr std::string_view kHandOverFile = "handover";
 
 // {number, its checksum}: 16 bytes of a file.
 using NumberRecord = std::array<uint64_t, 2>;
@@ -176,6 +177,18 @@ Status DataDir::BeginLineage() {
   if (!written.ok()) return EndLineage();
   lineage_ = lineage;
   return OkStatus();
+}
+
+Status DataDir::SetHandOver(uint64_t number) { return WriteRecord(kHandOverFile, {number}); }
+
+uint64_t DataDir::TakeHandOver() {
+  const uint64_t number = ReadRecord(kHandOverFile).value_or(0);
+  const std::string path = fmt::format("{}/{}", path_, kHandOverFile);
+  if (::unlink(path.c_str()) != 0) {
+    if (errno != ENOENT) EMS_LOG(kWarn, "mp_server", "{}", Message(Errno("cannot remove", path)));
+    return 0;
+  }
+  return SyncFolder().ok() ? number : 0;
 }
 
 Status DataDir::EndLineage() {

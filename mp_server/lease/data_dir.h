@@ -49,6 +49,16 @@ class DataDir final : public KeptNumbers {
   // they return; the old lineage is over in any case but an error. Errors: kUnavailable
   Status BeginLineage();
   Status EndLineage();
+  // Of a life without that tier, whose memory the next process may be handed. Kept by nobody but
+  // who hands it over.
+  void UseLineageOfMemory(uint64_t lineage) { lineage_ = lineage; }
+
+  // The last act of a process that has handed its memory over, under this number: durable when it
+  // returns. Errors: kUnavailable
+  Status SetHandOver(uint64_t number);
+  // The number, and no later call, nor a process that starts later, gets it again. 0: none, or it
+  // could not be taken.
+  uint64_t TakeHandOver();
 
  private:
   DataDir(std::string path, fabric::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}

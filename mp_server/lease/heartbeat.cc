@@ -37,6 +37,11 @@ void Heartbeat::Stop() {
   wakeup_.notify_all();
 }
 
+void Heartbeat::Halt() {
+  Stop();
+  thread_.Join();
+}
+
 void Heartbeat::Poke() {
   {
     auto wake = wake_.Lock();
@@ -53,8 +58,7 @@ bool Heartbeat::Sleep(Duration time) {
 }
 
 void Heartbeat::Leave(bool keeps_slots, Duration patience) {
-  Stop();
-  thread_.Join();
+  Halt();
   const NodeId self = options_.ownership->self();
   if (self == kNoNode || keeper_.replaced()) return;
   const Status left = options_.controller->Leave(self, options_.self.boot_id, keeps_slots,

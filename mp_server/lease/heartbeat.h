@@ -37,6 +37,8 @@ class Heartbeat final {
   void Start();
   // The next heartbeat goes at once: there is something to report.
   void Poke();
+  // Stops beating: nothing of Options is called from its return on.
+  void Halt();
   // Stops beating and tells the controller that this process takes no Put any more. `keeps_slots`:
   // the next process of its name finds what is stored; else they are free. Blocks up to `patience`.
   void Leave(bool keeps_slots, Duration patience);

@@ -90,8 +90,9 @@ void ViewInstaller::InstallView(const DhtView& view) {
             ownership_.version().packed());
   const NodeId self = ownership_.self();
   const double coming = static_cast<double>(view.slots().CountOf(self)) / kSlotCount;
-  if (coming > share_) SetNamespaces(coming);
   ssd::SlotGrant next = GrantOf(view, self, kept_.lineage());
+  holdings_.Expect(next);
+  if (coming > share_) SetNamespaces(coming);
   const std::bitset<kSlotCount> kept = next.Kept(granted_.Record(0));
   // Slots that move to others while this server stays in the view do not come back in a moment.
   holdings_.KeepBlocks(next.owned.none() ? granted_.owned : granted_.owned & next.owned & ~kept);

@@ -40,6 +40,8 @@ class Holdings {
   virtual void SetNamespaces(const NamespaceTable& table, double share) = 0;
   // What `grant` does not give, or not keep of the one before, is gone when this returns.
   virtual void SetOwnedSlots(const ssd::SlotGrant& grant) = 0;
+  // A view with this grant is about to be installed: before anything is asked, or served, by it.
+  virtual void Expect(const ssd::SlotGrant& /*next*/) {}
   // Blocks of models in these slots, which are about to go: they are known by the digest of their
   // bytes, so whatever others did meanwhile, they are what they were.
   virtual void KeepBlocks(const std::bitset<kSlotCount>& slots) = 0;

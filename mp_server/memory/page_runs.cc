@@ -126,6 +126,26 @@ PageRuns::Page* PageRuns::Cut(Page* run, uint32_t pages, RunKind kind) {
   return run;
 }
 
+PageRuns::Page* PageRuns::Place(SegmentPages* segment, uint32_t first, uint32_t pages,
+                                RunKind kind) {
+  const auto count = static_cast<uint32_t>(segment->pages.size());
+  const uint32_t tail_pages = segment->pages.back().run_pages;
+  if (segment->draining || segment->pages.back().kind != RunKind::kFree || pages == 0 ||
+      first >= count || pages > count - first || first < count - tail_pages)
+    return nullptr;
+  Page* tail = segment->pages.data() + (count - tail_pages);
+  const uint32_t before = first - (count - tail_pages);
+  if (before > 0) {  // stays free, in a run of its own
+    Unlink(tail);
+    Tag(tail, before, RunKind::kFree);
+    Link(tail);
+    tail += before;
+    Tag(tail, tail_pages - before, RunKind::kFree);
+    Link(tail);
+  }
+  return Cut(tail, pages, kind);
+}
+
 void PageRuns::Trim(Page* run, uint32_t pages) {
   EMS_CHECK(pages > 0 && pages <= run->run_pages, "keeping {} pages of {}", pages, run->run_pages);
   const uint32_t rest = run->run_pages - pages;

@@ -44,6 +44,9 @@ class PageRuns final {
   bool Has(uint32_t pages) const;
   // The longest run of at most `pages_max` pages; nullptr when nothing is free.
   Page* AllocateLongest(uint32_t pages_max, RunKind kind);
+  // The pages [first, first + pages) of the segment, of which no later page is in use: so a segment
+  // is laid out again in ascending order. nullptr: they are not free.
+  Page* Place(SegmentPages* segment, uint32_t first, uint32_t pages, RunKind kind);
   // Gives the end of a run back, keeping `pages`.
   void Trim(Page* run, uint32_t pages);
   void Free(Page* run);

@@ -34,6 +34,11 @@ SegmentPool::SegmentPool(const Options& options)
                 options_.bytes >= options_.segment_bytes,
             "pool of {} bytes in segments of {}: multiples of 2 MiB, at least one", options_.bytes,
             options_.segment_bytes);
+  {
+    auto state = state_.Lock();
+    state->created_bytes = state->in_use_bytes = options_.adopted_bytes;
+    state->next_id = options_.first_id;
+  }
   thread_ = Thread("ems-mem", [this] { Run(); });
 }
 

@@ -41,6 +41,10 @@ class SegmentPool final {
     uint64_t segment_bytes = 64 * kMiB;
     HugePages huge_pages = HugePages::kTry;
     Duration retry_after = std::chrono::seconds(10);  // when the machine refused memory
+    // Segments that the process before this one has handed over: they count as handed out from the
+    // start, and are given back by Release like others. Numbers begin at `first_id`.
+    uint64_t adopted_bytes = 0;
+    uint32_t first_id = 1;
     CreateSegment create = &fabric::ShmSegment::Create;
   };
   struct Stats {

@@ -72,22 +72,28 @@ bool SlabPool::Allocate(const Footprint& footprint, bool short_slab, ObjectEntry
   Slab* slab = state->partial[footprint.size_class];
   if (slab == nullptr) slab = NewSlab(*state, footprint.size_class, short_slab);
   if (slab == nullptr) return false;
-  const SizeClass& size_class = SizeClasses::Get().at(footprint.size_class);
   const uint32_t index = slab->free.back();
   slab->free.pop_back();
-  state->idle_bytes -= size_class.chunk_bytes;
-  ++state->used[footprint.size_class];
+  Own(*state, slab, index, owner);
+  return true;
+}
+
+// Of a chunk that is not among the free ones any more.
+void SlabPool::Own(State& state, Slab* slab, uint32_t index, ObjectEntry* owner) {
+  const SizeClass& size_class = SizeClasses::Get().at(slab->size_class);
+  state.idle_bytes -= size_class.chunk_bytes;
+  ++state.used[slab->size_class];
   EMS_CHECK(slab->owners[index] == nullptr, "chunk {} handed out twice", index);
   slab->owners[index] = owner;
-  if (slab->free.empty()) Unlist(*state, slab);
+  if (slab->free.empty()) Unlist(state, slab);
+  owner->size_class = slab->size_class;
   owner->unit = slab;
   owner->unit_index = index;
   owner->head = slab->base + index * (size_class.paged ? kPagedHeadBytes : size_class.chunk_bytes);
   owner->payload = size_class.paged ? slab->values + index * size_class.value_bytes
                                     : owner->head + kObjectHeaderBytes;
   owner->location = LocationIn(*slab->run->segment, owner->head);
-  state->chunk_bytes += size_class.chunk_bytes;
-  return true;
+  state.chunk_bytes += size_class.chunk_bytes;
 }
 
 // A class with few objects gets short slabs, so that many such classes hold little idle memory.
@@ -111,6 +117,11 @@ Slab* SlabPool::NewSlab(State& state, uint8_t size_class, bool short_slab) {
   const uint64_t end = shape.paged ? SizeClasses::PagedValuesAt(chunks) + chunks * shape.value_bytes
                                    : chunks * shape.chunk_bytes;
   state.runs.Trim(run, static_cast<uint32_t>(RoundUp(end, kPageBytes) / kPageBytes));
+  return CutSlab(state, run, size_class, chunks);
+}
+
+Slab* SlabPool::CutSlab(State& state, PageRuns::Page* run, uint8_t size_class, uint32_t chunks) {
+  const SizeClass& shape = SizeClasses::Get().at(size_class);
   if (state.spare.empty()) {
     state.slabs.push_back(std::make_unique<Slab>());
     state.spare.push_back(state.slabs.back().get());
@@ -423,10 +434,16 @@ Result<SlabPool::Opened> SlabPool::OpenSegment(uint32_t id) {
   return Opened{segment.read_only, segment.size_bytes()};
 }
 
-std::vector<uint32_t> SlabPool::SegmentIds() {
+std::vector<const Segment*> SlabPool::Segments() {
   auto state = state_.Lock();
+  std::vector<const Segment*> all;
+  for (const auto& segment : state->runs.segments()) all.push_back(segment->segment.get());
+  return all;
+}
+
+std::vector<uint32_t> SlabPool::SegmentIds() {
   std::vector<uint32_t> ids;
-  for (const auto& segment : state->runs.segments()) ids.push_back(segment->segment->id);
+  for (const Segment* segment : Segments()) ids.push_back(segment->id);
   return ids;
 }
 

@@ -89,6 +89,8 @@ class SlabPool final {
   };
   Result<Opened> OpenSegment(uint32_t id);
   std::vector<uint32_t> SegmentIds();
+  // Each is valid until it leaves.
+  std::vector<const Segment*> Segments();
   // For those who follow which segments leave: how many ever have. Cost: one load.
   uint64_t left_count() const { return left_count_.load(std::memory_order_acquire); }
   // The numbers of those that have left after the first `*seen`, which then counts them, too.
@@ -100,6 +102,7 @@ class SlabPool final {
   Stats stats();
 
  private:
+  friend class SlabPlacement;
   struct Unit {  // a run as DrainWindow sees it
     PageRuns::Page* run = nullptr;
     uint64_t cost_bytes = 0;
@@ -128,6 +131,8 @@ class SlabPool final {
   };
 
   static Slab* NewSlab(State& state, uint8_t size_class, bool short_slab);
+  static Slab* CutSlab(State& state, PageRuns::Page* run, uint8_t size_class, uint32_t chunks);
+  static void Own(State& state, Slab* slab, uint32_t index, ObjectEntry* owner);
   static void List(State& state, Slab* slab);
   static void Unlist(State& state, Slab* slab);
   static uint32_t SlabPages(const State& state, uint8_t size_class);

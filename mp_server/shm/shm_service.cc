@@ -215,7 +215,7 @@ Result<std::unique_ptr<ShmService>> ShmService::Start(const Options& options,
   EMS_CHECK(options.store != nullptr && options.pool != nullptr);
   if (!options.token_file.empty())
     EMS_RETURN_IF_ERROR(AccessTokens::Read(options.token_file).status());
-  EMS_RETURN_IF_ERROR(fabric::ShmSegment::CheckSealing());
+  EMS_RETURN_IF_ERROR(fabric::ShmSegment::CheckSealing(options.writers));
   std::unique_ptr<ShmService> service(new ShmService(options, metrics));
   EMS_RETURN_IF_ERROR(service->Open());
   return service;

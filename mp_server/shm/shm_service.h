@@ -41,6 +41,7 @@ class ShmService final {
     uint64_t registered_bytes_max = 4 * kGiB;
     std::vector<uid_t> uids;  // users that may attach; empty: all that may connect
     std::string token_file;   // see AccessTokens; empty: nobody needs one
+    fabric::Writers writers = fabric::Writers::kThisProcess;  // of the pool's segments
     // How long a client may take to unmap a segment that is gone before the pool counts it.
     Duration drop_patience = std::chrono::seconds(1);
     // Called when a session begins, from the thread: its namespace may want an index now. May be

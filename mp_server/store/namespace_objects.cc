@@ -26,6 +26,7 @@ NamespaceObjects::NamespaceObjects(const Options& options)
           options.events) {}
 
 NamespaceObjects::~NamespaceObjects() {
+  sharing_.Forget();
   FreeRetired();
   EMS_CHECK(entries_.taken() == 0, "namespace {}: {} objects are still held", options_.name,
             entries_.taken());
@@ -82,10 +83,16 @@ void NamespaceObjects::DropDamaged(ObjectEntry* entry) {
           options_.name, value_bytes, hash.hi, hash.lo);
 }
 
+void NamespaceObjects::SetState(ObjectEntry* entry, ChunkState state) const {
+  if (abandoned_.load(std::memory_order_acquire)) [[unlikely]]
+    return;
+  entry->header()->state_generation.store(StateWord(entry->generation, state),
+                                          std::memory_order_release);
+}
+
 // The last hold is gone: the object is in no index and nobody here looks at it. Clients may.
 void NamespaceObjects::FreeEntry(ObjectEntry* entry) {
-  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kRetired),
-                                          std::memory_order_release);
+  SetState(entry, ChunkState::kRetired);
   if (!sharing_.Retire(entry)) return FreeNow(entry);
   // One look for many; a small part of the memory waits for it.
   if (sharing_.waiting() >= Sharing::kWaitingMax ||
@@ -94,8 +101,7 @@ void NamespaceObjects::FreeEntry(ObjectEntry* entry) {
 }
 
 void NamespaceObjects::FreeNow(ObjectEntry* entry) {
-  entry->header()->state_generation.store(StateWord(entry->generation, ChunkState::kFree),
-                                          std::memory_order_release);
+  SetState(entry, ChunkState::kFree);
   const uint64_t value_bytes = entry->value_bytes;
   std::unique_ptr<Segment> emptied = slabs_.Free(entry);
   entries_.Give(entry);

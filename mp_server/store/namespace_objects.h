@@ -89,15 +89,19 @@ class NamespaceObjects final {
   // Drops every object; memory goes as pins end. What asks closed() under a shard's lock, or after
   // it has added memory, sees it in time.
   void Close();
+  // The memory is another process's from now on: what is dropped leaves its bytes alone.
+  void Abandon() { abandoned_.store(true, std::memory_order_release); }
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   void AddUsage(NamespaceUsage* usage);
 
  private:
+  void SetState(ObjectEntry* entry, ChunkState state) const;
   void FreeEntry(ObjectEntry* entry);
   void FreeNow(ObjectEntry* entry);
 
   const Options options_;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> abandoned_{false};
   Quota quota_;
   SlabPool slabs_;
   EntryPool entries_;

@@ -65,7 +65,7 @@ ObjectPin NamespaceStore::Get(std::string_view key, bool touch, TimePoint now) {
   const ObjectIndex::Found found = objects_.index().Find(hash, key, touch, true, now);
   if (touch) Sample(hash, found);
   if (found.entry == nullptr) return {};
-  if (HeaderMatches(*found.entry)) [[likely]]
+  if (HeaderMatches(*found.entry, options_.ref.id)) [[likely]]
     return {Keep(), found.entry};
   objects_.DropDamaged(found.entry);
   objects_.Unpin(found.entry);
@@ -109,12 +109,12 @@ void NamespaceStore::Sample(Hash128 hash, const ObjectIndex::Found& found) {
 
 // What lies in front of the value against what the process knows: a stray write must become a miss,
 // not bytes.
-bool NamespaceStore::HeaderMatches(const ObjectEntry& entry) const {
+bool HeaderMatches(const ObjectEntry& entry, NamespaceId ns) {
   const ObjectHeader& header = *entry.header();
   return header.magic == kObjectMagic && header.payload_bytes == entry.value_bytes &&
          header.key_hash_lo == entry.hash.lo && header.key_hash_hi == entry.hash.hi &&
          header.key_bytes == entry.key_bytes && header.checksum == entry.checksum &&
-         header.namespace_id == options_.ref.id.value() &&
+         header.namespace_id == ns.value() &&
          header.state_generation.load(std::memory_order_acquire) ==
              StateWord(entry.generation, ChunkState::kValid) &&
          header.header_checksum == HeaderChecksum(header);
@@ -141,23 +141,38 @@ Result<Reservation> NamespaceStore::Reserve(SlotId slot, std::string_view key,
   wanted.slot = slot.value();
   wanted.footprint = footprint;
   EMS_ASSIGN_OR_RETURN(ObjectEntry * entry, room_.Take(wanted));
-  LayOut(footprint, key, entry);
+  LayOut(key, entry);
   return Reservation(shared_from_this(), &objects_, entry, slot_losses);
 }
 
-void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry) {
-  const bool paged = footprint.is_run() || SizeClasses::Get().at(footprint.size_class).paged;
+void Arrange(ObjectEntry* entry) {
+  const bool paged =
+      entry->size_class == kRunClass || SizeClasses::Get().at(entry->size_class).paged;
   const uint64_t table_bytes = TableBytes(entry->value_bytes);
   EMS_CHECK(paged || table_bytes == 0, "a packed value of {} bytes", entry->value_bytes);
   // The key follows the header closely: looking an object up then takes one page of memory.
   std::byte* after = entry->head + kObjectHeaderBytes;
   entry->key_data = after + table_bytes;
-  if (!paged) entry->payload = after + PackedKeyBytes(key.size());
+  if (!paged) entry->payload = after + PackedKeyBytes(entry->key_bytes);
+  entry->piece_sums = table_bytes == 0 ? std::span<uint64_t>(&entry->header()->checksum, 1)
+                                       : std::span<uint64_t>(reinterpret_cast<uint64_t*>(after),
+                                                             PieceCount(entry->value_bytes));
+}
+
+void NamespaceStore::SkipGenerations(uint64_t newest) {
+  uint64_t now = generation_.load(std::memory_order_relaxed);
+  while (now < newest &&
+         !generation_.compare_exchange_weak(now, newest, std::memory_order_relaxed)) {
+  }
+}
+
+void NamespaceStore::LayOut(std::string_view key, ObjectEntry* entry) {
   entry->key_bytes = static_cast<uint16_t>(key.size());
   entry->checksum = 0;
+  ObjectHeader* header = new (entry->head) ObjectHeader;
+  Arrange(entry);
   std::memcpy(entry->key_data, key.data(), key.size());
 
-  ObjectHeader* header = new (entry->head) ObjectHeader;
   header->state_generation.store(StateWord(entry->generation, ChunkState::kFilling),
                                  std::memory_order_relaxed);
   header->boot_id = options_.pool->boot_id();
@@ -171,11 +186,9 @@ void NamespaceStore::LayOut(const Footprint& footprint, std::string_view key, Ob
   header->slot = entry->slot;
   header->key_bytes = entry->key_bytes;
   header->key_offset = static_cast<uint32_t>(entry->key_data - entry->head);
-  header->table_offset = table_bytes > 0 ? static_cast<uint32_t>(kObjectHeaderBytes) : 0;
+  header->table_offset =
+      TableBytes(entry->value_bytes) > 0 ? static_cast<uint32_t>(kObjectHeaderBytes) : 0;
   header->payload_offset = static_cast<uint64_t>(entry->payload - entry->head);
-  entry->piece_sums = table_bytes == 0 ? std::span<uint64_t>(&header->checksum, 1)
-                                       : std::span<uint64_t>(reinterpret_cast<uint64_t*>(after),
-                                                             PieceCount(entry->value_bytes));
 }
 
 bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {

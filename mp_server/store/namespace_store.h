@@ -28,6 +28,12 @@
 
 namespace ems::server {
 
+// Fills in where key, value and piece checksums lie, of an entry with head, payload, value_bytes
+// and key_bytes.
+void Arrange(ObjectEntry* entry);
+// Whether what lies in front of the value is what the process knows of it, as an object of `ns`.
+bool HeaderMatches(const ObjectEntry& entry, NamespaceId ns);
+
 // Threading: thread-safe; leaf locks only, none held across another part.
 class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore> {
  public:
@@ -98,6 +104,10 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   // pin.
   uint64_t pin_bytes_max() const;
 
+  // --- For what goes from one process to the next (mp_server/restart).
+  // No generation up to `newest` is used.
+  void SkipGenerations(uint64_t newest);
+
   // Grows with each Reserve.
   uint64_t newest_generation() const { return generation_.load(std::memory_order_relaxed); }
   // How long nobody has asked for anything, as far as calls of this one have seen it.
@@ -118,10 +128,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void NoteUse() {
     if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
   }
-  void LayOut(const Footprint& footprint, std::string_view key, ObjectEntry* entry);
+  void LayOut(std::string_view key, ObjectEntry* entry);
   // Of a look-up that counts as a use.
   void Sample(Hash128 hash, const ObjectIndex::Found& found);
-  bool HeaderMatches(const ObjectEntry& entry) const;
   std::shared_ptr<NamespaceObjects> Keep() { return {shared_from_this(), &objects_}; }
 
   const Options options_;

@@ -220,6 +220,28 @@ ObjectStore::~ObjectStore() {
 
 void ObjectStore::SetHurry(std::function<void()> hurry) { impl_->hurry = std::move(hurry); }
 
+StorePtr ObjectStore::Prepare(const NamespaceInfo& info) const {
+  NamespaceStore::Options options;
+  options.ref = info.ref;
+  options.name = info.name;
+  options.pool = impl_->options.pool;
+  options.source = impl_.get();
+  options.owned = impl_->owned;
+  options.clock = impl_->options.clock;
+  options.another_tier = impl_->options.another_tier;
+  options.immutable = info.immutable;
+  options.hash = impl_->options.hash;
+  if (info.name == impl_->options.events_of) options.events = impl_->options.events;
+  return std::make_shared<NamespaceStore>(std::move(options));
+}
+
+void ObjectStore::Enter(StorePtr store) {
+  auto locked = impl_->stores.Lock();
+  locked->try_emplace(store->ref().id, store);
+}
+
+std::vector<StorePtr> ObjectStore::Stores() const { return impl_->All(); }
+
 void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
   EMS_CHECK(share >= 0 && share <= 1, "{} of all slots", share);
   std::vector<StorePtr> gone, limited;
@@ -233,20 +255,7 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
     }
     for (const auto& [id, info] : table.by_id) {
       StorePtr& store = (*locked)[id];
-      if (store == nullptr) {
-        NamespaceStore::Options options;
-        options.ref = info.ref;
-        options.name = info.name;
-        options.pool = impl_->options.pool;
-        options.source = impl_.get();
-        options.owned = impl_->owned;
-        options.clock = impl_->options.clock;
-        options.another_tier = impl_->options.another_tier;
-        options.immutable = info.immutable;
-        options.hash = impl_->options.hash;
-        if (info.name == impl_->options.events_of) options.events = impl_->options.events;
-        store = std::make_shared<NamespaceStore>(std::move(options));
-      }
+      if (store == nullptr) store = Prepare(info);
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
                        ShareOf(info.dram_reserved_bytes, share), info.dram_quota_bytes);
       limited.push_back(store);

@@ -115,6 +115,13 @@ class ObjectStore final {
   // False: no Put has come since the last round, and no memory is owed, so the next one has time.
   bool EvictToWatermark();
 
+  // --- For what goes from one process to the next (mp_server/restart).
+  // Every namespace that is known here.
+  std::vector<std::shared_ptr<NamespaceStore>> Stores() const;
+  // A namespace that nobody can open yet; Enter makes it known, unless it is already.
+  std::shared_ptr<NamespaceStore> Prepare(const NamespaceInfo& info) const;
+  void Enter(std::shared_ptr<NamespaceStore> store);
+
   // Appends the hashes of some objects; with all 0, until it returns false, each that is there
   // meanwhile at least once. Cost: one leaf lock, 256 buckets.
   bool SomeHashes(NamespaceRef ns, uint64_t* shard, uint64_t* bucket, std::vector<Hash128>* hashes);

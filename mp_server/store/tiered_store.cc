@@ -374,7 +374,7 @@ void TieredStore::SetOwnedSlots(const ssd::SlotGrant& grant) {
   EMS_CHECK((kept & ~grant.owned).none(), "slots are kept that are not owned");
   if (kept != grant.owned) dram_->SetOwnedSlots(kept);
   dram_->SetOwnedSlots(grant.owned);
-  granted_ = grant.Record(0);  // of DRAM, which no later life of this server has
+  granted_ = grant.Record(0);  // of DRAM, which a life of this server after a crash does not have
 }
 
 }  // namespace ems::server

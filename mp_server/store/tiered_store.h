@@ -192,6 +192,10 @@ class TieredStore final {
   void SetNamespaces(const NamespaceTable& table, double share);
   // What `grant` does not keep of the one before is dropped, in DRAM, too.
   void SetOwnedSlots(const ssd::SlotGrant& grant);
+  // What DRAM holds is by this grant: of the process before this one, before the first
+  // SetOwnedSlots; to be told to the next one, after the last.
+  void Continue(const ssd::GrantRecord& granted) { granted_ = granted; }
+  const ssd::GrantRecord& granted() const { return granted_; }
 
  private:
   friend class KeyWalk;

@@ -126,6 +126,44 @@ TEST(ShmSegmentTest, AReceiverCannotWriteByAnyDescriptorItCanGet) {
   EXPECT_EQ(segment->bytes()[0], std::byte{42});
 }
 
+TEST(ShmSegmentTest, ASuccessorMapsWhatWasLeftAndCanWrite) {
+  Fd left;
+  {
+    auto segment = ShmSegment::CreateOn({}, 2 * kMiB, HugePages::kOff, Writers::kSuccessor);
+    ASSERT_TRUE(segment.ok()) << segment.status();
+    std::memcpy(segment->bytes().data() + 4711, "hello", 5);
+    left = Fd(::fcntl(segment->fd(), F_DUPFD_CLOEXEC, 0));
+  }
+  auto again = ShmSegment::Adopt(std::move(left), 2 * kMiB, PageKind::kSmall);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(std::memcmp(again->bytes().data() + 4711, "hello", 5), 0);
+  again->bytes()[0] = std::byte{42};
+  const auto given = again->OpenReadOnly();
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, given->get(), 0), MAP_FAILED);
+  EXPECT_EQ(::pwrite(given->get(), "EVIL", 4, 0), -1);
+  EXPECT_EQ(again->Protect(), OkStatus());
+  EXPECT_DEATH(again->bytes()[0] = std::byte{1}, "");
+}
+
+TEST(ShmSegmentTest, WhatCouldShrinkOrHasAnotherSizeIsNotAdopted) {
+  Fd loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(loose.get(), 2 * kMiB), 0);
+  EXPECT_EQ(ShmSegment::Adopt(std::move(loose), 2 * kMiB, PageKind::kSmall).status().code(),
+            StatusCode::kInvalidArgument);
+  auto segment = ShmSegment::CreateOn({}, 2 * kMiB, HugePages::kOff, Writers::kSuccessor);
+  ASSERT_TRUE(segment.ok());
+  EXPECT_FALSE(
+      ShmSegment::Adopt(Fd(::fcntl(segment->fd(), F_DUPFD_CLOEXEC, 0)), 4 * kMiB, PageKind::kSmall)
+          .ok());
+  EXPECT_FALSE(ShmSegment::Adopt(Fd(), 2 * kMiB, PageKind::kSmall).ok());
+}
+
+TEST(ShmSegmentTest, ThisKernelKeepsWhatIsPromisedWithASuccessor) {
+  const Status checked = ShmSegment::CheckSealing(Writers::kSuccessor);
+  EXPECT_TRUE(checked.ok()) << checked;
+}
+
 TEST(ShmSegmentTest, APageForThePeerCanBeWrittenByIt) {
   Result<ShmSegment> page = ShmSegment::CreatePages(100, true);
   ASSERT_TRUE(page.ok()) << page.status();

@@ -50,6 +50,19 @@ TEST_F(DataDirTest, ANewFolderHasNoView) {
   EXPECT_EQ(dir->highest_view(), ViewIdentity());
 }
 
+TEST_F(DataDirTest, TheNumberOfAHandOverIsGivenOutOnce) {
+  EXPECT_EQ(DataDir::Open(path_)->TakeHandOver(), 0u);
+  ASSERT_EQ(DataDir::Open(path_)->SetHandOver(77), OkStatus());
+  Result<DataDir> dir = DataDir::Open(path_);
+  ASSERT_TRUE(dir.ok()) << dir.status();
+  EXPECT_EQ(dir->TakeHandOver(), 77u);
+  EXPECT_EQ(dir->TakeHandOver(), 0u);
+  ASSERT_EQ(dir->SetHandOver(78), OkStatus());
+  std::ofstream(path_ + "/handover", std::ios::in) << 'x';
+  EXPECT_EQ(dir->TakeHandOver(), 0u);  // damaged
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/handover"));
+}
+
 TEST_F(DataDirTest, TheHighestViewSurvives) {
   {
     Result<DataDir> dir = DataDir::Open(path_);

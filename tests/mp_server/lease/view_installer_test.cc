@@ -38,6 +38,13 @@ class LoggedHoldings final : public Holdings {
     if (slots.any()) Add("keep {}", slots.count());
   }
   void StopReaders() override { Add("stop"); }
+  void Expect(const ssd::SlotGrant& next) override {
+    expected_ = next.view;
+    expected_in_ = ownership_.version();
+  }
+  // The last grant that was announced, and the view that was installed by then.
+  ViewVersion expected() const { return expected_; }
+  ViewVersion expected_in() const { return expected_in_; }
   std::vector<std::string> Take() { return std::exchange(log_, {}); }
   // What the controller, and other servers, heard while slots were dropped.
   const std::vector<ViewVersion>& reported() const { return reported_; }
@@ -52,6 +59,7 @@ class LoggedHoldings final : public Holdings {
   const Ownership& ownership_;
   std::vector<std::string> log_;
   std::vector<ViewVersion> reported_, told_;
+  ViewVersion expected_, expected_in_;
 };
 
 class ViewInstallerTest : public ::testing::Test {
@@ -110,6 +118,14 @@ TEST_F(ViewInstallerTest, AGrowingShareHasItsRoomBeforeTheFirstPut) {
   EXPECT_EQ(data_dir_.highest_view().version, ViewVersion(1, 2));
   EXPECT_EQ(ownership_.owned_slots(), 4096u);
   EXPECT_THAT(Install(), IsEmpty()) << "nothing is new";
+}
+
+TEST_F(ViewInstallerTest, WhatAViewGivesIsAnnouncedBeforeAnythingIsServedByIt) {
+  OfferNamespaces(3);
+  Offer({1, 2}, {.slots = 4096});
+  (void)Install();
+  EXPECT_EQ(holdings_.expected(), ViewVersion(1, 2));
+  EXPECT_EQ(holdings_.expected_in(), ViewVersion());
 }
 
 TEST_F(ViewInstallerTest, ATableThatHasNotComeYetIsNotOneWithoutNamespaces) {
