@@ -49,6 +49,11 @@ struct ControlRules {
   bool heirs_wait = true;
   // A Put is taken only if its server has had the slot, and the lease, from its begin to its end.
   bool puts_are_checked_at_their_end = true;
+  // A server lets what another one kept of a slot in only if it has marked every change of the slot
+  // since it got it (mp_server/store/moved_slots.h).
+  bool changes_are_marked = true;
+  // And only if no earlier life of it can have taken a change.
+  bool open_slots_are_fresh = true;
 };
 
 // A server that is cut off from the controller goes on for so long after a majority of the servers

@@ -16,6 +16,8 @@ namespace {
 
 // More nodes than slots cannot all own one.
 constexpr size_t kNodesMax = kSlotCount;
+// For so many views it is told who had a slot before: about two bytes a slot that has moved.
+constexpr uint64_t kPreviousEpochs = 64;
 static_assert(std::endian::native == std::endian::little,
               "owners and epochs are hashed as they lie; a big-endian port swaps here");
 
@@ -55,6 +57,14 @@ Status Overlay(std::string_view packed, uint64_t epoch, SlotTable* slots,
     if (!since->empty()) (*since)[one.slot.value()] = epoch - one.age;
   }
   return OkStatus();
+}
+
+// Writes what `packed` says over `previous`. What cannot be read says nothing.
+void OverlayPrevious(std::string_view packed, std::vector<NodeId>* previous) {
+  const auto held = UnpackSlots(packed);
+  if (!held.ok() || held->empty()) return;
+  previous->resize(kSlotCount, kNoNode);
+  for (const HeldSlot& one : *held) (*previous)[one.slot.value()] = one.owner;
 }
 
 // Empty for history 0: none is known.
@@ -127,15 +137,18 @@ NodeInfo FromProto(const v1::Node& node) {
 Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
                                                      std::vector<NodeInfo> nodes, SlotTable slots,
                                                      bool frozen, SlotHistory history,
-                                                     ClusterId cluster) {
-  NodeId previous = kNoNode;
+                                                     ClusterId cluster,
+                                                     std::vector<NodeId> previous) {
+  NodeId last = kNoNode;
   for (const NodeInfo& node : nodes) {
-    if (node.id <= previous) {
+    if (node.id <= last) {
       return Error(StatusCode::kInvalidArgument, "view {}.{}: node id {} after {}", version.term(),
-                   version.epoch(), node.id.value(), previous.value());
+                   version.epoch(), node.id.value(), last.value());
     }
-    previous = node.id;
+    last = node.id;
   }
+  EMS_CHECK(previous.empty() || previous.size() == kSlotCount, "{} previous owners",
+            previous.size());
   std::shared_ptr<DhtView> view(new DhtView());  // NOLINT: the constructor is private
   view->version_ = version;
   view->nodes_ = std::move(nodes);
@@ -143,6 +156,7 @@ Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
   view->frozen_ = frozen;
   view->history_ = std::move(history);
   view->cluster_ = cluster;
+  view->previous_ = std::move(previous);
   NodeId known = kNoNode;
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const NodeId owner = view->OwnerId(SlotId(static_cast<uint16_t>(i)));
@@ -172,8 +186,11 @@ Result<std::shared_ptr<const DhtView>> DhtView::FromProto(const v1::View& view) 
   EMS_RETURN_IF_ERROR(Overlay(view.slots(), version.epoch(), &slots, &since));
   EMS_ASSIGN_OR_RETURN(SlotHistory history,
                        MakeHistory(view.history(), std::move(since), version.epoch()));
-  EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), std::move(slots), view.frozen(),
-                                       std::move(history), ClusterId(view.cluster())));
+  std::vector<NodeId> previous;
+  OverlayPrevious(view.previous(), &previous);
+  EMS_ASSIGN_OR_RETURN(auto made,
+                       Make(version, std::move(nodes), std::move(slots), view.frozen(),
+                            std::move(history), ClusterId(view.cluster()), std::move(previous)));
   EMS_RETURN_IF_ERROR(made->CheckSums(view.checksum(), view.history_checksum()));
   return made;
 }
@@ -195,8 +212,16 @@ Result<std::shared_ptr<const DhtView>> DhtView::Apply(const DhtView& base,
   EMS_RETURN_IF_ERROR(Overlay(delta.slots(), version.epoch(), &slots, &since));
   EMS_ASSIGN_OR_RETURN(SlotHistory history,
                        MakeHistory(delta.history(), std::move(since), version.epoch()));
+  std::vector<NodeId> previous = base.previous_;
+  for (uint16_t i = 0; i < kSlotCount && !previous.empty(); ++i) {
+    const SlotId slot(i);
+    const bool same = history.known() && history.id() == base.history().id() &&
+                      history.since(slot) == base.history().since(slot);
+    if (!same) previous[i] = kNoNode;
+  }
+  OverlayPrevious(delta.previous(), &previous);
   EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), std::move(slots), delta.frozen(),
-                                       std::move(history), base.cluster()));
+                                       std::move(history), base.cluster(), std::move(previous)));
   EMS_RETURN_IF_ERROR(
       Prefixed(made->CheckSums(delta.checksum(), delta.history_checksum()), "after a delta"));
   return made;
@@ -217,12 +242,29 @@ std::string DhtView::PackDifference(const SlotTable& owners, const SlotHistory& 
   return PackSlots(std::move(held));
 }
 
+std::string DhtView::PackPrevious(const SlotHistory& history) const {
+  if (previous_.empty() || !history_.known()) return {};
+  const bool same_history = history.id() == history_.id();
+  std::vector<HeldSlot> held;
+  for (uint16_t i = 0; i < kSlotCount; ++i) {
+    const SlotId slot(i);
+    const uint64_t since = history_.since(slot);
+    if (previous_[i] == kNoNode || version_.epoch() - since >= kPreviousEpochs ||
+        (same_history && history.since(slot) == since))
+      continue;
+    held.push_back({slot, previous_[i], 0});
+  }
+  return PackSlots(std::move(held));
+}
+
 void DhtView::ToProto(v1::View* view) const {
   EMS_CHECK(version_.term() != 0 && version_.epoch() != 0, "a view without a version");
   view->set_term(version_.term());
   view->set_epoch(version_.epoch());
   for (const NodeInfo& node : nodes_) ems::ToProto(node, view->add_nodes());
   view->set_slots(PackDifference(SlotTable(), SlotHistory()));
+  if (std::string previous = PackPrevious(SlotHistory()); !previous.empty())
+    view->set_previous(std::move(previous));
   view->set_frozen(frozen_);
   view->set_cluster(cluster_.value());
   view->set_checksum(checksum_);
@@ -245,6 +287,8 @@ void DhtView::ToDelta(const DhtView& base, v1::ViewDelta* delta) const {
   for (const NodeInfo& node : base.nodes_)
     if (Find(node.id) == nullptr) delta->add_removed(node.id.value());
   delta->set_slots(PackDifference(base.slots_, base.history_));
+  if (std::string previous = PackPrevious(base.history_); !previous.empty())
+    delta->set_previous(std::move(previous));
   delta->set_history(history_.id());
   delta->set_history_checksum(history_checksum_);
   delta->set_frozen(frozen_);

@@ -48,12 +48,14 @@ NodeInfo FromProto(const v1::Node& node);
 // Threading: immutable.
 class DhtView final {
  public:
-  // Cost: a pass over the view, checksums included: 0.3 ms at 1,000 nodes.
+  // `previous`: by slot, which node had it before its owner, kNoNode where that is not known;
+  // empty: not known of any. Cost: a pass over the view, checksums included: 0.3 ms at 1,000 nodes.
   // Errors: kInvalidArgument  an owner that is not a node, ids out of order
   static Result<std::shared_ptr<const DhtView>> Make(ViewVersion version,
                                                      std::vector<NodeInfo> nodes, SlotTable slots,
                                                      bool frozen, SlotHistory history = {},
-                                                     ClusterId cluster = kNoCluster);
+                                                     ClusterId cluster = kNoCluster,
+                                                     std::vector<NodeId> previous = {});
   // Errors: kInvalidArgument  malformed · kDataLoss  checksum
   static Result<std::shared_ptr<const DhtView>> FromProto(const v1::View& view);
   // `base` with `delta` applied. Errors: as FromProto; kFailedPrecondition  another base
@@ -75,6 +77,11 @@ class DhtView final {
   uint64_t Fingerprint() const { return checksum_ ^ std::rotl(history_checksum_, 1); }
 
   NodeId OwnerId(SlotId slot) const { return slots_.owner(slot); }
+  // The node that had the slot before its owner, which may not be in this view any more; kNoNode:
+  // not known. A hint: no checksum covers it, and the fingerprint does not say it.
+  NodeId PreviousId(SlotId slot) const {
+    return previous_.empty() ? kNoNode : previous_[slot.value() % kSlotCount];
+  }
   // The owner of `slot`, or nullptr when no server has it. The pointer lives as long as the view.
   // Cost: O(log nodes).
   const NodeInfo* Owner(SlotId slot) const { return Find(slots_.owner(slot)); }
@@ -88,6 +95,9 @@ class DhtView final {
   // Of the slots that differ from those of `owners` and `history` (packed_slots.h). Where that is
   // another history, or none, each slot counts as held since this view.
   std::string PackDifference(const SlotTable& owners, const SlotHistory& history) const;
+  // The previous owners of slots that have moved in the last kPreviousEpochs, and since the view
+  // with this history.
+  std::string PackPrevious(const SlotHistory& history) const;
   // Errors: kDataLoss
   Status CheckSums(uint64_t checksum, uint64_t history_checksum) const;
 
@@ -97,6 +107,7 @@ class DhtView final {
   bool frozen_ = false;
   SlotHistory history_;
   ClusterId cluster_;
+  std::vector<NodeId> previous_;  // empty, or one a slot
   // Computed once, when it is made.
   uint64_t checksum_ = 0;
   uint64_t history_checksum_ = 0;

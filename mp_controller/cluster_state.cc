@@ -111,8 +111,11 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
             view_->version().packed());
   SlotHistory history =
       NextHistory(history_ends_ ? nullptr : view_.get(), nodes, slots, version.epoch(), RandomId());
-  EMS_ASSIGN_OR_RETURN(ViewCache::View next, DhtView::Make(version, std::move(nodes), slots, frozen,
-                                                           std::move(history), cluster_));
+  std::vector<NodeId> previous =
+      PreviousOwners(history_ends_ ? nullptr : view_.get(), slots, history);
+  EMS_ASSIGN_OR_RETURN(ViewCache::View next,
+                       DhtView::Make(version, std::move(nodes), slots, frozen, std::move(history),
+                                     cluster_, std::move(previous)));
   ViewWindow window = activation_.Window();
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, window)));
   stored_window_ = std::move(window);

@@ -8,6 +8,8 @@
 #include "common/checksum.h"
 #include "mp_server/answer_room.h"
 #include "mp_server/answer_tally.h"
+#include "mp_server/kept_answer.h"
+#include "mp_server/kept_lookup.h"
 #include "mp_server/key_batch.h"
 #include "mp_server/key_scan.h"
 #include "mp_server/last_wake.h"
@@ -54,6 +56,7 @@ class DataSession final : public fabric::Session {
       : service_(*service),
         puts_(service->store_, &service->check_, service->metrics_, &refusal_),
         scan_(&service->check_, service->boot_id_, &refusal_),
+        kept_(&service->check_, &refusal_),
         tally_(service->metrics_, &service->slow_requests_) {}
 
   Outcome Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
@@ -70,6 +73,7 @@ class DataSession final : public fabric::Session {
     waker_ = waker;
     fetched_.SetWaker(waker);
     scan_.SetWaker(waker);
+    elsewhere_.SetWaker(waker);
     puts_.SetWaker(std::move(waker));
   }
   Result<fabric::StagedBytes> Staged(const wire::StagedValue& value) override;
@@ -88,6 +92,8 @@ class DataSession final : public fabric::Session {
   // A key of the request in hand that is not answered yet.
   struct Waiting {
     uint32_t item = 0;
+    SlotId slot{};
+    bool forwarded = false;   // another server has been asked for it
     FetchPtr fetch{};         // of a read; null: too many are coming, it is tried again
     uint64_t room = 0;        // of the answer, taken for what is fetched
     ssd::TicketPtr ticket{};  // of a Remove
@@ -108,9 +114,6 @@ class DataSession final : public fabric::Session {
     Outcome waiting{};  // the longest wait
   };
 
-  Outcome Hello(Answer* answer);
-  Outcome Stats(Answer* answer);
-  Outcome Peers(const FrameHeader& request, Answer* answer);
   Outcome Attach(const FrameHeader& request, ConstBytes token);
   // A turn of a pass over those keys that are not answered yet: all of them, or those of waiting_.
   Outcome HandleItems(const FrameHeader& request, std::string_view key, ConstBytes body);
@@ -132,19 +135,21 @@ class DataSession final : public fabric::Session {
   // answer's room.
   ObjectPin Find(const FrameHeader& request, std::string_view key, uint64_t bytes_max, Waiting* one,
                  ItemTier* tier, Outcome* outcome);
+  TieredNamespace::Started Forward(const FrameHeader& request, std::string_view key, Waiting* one);
   // What there is under the key, compared with its checksums if the request asks for that. nullopt:
   // the turn is over.
   std::optional<TieredNamespace::Got> Look(const FrameHeader& request, std::string_view key);
   // Answers pin as much as they may: this one waits for others, or does without the value.
   Outcome AwaitPins();
   void Spend(uint64_t bytes) { turn_left_ -= std::min(turn_left_, bytes); }
-  WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, uint64_t* checksum);
   Outcome Remove(const FrameHeader& request, std::string_view key, Waiting* one);
 
   DataService& service_;
   Refusal refusal_;
   PutSession puts_;
   KeyScan scan_;
+  KeptAnswer kept_;
+  KeptLookup elsewhere_;
   AnswerTally tally_;
   std::optional<Op> untallied_;  // the answer in hand, which may still change while it waits
   std::function<void()> waker_;
@@ -170,19 +175,22 @@ std::unique_ptr<fabric::Session> DataService::NewSession() {
 
 Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, ConstBytes body,
                             Answer* answer) {
-  const bool resumed = pass_.has_value() || !waiting_.empty();
+  const bool resumed = pass_.has_value() || !waiting_.empty() || elsewhere_.asking();
   const bool multi = IsMulti(request.op);
   WireStatus opened = WireStatus::kOk;
   if (!resumed) {
     refusal_.Clear();
     parts_.clear();
     room_ = AnswerRoom();
-    if (request.op == Op::kHello) return Hello(answer);
     if (request.op == Op::kPing) return {};
-    if (request.op == Op::kPeers) return Peers(request, answer);
-    if (request.op == Op::kStats) return Stats(answer);
+    if (request.op == Op::kHello || request.op == Op::kPeers || request.op == Op::kStats) {
+      service_.Tell(request, &answer->body);
+      return {};
+    }
     if (request.op == Op::kAttach) return Attach(request, body);
     if (request.op == Op::kScan) return scan_.Handle(request, body, answer);
+    if (request.op == Op::kGetKept || request.op == Op::kMultiHasKept)
+      return kept_.Handle(request, key, body, answer);
     const Outcome outcome = service_.check_.Open(request, &objects_, &refusal_);
     if (outcome.wait > Duration::zero()) return outcome;
     opened = outcome.status;
@@ -190,8 +198,10 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     results_.assign(multi ? request.item_count : 1, ItemResult{.status = opened});
   }
   const bool open = opened == WireStatus::kOk;
-  const Outcome waiting = open ? HandleItems(request, key, body) : Outcome();
+  Outcome waiting = open && !elsewhere_.asking() ? HandleItems(request, key, body) : Outcome();
   if (waiting.again) return waiting;
+  if (open && (request.op == Op::kExists || request.op == Op::kMultiExists))
+    waiting = elsewhere_.Ask(service_.forwarder_, request, key, body, results_);
   if (!again_.empty()) {
     std::ranges::sort(parts_, {}, &Part::item);
     // What was said while an item waited is of no use when none is refused in the end.
@@ -230,7 +240,7 @@ Outcome DataSession::HandleItems(const FrameHeader& request, std::string_view ke
 bool DataSession::HandleNext(const FrameHeader& request, SlotId slot, std::string_view key,
                              ConstBytes body) {
   ItemResult& result = results_[pass_->item];
-  Waiting one{.item = pass_->item};
+  Waiting one{.item = pass_->item, .slot = slot};
   if (again_.empty()) {
     const bool write = request.op == Op::kRemove || request.op == Op::kMultiRemove;
     result.status =
@@ -321,25 +331,8 @@ void DataSession::Sent() {
   objects_.Rest();
   puts_.Sent();
   scan_.Sent();
-}
-
-Outcome DataSession::Hello(Answer* answer) {
-  wire::HelloBody hello{.boot_id = service_.boot_id_, .value_bytes_max = service_.value_bytes_max_};
-  if (service_.cluster_) hello.SetCluster(service_.cluster_());
-  const ConstBytes raw = wire::RawBytes(hello);
-  answer->body.assign(raw.begin(), raw.end());
-  return {};
-}
-
-Outcome DataSession::Stats(Answer* answer) {
-  const std::string json = service_.stats_json_();
-  answer->body.assign(AsBytes(json).begin(), AsBytes(json).end());
-  return {};
-}
-
-Outcome DataSession::Peers(const FrameHeader& request, Answer* answer) {
-  if (service_.tell_peers_) service_.tell_peers_(request.view_version(), &answer->body);
-  return {};
+  kept_.Sent();
+  elsewhere_.Sent();
 }
 
 Outcome DataSession::Attach(const FrameHeader& request, ConstBytes token) {
@@ -382,7 +375,8 @@ Outcome DataSession::Read(const FrameHeader& request, std::string_view key,
   result->checksum = pin.checksum();
   if (range) {
     result->whole_bytes = static_cast<uint32_t>(bytes.size());
-    const WireStatus checked = CheckRange(pin, *range, &result->checksum);
+    Spend(std::min(range->length, 2 * kPieceBytes));
+    const WireStatus checked = CheckRange(pin, *range, &refusal_, &result->checksum);
     if (checked != WireStatus::kOk) return {checked};
     bytes = bytes.subspan(range->offset, range->length);
   }
@@ -405,15 +399,16 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
     outcome->again = !got;
     if (!got) return {};
     if (got->pin) *tier = ItemTier::kDram;
-    if (got->pin || !got->on_ssd) return std::move(got->pin);
-    const auto room = room_.Take(std::min(got->on_ssd->value_bytes, bytes_max));
+    if (got->pin) return std::move(got->pin);
+    const auto room = room_.Take(got->on_ssd ? std::min(got->on_ssd->value_bytes, bytes_max) : 0);
     if (!room) {
       *outcome = {WireStatus::kBatchFull};
       return {};
     }
-    TieredNamespace::Started started = objects_.StartFetch(key, fetched_.Next());
+    TieredNamespace::Started started =
+        got->on_ssd ? objects_.StartFetch(key, fetched_.Next()) : Forward(request, key, one);
     if (started.fetch == nullptr) {
-      fetched_.TakeBack();
+      if (got->on_ssd) fetched_.TakeBack();
       room_.GiveBack(*room);
       if (started.busy) *outcome = {WireStatus::kMiss, kLookAgain};
       return {};
@@ -430,8 +425,20 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
   const FetchPtr fetch = std::move(one->fetch);
   if (state == Fetch::State::kAgain) outcome->wait = kLookAgain;
   if (state != Fetch::State::kHere) return {};
-  *tier = ItemTier::kSsd;
+  *tier = one->forwarded ? ItemTier::kDram : ItemTier::kSsd;
   return fetch->pin().Share();
+}
+
+// What is not here may be where the slot was before; it is asked for once.
+TieredNamespace::Started DataSession::Forward(const FrameHeader& request, std::string_view key,
+                                              Waiting* one) {
+  Forwarder* const forwarder = service_.forwarder_;
+  if (forwarder == nullptr || !forwarder->MayHave(one->slot) || one->forwarded) return {};
+  one->forwarded = true;
+  FetchPtr fetch =
+      forwarder->Start(request.ns(), one->slot, key, objects_.HashOf(key), fetched_.Next());
+  if (fetch == nullptr) fetched_.TakeBack();
+  return {std::move(fetch), false};
 }
 
 std::optional<TieredNamespace::Got> DataSession::Look(const FrameHeader& request,
@@ -457,30 +464,18 @@ Outcome DataSession::AwaitPins() {
           kLookForPins, kReadPatience};
 }
 
-WireStatus DataSession::CheckRange(const ObjectPin& pin, wire::RangeBody range,
-                                   uint64_t* checksum) {
-  const uint64_t size = pin.value().size();
-  if (range.offset > size || range.length > size - range.offset) {
-    return refusal_.Say(WireStatus::kOutOfRange, fmt::format("range {}+{} of a value of {} bytes",
-                                                             range.offset, range.length, size));
-  }
-  Spend(std::min(range.length, 2 * kPieceBytes));
-  const auto sum = RangeChecksum(pin.value(), pin.piece_sums(), range.offset, range.length);
-  if (!sum) {
-    pin.DropDamaged();  // a Put of it must store it again
-    return refusal_.Say(WireStatus::kChecksumMismatch, "the stored value is damaged");
-  }
-  *checksum = *sum;
-  return WireStatus::kOk;
-}
-
 // Done once, then asked about until it cannot come back.
 Outcome DataSession::Remove(const FrameHeader& request, std::string_view key, Waiting* one) {
   if (one->ticket == nullptr) {
     const TimePoint now = Clock::System().Now();
     if (now >= wire::WantedUntil(request, now))
       return {refusal_.Say(WireStatus::kDeadline, "the caller does not wait for it any more")};
+    const uint32_t losses = service_.check_.losses(one->slot);
     TieredNamespace::Removed removed = objects_.Remove(key, waker_);
+    // What is kept of a slot that was lost meanwhile has the key still: its new owner is to be
+    // asked.
+    const WireStatus since = service_.check_.WriteSince(one->slot, losses, &refusal_);
+    if (since != WireStatus::kOk) return {since};
     if (removed.ticket == nullptr) return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     one->ticket = std::move(removed.ticket);
   }

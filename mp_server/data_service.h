@@ -12,6 +12,7 @@
 
 #include "common/cluster_id.h"
 #include "fabric/rpc/rpc_session.h"
+#include "mp_server/forward/forwarder.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/request_check.h"
 #include "mp_server/server_metrics.h"
@@ -49,6 +50,8 @@ class DataService final : public fabric::SessionFactory {
     shm_ = shm;
     no_shm_text_ = std::move(why);
   }
+  // Who asks other servers for what is not here; null: nobody. Before the first session.
+  void SetForwarder(Forwarder* forwarder) { forwarder_ = forwarder; }
   // What takes so long is logged; zero: nothing is. Before the first session.
   void SetSlowRequest(Duration slow) { slow_requests_ = SlowRequests(store_, slow); }
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -57,6 +60,20 @@ class DataService final : public fabric::SessionFactory {
 
  private:
   friend class DataSession;
+  // Hello, Stats and Peers.
+  void Tell(const wire::FrameHeader& request, std::vector<std::byte>* body) const {
+    if (request.op == wire::Op::kPeers) {
+      if (tell_peers_) tell_peers_(request.view_version(), body);
+      return;
+    }
+    wire::HelloBody hello{.boot_id = boot_id_, .value_bytes_max = value_bytes_max_};
+    if (cluster_) hello.SetCluster(cluster_());
+    const bool stats = request.op == wire::Op::kStats;
+    const std::string json = stats ? stats_json_() : std::string();
+    const ConstBytes raw = stats ? AsBytes(json) : wire::RawBytes(hello);
+    body->assign(raw.begin(), raw.end());
+  }
+
   TieredStore* store_;
   const Ownership* ownership_;
   RequestCheck check_;
@@ -68,6 +85,7 @@ class DataService final : public fabric::SessionFactory {
   const std::function<ClusterId()> cluster_;
   const TellPeers tell_peers_;
   ShmService* shm_ = nullptr;
+  Forwarder* forwarder_ = nullptr;
   std::string no_shm_text_ = "this server does not share its memory";
 };
 

@@ -59,6 +59,13 @@ class RequestCheck final {
       return SayDraining(refusal);
     return Refuse(ownership_->CheckWrite(slot, ViewVersion()), slot, refusal);
   }
+  // The slot has not been lost since it had been lost so often: what was changed in it meanwhile
+  // was changed here.
+  uint32_t losses(SlotId slot) const { return ownership_->losses(slot); }
+  wire::WireStatus WriteSince(SlotId slot, uint32_t losses, Refusal* refusal) const {
+    if (losses != ownership_->losses(slot)) return Refuse(Verdict::kWrongOwner, slot, refusal);
+    return Write(slot, refusal);
+  }
   // What Write allowed is allowed for so long.
   Duration LeaseLeft() const { return ownership_->LeaseLeft(); }
 

@@ -12,12 +12,14 @@
 #include "fabric/http/http_endpoint.h"
 #include "fabric/rpc/rpc_server.h"
 #include "mp_server/data_service.h"
+#include "mp_server/forward/forwarder.h"
 #include "mp_server/kv_event_feed.h"
 #include "mp_server/lease/data_dir.h"
 #include "mp_server/lease/heartbeat.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/lease/peer_quorum.h"
 #include "mp_server/lease/server_control.h"
+#include "mp_server/lease/view_grant.h"
 #include "mp_server/memory/pool_size.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/models/model_puller.h"
@@ -27,6 +29,7 @@
 #include "mp_server/shm/shm_service.h"
 #include "mp_server/stats_page.h"
 #include "mp_server/store/evictor.h"
+#include "mp_server/store/moved_slots.h"
 #include "mp_server/store/object_store.h"
 #include "mp_server/store/tiered_store.h"
 #include "proto/config.pb.h"
@@ -78,12 +81,17 @@ struct Server::Impl final : Holdings {
         ownership(&Clock::System()),
         pool(FirstPool(wanted.dram(), in_place)),
         feed(KvEventFeed::Make(wanted.kv_events())),
+        moved(wanted.forward().keep_s() == 0
+                  ? nullptr
+                  : std::make_unique<MovedSlots>(std::chrono::seconds(wanted.forward().keep_s()),
+                                                 &Clock::System())),
         store({.pool = &pool,
                .high_watermark = wanted.dram().high_watermark(),
                .low_watermark = wanted.dram().low_watermark(),
                .another_tier = wanted.ssd().capacity_bytes() > 0,
                .events = feed == nullptr ? nullptr : feed->events(),
-               .events_of = wanted.kv_events().name_space()}),
+               .events_of = wanted.kv_events().name_space(),
+               .moved = moved.get()}),
         tier(OpenTier(wanted, data_dir.lineage(), feed.get())),
         tiered(&store, tier.get()),
         metrics(&registry),
@@ -107,6 +115,7 @@ struct Server::Impl final : Holdings {
   Status SettleTier();
   void EndAll(bool hands_over);
   bool HandOver();
+  void MakeForwarder();
   void MakePoolSize();
   Status StartShm();
   Status StartHttp();
@@ -115,6 +124,8 @@ struct Server::Impl final : Holdings {
   void SetNamespaces(const NamespaceTable& table, double share) override;
   void SetOwnedSlots(const ssd::SlotGrant& grant) override;
   void Expect(const ssd::SlotGrant& next) override;
+  void GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
+                 const std::bitset<kSlotCount>& fresh) override;
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
   Status Keep(const ViewIdentity& view);
@@ -129,6 +140,7 @@ struct Server::Impl final : Holdings {
   Ownership ownership;
   SegmentPool pool;
   std::unique_ptr<KvEventFeed> feed;  // null: nothing is published; before the stores that push
+  std::unique_ptr<MovedSlots> moved;  // null: what moves is lost; before the store
   ObjectStore store;
   std::unique_ptr<ssd::SsdTier> tier;  // null: DRAM alone
   TieredStore tiered;
@@ -136,6 +148,7 @@ struct Server::Impl final : Holdings {
   ServerMetrics metrics;
   StatsPage stats;
   DataService service;
+  std::unique_ptr<Forwarder> forwarder;  // null without `moved`
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
@@ -170,6 +183,7 @@ void Server::Impl::EndAll(bool hands_over) {
   models.reset();
   http.reset();
   rpc.reset();
+  forwarder.reset();                  // it brings to the stores, and wakes connections
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
   // Before sessions are forgotten: what their clients look at is found by their pages.
   if (hands_over) ShutSharing(store);
@@ -187,6 +201,7 @@ bool Server::Impl::HandOver() {
 
 Status Server::Impl::Start() {
   EMS_RETURN_IF_ERROR(SettleLineage());
+  MakeForwarder();
   evictor = std::make_unique<Evictor>(&store);
   MakePoolSize();
   if (feed != nullptr) EMS_RETURN_IF_ERROR(feed->Start(&store, tier.get(), metrics.kv_events()));
@@ -229,6 +244,19 @@ Status Server::Impl::SettleTier() {
   EMS_RETURN_IF_ERROR(data_dir.BeginLineage());
   tier->BeginLineage(data_dir.lineage());
   return OkStatus();
+}
+
+void Server::Impl::MakeForwarder() {
+  if (moved == nullptr) return;
+  const config::ForwardConfig& wanted = config.forward();
+  forwarder = std::make_unique<Forwarder>(
+      Forwarder::Options{.store = &tiered,
+                         .ownership = &ownership,
+                         .moved = moved.get(),
+                         .metrics = metrics.forward(),
+                         .timeout = std::chrono::milliseconds(wanted.timeout_ms()),
+                         .pending_max = wanted.pending_max()});
+  service.SetForwarder(forwarder.get());
 }
 
 void Server::Impl::MakePoolSize() {
@@ -385,6 +413,13 @@ void Server::Impl::SetOwnedSlots(const ssd::SlotGrant& grant) {
   if (ModelPuller* const puller = keeper.load(std::memory_order_acquire))
     puller->LoseSlots(grant.owned);
   if (feed != nullptr) feed->OnSsdTrusted();
+}
+
+void Server::Impl::GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
+                             const std::bitset<kSlotCount>& fresh) {
+  if (forwarder == nullptr) return;
+  forwarder->SetNodes(view);
+  tiered.GainSlots(grant, OriginsOf(view, grant, fresh));
 }
 
 void Server::Impl::KeepBlocks(const std::bitset<kSlotCount>& slots) {

@@ -10,6 +10,25 @@
 #include "mp_server/models/model_metrics.h"
 
 namespace ems::server {
+namespace {
+
+ForwardMetrics ForwardMetricsOf(MetricsRegistry* registry) {
+  const auto keys = [registry](const std::string& result) {
+    return registry->AddCounter(
+        "ems_server_forwards_total",
+        "Keys that missed in slots that came from another server, which was asked for them",
+        {{"result", result}});
+  };
+  return {.hits = keys("hit"),
+          .misses = keys("miss"),
+          .refused = keys("refused"),
+          .failed = keys("failed"),
+          .bytes = registry->AddCounter(
+              "ems_server_forwarded_bytes_total",
+              "Value bytes that came from servers that had their slots before")};
+}
+
+}  // namespace
 
 ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
   registry->AddText([latencies = latencies_](std::string* text) { latencies->AppendTo(text); });
@@ -49,6 +68,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                               "DRAM that the pool has given back because others on this machine "
                               "needed memory");
   AddTakeOver();
+  forward_ = ForwardMetricsOf(registry);
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
@@ -234,6 +254,9 @@ void ServerMetrics::ShowNamespace(const NamespaceUsage& one) const {
                  "How long the object that was evicted last had not been used",
                  {{"namespace", one.name}})
       .Set(std::chrono::duration<double>(one.eviction_age).count());
+  show("kept_objects", one.kept_objects,
+       "Objects of slots that are another server's now, kept for it");
+  show("kept_bytes", one.kept_bytes, "Value bytes of these objects");
   count("damaged_objects", one.damaged_objects,
         "Objects dropped since the start because their bytes had changed in DRAM");
   count("shm_touches", one.touches,

@@ -9,6 +9,7 @@
 #include "common/guarded.h"
 #include "common/metrics.h"
 #include "fabric/rpc/rpc_options.h"
+#include "mp_server/forward/forwarder.h"
 #include "mp_server/kv_events/event_publisher.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/memory/segment_pool.h"
@@ -52,6 +53,7 @@ class ServerMetrics final {
   const fabric::RpcMetrics& rpc() const { return rpc_; }
   const ShmMetrics& shm() const { return shm_; }
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
+  const ForwardMetrics& forward() const { return forward_; }
 
   void OnServed(wire::Op op, wire::ItemTier tier, bool local, Duration took) const {
     latencies_->Record(op, tier, local, took);
@@ -89,6 +91,7 @@ class ServerMetrics final {
   fabric::RpcMetrics rpc_;
   ShmMetrics shm_;
   kv_events::EventMetrics kv_events_;
+  ForwardMetrics forward_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_, given_back_bytes_;

@@ -20,4 +20,21 @@ bool ValueCheck::Intact() {
   return CombinePieces(pin_.piece_sums()) == pin_.checksum() && hasher_.Finish() == pin_.checksum();
 }
 
+wire::WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, Refusal* refusal,
+                            uint64_t* checksum) {
+  const uint64_t size = pin.value().size();
+  if (range.offset > size || range.length > size - range.offset) {
+    return refusal->Say(
+        wire::WireStatus::kOutOfRange,
+        fmt::format("range {}+{} of a value of {} bytes", range.offset, range.length, size));
+  }
+  const auto sum = RangeChecksum(pin.value(), pin.piece_sums(), range.offset, range.length);
+  if (!sum) {
+    pin.DropDamaged();  // a Put of it must store it again
+    return refusal->Say(wire::WireStatus::kChecksumMismatch, "the stored value is damaged");
+  }
+  *checksum = *sum;
+  return wire::WireStatus::kOk;
+}
+
 }  // namespace ems::server

@@ -4,7 +4,9 @@
 #include <cstdint>
 
 #include "common/checksum.h"
+#include "mp_server/request_check.h"
 #include "mp_server/store/object_pin.h"
+#include "proto/data_plane.h"
 
 namespace ems::server {
 
@@ -23,5 +25,10 @@ class ValueCheck final {
   PieceHasher hasher_;
   uint64_t done_ = 0;
 };
+
+// The checksum of a range of a value, cut as that of a GetRange is, or why there is none. What is
+// damaged is dropped. Cost: the pieces at both ends.
+wire::WireStatus CheckRange(const ObjectPin& pin, wire::RangeBody range, Refusal* refusal,
+                            uint64_t* checksum);
 
 }  // namespace ems::server

@@ -30,7 +30,9 @@ constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
                                                                "MultiPutStaged",
                                                                "MultiGetRange",
                                                                "Peers",
-                                                               "Scan"};
+                                                               "Scan",
+                                                               "GetKept",
+                                                               "MultiHasKept"};
 
 struct StatusMeaning {
   std::string_view name;
@@ -63,6 +65,7 @@ constexpr std::array<StatusMeaning, kWireStatusMax + 1> kStatuses = {{
 constexpr uint64_t PerItemBytes(Op op) {
   if (op == Op::kMultiPut) return kTrailerBytes;
   if (op == Op::kMultiGetRange) return sizeof(RangeBody);
+  if (op == Op::kMultiHasKept) return sizeof(KeptBody);
   return op == Op::kMultiPutStaged ? sizeof(StagedValue) : 0;
 }
 
@@ -141,6 +144,9 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
       break;
     case Op::kGetRange:
       expected = sizeof(RangeBody);
+      break;
+    case Op::kGetKept:
+      expected = sizeof(KeptBody);
       break;
     case Op::kPutStaged:
       expected = sizeof(StagedValue);
@@ -361,6 +367,10 @@ ItemReader::Item ItemReader::Next() {
 
 RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item) {
   return FromEnd<RangeBody>(header, body, item);
+}
+
+KeptBody KeptOf(const FrameHeader& header, ConstBytes body, uint32_t item) {
+  return FromEnd<KeptBody>(header, body, item);
 }
 
 StagedValue StagedOf(const FrameHeader& header, ConstBytes body, uint32_t item) {

@@ -22,6 +22,10 @@
 //   MultiRemove     ItemHead × n · keys → ItemResult × n
 //   MultiGet        ItemHead × n · keys → ItemResult × n · values of the items with status OK
 //   MultiPut        ItemHead × n · keys · (value · trailer) × n, in order → ItemResult × n
+//   GetKept         KeptBody → KeptHead · value, if it says so: of one server to another, for what
+//                   that one has kept of a slot that it has lost
+//   MultiHasKept    ItemHead × n · keys · KeptBody × n → ItemResult × n: the same without values;
+//                   of a miss that is kUntouched, whole_bytes is the node and checksum the epoch
 //   Attach          token, if any → –; on a Unix socket. With status OK the connection speaks
 //                   shm::SessionMessage from then on (shm_layout.h)
 //   PutStaged       StagedValue → –; the value lies in memory that the session has registered
@@ -102,17 +106,19 @@ enum class Op : uint8_t {
   kMultiGetRange = 16,
   kPeers = 17,
   kScan = 18,
+  kGetKept = 19,
+  kMultiHasKept = 20,
 };
-inline constexpr uint8_t kOpMax = 18;
+inline constexpr uint8_t kOpMax = 20;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
 constexpr bool IsKeyed(Op op) {
-  return (op >= Op::kPut && op <= Op::kRemove) || op == Op::kPutStaged;
+  return (op >= Op::kPut && op <= Op::kRemove) || op == Op::kPutStaged || op == Op::kGetKept;
 }
 constexpr bool IsMulti(Op op) {
   return (op >= Op::kMultiPut && op <= Op::kMultiRemove) || op == Op::kMultiPutStaged ||
-         op == Op::kMultiGetRange;
+         op == Op::kMultiGetRange || op == Op::kMultiHasKept;
 }
 constexpr bool IsRead(Op op) {
   return op == Op::kGet || op == Op::kGetRange || op == Op::kExists || op == Op::kMultiGet ||
@@ -265,6 +271,31 @@ struct RangeBody {
 };
 static_assert(sizeof(RangeBody) == 16);
 
+// For which era of the key's slot (mp_server/store/moved_slots.h) a GetKept or an item of a
+// MultiHasKept asks.
+struct KeptBody {
+  uint64_t history = 0;  // as SlotHistory's
+  uint64_t since = 0;    // epoch of the view by which the slot got the owner that asks, or its next
+};
+static_assert(sizeof(KeptBody) == 16);
+
+enum class KeptState : uint8_t {
+  kGone = 0,   // nothing is kept that could be true still
+  kValue = 1,  // it follows, and was true at the beginning of that era
+  // The key was not changed here in the time before; what `node` keeps for the era since `since` is
+  // still true.
+  kUntouched = 2,
+};
+
+struct KeptHead {
+  KeptState state = KeptState::kGone;
+  std::array<uint8_t, 3> reserved{};
+  uint32_t node = 0;
+  uint64_t since = 0;
+  uint64_t checksum = 0;  // of the value, folded with the request
+};
+static_assert(sizeof(KeptHead) == 24);
+
 // The place of a staged Put's value.
 struct StagedValue {
   uint64_t session = 0;  // as in the session's Welcome
@@ -370,9 +401,10 @@ class ItemReader final {
   uint64_t key_at_;
 };
 
-// The range of an item of a MultiGetRange, the staged value of one of a MultiPutStaged, whose
-// lengths ItemTableBytes has checked; `body` is the whole body.
+// The range of an item of a MultiGetRange, the era of one of a MultiHasKept, the staged value of
+// one of a MultiPutStaged, whose lengths ItemTableBytes has checked; `body` is the whole body.
 RangeBody RangeOf(const FrameHeader& header, ConstBytes body, uint32_t item);
+KeptBody KeptOf(const FrameHeader& header, ConstBytes body, uint32_t item);
 StagedValue StagedOf(const FrameHeader& header, ConstBytes body, uint32_t item);
 
 // How an answer looks to the SDK's caller. kMiss has no text.

@@ -31,4 +31,19 @@ SlotHistory NextHistory(const DhtView* before, std::span<const NodeInfo> nodes,
   return *SlotHistory::Make(before->history().id(), std::move(since), epoch);
 }
 
+std::vector<NodeId> PreviousOwners(const DhtView* before, const SlotTable& slots,
+                                   const SlotHistory& history) {
+  if (before == nullptr || before->history().id() != history.id()) return {};
+  std::vector<NodeId> previous(kSlotCount, kNoNode);
+  for (uint16_t i = 0; i < kSlotCount; ++i) {
+    const SlotId slot(i);
+    if (history.since(slot) == before->history().since(slot)) {
+      previous[i] = before->PreviousId(slot);
+    } else if (before->OwnerId(slot) != slots.owner(slot)) {
+      previous[i] = before->OwnerId(slot);  // its next process has nothing of its own
+    }
+  }
+  return previous;
+}
+
 }  // namespace ems::controller

@@ -3,6 +3,7 @@
 // their owners (cluster/slot_history.h).
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cluster/dht_view.h"
 #include "cluster/slot_history.h"
@@ -14,5 +15,9 @@ namespace ems::controller {
 // `before`; after null, or a view without one, it starts again as `new_id` (not 0).
 SlotHistory NextHistory(const DhtView* before, std::span<const NodeInfo> nodes,
                         const SlotTable& slots, uint64_t epoch, uint64_t new_id);
+
+// By slot, the node that had it before its owner in that view (DhtView::PreviousId).
+std::vector<NodeId> PreviousOwners(const DhtView* before, const SlotTable& slots,
+                                   const SlotHistory& history);
 
 }  // namespace ems::controller

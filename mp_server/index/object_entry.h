@@ -51,6 +51,7 @@ class alignas(32) ObjectEntry final : public EvictionHook {
   uint16_t key_bytes = 0;
   uint16_t slot = 0;
   uint8_t size_class = 0;
+  bool uncharged = false;  // its bytes are not the quota's any more; set by who has a pin on it
   // Its Put has still to tell another tier of it, where an older value may be: until then it is not
   // evicted. Set before it is linked; cleared by who has a pin on it (release).
   std::atomic<bool> settling{false};

@@ -144,6 +144,13 @@ bool ObjectIndex::Unpin(ObjectEntry* entry) {
   return before == 1;
 }
 
+void ObjectIndex::TurnIntoPin(ObjectEntry* entry) {
+  const uint32_t before = entry->holds.fetch_sub(kLinked - 1, std::memory_order_acq_rel);
+  EMS_CHECK((before & kLinked) != 0, "an object with holds {:#x} is in no index", before);
+  if (before == kLinked)
+    shards_[ShardOf(entry->hash)].pinned.fetch_add(1, std::memory_order_relaxed);
+}
+
 ObjectIndex::Linked ObjectIndex::Link(ObjectEntry* entry, bool overwrite, bool pin, Admit admit,
                                       const void* context) {
   Shard& shard = shards_[ShardOf(entry->hash)];
@@ -457,6 +464,13 @@ void ObjectIndex::MoveShard(size_t shard, SharedIndex* mirror) {
       mirror->Insert(*entry);
   }
   mirror->FinishShard(static_cast<uint32_t>(shard));
+}
+
+void ObjectIndex::SetMissesProve(SharedIndex* shared, bool prove) {
+  for (size_t shard = 0; shard < kShards; ++shard) {
+    auto table = shards_[shard].table.Lock();
+    shared->SetMissesProve(static_cast<uint32_t>(shard), prove);
+  }
 }
 
 ObjectIndex::Totals ObjectIndex::totals() {

@@ -74,6 +74,9 @@ class ObjectIndex final {
   // Ends a pin; true when the caller must free the entry.
   [[nodiscard]] static bool Drop(ObjectEntry* entry, uint32_t holds);
   [[nodiscard]] bool Unpin(ObjectEntry* entry);
+  // Turns the index's hold on an object that is unlinked already, which is the caller's, into a
+  // pin.
+  void TurnIntoPin(ObjectEntry* entry);
 
   // Makes `entry` visible, turning the caller's hold into the index's, if `admit` says so. The same
   // length and checksum under the key: kDuplicate. Other content: kExists, or kReplaced with
@@ -145,6 +148,9 @@ class ObjectIndex final {
   // From now on `mirror` follows what is linked in the shard; what is linked already goes in first.
   // Cost: the shard's lock for about 50 ns an object. `mirror` must outlive the index.
   void MoveShard(size_t shard, SharedIndex* mirror);
+
+  // As SharedIndex's, of all shards.
+  void SetMissesProve(SharedIndex* shared, bool prove);
 
   struct Totals {
     uint64_t objects = 0;

@@ -65,7 +65,8 @@ Result<std::unique_ptr<SharedIndex>> SharedIndex::Create(NamespaceRef ns, uint64
 
 void SharedIndex::Publish(uint32_t shard) const {
   const Shard& state = shards_[shard];
-  control()->shards[shard].store(shm::ShardWord(state.table_id, state.incomplete || !all_objects_),
+  const bool incomplete = state.incomplete || state.elsewhere || !all_objects_;
+  control()->shards[shard].store(shm::ShardWord(state.table_id, incomplete),
                                  std::memory_order_release);
 }
 
@@ -119,6 +120,12 @@ void SharedIndex::FinishShard(uint32_t shard) {
   EMS_CHECK(shards_[shard].moving, "shard {} is not being moved", shard);
   shards_[shard].moving = false;
   Publish(shard);
+}
+
+void SharedIndex::SetMissesProve(uint32_t shard, bool prove) {
+  Shard& state = shards_[shard];
+  if (std::exchange(state.elsewhere, !prove) == !prove) return;
+  if (state.buckets != nullptr && !state.moving) Publish(shard);
 }
 
 // A single crowded shard may be the work of a few chosen keys: the table grows with the objects

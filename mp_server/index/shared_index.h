@@ -5,7 +5,8 @@
 // layout and what readers may conclude from it: proto/shm_layout.h, docs/ONE_SIDED_READS.md.
 //
 // Invariant: an entry that stands names a live object. An object without an entry is in a shard
-// whose word says incomplete, or that has no table. Bound: two tables while one grows into the
+// whose word says incomplete, or that has no table; so is each key that another server may have.
+// Bound: two tables while one grows into the
 // other; 64 bytes for each 4 objects at full load, a table is replaced
 // when a shard is filled to 40 %.
 #include <array>
@@ -37,6 +38,8 @@ class SharedIndex final {
   // From here on Insert fills the newest table; readers see it with FinishShard.
   void StartShard(uint32_t shard);
   void FinishShard(uint32_t shard);
+  // Whether a miss proves that the key is nowhere, as far as the index holds all objects.
+  void SetMissesProve(uint32_t shard, bool prove);
 
   // --- One thread ("ems-evict").
   // Whether a shard is too full, incomplete, or without a table.
@@ -80,6 +83,7 @@ class SharedIndex final {
     uint64_t bucket_count = 0;
     uint64_t table_id = 0;
     bool incomplete = false;
+    bool elsewhere = false;  // what misses may be on another server
     bool moving = false;
     std::atomic<uint64_t> entries{0};
     std::atomic<bool> crowded{false};

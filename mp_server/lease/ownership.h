@@ -91,6 +91,8 @@ class Ownership final {
   // `client` is the view in the request's frame. Cost: a few atomic loads.
   Verdict CheckRead(SlotId slot, ViewVersion client) const;
   Verdict CheckWrite(SlotId slot, ViewVersion client) const;
+  // How often the slot has been lost: who compares it knows whether it was, meanwhile.
+  uint32_t losses(SlotId slot) const { return owned_.losses(slot.value()); }
   uint32_t owned_slots() const { return owned_count_.load(std::memory_order_relaxed); }
 
  private:

@@ -25,4 +25,15 @@ bool ShowsAnother(const DhtView& view, NodeId self, uint64_t boot_id, uint64_t l
   return shown->lineage != 0 || view.history().known();
 }
 
+std::map<uint16_t, Origin> OriginsOf(const DhtView& view, const ssd::SlotGrant& grant,
+                                     const std::bitset<kSlotCount>& slots) {
+  std::map<uint16_t, Origin> origins;
+  for (size_t i = slots._Find_first(); i < kSlotCount; i = slots._Find_next(i)) {
+    const auto slot = static_cast<uint16_t>(i);
+    if (const NodeId node = view.PreviousId(SlotId(slot)); node != kNoNode)
+      origins[slot] = {{grant.history, grant.since[i]}, node};
+  }
+  return origins;
+}
+
 }  // namespace ems::server

@@ -1,8 +1,13 @@
 #pragma once
 // What a view gives this server: the slots that the SSD tier may serve, and whether it is shown at
 // all.
+#include <bitset>
+#include <cstdint>
+#include <map>
+
 #include "cluster/dht_view.h"
 #include "mp_server/ssd/slot_grant.h"
+#include "mp_server/store/moved_slots.h"
 
 namespace ems::server {
 
@@ -14,5 +19,9 @@ ssd::SlotGrant GrantOf(const DhtView& view, NodeId self, uint64_t lineage);
 // follows, once the controller has decided between the two. A view that shows `boot_id` is this
 // process's, whatever lineage the controller knows of it.
 bool ShowsAnother(const DhtView& view, NodeId self, uint64_t boot_id, uint64_t lineage);
+
+// Whom to ask for what was in these slots, which `grant` of the view gives, before.
+std::map<uint16_t, Origin> OriginsOf(const DhtView& view, const ssd::SlotGrant& grant,
+                                     const std::bitset<kSlotCount>& slots);
 
 }  // namespace ems::server

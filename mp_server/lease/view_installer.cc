@@ -39,6 +39,7 @@ std::optional<ViewIdentity> ViewInstaller::Begin() {
     SetNamespaces(share_);
     return std::nullopt;
   }
+  highest_epoch_ = kept_.highest_view().version.epoch();
   beginning_ = std::move(view);
   return ViewIdentity{beginning_->version(), beginning_->Fingerprint()};
 }
@@ -99,6 +100,7 @@ void ViewInstaller::InstallView(const DhtView& view) {
   Forget(granted_.owned & next.owned & ~kept);
   granted_ = std::move(next);
   HoldWhatIsInherited(view);
+  holdings_.GainSlots(view, granted_, Fresh(view, granted_));
   (void)ownership_.Install(view);
   EMS_CHECK(ownership_.version() == view.version(), "another thread installs views");
   holdings_.SetOwnedSlots(granted_);
@@ -106,6 +108,18 @@ void ViewInstaller::InstallView(const DhtView& view) {
   EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
           view.version().term(), view.version().epoch(), view.nodes().size(),
           granted_.owned.count(), view.frozen() ? " frozen" : "");
+}
+
+// An earlier life that has installed a view of the era may have taken a change in it.
+std::bitset<kSlotCount> ViewInstaller::Fresh(const DhtView& view,
+                                             const ssd::SlotGrant& grant) const {
+  std::bitset<kSlotCount> fresh;
+  const NodeInfo* const shown = view.Find(ownership_.self());
+  if (grant.history == 0 || !grant.shown || shown == nullptr || shown->boot_id != boot_id_)
+    return fresh;
+  for (size_t i = grant.owned._Find_first(); i < kSlotCount; i = grant.owned._Find_next(i))
+    fresh[i] = grant.since[i] > highest_epoch_ || !rules_.open_slots_are_fresh;
+  return fresh;
 }
 
 // The process before this one may go on by an older view, until the first one that shows this

@@ -11,7 +11,9 @@
 //   4  namespaces get the room of a larger share, before the first Put that may need it
 //   5  blocks of models in slots that go, or start empty, are kept aside
 //   6  objects that others may have changed in views that were not seen here go
-//   7  requests are checked against the view, in which Puts wait where others may take them still,
+//   7  slots that come here, and in which nothing has changed yet, are opened for what servers that
+//      had them keep (store/moved_slots.h); requests are checked against the view, in which Puts
+//      wait where others may take them still,
 //   and then what was lost is dropped: a Put that passed
 //      the check before is caught when it publishes
 //   8  the view is reported: what was lost is taken by others from then on
@@ -42,6 +44,12 @@ class Holdings {
   virtual void SetOwnedSlots(const ssd::SlotGrant& grant) = 0;
   // A view with this grant is about to be installed: before anything is asked, or served, by it.
   virtual void Expect(const ssd::SlotGrant& /*next*/) {}
+  // `view` gives `grant`, and is about to count. Of the slots in `fresh` it is certain that no life
+  // of this server has taken a change since they are its own.
+  virtual void GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
+                         const std::bitset<kSlotCount>& fresh) {
+    (void)view, (void)grant, (void)fresh;
+  }
   // Blocks of models in these slots, which are about to go: they are known by the digest of their
   // bytes, so whatever others did meanwhile, they are what they were.
   virtual void KeepBlocks(const std::bitset<kSlotCount>& slots) = 0;
@@ -78,6 +86,7 @@ class ViewInstaller final {
   bool MayInstall(const DhtView& view) const;
   void InstallView(const DhtView& view);
   void SetNamespaces(double share);
+  std::bitset<kSlotCount> Fresh(const DhtView& view, const ssd::SlotGrant& grant) const;
   void HoldWhatIsInherited(const DhtView& view);
   void Forget(const std::bitset<kSlotCount>& slots);
 
@@ -89,7 +98,8 @@ class ViewInstaller final {
   const ControlRules rules_;
   std::atomic<bool> expelled_{false};
   std::atomic<bool> older_reported_{false};
-  ViewCache::View beginning_;  // its number is being made durable
+  uint64_t highest_epoch_ = 0;  // installed before by any life of this server
+  ViewCache::View beginning_;   // its number is being made durable
   Guarded<Status> refusal_;
   bool shown_ = false;      // an installed view shows this process
   ssd::SlotGrant granted_;  // by the installed view

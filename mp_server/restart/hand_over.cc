@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -74,6 +75,8 @@ Result<uint32_t> Collector::RowOf(const Segment& segment) {
 
 Status Collector::Add(NamespaceStore* store) {
   NamespaceObjects& objects = store->objects();
+  // What is kept for other owners of its slots stays behind; a client may look at it still.
+  objects.DropKept(std::bitset<kSlotCount>().set());
   objects.FreeRetired();
   // Again: until the last thread had gone a shard's word may have been written.
   objects.sharing().Shut();

@@ -37,6 +37,11 @@ struct SlotGrant {
   // Whether what was stored of `slot` when `before` was installed is all there is to know of it.
   // Without a history on either side only the same view, or the next, says so.
   bool Keeps(const GrantRecord& before, uint16_t slot) const;
+  // Whether nobody can have had `slot` between the server that `before` gave it to and the owner
+  // that this view knows: what that server had then is what the slot had when this owner got it.
+  bool Follows(const GrantRecord& before, uint16_t slot) const {
+    return history != 0 && history == before.history && since[slot] == before.view.epoch() + 1;
+  }
   // Of all slots, those owned alone.
   std::bitset<kSlotCount> Kept(const GrantRecord& before) const;
   // What to remember of it.

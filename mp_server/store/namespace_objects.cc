@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 #include "common/check.h"
 #include "common/logging.h"
@@ -27,6 +28,7 @@ NamespaceObjects::NamespaceObjects(const Options& options)
 
 NamespaceObjects::~NamespaceObjects() {
   sharing_.Forget();
+  for (ObjectEntry* entry : kept_.TakeAll()) Unpin(entry);
   FreeRetired();
   EMS_CHECK(entries_.taken() == 0, "namespace {}: {} objects are still held", options_.name,
             entries_.taken());
@@ -62,7 +64,11 @@ std::optional<uint64_t> NamespaceObjects::EvictColdest(int size_class, int* skip
 
 bool NamespaceObjects::EvictVictim(const Victim& victim) {
   bool unwritten = false;
-  if (ObjectEntry* entry = index_.Unlink(victim, &unwritten); entry != nullptr) Evict(entry);
+  if (ObjectEntry* entry = index_.Unlink(victim, &unwritten); entry != nullptr) {
+    Evict(entry);
+  } else if (ObjectEntry* kept = kept_.Take(victim); kept != nullptr) {
+    Unpin(kept);
+  }
   return !unwritten;
 }
 
@@ -104,8 +110,9 @@ void NamespaceObjects::FreeNow(ObjectEntry* entry) {
   SetState(entry, ChunkState::kFree);
   const uint64_t value_bytes = entry->value_bytes;
   std::unique_ptr<Segment> emptied = slabs_.Free(entry);
+  const bool charged = !std::exchange(entry->uncharged, false);
   entries_.Give(entry);
-  quota_.Refund(value_bytes);
+  if (charged) quota_.Refund(value_bytes);
   if (emptied != nullptr) options_.pool->Release(std::move(emptied));
 }
 
@@ -175,19 +182,52 @@ void NamespaceObjects::ForgetVersion(uint32_t version) {
   index_.PublishAllColdest();
 }
 
-void NamespaceObjects::Sweep(Admit admit, const void* context) {
+void NamespaceObjects::Sweep(Admit admit, const void* context,
+                             const std::bitset<kSlotCount>* keep) {
   ObjectIndex::SweepCursor cursor;
   std::vector<ObjectEntry*> dropped;
   while (index_.Sweep(admit, context, &cursor, &dropped)) {
-    for (ObjectEntry* entry : dropped) Drop(entry, kLinked);
+    for (ObjectEntry* entry : dropped) {
+      if (keep != nullptr && (*keep)[entry->slot]) {
+        Keep(entry);
+      } else {
+        Drop(entry, kLinked);
+      }
+    }
     dropped.clear();
   }
+}
+
+// A client that found it before it was unlinked must not believe that it is what the key means. One
+// that holds it keeps it: its look began before.
+void NamespaceObjects::Keep(ObjectEntry* entry) {
+  SetState(entry, ChunkState::kRetired);
+  entry->uncharged = true;
+  quota_.Refund(entry->value_bytes);
+  index_.TurnIntoPin(entry);
+  if (ObjectEntry* const before = kept_.Add(entry); before != nullptr) Unpin(before);
+  if (!closed()) return;
+  for (ObjectEntry* one : kept_.TakeAll()) Unpin(one);
+}
+
+void DropKept(NamespaceObjects* objects, const std::bitset<kSlotCount>& slots) {
+  for (ObjectEntry* entry : objects->kept().TakeSlots(slots)) objects->Unpin(entry);
+}
+
+bool EvictKept(NamespaceObjects* objects, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    ObjectEntry* const entry = objects->kept().TakeColdest();
+    if (entry == nullptr) return i > 0;
+    objects->Unpin(entry);
+  }
+  return true;
 }
 
 void NamespaceObjects::Close() {
   closed_.store(true, std::memory_order_release);
   if (SharedIndex* shared = sharing_.index(); shared != nullptr) shared->SetClosed();
   Sweep(nullptr, nullptr);
+  for (ObjectEntry* entry : kept_.TakeAll()) Unpin(entry);
   slabs_.DrainAll();
   ReleaseEmpty(0);
 }
@@ -212,7 +252,10 @@ void NamespaceObjects::AddUsage(NamespaceUsage* usage) {
     usage->coldest_age = Duration(now_ns - std::clamp<int64_t>(coldest_ns, 0, now_ns - 1));
   }
   usage->damaged_objects = damaged_.load(std::memory_order_relaxed);
-  usage->pinned_objects = index_.pinned_objects();
+  const KeptObjects::Totals kept = kept_.totals();
+  usage->kept_objects = kept.objects;
+  usage->kept_bytes = kept.value_bytes;
+  usage->pinned_objects = index_.pinned_objects() - std::min(index_.pinned_objects(), kept.objects);
   usage->retired_bytes = sharing_.retired_bytes();
   usage->touches = sharing_.touches().total();
   if (SharedIndex* shared = sharing_.index(); shared != nullptr) {

@@ -7,6 +7,7 @@
 // takes; an object that a client of this host looks at is retired until that one looks away.
 // Bound: entries and memory as RoomMaker adds them.
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "mp_server/index/version_heat.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/memory/slab_pool.h"
+#include "mp_server/store/kept_objects.h"
 #include "mp_server/store/lookup_sampler.h"
 #include "mp_server/store/namespace_usage.h"
 #include "mp_server/store/quota.h"
@@ -84,8 +86,11 @@ class NamespaceObjects final {
   void JoinVersion(std::string_view key, uint32_t version);
   // The version is removed: what is its alone goes first.
   void ForgetVersion(uint32_t version);
-  // Drops what `admit` refuses; all of it when that is null.
-  void Sweep(Admit admit, const void* context);
+  // Drops what `admit` refuses; all of it when that is null. What is in slots of `keep` is kept for
+  // the slots' new owners.
+  void Sweep(Admit admit, const void* context, const std::bitset<kSlotCount>* keep = nullptr);
+  // What is kept for them. Who takes out of it unpins.
+  KeptObjects& kept() { return kept_; }
   // Drops every object; memory goes as pins end. What asks closed() under a shard's lock, or after
   // it has added memory, sees it in time.
   void Close();
@@ -96,6 +101,7 @@ class NamespaceObjects final {
 
  private:
   void SetState(ObjectEntry* entry, ChunkState state) const;
+  void Keep(ObjectEntry* entry);
   void FreeEntry(ObjectEntry* entry);
   void FreeNow(ObjectEntry* entry);
 
@@ -109,11 +115,18 @@ class NamespaceObjects final {
   LookupSampler sampler_;
   VersionHeat heat_;  // before the policies that ask it
   ObjectIndex index_;
+  KeptObjects kept_;
   std::atomic<uint64_t> evicted_objects_{0};
   std::atomic<uint64_t> evicted_bytes_{0};
   std::atomic<int64_t> eviction_age_ns_{0};  // of the last one
   std::atomic<uint64_t> damaged_{0};
   std::atomic<int64_t> looked_ns_{0};  // when FreeRetired last did
 };
+
+// Drops what is kept of these slots.
+void DropKept(NamespaceObjects* objects, const std::bitset<kSlotCount>& slots);
+// The same for who needs memory: what was used least lately, up to `count` objects. False: there
+// are none.
+bool EvictKept(NamespaceObjects* objects, size_t count);
 
 }  // namespace ems::server

@@ -198,6 +198,9 @@ bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
     return false;
   if (store.closed()) return false;
   if (admission.until != TimePoint::max() && store.clock().Now() >= admission.until) return false;
+  if (admission.kept_for != 0 &&
+      !store.options_.moved->MayLand(SlotId(slot), admission.kept_for, store.ref(), admission.hash))
+    return false;
   const OwnedSlots& owned = *store.options_.owned;
   return admission.slot_losses.has_value() ? owned.HasSince(slot, *admission.slot_losses)
                                            : owned.Has(slot);
@@ -207,8 +210,11 @@ Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
                                const PublishOptions& options, bool* stored) {
   EMS_CHECK(reservation, "publishing an empty reservation");
   NamespaceStore& store = *reservation.entry_.get_deleter().store;  // the reservation keeps it
-  const Admission admission{&store, options.cancelled, reservation.slot_losses_,
-                            reservation.until_};
+  const Admission admission{
+      &store,           options.cancelled, reservation.slot_losses_, reservation.until_,
+      options.kept_for, reservation.hash()};
+  if (MovedSlots* const moved = store.options_.moved; moved != nullptr && options.kept_for == 0)
+    moved->Mark(SlotId(reservation.entry_->slot), store.ref(), reservation.hash());
   return store.PublishEntry(reservation.entry_.release(), checksum, options, admission, stored);
 }
 
@@ -263,6 +269,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
 
 bool NamespaceStore::Remove(std::string_view key) {
   const Hash128 hash = options_.hash(key);
+  if (options_.moved != nullptr) options_.moved->Mark(ref(), hash);
   ObjectEntry* entry = objects_.index().Unlink(hash, key);
   if (entry == nullptr) return false;
   if (objects_.sampler().Samples(hash)) objects_.sampler().Remove(hash);
@@ -270,9 +277,28 @@ bool NamespaceStore::Remove(std::string_view key) {
   return true;
 }
 
+Status NamespaceStore::Share() {
+  EMS_RETURN_IF_ERROR(
+      sharing().Start(options_.ref, options_.pool->boot_id(), !options_.another_tier));
+  ShowOpenSlots();
+  return OkStatus();
+}
+
+// What is open is asked last: of two calls at the same time the later one is right.
+void NamespaceStore::ShowOpenSlots() {
+  SharedIndex* const shared = sharing().index();
+  if (shared == nullptr || options_.moved == nullptr) return;
+  bool open = false;
+  do {
+    open = options_.moved->AnyOpen();
+    objects_.index().SetMissesProve(shared, !open);
+  } while (open != options_.moved->AnyOpen());
+}
+
 void NamespaceStore::MaintainShared() {
   SharedIndex* shared = sharing().index();
   if (shared == nullptr || closed()) return;
+  ShowOpenSlots();
   const uint64_t objects = objects_.index().totals().objects;
   if (!shared->NeedsTable(objects)) return;
   const TimePoint now = options_.clock->Now();
@@ -298,9 +324,19 @@ uint64_t NamespaceStore::pin_bytes_max() const {
   return std::min(pool, quota == 0 ? pool : quota) / 2;
 }
 
-void NamespaceStore::DropLostSlots() {
+void NamespaceStore::DropLostSlots(const std::bitset<kSlotCount>& keep) {
   const Admission admission{this, nullptr, std::nullopt};
-  objects_.Sweep(&MayPublish, &admission);
+  objects_.Sweep(&MayPublish, &admission, &keep);
+  ShowOpenSlots();
+}
+
+ObjectPin NamespaceStore::GetKept(SlotId slot, std::string_view key, Era era) {
+  MovedSlots* const moved = options_.moved;
+  if (moved == nullptr || !moved->Keeps(slot, era)) return {};
+  ObjectEntry* const entry = objects_.kept().Find(options_.hash(key), key);
+  if (entry == nullptr) return {};
+  ObjectPin pin(Keep(), entry);
+  return entry->slot == slot.value() && moved->Keeps(slot, era) ? std::move(pin) : ObjectPin();
 }
 
 NamespaceUsage NamespaceStore::Usage() {

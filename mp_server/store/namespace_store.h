@@ -5,6 +5,7 @@
 // Invariant: an object is reachable only between Publish and Remove or eviction, with the header
 // that was laid out for it. Bound: as of RoomMaker, which finds room for each object.
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "common/guarded.h"
 #include "common/ids.h"
 #include "common/object_key.h"
+#include "mp_server/store/moved_slots.h"
 #include "mp_server/store/namespace_objects.h"
 #include "mp_server/store/namespace_usage.h"
 #include "mp_server/store/object_pin.h"
@@ -40,8 +42,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   struct Options : NamespaceObjects::Options {
     SegmentSource* source = nullptr;  // must outlive the store, as the pool
     std::shared_ptr<const OwnedSlots> owned;
-    bool another_tier = false;  // as in ObjectStore::Options
-    bool immutable = false;     // a key has one value for ever
+    MovedSlots* moved = nullptr;  // must outlive the store; null: no slot is ever open
+    bool another_tier = false;    // as in ObjectStore::Options
+    bool immutable = false;       // a key has one value for ever
     Hash128 (*hash)(std::string_view key) = &KeyHash;
   };
   explicit NamespaceStore(Options options);
@@ -78,17 +81,17 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void Close() { objects_.Close(); }
   bool closed() const { return objects_.closed(); }
   const Clock& clock() const { return *options_.clock; }
-  // Drops the objects of slots that are not owned any more.
-  void DropLostSlots();
+  // Drops the objects of slots that are not owned any more; those in `keep` are kept for others.
+  void DropLostSlots(const std::bitset<kSlotCount>& keep);
+  // What is kept of the key for the era of its slot; empty pin: nothing.
+  ObjectPin GetKept(SlotId slot, std::string_view key, Era era);
   NamespaceObjects& objects() { return objects_; }
   // Evicts, and gives memory back.
   RoomMaker& room() { return room_; }
 
   // --- For clients on this host (docs/ONE_SIDED_READS.md).
   // Begins to share; the index follows with the next MaintainShared. From one thread ("ems-shm").
-  Status Share() {
-    return sharing().Start(options_.ref, options_.pool->boot_id(), !options_.another_tier);
-  }
+  Status Share();
   Sharing& sharing() { return objects_.sharing(); }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return objects_.slabs().OpenSegment(id); }
   std::vector<uint32_t> SegmentIds() { return objects_.slabs().SegmentIds(); }
@@ -120,6 +123,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     const std::atomic<bool>* cancelled = nullptr;
     std::optional<uint32_t> slot_losses;  // when the reservation was made
     TimePoint until = TimePoint::max();   // of the reservation
+    uint64_t kept_for = 0;                // as in PublishOptions
+    Hash128 hash{};
   };
   static bool MayPublish(const void* admission, uint16_t slot);
   Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,
@@ -129,6 +134,9 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
   }
   void LayOut(std::string_view key, ObjectEntry* entry);
+  // Whether another server may have what is not here, as readers of the index are to know. Any
+  // thread.
+  void ShowOpenSlots();
   // Of a look-up that counts as a use.
   void Sample(Hash128 hash, const ObjectIndex::Found& found);
   std::shared_ptr<NamespaceObjects> Keep() { return {shared_from_this(), &objects_}; }

@@ -27,6 +27,8 @@ struct NamespaceUsage {
   uint64_t count_evictions = 0;  // of them, those because of objects_max
   uint64_t damaged_objects = 0;  // dropped since the start: their bytes had changed in memory
   uint64_t pinned_objects = 0;
+  uint64_t kept_objects = 0;   // of lost slots, for their new owners
+  uint64_t kept_bytes = 0;     // their values
   uint64_t touches = 0;        // uses that attached clients have reported
   uint64_t retired_bytes = 0;  // evicted or removed, but a client on this host still looks at them
   uint64_t shared_index_bytes = 0;

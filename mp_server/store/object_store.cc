@@ -227,6 +227,7 @@ StorePtr ObjectStore::Prepare(const NamespaceInfo& info) const {
   options.pool = impl_->options.pool;
   options.source = impl_.get();
   options.owned = impl_->owned;
+  options.moved = impl_->options.moved;
   options.clock = impl_->options.clock;
   options.another_tier = impl_->options.another_tier;
   options.immutable = info.immutable;
@@ -273,10 +274,18 @@ void ObjectStore::SetQuotaParts(std::span<const QuotaPart> parts) {
   }
 }
 
-void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned) {
+MovedSlots* ObjectStore::moved() const { return impl_->options.moved; }
+
+void ObjectStore::DropKept(const std::bitset<kSlotCount>& slots) {
+  if (slots.none()) return;
+  for (const StorePtr& store : impl_->All()) ems::server::DropKept(&store->objects(), slots);
+}
+
+void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned,
+                                const std::bitset<kSlotCount>& keep) {
   // The bits first: a Publish after a shard was swept sees them under that shard's lock.
   impl_->owned->Set(owned);
-  for (const StorePtr& store : impl_->All()) store->DropLostSlots();
+  for (const StorePtr& store : impl_->All()) store->DropLostSlots(keep);
 }
 
 StorePtr ObjectStore::Open(NamespaceRef ns) const { return impl_->Of(ns); }
@@ -359,6 +368,7 @@ Result<std::shared_ptr<NamespaceStore>> ObjectStore::Share(NamespaceRef ns) {
 
 bool ObjectStore::EvictToWatermark() {
   const std::vector<StorePtr> all = impl_->All();
+  if (impl_->options.moved != nullptr) DropKept(impl_->options.moved->Expire());
   uint64_t puts = 0;
   for (const StorePtr& store : all) {
     puts += store->newest_generation();

@@ -31,6 +31,7 @@
 
 namespace ems::server {
 
+class MovedSlots;
 class NamespaceStore;
 
 // Threading: thread-safe. No call blocks on I/O; evicting happens on the caller's thread and costs
@@ -51,6 +52,9 @@ class ObjectStore final {
     kv_events::BlockEvents* events = nullptr;
     std::string events_of = {};
     Hash128 (*hash)(std::string_view key) = &KeyHash;
+    // Where it is told which slots have moved; null: what is lost is dropped. Must outlive the
+    // store.
+    MovedSlots* moved = nullptr;
   };
   explicit ObjectStore(const Options& options);
   ~ObjectStore();
@@ -65,9 +69,13 @@ class ObjectStore final {
   // Parts of quotas that this server is to hold instead, until its share of the slots or the quota
   // changes. What is above a part goes in the next rounds of "ems-evict". Any thread.
   void SetQuotaParts(std::span<const QuotaPart> parts);
-  // Which slots may be published to. Objects of other slots are dropped before this returns. Calls
-  // come from one thread.
-  void SetOwnedSlots(const std::bitset<kSlotCount>& owned);
+  // Which slots may be published to. Objects of other slots are dropped before this returns, or
+  // kept for others if the slots are in `keep`. Calls come from one thread.
+  void SetOwnedSlots(const std::bitset<kSlotCount>& owned,
+                     const std::bitset<kSlotCount>& keep = {});
+  // What is kept of these slots goes.
+  void DropKept(const std::bitset<kSlotCount>& slots);
+  MovedSlots* moved() const;
 
   // The namespace of this very generation, for who looks many keys up in it; null: it is not known
   // here. Once it is deleted it is closed and has no objects.

@@ -54,6 +54,9 @@ struct PublishOptions {
   // No eviction takes it, and nobody who finds it damaged, until pin->Settle(). A Remove, another
   // Put and the loss of its slot do.
   bool settling = false;
+  // What another server has kept: it becomes visible only if the slot is open in the era that began
+  // then (MovedSlots), and no change of the key has been taken. 0: it is a change itself.
+  uint64_t kept_for = 0;
 };
 
 }  // namespace ems::server

@@ -22,6 +22,8 @@ constexpr Duration kAskEvery = std::chrono::milliseconds(1);
 constexpr Duration kFreshenEvery = std::chrono::milliseconds(1);
 constexpr int kFreshenRounds = 4;
 constexpr size_t kMarkedStep = 16;
+constexpr size_t kKeptStep = 16;  // objects of lost slots that go at a time
+constexpr size_t kKeptMost = 4096;
 constexpr size_t kLeftoversMax = 1024;
 
 Status NoRoom(uint64_t value_bytes, std::string_view why) {
@@ -89,6 +91,7 @@ Result<ObjectEntry*> RoomMaker::TakeEntry(Effort* effort) {
     if (ObjectEntry* entry = entries.Take(most); entry != nullptr) return entry;
     if (entries.taken() < most)
       return Error(StatusCode::kResourceExhausted, "no memory for an index entry");
+    if (EvictKept(objects_, 1)) continue;
     if (effort->rounds_left-- <= 0 || !EvictSome(ObjectIndex::kAnyClass, &effort->skips_left)) {
       return Error(StatusCode::kResourceExhausted,
                    "namespace {} has {} of {} objects here, one for each {} of its memory, and all "
@@ -144,7 +147,7 @@ Status RoomMaker::AddSegment(const Footprint& footprint) {
 
 // Frees something that helps. False: nothing can be freed now.
 bool RoomMaker::MakeRoom(const Footprint& footprint, Effort* effort) {
-  if (objects_->FreeRetiredForRoom()) return true;
+  if (objects_->FreeRetiredForRoom() || EvictKept(objects_, kKeptStep)) return true;
   FreshenOrder();
   if (EvictMarked(kMarkedStep) > 0) {
     if (objects_->sharing().waiting() > 0) objects_->FreeRetired();
@@ -247,6 +250,7 @@ bool RoomMaker::TrimToQuota() {
 uint64_t RoomMaker::EvictColdest(uint64_t objects, uint64_t value_bytes) {
   int skips_left = kSkipsMax;
   uint64_t bytes = 0;
+  if (EvictKept(objects_, objects)) return objects;
   for (uint64_t i = 0; i < objects; ++i) {
     const auto gone = objects_->EvictColdest(ObjectIndex::kAnyClass, &skips_left);
     if (!gone) return i;
@@ -259,6 +263,7 @@ uint64_t RoomMaker::EvictColdest(uint64_t objects, uint64_t value_bytes) {
 bool RoomMaker::SurrenderSegment(bool now) {
   std::vector<Victim> victims;
   std::unique_ptr<Segment> empty;
+  (void)EvictKept(objects_, kKeptMost);  // they lie everywhere
   if (!objects_->slabs().DrainSegment(&victims, &empty)) return false;
   EMS_CHECK(empty == nullptr || victims.empty(), "{} objects in an empty segment", victims.size());
   if (empty != nullptr) pool_->Release(std::move(empty));
@@ -327,6 +332,7 @@ bool RoomMaker::FreeAhead(const Footprint& last, uint32_t run_pages, int* search
     short_of_memory_.store(false, std::memory_order_relaxed);
     return false;
   }
+  if (EvictKept(objects_, 1)) return true;
   int skips_left = kSkipsMax;
   if (IsTight(supply)) return EvictOne(ObjectIndex::kAnyClass, &skips_left);
   if (!last.is_run() && !supply.fits && EvictOne(last.size_class, &skips_left)) return true;

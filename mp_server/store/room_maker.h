@@ -9,7 +9,8 @@
 // that the next Take finds its room free: a chunk of the same class, and a run as long as lately
 // needed (a thirty-second of the memory at most). What goes is the coldest object, as long as less
 // than a twenty-eighth of the memory is free; beyond that, free memory lies in pieces, and the
-// neighbours of one that lose least go.
+// neighbours of one that lose least go. Objects of lost slots that are kept for others go before
+// all of that.
 #include <atomic>
 #include <cstdint>
 #include <span>

@@ -253,6 +253,33 @@ void TieredStore::CancelAll() {
     flight.fetch->cancelled_.store(true, std::memory_order_release);
 }
 
+ObjectPin TieredNamespace::GetKept(SlotId slot, std::string_view key, Era era) const {
+  return dram_->GetKept(slot, key, era);
+}
+
+std::optional<Origin> TieredNamespace::Untouched(SlotId slot, std::string_view key, Era era) const {
+  MovedSlots* const moved = store_->dram_->moved();
+  return moved == nullptr ? std::nullopt : moved->Untouched(slot, era, ns_, dram_->HashOf(key));
+}
+
+Hash128 TieredNamespace::HashOf(std::string_view key) const { return dram_->HashOf(key); }
+
+// A change of the key that comes after it was linked finds it, as it would find any Put.
+Status TieredNamespace::PublishKept(Reservation reservation, uint64_t checksum, uint64_t era_since,
+                                    bool* stored, ObjectPin* pin) const {
+  const ssd::ObjectName name{reservation.ns(), reservation.hash()};
+  ssd::SsdTier* const ssd = store_->ssd_;
+  EMS_RETURN_IF_ERROR(ObjectStore::Publish(
+      std::move(reservation), checksum,
+      {.pin = pin, .settling = ssd != nullptr, .kept_for = era_since}, stored));
+  if (!*stored || ssd == nullptr) return OkStatus();
+  ssd::TicketPtr ticket;
+  const Status told = store_->TellSsd(
+      name, *pin, false, false, [] {}, &ticket);
+  pin->Settle();
+  return told;
+}
+
 Status TieredStore::Publish(Reservation reservation, uint64_t checksum, bool overwrite,
                             bool durable, const Wake& wake, bool* stored, ssd::TicketPtr* ticket) {
   if (ssd_ == nullptr)
@@ -362,6 +389,20 @@ void TieredStore::SetNamespaces(const NamespaceTable& table, double share) {
   ssd_->SetNamespaces(limits);
 }
 
+void TieredStore::GainSlots(const ssd::SlotGrant& grant,
+                            const std::map<uint16_t, Origin>& origins) {
+  if (MovedSlots* const moved = dram_->moved(); moved != nullptr)
+    moved->Gain(grant.history, grant.since, grant.owned, origins);
+}
+
+std::bitset<kSlotCount> TieredStore::LostTo(const ssd::SlotGrant& grant) const {
+  std::bitset<kSlotCount> lost;
+  if (dram_->moved() != nullptr) lost = owned_ & ~grant.owned;
+  for (size_t i = lost._Find_first(); i < kSlotCount; i = lost._Find_next(i))
+    lost[i] = grant.Follows(granted_, static_cast<uint16_t>(i));
+  return lost;
+}
+
 void TieredStore::SetOwnedSlots(const ssd::SlotGrant& grant) {
   // The SSD first: what is fetched from now on is owned, and what was fetched before is refused or
   // dropped with the rest of DRAM.
@@ -369,12 +410,17 @@ void TieredStore::SetOwnedSlots(const ssd::SlotGrant& grant) {
     ssd_->SetOwnedSlots(grant);
     CancelAll();  // what was stored in lost slots must not land
   }
+  const std::bitset<kSlotCount> lost = LostTo(grant);
+  dram_->DropKept(owned_ & ~grant.owned);  // of an earlier time in which they were lost
   // Slots that come, or come back, begin empty, whatever was on its way to them.
   const std::bitset<kSlotCount> kept = grant.Kept(granted_);
   EMS_CHECK((kept & ~grant.owned).none(), "slots are kept that are not owned");
-  if (kept != grant.owned) dram_->SetOwnedSlots(kept);
-  dram_->SetOwnedSlots(grant.owned);
+  if (kept != grant.owned) dram_->SetOwnedSlots(kept, lost);
+  dram_->SetOwnedSlots(grant.owned, lost);
+  if (MovedSlots* const moved = dram_->moved(); moved != nullptr)
+    moved->Lose(grant.history, grant.since, grant.owned, lost);
   granted_ = grant.Record(0);  // of DRAM, which a life of this server after a crash does not have
+  owned_ = grant.owned;
 }
 
 }  // namespace ems::server

@@ -26,14 +26,15 @@
 #include "common/guarded.h"
 #include "mp_server/ssd/ssd_tier.h"
 #include "mp_server/store/allowance.h"
+#include "mp_server/store/moved_slots.h"
 #include "mp_server/store/object_store.h"
 
 namespace ems::server {
 
 using Wake = std::function<void()>;
 
-// A value on its way from the SSD into DRAM, for all who want this key. Threading: thread-safe; the
-// pin may be used once the state is kHere.
+// A value on its way from the SSD or another server into DRAM, for all who want this key.
+// Threading: thread-safe; the pin may be used once the state is kHere.
 class Fetch final {
  public:
   explicit Fetch(std::string_view key) : key_(key) {}
@@ -47,6 +48,7 @@ class Fetch final {
   const ObjectPin& pin() const { return pin_; }
 
  private:
+  friend class Forwarder;
   friend class TieredNamespace;
   friend class TieredStore;
   const std::string key_;  // others may have the same name on the SSD
@@ -128,6 +130,16 @@ class TieredNamespace final {
 
   // Whether a durable Put of this size cannot be stored now, however often it is repeated: it is
   // too small for what is left of the SSD's index, and is not there.
+  // What is kept here for the owner of the slot's next era, and of its key for whom to ask instead
+  // (MovedSlots). Of one that is open.
+  ObjectPin GetKept(SlotId slot, std::string_view key, Era era) const;
+  std::optional<Origin> Untouched(SlotId slot, std::string_view key, Era era) const;
+  Hash128 HashOf(std::string_view key) const;
+  // As TieredStore::Publish, of a value that another server has kept for the era of its slot that
+  // began with `era_since`; not durable. The pin is on what was stored.
+  Status PublishKept(Reservation reservation, uint64_t checksum, uint64_t era_since, bool* stored,
+                     ObjectPin* pin) const;
+
   bool TooSmallForSsd(std::string_view key, uint64_t value_bytes, bool overwrite) const;
 
   struct Removed {
@@ -190,7 +202,11 @@ class TieredStore final {
 
   // As ObjectStore's and SsdTier's. From one thread.
   void SetNamespaces(const NamespaceTable& table, double share);
-  // What `grant` does not keep of the one before is dropped, in DRAM, too.
+  // A view that gives `grant` is about to count: changes of what it gives are marked from now on.
+  // `origins`: as MovedSlots::Gain takes them.
+  void GainSlots(const ssd::SlotGrant& grant, const std::map<uint16_t, Origin>& origins);
+  // What `grant` does not keep of the one before is dropped, in DRAM, too, or kept for the slot's
+  // next owner.
   void SetOwnedSlots(const ssd::SlotGrant& grant);
   // What DRAM holds is by this grant: of the process before this one, before the first
   // SetOwnedSlots; to be told to the next one, after the last.
@@ -207,12 +223,15 @@ class TieredStore final {
   // Of a pinned object that was published as settling: the SSD is told of it.
   Status TellSsd(const ssd::ObjectName& name, const ObjectPin& pin, bool overwrite, bool durable,
                  const Wake& wake, ssd::TicketPtr* ticket);
+  // The slots whose next owner by `grant` has them from this server, for sure.
+  std::bitset<kSlotCount> LostTo(const ssd::SlotGrant& grant) const;
   void Cancel(const ssd::ObjectName& name);
   void CancelAll();
 
   ObjectStore* const dram_;
   ssd::SsdTier* const ssd_;
-  ssd::GrantRecord granted_;  // touched by SetOwnedSlots alone
+  ssd::GrantRecord granted_;  // touched by SetOwnedSlots alone, as the next
+  std::bitset<kSlotCount> owned_;
   struct Flight {
     FetchPtr fetch;
     std::vector<Wake> waiting;

@@ -254,5 +254,44 @@ TEST(DhtViewTest, ADeltaWhoseNodesMakeNoSenseIsRefused) {
   EXPECT_EQ(code(bad), StatusCode::kDataLoss);
 }
 
+// Who had slots before travels with views and deltas, as long as it is of use; who cannot read it
+// has the same view.
+TEST(DhtViewTest, PreviousOwnersAreAHintThatTravels) {
+  std::vector<NodeId> previous(kSlotCount, kNoNode);
+  previous[0] = previous[1] = NodeId(7);
+  const auto make = [&](uint64_t epoch, uint64_t even, std::vector<NodeId> before) {
+    return *DhtView::Make(ViewVersion(3, epoch), {Node(1), Node(2)}, Striped(2), false,
+                          History(4, even, 1, epoch), kNoCluster, std::move(before));
+  };
+  const auto base = make(100, 1, {});
+  const auto moved = make(101, 101, previous);
+  EXPECT_EQ(base->PreviousId(SlotId(0)), kNoNode);
+  EXPECT_EQ(moved->PreviousId(SlotId(0)), NodeId(7));
+  EXPECT_EQ(moved->Fingerprint(), make(101, 101, {})->Fingerprint());
+
+  v1::View whole;
+  moved->ToProto(&whole);
+  const auto back = DhtView::FromProto(whole);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ((*back)->PreviousId(SlotId(0)), NodeId(7));
+  EXPECT_EQ((*back)->PreviousId(SlotId(1)), kNoNode) << "it moved long ago";
+  whole.set_previous("nonsense");
+  EXPECT_TRUE(DhtView::FromProto(whole).ok());
+  whole.clear_previous();
+  EXPECT_TRUE(DhtView::FromProto(whole).ok());
+
+  v1::ViewDelta delta;
+  moved->ToDelta(*base, &delta);
+  auto applied = DhtView::Apply(*base, delta);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_EQ((*applied)->PreviousId(SlotId(0)), NodeId(7));
+  const auto again = make(102, 102, {});  // another owner, and it is not known who was before
+  v1::ViewDelta next;
+  again->ToDelta(**applied, &next);
+  applied = DhtView::Apply(**applied, next);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_EQ((*applied)->PreviousId(SlotId(0)), kNoNode);
+}
+
 }  // namespace
 }  // namespace ems

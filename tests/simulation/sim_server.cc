@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "mp_server/lease/view_grant.h"
+
 namespace ems::simulation {
 namespace {
 
@@ -15,6 +17,13 @@ constexpr Duration kPatience = seconds(1);          // of calls to the controlle
 constexpr Duration kStepEvery = milliseconds(250);  // as "ems-ctl" looks
 constexpr Duration kPeersPatience = milliseconds(100);
 constexpr Duration kTransfer = milliseconds(30);  // of a Put's bytes
+constexpr Duration kKeepFor = seconds(20);
+constexpr Duration kForwardPatience = milliseconds(20);
+constexpr double kEvictions = 0.2;  // of reads that come before one
+constexpr NamespaceRef kNs{NamespaceId(1), 1};
+constexpr int kHopsMax = 2;
+
+Hash128 HashOf(int key) { return {static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15, 1}; }
 
 }  // namespace
 
@@ -32,7 +41,10 @@ struct SimServer::Life {
                  .holdings = server,
                  .rules = server->options_.rules},
                 [this] { poked = true; }),
-        keeper(self, &ownership, &control.views(), control.Events(), server->options_.rules) {}
+        keeper(self, &ownership, &control.views(), control.Events(), server->options_.rules) {
+    if (server->options_.forwards)
+      moved = std::make_unique<server::MovedSlots>(kKeepFor, &server->clock_);
+  }
 
   const uint64_t boot_id;
   server::Ownership ownership;
@@ -41,6 +53,10 @@ struct SimServer::Life {
   std::map<int, uint64_t> values;
   std::map<int, uint64_t> losses;  // how often the slot of a key went
   ssd::GrantRecord granted;
+  std::bitset<kSlotCount> owned;
+  std::unique_ptr<server::MovedSlots> moved;  // null: nothing is forwarded
+  std::map<int, uint64_t> kept;               // of slots that were lost
+  std::map<NodeId, std::string> addresses;    // of nodes, as views have shown them
   bool poked = false;
   bool stepping = false;    // "ems-ctl" waits for the disk or for peers
   uint64_t calls = 0;       // to the controller
@@ -372,6 +388,8 @@ void SimServer::EndPut(int key, uint64_t value, ViewVersion client, uint64_t los
     if (losses != life_->losses[key]) said.kind = Answer::Kind::kWrongOwner;
   }
   if (said.kind == Answer::Kind::kDone) {
+    if (life_->moved != nullptr && options_.rules.changes_are_marked)
+      life_->moved->Mark(SlotOf(key), kNs, HashOf(key));
     value == 0 ? (void)life_->values.erase(key) : (void)(life_->values[key] = value);
     if (options_.has_ssd) disk_.values = life_->values;
   }
@@ -384,6 +402,19 @@ void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)>
     const server::Verdict verdict = life_->ownership.CheckRead(SlotOf(key), client);
     if (verdict == server::Verdict::kYes && life_->ownership.MayReadMutable()) {
       said.kind = Answer::Kind::kValue;
+      if (life_->moved != nullptr) {
+        if (world_.Chance(kEvictions)) life_->values.erase(key);
+        const auto origin = life_->moved->OriginOf(SlotOf(key));
+        if (!life_->values.contains(key) && origin) {
+          return Forward(key, *origin, origin->era.since, life_->losses[key], kHopsMax,
+                         [this, key, said, answer] {
+                           Answer late = said;
+                           const auto found = life_->values.find(key);
+                           late.value = found == life_->values.end() ? 0 : found->second;
+                           answer(late);
+                         });
+        }
+      }
       const auto found = life_->values.find(key);
       said.value = found == life_->values.end() ? 0 : found->second;
     } else if (verdict == server::Verdict::kWrongOwner) {
@@ -393,7 +424,82 @@ void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)>
   });
 }
 
+SimServer::Kept SimServer::KeptOf(int key, server::Era era) {
+  Kept kept;
+  if (life_->moved == nullptr) return kept;
+  const auto found = life_->kept.find(key);
+  if (found != life_->kept.end() && life_->moved->Keeps(SlotOf(key), era)) {
+    kept.value = found->second;
+  } else if (const auto before = life_->moved->Untouched(SlotOf(key), era, kNs, HashOf(key))) {
+    kept.before = before->era;
+    kept.node = before->node;
+  }
+  return kept;
+}
+
+void SimServer::TakeKept(int key, server::Era era, ViewVersion client,
+                         std::function<void(Kept)> answer) {
+  Run([=, this] { answer(life_->ownership.version() < client ? Kept() : KeptOf(key, era)); });
+}
+
+void SimServer::Land(int key, const Kept& kept, uint64_t since, uint64_t losses) {
+  if (kept.value == 0 || losses != life_->losses[key] || life_->values.contains(key) ||
+      !life_->moved->MayLand(SlotOf(key), since, kNs, HashOf(key)))
+    return;
+  life_->values[key] = kept.value;
+  if (options_.has_ssd) disk_.values = life_->values;
+}
+
+void SimServer::Forward(int key, server::Origin origin, uint64_t since, uint64_t losses, int hops,
+                        std::function<void()> done) {
+  // The answer, or after a while none, whichever comes first.
+  const auto once = [this, life = lives_, key, since, losses, hops, done = std::move(done),
+                     ended = std::make_shared<bool>(false)](const Kept& kept) {
+    if (life != lives_ || life_ == nullptr) return;
+    Run([=, this] {
+      if (std::exchange(*ended, true)) return;
+      if (kept.before.history != 0 && hops > 1)
+        return Forward(key, {kept.before, kept.node}, since, losses, hops - 1, done);
+      Land(key, kept, since, losses);
+      done();
+    });
+  };
+  if (origin.node == life_->ownership.self()) return once(KeptOf(key, origin.era));
+  const std::string address = life_->addresses[origin.node];
+  for (const auto& peer : peers_) {
+    if (peer->address() != address) continue;
+    network_.SendOnce(
+        options_.machine, peer->options_.machine,
+        [this, peer = peer.get(), key, origin, client = life_->ownership.version(), once] {
+          peer->TakeKept(key, origin.era, client, [this, peer, once](const Kept& kept) {
+            network_.SendOnce(peer->options_.machine, options_.machine,
+                              [once, kept] { once(kept); });
+          });
+        });
+  }
+  world_.After(kForwardPatience, [once] { once({}); });
+}
+
+void SimServer::GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
+                          const std::bitset<kSlotCount>& fresh) {
+  if (life_->moved == nullptr) return;
+  for (const NodeInfo& node : view.nodes()) life_->addresses[node.id] = node.data_address;
+  life_->moved->Gain(grant.history, grant.since, grant.owned,
+                     server::OriginsOf(view, grant, fresh));
+}
+
 void SimServer::SetOwnedSlots(const ssd::SlotGrant& grant) {
+  std::bitset<kSlotCount> lost;
+  for (int key = 0; key < kKeys && life_->moved != nullptr; ++key) {
+    const uint16_t slot = SlotOf(key).value();
+    if (!life_->owned[slot] || grant.owned[slot]) continue;
+    life_->kept.erase(key);
+    lost[slot] = grant.Follows(life_->granted, slot);
+    const auto found = life_->values.find(key);
+    if (lost[slot] && found != life_->values.end()) life_->kept[key] = found->second;
+  }
+  if (life_->moved != nullptr) life_->moved->Lose(grant.history, grant.since, grant.owned, lost);
+  life_->owned = grant.owned;
   for (int key = 0; key < kKeys; ++key) {
     if (!grant.Keeps(life_->granted, SlotOf(key).value())) life_->values.erase(key);
     if (!grant.owned[SlotOf(key).value()]) ++life_->losses[key];

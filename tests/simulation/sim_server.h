@@ -10,6 +10,7 @@
 
 #include "cluster/control_rules.h"
 #include "mp_server/lease/server_control.h"
+#include "mp_server/store/moved_slots.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/sim_controller.h"
 
@@ -35,6 +36,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
     bool has_ssd = false;
     ClusterId cluster = kNoCluster;  // its disk comes from there, with all keys and a view
     ControlRules rules = {};
+    // Values that slots had before are asked for where they were, and some are evicted.
+    bool forwards = false;
   };
   SimServer(World* world, Network* network, SimController* controller, const Options& options,
             const std::vector<std::unique_ptr<SimServer>>* peers);
@@ -83,8 +86,17 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   void TakePut(int key, uint64_t value, ViewVersion client, std::function<void(Answer)> answer);
   void TakeGet(int key, ViewVersion client, std::function<void(Answer)> answer);
 
+  struct Kept {
+    server::Era before{};  // whom to ask instead: `node`; none: history 0
+    NodeId node{};
+    uint64_t value = 0;
+  };
+  void TakeKept(int key, server::Era era, ViewVersion client, std::function<void(Kept)> answer);
+
   // Holdings
   void SetNamespaces(const NamespaceTable&, double) override {}
+  void GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
+                 const std::bitset<kSlotCount>& fresh) override;
   void SetOwnedSlots(const ssd::SlotGrant& grant) override;
   void KeepBlocks(const std::bitset<kSlotCount>&) override {}
   void StopReaders() override {}  // it has none
@@ -110,6 +122,11 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   Answer CheckPut(int key, ViewVersion client) const;
   void EndPut(int key, uint64_t value, ViewVersion client, uint64_t losses,
               const std::function<void(Answer)>& answer);
+  // What `origin` kept of the key becomes visible here, if it may; then `done`.
+  void Forward(int key, server::Origin origin, uint64_t since, uint64_t losses, int hops,
+               std::function<void()> done);
+  void Land(int key, const Kept& kept, uint64_t since, uint64_t losses);
+  Kept KeptOf(int key, server::Era era);
   void Beat();
   void NextBeat(std::optional<Duration> pause);
   void Step();

@@ -51,7 +51,7 @@ struct RuleName {
   const char* name;
   bool ControlRules::*rule;
 };
-constexpr std::array<RuleName, 17> kRules = {{
+constexpr std::array<RuleName, 19> kRules = {{
     {"renewals_need_the_view", &ControlRules::renewals_need_the_view},
     {"puts_wait_for_activation", &ControlRules::puts_wait_for_activation},
     {"activation_waits_for_peers", &ControlRules::activation_waits_for_peers},
@@ -69,6 +69,8 @@ constexpr std::array<RuleName, 17> kRules = {{
     {"boots_count_together", &ControlRules::boots_count_together},
     {"heirs_wait", &ControlRules::heirs_wait},
     {"puts_are_checked_at_their_end", &ControlRules::puts_are_checked_at_their_end},
+    {"changes_are_marked", &ControlRules::changes_are_marked},
+    {"open_slots_are_fresh", &ControlRules::open_slots_are_fresh},
 }};
 
 std::string StateOf(const SimServer& server) {
@@ -154,7 +156,8 @@ Cluster::Cluster(const Options& options, const std::vector<Fault>& faults)
                                                                       .name = i % names_ + 1,
                                                                       .drift = Drift(&world_),
                                                                       .has_ssd = world_.Chance(0.5),
-                                                                      .rules = options.rules},
+                                                                      .rules = options.rules,
+                                                                      .forwards = options.forwards},
                                                    &servers_));
   }
   servers_.push_back(
@@ -164,7 +167,8 @@ Cluster::Cluster(const Options& options, const std::vector<Fault>& faults)
                                                      .drift = Drift(&world_),
                                                      .has_ssd = true,
                                                      .cluster = ClusterId(world_.Number() | 1),
-                                                     .rules = options.rules},
+                                                     .rules = options.rules,
+                                                     .forwards = options.forwards},
                                   &servers_));
   for (int i = 0; i < kClients; ++i) {
     clients_.push_back(std::make_unique<SimClient>(

@@ -55,6 +55,7 @@ struct Options {
   int servers = 4;
   int faults = 8;
   ControlRules rules = {};
+  bool forwards = false;  // what slots had before they moved is asked for; values are evicted
 };
 
 struct Outcome {

@@ -59,6 +59,17 @@ TEST_F(SimulationTest, EveryRuleHoldsInSmallViews) {
   }
 }
 
+// Where what a slot had before it moved may become visible at its new owner.
+TEST_F(SimulationTest, EveryRuleHoldsWhereServersForward) {
+  for (const int servers : {2, 3, 4}) {
+    for (uint64_t seed = 1; seed <= std::max<uint64_t>(2, kSeeds / 10); ++seed) {
+      const Options options{.seed = seed, .servers = servers, .rules = {}, .forwards = true};
+      ASSERT_EQ(Simulate(options, MakeFaults(options)).violation, "")
+          << "ems-simulate --forwards --seeds 1 --nodes " << servers << " --first " << seed;
+    }
+  }
+}
+
 TEST_F(SimulationTest, TheSameSeedGivesTheSameRun) {
   const Options options{.seed = 7};
   EXPECT_EQ(Simulate(options, MakeFaults(options)).served,
@@ -71,7 +82,8 @@ uint64_t FirstSeedOf(const std::string& rule) {
   static const std::map<std::string, uint64_t> first = {
       {"leases_end_early", 130},       {"words_keep_their_age", 240},
       {"renewals_need_the_view", 210}, {"numbers_are_durable", 180},
-      {"leaving_is_durable", 175},     {"older_stores_are_noticed", 370}};
+      {"leaving_is_durable", 175},     {"older_stores_are_noticed", 370},
+      {"open_slots_are_fresh", 195}};
   const auto found = first.find(rule);
   return found == first.end() ? 1 : found->second;
 }
@@ -82,6 +94,7 @@ TEST_F(SimulationTest, ABrokenRuleIsNoticed) {
     if (kSanitized && rule != "puts_wait_for_activation") continue;
     Options options;
     ASSERT_TRUE(Break(rule, &options.rules));
+    options.forwards = rule == "changes_are_marked" || rule == "open_slots_are_fresh";
     bool noticed = false;
     const uint64_t first = FirstSeedOf(rule);
     for (options.seed = first; options.seed < first + 1000 && !noticed; ++options.seed)

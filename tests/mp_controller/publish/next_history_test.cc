@@ -104,5 +104,28 @@ TEST(NextHistoryTest, GoesOnAsTheOneBeforeAndBeginsWhereThereIsNone) {
   EXPECT_EQ(NextHistory(view.get(), nodes, slots, 8, kOtherId).id(), kId);
 }
 
+TEST(NextHistoryTest, SaysWhoHadASlotBefore) {
+  SlotTable slots;
+  for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), NodeId(1));
+  const std::vector<NodeInfo> nodes = {Node(1, 5), Node(2, 0)};
+  const auto next = [&](const DhtView* before, uint64_t epoch, uint64_t boot) {
+    std::vector<NodeInfo> shown = {nodes[0], Node(2, 0, boot)};
+    SlotHistory history = NextHistory(before, shown, slots, epoch, kId);
+    std::vector<NodeId> previous = PreviousOwners(before, slots, history);
+    return *DhtView::Make(ViewVersion(1, epoch), std::move(shown), slots, false, std::move(history),
+                          kNoCluster, std::move(previous));
+  };
+  const auto first = next(nullptr, 1, 1);
+  EXPECT_EQ(first->PreviousId(SlotId(0)), kNoNode);
+  slots.set_owner(SlotId(0), NodeId(2));
+  const auto second = next(first.get(), 2, 1);
+  EXPECT_EQ(second->PreviousId(SlotId(0)), NodeId(1));
+  EXPECT_EQ(second->PreviousId(SlotId(1)), kNoNode);
+  const auto third = next(second.get(), 3, 1);
+  EXPECT_EQ(third->PreviousId(SlotId(0)), NodeId(1)) << "until it moves again";
+  const auto fourth = next(third.get(), 4, 2);
+  EXPECT_EQ(fourth->PreviousId(SlotId(0)), kNoNode) << "its process before has lost it all";
+}
+
 }  // namespace
 }  // namespace ems::controller

@@ -141,5 +141,17 @@ TEST_F(SharedIndexTest, AnEntryWithoutAPlaceMakesMissesInconclusiveUntilTheNextT
   EXPECT_FALSE(shm::IsIncomplete(control().shards[shm::ShardOf(hash)].load()));
 }
 
+TEST_F(SharedIndexTest, MissesProveNothingWhileAnotherServerMayHaveIt) {
+  ASSERT_EQ(index_->AddTable(100), OkStatus());
+  index_->SetMissesProve(0, false);  // before there is a table
+  MoveAll();
+  EXPECT_TRUE(shm::IsIncomplete(control().shards[0].load()));
+  EXPECT_FALSE(shm::IsIncomplete(control().shards[1].load()));
+  index_->SetMissesProve(1, false);
+  index_->SetMissesProve(0, true);
+  EXPECT_FALSE(shm::IsIncomplete(control().shards[0].load()));
+  EXPECT_TRUE(shm::IsIncomplete(control().shards[1].load()));
+}
+
 }  // namespace
 }  // namespace ems::server

@@ -68,5 +68,25 @@ TEST(ViewGrantTest, AnOlderControllerSaysNothing) {
   EXPECT_EQ(grant.owned.count(), 3u);
 }
 
+TEST(ViewGrantTest, OriginsAreWhatTheViewKnowsOfTheTimeBefore) {
+  NodeInfo self;
+  self.id = kSelf;
+  SlotTable slots;
+  for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), kSelf);
+  std::vector<NodeId> previous(kSlotCount, kNoNode);
+  previous[3] = NodeId(8);
+  const auto view = *DhtView::Make({1, 6}, {self}, slots, false,
+                                   *SlotHistory::Make(9, std::vector<uint64_t>(kSlotCount, 6), 6),
+                                   kNoCluster, previous);
+  const ssd::SlotGrant grant = GrantOf(*view, kSelf, 0);
+  std::bitset<kSlotCount> wanted;
+  EXPECT_TRUE(OriginsOf(*view, grant, wanted).empty());
+  wanted.set(3).set(4);
+  const auto origins = OriginsOf(*view, grant, wanted);
+  ASSERT_EQ(origins.size(), 1U);
+  EXPECT_EQ(origins.at(3).node, NodeId(8));
+  EXPECT_EQ(origins.at(3).era, (Era{9, 6}));
+}
+
 }  // namespace
 }  // namespace ems::server

@@ -34,6 +34,10 @@ class LoggedHoldings final : public Holdings {
     reported_.push_back(ownership_.installed().version);
     told_.push_back(ownership_.told_version());
   }
+  void GainSlots(const DhtView&, const ssd::SlotGrant&,
+                 const std::bitset<kSlotCount>& fresh) override {
+    if (fresh.any()) Add("open {}", fresh.count());
+  }
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override {
     if (slots.any()) Add("keep {}", slots.count());
   }
@@ -302,6 +306,16 @@ TEST_F(ViewInstallerTest, AnExpelledServerStartsEmptyUnlessTheHistoryWillTell) {
   (void)Install();
   installer_.OnExpelled();
   EXPECT_THAT(Install(), IsEmpty());
+}
+
+// Before requests are checked against the view; and what an earlier life may have changed is not.
+TEST_F(ViewInstallerTest, SlotsAreOpenedThatNoLifeOfThisServerHasHad) {
+  Offer({1, 5}, {.slots = 100, .history = 9, .since = 5});
+  EXPECT_THAT(Install(), ElementsAre("[0] open 100", "[5] slots 100 of view 5"));
+  Offer({1, 6}, {.slots = 200, .history = 9, .since = 5});
+  EXPECT_THAT(Install(), ElementsAre("[6] slots 200 of view 6")) << "a view of then was installed";
+  Offer({1, 9}, {.slots = 200, .history = 9, .since = 8});
+  EXPECT_THAT(Install(), ::testing::Contains("[6] open 200"));
 }
 
 }  // namespace

@@ -72,5 +72,14 @@ TEST(SlotGrantTest, ARecordSurvivesAsText) {
   }
 }
 
+TEST(SlotGrantTest, OnlyTheVeryNextOwnerFollows) {
+  const SlotGrant grant = Grant({3, 90}, kHistory);
+  EXPECT_TRUE(grant.Follows({{1, 13}, kHistory, kLineage}, 4)) << "since 14";
+  EXPECT_FALSE(grant.Follows({{1, 12}, kHistory, kLineage}, 4)) << "another may have had it in 13";
+  EXPECT_FALSE(grant.Follows({{1, 14}, kHistory, kLineage}, 4));
+  EXPECT_FALSE(grant.Follows({{1, 13}, kHistory + 1, kLineage}, 4));
+  EXPECT_FALSE(Grant({3, 90}, 0).Follows({{1, 13}, 0, kLineage}, 4));
+}
+
 }  // namespace
 }  // namespace ems::ssd

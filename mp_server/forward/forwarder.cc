@@ -1,0 +1,452 @@
+#include "mp_server/forward/forwarder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/checksum.h"
+#include "common/fail_point.h"
+
+namespace ems::server {
+
+using wire::KeptHead;
+using wire::KeptState;
+
+namespace {
+
+constexpr size_t kPeersMax = 4096;
+constexpr int kHopsMax = 2;  // who had the slot before, and who had it before that one
+
+}  // namespace
+
+// What an origin has said of a key.
+struct Forwarder::Asked {
+  KeptState state = KeptState::kGone;
+  Origin before{};            // kUntouched
+  Hold filling{};             // kValue, as the next
+  Reservation reservation{};  // empty: there was no room
+  uint64_t checksum = 0;
+};
+
+namespace {
+
+// The answer to one GetKept: its value goes where the key will be.
+class KeptSink final : public fabric::AnswerSink {
+ public:
+  // `request` is what is asked; it is sealed before an answer comes.
+  KeptSink(const wire::FrameHeader* request, const TieredNamespace* objects, SlotId slot,
+           std::string_view key)
+      : request_(*request), objects_(*objects), slot_(slot), key_(key) {}
+  uint64_t OnHeader(const wire::FrameHeader& header) override {
+    body_bytes_ = header.body_bytes;
+    return std::min<uint64_t>(body_bytes_, sizeof(KeptHead));
+  }
+  Status OnTable(ConstBytes table) override {
+    if (table.size() != sizeof(KeptHead))
+      return Error(StatusCode::kDataLoss, "an answer to GetKept of {} bytes", table.size());
+    head_ = wire::ReadRaw<KeptHead>(table);
+    return OkStatus();
+  }
+  bool NextValue(Value* value) override {
+    if (head_.state != KeptState::kValue || std::exchange(given_, true)) return false;
+    value->bytes = body_bytes_ - sizeof(KeptHead);
+    auto filling = objects_.AdmitPut(value->bytes);
+    if (!filling.ok()) return true;
+    auto room = objects_.Reserve(slot_, key_, value->bytes);
+    if (!room.ok()) return true;
+    filling_ = *std::move(filling);
+    reservation_ = *std::move(room);
+    into_ = reservation_.value();
+    value->into = std::span(&into_, 1);
+    return true;
+  }
+  void OnValue(uint64_t checksum) override {
+    whole_ = checksum == wire::FoldChecksum(head_.checksum, request_);
+    checksum_ = checksum;
+  }
+
+  const KeptHead& head() const { return head_; }
+  bool whole() const { return whole_; }
+  uint64_t checksum() const { return checksum_; }
+  Hold& filling() { return filling_; }
+  Reservation& reservation() { return reservation_; }
+
+ private:
+  const wire::FrameHeader& request_;
+  const TieredNamespace& objects_;
+  const SlotId slot_;
+  const std::string_view key_;
+  KeptHead head_;
+  uint64_t body_bytes_ = 0, checksum_ = 0;
+  bool given_ = false, whole_ = false;
+  Hold filling_;
+  Reservation reservation_;
+  MutableBytes into_;
+};
+
+// The answer to a MultiHasKept.
+class ResultsSink final : public fabric::AnswerSink {
+ public:
+  explicit ResultsSink(std::vector<wire::ItemResult>* results) : results_(*results) {}
+  uint64_t OnHeader(const wire::FrameHeader& header) override { return header.body_bytes; }
+  Status OnTable(ConstBytes table) override {
+    if (table.size() % sizeof(wire::ItemResult) != 0)
+      return Error(StatusCode::kDataLoss, "an answer to MultiHasKept of {} bytes", table.size());
+    results_.resize(table.size() / sizeof(wire::ItemResult));
+    std::memcpy(results_.data(), table.data(), table.size());
+    return OkStatus();
+  }
+  bool NextValue(Value*) override { return false; }
+  void OnValue(uint64_t) override {}
+
+ private:
+  std::vector<wire::ItemResult>& results_;
+};
+
+}  // namespace
+
+Forwarder::Forwarder(const Options& options) : options_(options) {
+  EMS_CHECK(options.store != nullptr && options.ownership != nullptr && options.moved != nullptr,
+            "a forwarder without its parts");
+  for (size_t i = 0; i < options.threads; ++i)
+    threads_.emplace_back("ems-forward-" + std::to_string(i), [this] { Run(); });
+}
+
+Forwarder::~Forwarder() {
+  {
+    auto state = state_.Lock();
+    state->stopping = true;
+  }
+  wakeup_.notify_all();
+  threads_.clear();
+  std::vector<TaskPtr> left;
+  {
+    auto state = state_.Lock();
+    for (const auto& [name, task] : state->flights) left.push_back(task);
+  }
+  for (const TaskPtr& task : left) End(task, Fetch::State::kMiss);
+}
+
+void Forwarder::SetNodes(const DhtView& view) {
+  auto state = state_.Lock();
+  state->cluster = view.cluster();
+  if (state->peers.size() > kPeersMax) {
+    std::erase_if(state->peers, [&](const auto& one) {
+      return one.second.pending == 0 && view.Find(one.first) == nullptr;
+    });
+  }
+  for (const NodeInfo& node : view.nodes()) state->peers[node.id].address = node.data_address;
+}
+
+FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
+                          const Wake& wake) {
+  if (!options_.moved->IsOpen(slot) || options_.moved->IsMarked(ns, hash)) return nullptr;
+  const auto origin = options_.moved->OriginOf(slot);
+  if (!origin) return nullptr;
+  const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
+  const bool allowed = BreakerOf(origin->node)->Allow(Clock::System().Now());
+  {
+    auto state = state_.Lock();
+    const auto flight = state->flights.find(name);
+    if (flight != state->flights.end()) {
+      flight->second->waiting.push_back(wake);
+      return flight->second->fetch;
+    }
+    Peer& peer = state->peers[origin->node];
+    if (allowed && !state->stopping && peer.pending < options_.pending_max) {
+      ++peer.pending;
+      auto task = std::make_shared<Task>(Task{.ns = ns,
+                                              .slot = slot,
+                                              .key = name.second,
+                                              .origin = *origin,
+                                              .fetch = std::make_shared<Fetch>(key),
+                                              .deadline = Deadline::After(options_.timeout),
+                                              .waiting = {wake}});
+      state->flights.emplace(name, task);
+      state->queue.push_back(task);
+      wakeup_.notify_one();
+      return task->fetch;
+    }
+  }
+  options_.metrics.refused.Add();
+  return nullptr;
+}
+
+std::shared_ptr<CircuitBreaker> Forwarder::BreakerOf(NodeId node) {
+  auto state = state_.Lock();
+  return state->peers[node].breaker;
+}
+
+void Forwarder::Run() {
+  Channels channels;
+  while (true) {
+    TaskPtr task;
+    LookupPtr lookup;
+    {
+      auto state = state_.Lock();
+      state.Wait(wakeup_, [](const State& s) {
+        return s.stopping || !s.queue.empty() || !s.lookups.empty();
+      });
+      if (state->stopping) return;
+      if (!state->lookups.empty()) {
+        lookup = std::move(state->lookups.front());
+        state->lookups.pop_front();
+      } else {
+        task = std::move(state->queue.front());
+        state->queue.pop_front();
+      }
+    }
+    if (task != nullptr) {
+      End(task, Serve(*task, &channels));
+    } else {
+      Serve(lookup.get(), &channels);
+    }
+  }
+}
+
+LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake) {
+  const TieredNamespace objects = options_.store->Open(ns);
+  if (!objects) return nullptr;
+  std::erase_if(items, [&](Lookup::Item& item) {
+    if (!options_.moved->IsMarked(ns, objects.HashOf(item.key)))
+      item.next = options_.moved->OriginOf(item.slot);
+    return !item.next;
+  });
+  if (items.empty()) return nullptr;
+  auto lookup = std::make_shared<Lookup>();
+  lookup->ns_ = ns;
+  lookup->items_ = std::move(items);
+  lookup->wake_ = wake;
+  lookup->deadline_ = Deadline::After(options_.timeout);
+  bool taken = false;
+  {
+    auto state = state_.Lock();
+    taken = !state->stopping && state->lookups.size() < options_.pending_max;
+    if (taken) state->lookups.push_back(lookup);
+  }
+  if (!taken) {
+    options_.metrics.refused.Add(static_cast<double>(lookup->items_.size()));
+    return nullptr;
+  }
+  wakeup_.notify_one();
+  return lookup;
+}
+
+void Forwarder::Serve(Lookup* lookup, Channels* channels) {
+  const TieredNamespace objects = options_.store->Open(lookup->ns_);
+  for (int hops = 0; hops < kHopsMax && objects; ++hops) {
+    std::map<NodeId, std::vector<Lookup::Item*>> by_node;
+    for (Lookup::Item& item : lookup->items_)
+      if (item.next) by_node[item.next->node].push_back(&item);
+    for (const auto& [node, items] : by_node) {
+      if (node == options_.ownership->self()) {
+        TakeOwn(objects, items);
+      } else {
+        AskMany(*lookup, node, items, channels);
+      }
+    }
+  }
+  lookup->done_.store(true, std::memory_order_release);
+  lookup->wake_();
+}
+
+void Forwarder::TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items) {
+  for (Lookup::Item* item : items) {
+    const ObjectPin pin = objects.GetKept(item->slot, item->key, item->next->era);
+    item->next.reset();
+    item->found = static_cast<bool>(pin);
+    if (pin) item->value_bytes = pin.value().size();
+  }
+}
+
+void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
+                        Channels* channels) {
+  std::vector<wire::ItemResult> results;
+  const bool allowed = BreakerOf(node)->Allow(Clock::System().Now());
+  const Status done =
+      !allowed
+          ? Error(StatusCode::kUnavailable, "it does not answer")
+          : On(node, lookup.deadline_, channels, [&](fabric::RpcChannel* channel) {
+              fabric::RpcRequest& request = channel->NewRequest();
+              request.header.op = wire::Op::kMultiHasKept;
+              request.header.deadline_ms = static_cast<uint32_t>(lookup.deadline_.RemainingMs());
+              request.header.namespace_id = lookup.ns_.id.value();
+              request.header.namespace_generation = lookup.ns_.generation;
+              request.header.view = options_.ownership->version().packed();
+              request.header.item_count = static_cast<uint16_t>(items.size());
+              const auto append = [&](ConstBytes bytes) {
+                request.head.insert(request.head.end(), bytes.begin(), bytes.end());
+              };
+              for (const Lookup::Item* item : items) {
+                append(wire::RawBytes(
+                    wire::ItemHead{.slot = item->slot.value(),
+                                   .key_bytes = static_cast<uint16_t>(item->key.size())}));
+              }
+              for (const Lookup::Item* item : items) append(AsBytes(item->key));
+              for (const Lookup::Item* item : items)
+                append(
+                    wire::RawBytes(wire::KeptBody{item->next->era.history, item->next->era.since}));
+              ResultsSink sink(&results);
+              channel->Start(&sink);
+              Status one;
+              fabric::RunAll(std::span(&channel, 1), lookup.deadline_, std::span(&one, 1));
+              return one;
+            });
+  if (!done.ok()) options_.metrics.failed.Add(static_cast<double>(items.size()));
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Origin asked = *std::exchange(items[i]->next, std::nullopt);
+    if (!done.ok() || results.size() != items.size()) continue;
+    const wire::ItemResult& result = results[i];
+    items[i]->found = result.status == wire::WireStatus::kOk;
+    items[i]->value_bytes = result.value_bytes;
+    if (!items[i]->found && result.whole_bytes != 0)
+      items[i]->next = Origin{{asked.era.history, result.checksum}, NodeId(result.whole_bytes)};
+  }
+}
+
+Fetch::State Forwarder::Serve(const Task& task, Channels* channels) {
+  const TieredNamespace objects = options_.store->Open(task.ns);
+  if (!objects) return Fetch::State::kMiss;
+  Asked asked{.state = KeptState::kUntouched, .before = task.origin};
+  for (int hops = 0; hops < kHopsMax && asked.state == KeptState::kUntouched; ++hops) {
+    const Origin origin = asked.before;
+    asked = Asked();
+    if (origin.node == options_.ownership->self()) {
+      TakeOwn(task, objects, origin.era, &asked);
+    } else if (!Ask(task, objects, origin, channels, &asked).ok()) {
+      options_.metrics.failed.Add();
+      return Fetch::State::kMiss;
+    }
+  }
+  if (asked.state != KeptState::kValue) {
+    options_.metrics.misses.Add();
+    return Fetch::State::kMiss;
+  }
+  if (!asked.reservation) {
+    options_.metrics.failed.Add();
+    return Fetch::State::kMiss;
+  }
+  EMS_FAIL_POINT("forward.before_publish");
+  const uint64_t bytes = asked.reservation.value().size();
+  bool stored = false;
+  const Status published = objects.PublishKept(std::move(asked.reservation), asked.checksum,
+                                               task.origin.era.since, &stored, &task.fetch->pin_);
+  if (stored && published.ok()) {
+    options_.metrics.hits.Add();
+    options_.metrics.bytes.Add(static_cast<double>(bytes));
+    return Fetch::State::kHere;
+  }
+  options_.metrics.misses.Add();
+  // It, or a newer value, is there by now; or nothing may be any more.
+  const bool there = published.ok() || published.code() == StatusCode::kAlreadyExists;
+  return there ? Fetch::State::kAgain : Fetch::State::kMiss;
+}
+
+void Forwarder::TakeOwn(const Task& task, const TieredNamespace& objects, Era era, Asked* asked) {
+  const ObjectPin pin = objects.GetKept(task.slot, task.key, era);
+  if (!pin) return;
+  asked->state = KeptState::kValue;
+  auto filling = objects.AdmitPut(pin.value().size());
+  auto room = objects.Reserve(task.slot, task.key, pin.value().size());
+  if (!filling.ok() || !room.ok()) return;
+  std::memcpy(room->value().data(), pin.value().data(), pin.value().size());
+  HashPieces(room->value(), room->piece_sums());
+  if (CombinePieces(room->piece_sums()) != pin.checksum()) return;  // damaged where it was kept
+  asked->filling = *std::move(filling);
+  asked->reservation = *std::move(room);
+  asked->checksum = pin.checksum();
+}
+
+Status Forwarder::Ask(const Task& task, const TieredNamespace& objects, Origin origin,
+                      Channels* channels, Asked* asked) {
+  return On(origin.node, task.deadline, channels, [&](fabric::RpcChannel* channel) {
+    return AskOn(task, objects, origin.era, channel, asked);
+  });
+}
+
+Status Forwarder::On(NodeId node, Deadline deadline, Channels* channels,
+                     const std::function<Status(fabric::RpcChannel*)>& ask) {
+  std::string address;
+  ClusterId cluster;
+  std::shared_ptr<CircuitBreaker> breaker;
+  {
+    auto state = state_.Lock();
+    const Peer& peer = state->peers[node];
+    address = peer.address;
+    breaker = peer.breaker;
+    cluster = state->cluster;
+  }
+  auto& [connected, channel] = (*channels)[node];
+  // A connection that was closed meanwhile says nothing of the peer.
+  if (channel != nullptr && (connected != address || channel->HungUp())) channel.reset();
+  const auto connect_and_ask = [&]() -> Status {
+    if (channel == nullptr) {
+      EMS_ASSIGN_OR_RETURN(const fabric::Address where, fabric::ParseAddress(address));
+      EMS_ASSIGN_OR_RETURN(channel, fabric::RpcChannel::Open(where, deadline.Remaining(), cluster));
+      connected = address;
+    }
+    return ask(channel.get());
+  };
+  const Status done = connect_and_ask();
+  if (done.ok()) {
+    breaker->OnSuccess();
+  } else {
+    channel.reset();
+    breaker->OnFailure(Clock::System().Now());
+  }
+  return done;
+}
+
+Status Forwarder::AskOn(const Task& task, const TieredNamespace& objects, Era era,
+                        fabric::RpcChannel* channel, Asked* asked) {
+  fabric::RpcRequest& request = channel->NewRequest();
+  request.header.op = wire::Op::kGetKept;
+  request.header.deadline_ms = static_cast<uint32_t>(task.deadline.RemainingMs());
+  request.header.namespace_id = task.ns.id.value();
+  request.header.namespace_generation = task.ns.generation;
+  request.header.view = options_.ownership->version().packed();
+  request.header.slot = task.slot.value();
+  const ConstBytes name = AsBytes(task.key);
+  request.head.assign(name.begin(), name.end());
+  request.key_bytes = static_cast<uint16_t>(name.size());
+  const wire::KeptBody body{era.history, era.since};
+  const ConstBytes raw = wire::RawBytes(body);
+  request.head.insert(request.head.end(), raw.begin(), raw.end());
+  KeptSink sink(&request.header, &objects, task.slot, task.key);
+  channel->Start(&sink);
+  Status done;
+  fabric::RunAll(std::span(&channel, 1), task.deadline, std::span(&done, 1));
+  EMS_RETURN_IF_ERROR(done);
+  const wire::WireStatus status = channel->answer().status;
+  if (status != wire::WireStatus::kOk) {
+    // It answers, and has nothing for this server: it does not know the op, or the namespace.
+    return OkStatus();
+  }
+  asked->state = sink.head().state;
+  asked->before = {{era.history, sink.head().since}, NodeId(sink.head().node)};
+  if (asked->state != KeptState::kValue) return OkStatus();
+  if (!sink.reservation()) return OkStatus();
+  HashPieces(sink.reservation().value(), sink.reservation().piece_sums());
+  if (!sink.whole() || CombinePieces(sink.reservation().piece_sums()) != sink.checksum())
+    return Error(StatusCode::kDataLoss, "a kept value does not match its checksum");
+  asked->filling = std::move(sink.filling());
+  asked->reservation = std::move(sink.reservation());
+  asked->checksum = sink.checksum();
+  return OkStatus();
+}
+
+void Forwarder::End(const TaskPtr& task, Fetch::State ended) {
+  std::vector<Wake> waiting;
+  {
+    auto state = state_.Lock();
+    state->flights.erase({task->ns, task->key});
+    waiting.swap(task->waiting);
+    --state->peers[task->origin.node].pending;
+  }
+  task->fetch->state_.store(ended, std::memory_order_release);
+  for (const Wake& wake : waiting) wake();
+}
+
+}  // namespace ems::server

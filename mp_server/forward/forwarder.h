@@ -1,0 +1,151 @@
+#pragma once
+// Asks the servers that had a slot before for what it had, key by key, when a Get misses here, and
+// stores what comes as if it had been put.
+//
+// What makes it safe is in store/moved_slots.h. A Get waits for it as for the SSD: its thread goes
+// on with other connections. Bound: `pending_max` keys a peer are asked for at the same time, each
+// for `timeout` at most; what is beyond, and what a peer with an open breaker would be asked for,
+// is a miss at once. Two peers for a key at most. A connection to each peer and thread.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/dht_view.h"
+#include "common/circuit_breaker.h"
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/metrics.h"
+#include "common/thread_pool.h"
+#include "fabric/rpc/rpc_channel.h"
+#include "mp_server/lease/ownership.h"
+#include "mp_server/store/moved_slots.h"
+#include "mp_server/store/tiered_store.h"
+
+namespace ems::server {
+
+struct ForwardMetrics {
+  Counter hits;     // came, and are stored here
+  Counter misses;   // the peers keep nothing of it
+  Counter refused;  // not asked for: too many under way, or the peer does not answer
+  Counter failed;   // asked for in vain: no answer in time, damaged, or no room here
+  Counter bytes;    // of hits
+};
+
+// Which of some keys of a namespace other servers keep. Threading: thread-safe; items() once it is
+// done.
+class Lookup final {
+ public:
+  struct Item {
+    uint32_t index = 0;  // as who asks likes
+    SlotId slot;
+    std::string key;
+    bool found = false;
+    uint64_t value_bytes = 0;  // when it is found
+    // Of the Forwarder: whom to ask next; none: it is known.
+    std::optional<Origin> next = {};
+  };
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
+  friend class Forwarder;
+  NamespaceRef ns_;
+  std::vector<Item> items_;
+  Wake wake_;
+  Deadline deadline_ = Deadline::After(Duration::zero());
+  std::atomic<bool> done_{false};
+};
+using LookupPtr = std::shared_ptr<Lookup>;
+
+// Threading: thread-safe.
+class Forwarder final {
+ public:
+  struct Options {
+    TieredStore* store = nullptr;  // all must outlive it
+    const Ownership* ownership = nullptr;
+    MovedSlots* moved = nullptr;
+    ForwardMetrics metrics{};
+    Duration timeout = std::chrono::milliseconds(20);
+    size_t pending_max = 256;
+    size_t threads = 4;
+  };
+  explicit Forwarder(const Options& options);
+  // What is under way ends as a miss.
+  ~Forwarder();
+  Forwarder(const Forwarder&) = delete;
+  Forwarder& operator=(const Forwarder&) = delete;
+
+  // Where nodes are reached, from now on; those that are in no view any more are remembered.
+  void SetNodes(const DhtView& view);
+
+  // Whether another server may have what is not here of this slot.
+  bool MayHave(SlotId slot) const { return options_.moved->IsOpen(slot); }
+  bool MayHaveAny() const { return options_.moved->AnyOpen(); }
+  // The key is not here. Null: a miss. Else it is asked for, and `wake` is called, on another
+  // thread, when the fetch has ended. Cost: two leaf locks where the slot is open, else one load.
+  FetchPtr Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
+                 const Wake& wake);
+  // Of keys that are not here: `wake` is called, on another thread, when it is done. Null: there is
+  // nothing to ask, or too much under way.
+  LookupPtr Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake);
+
+ private:
+  struct Task {
+    NamespaceRef ns;
+    SlotId slot;
+    std::string key;
+    Origin origin;
+    FetchPtr fetch;
+    Deadline deadline;
+    std::vector<Wake> waiting;  // under the lock
+  };
+  using TaskPtr = std::shared_ptr<Task>;
+  struct Peer {
+    std::string address;
+    std::shared_ptr<CircuitBreaker> breaker = std::make_shared<CircuitBreaker>();
+    size_t pending = 0;
+  };
+  struct State {
+    std::deque<TaskPtr> queue;
+    std::deque<LookupPtr> lookups;
+    std::map<std::pair<NamespaceRef, std::string>, TaskPtr> flights;
+    std::map<NodeId, Peer> peers;
+    ClusterId cluster;
+    bool stopping = false;
+  };
+  struct Asked;
+  using Channels = std::map<NodeId, std::pair<std::string, std::unique_ptr<fabric::RpcChannel>>>;
+
+  void Run();
+  void Serve(Lookup* lookup, Channels* channels);
+  void TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items);
+  void AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
+               Channels* channels);
+  std::shared_ptr<CircuitBreaker> BreakerOf(NodeId node);
+  // Calls `ask` with a connection to the node, and tells its breaker how it went.
+  Status On(NodeId node, Deadline deadline, Channels* channels,
+            const std::function<Status(fabric::RpcChannel*)>& ask);
+  Fetch::State Serve(const Task& task, Channels* channels);
+  // What this server has kept itself, before another one had the slot in between.
+  void TakeOwn(const Task& task, const TieredNamespace& objects, Era era, Asked* asked);
+  Status Ask(const Task& task, const TieredNamespace& objects, Origin origin, Channels* channels,
+             Asked* asked);
+  Status AskOn(const Task& task, const TieredNamespace& objects, Era era,
+               fabric::RpcChannel* channel, Asked* asked);
+  void End(const TaskPtr& task, Fetch::State state);
+
+  const Options options_;
+  Guarded<State> state_;
+  std::condition_variable wakeup_;
+  std::vector<Thread> threads_;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,160 @@
+#include "mp_server/store/moved_slots.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace ems::server {
+namespace {
+
+constexpr Duration kLookEvery = std::chrono::seconds(1);
+
+}  // namespace
+
+MovedSlots::MovedSlots(Duration keep_for, const Clock* clock)
+    : keep_for_(keep_for),
+      clock_(clock),
+      filter_(std::make_unique<std::array<std::atomic<uint64_t>, kFilterBits / 64>>()) {}
+
+uint64_t MovedSlots::Mixed(NamespaceRef ns, Hash128 hash) {
+  const uint64_t space = uint64_t{ns.id.value()} << 32 | ns.generation;
+  return (hash.lo ^ (space * 0x9e3779b97f4a7c15)) + hash.hi;
+}
+
+// The order of these stores and of what is asked under an index shard's lock: who makes the change
+// takes that lock after this.
+void MovedSlots::SetMark(NamespaceRef ns, Hash128 hash) {
+  uint64_t bits = Mixed(ns, hash);
+  const uint64_t step = (bits >> 32) | 1;
+  bool added = false;
+  for (int i = 0; i < kProbes; ++i, bits += step) {
+    std::atomic<uint64_t>& word = (*filter_)[bits % kFilterBits / 64];
+    const uint64_t bit = uint64_t{1} << (bits % 64);
+    if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
+    word.fetch_or(bit, std::memory_order_release);
+    added = true;
+  }
+  if (added && marks_.fetch_add(1, std::memory_order_relaxed) + 1 == kMarksMax)
+    full_.store(true, std::memory_order_release);  // Expire closes all
+}
+
+bool MovedSlots::IsMarked(NamespaceRef ns, Hash128 hash) const {
+  if (full_.load(std::memory_order_acquire)) return true;
+  uint64_t bits = Mixed(ns, hash);
+  const uint64_t step = (bits >> 32) | 1;
+  for (int i = 0; i < kProbes; ++i, bits += step) {
+    const uint64_t word = (*filter_)[bits % kFilterBits / 64].load(std::memory_order_acquire);
+    if ((word & uint64_t{1} << (bits % 64)) == 0) return false;
+  }
+  return true;
+}
+
+void MovedSlots::Close(State* state, const std::vector<uint16_t>& slots) {
+  for (const uint16_t slot : slots) {
+    state->open.erase(slot);
+    open_since_[slot].store(0, std::memory_order_release);
+  }
+  open_count_.store(static_cast<uint32_t>(state->open.size()), std::memory_order_release);
+}
+
+void MovedSlots::Gain(uint64_t history, const std::vector<uint64_t>& since,
+                      const std::bitset<kSlotCount>& owned,
+                      const std::map<uint16_t, Origin>& origins) {
+  auto state = state_.Lock();
+  std::vector<uint16_t> over;  // of what was lost Lose says more, later
+  for (const auto& [slot, opened] : state->open) {
+    if (owned[slot] && (since.empty() || opened.origin.era != Era{history, since[slot]}))
+      over.push_back(slot);
+  }
+  Close(&*state, over);
+  if (origins.empty()) return;
+  const bool in_use = !state->open.empty() || std::ranges::any_of(state->lost, [](const auto& one) {
+    return one.second.before.has_value();
+  });
+  if (!in_use) {
+    for (auto& word : *filter_) word.store(0, std::memory_order_relaxed);
+    marks_.store(0, std::memory_order_relaxed);
+    full_.store(false, std::memory_order_release);
+  }
+  const TimePoint until = clock_->Now() + keep_for_;
+  for (const auto& [slot, origin] : origins) state->open[slot] = {origin, until};
+  open_count_.store(static_cast<uint32_t>(state->open.size()), std::memory_order_release);
+  for (const auto& [slot, origin] : origins)
+    open_since_[slot].store(origin.era.since, std::memory_order_release);
+}
+
+std::optional<Origin> MovedSlots::OriginOf(SlotId slot) {
+  if (!IsOpen(slot)) return std::nullopt;
+  auto state = state_.Lock();
+  const auto it = state->open.find(slot.value());
+  return it == state->open.end() ? std::nullopt : std::optional(it->second.origin);
+}
+
+void MovedSlots::Lose(uint64_t history, const std::vector<uint64_t>& since,
+                      const std::bitset<kSlotCount>& owned, const std::bitset<kSlotCount>& kept) {
+  auto state = state_.Lock();
+  const TimePoint until = clock_->Now() + keep_for_;
+  for (size_t i = kept._Find_first(); i < kSlotCount; i = kept._Find_next(i)) {
+    const auto slot = static_cast<uint16_t>(i);
+    Lost lost{.era = {history, since[i]}, .until = until, .before = {}};
+    const auto open = state->open.find(slot);
+    if (open != state->open.end() && !full_.load(std::memory_order_acquire))
+      lost.before = open->second.origin;
+    state->lost[slot] = lost;
+  }
+  std::vector<uint16_t> over;
+  for (const auto& [slot, opened] : state->open)
+    if (!owned[slot]) over.push_back(slot);
+  Close(&*state, over);
+}
+
+bool MovedSlots::Keeps(SlotId slot, Era era) {
+  auto state = state_.Lock();
+  const auto it = state->lost.find(slot.value());
+  return it != state->lost.end() && it->second.era == era && clock_->Now() < it->second.until;
+}
+
+std::optional<Origin> MovedSlots::Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash) {
+  std::optional<Origin> before;
+  {
+    auto state = state_.Lock();
+    const auto it = state->lost.find(slot.value());
+    if (it != state->lost.end() && it->second.era == era) before = it->second.before;
+  }
+  return before && !IsMarked(ns, hash) ? before : std::nullopt;
+}
+
+void MovedSlots::CloseAll() {
+  auto state = state_.Lock();
+  std::vector<uint16_t> all;
+  for (const auto& [slot, opened] : state->open) all.push_back(slot);
+  Close(&*state, all);
+  for (auto& [slot, lost] : state->lost) lost.before.reset();
+}
+
+std::bitset<kSlotCount> MovedSlots::Expire() {
+  if (full_.load(std::memory_order_acquire)) CloseAll();
+  std::bitset<kSlotCount> gone;
+  const TimePoint now = clock_->Now();
+  auto state = state_.Lock();
+  if (now < state->next_look) return gone;
+  state->next_look = now + kLookEvery;
+  std::vector<uint16_t> over;
+  for (const auto& [slot, opened] : state->open)
+    if (opened.until <= now) over.push_back(slot);
+  Close(&*state, over);
+  std::erase_if(state->lost, [&](const auto& one) {
+    const bool over_now = one.second.until <= now;
+    if (over_now) gone.set(one.first);
+    return over_now;
+  });
+  return gone;
+}
+
+std::bitset<kSlotCount> MovedSlots::kept_slots() {
+  std::bitset<kSlotCount> slots;
+  auto state = state_.Lock();
+  for (const auto& [slot, lost] : state->lost) slots.set(slot);
+  return slots;
+}
+
+}  // namespace ems::server

@@ -1,0 +1,133 @@
+#pragma once
+// The slots that have moved to this server, whose earlier objects another one keeps, and those that
+// have moved away, whose objects are kept here; decides which of them may become visible again.
+//
+// An era of a slot is the time in which one server owns it: the views of one history from an epoch
+// on until the slot moves again. Two rules keep an old value from coming back:
+//   - What is kept of a lost slot is for the owner of the very next era alone. It is all that was
+//     true at the beginning of that era, as far as it is there.
+//   - An owner that has had the slot from the beginning of the era marks each key that it takes a
+//     change of, before the change is visible. What another server kept may become visible here
+//     only if its key is not marked, which is asked under the same lock as the change is made.
+// An owner that has marked from the beginning to the end of its era can say of a key that it took
+// no change of it: what the owner before has kept is still true then, in the era after.
+//
+// Marks are bits of a filter: a key may count as marked that is not, which is a miss. Bound: 1 MiB
+// of filter, 128 KiB of epochs; after kMarksMax marks no slot is open any more.
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/guarded.h"
+#include "common/hash.h"
+#include "common/ids.h"
+
+namespace ems::server {
+
+struct Era {
+  uint64_t history = 0;  // as SlotHistory's; 0: not known, which is no era
+  uint64_t since = 0;    // epoch of the view by which the slot got this owner
+  friend bool operator==(const Era&, const Era&) = default;
+};
+
+// Who keeps the objects of the time before `era`.
+struct Origin {
+  Era era;
+  NodeId node;
+};
+
+// Threading: thread-safe; Gain and Lose from one thread.
+class MovedSlots final {
+ public:
+  static constexpr uint64_t kMarksMax = uint64_t{1} << 20;
+
+  // Slots are open, and objects kept, for so long.
+  MovedSlots(Duration keep_for, const Clock* clock);
+
+  // --- The owner of an era.
+  // A view gives `owned`, each since the epoch that `since` says. Opens the slots of `origins`,
+  // which have had no change in their era yet; those that are open in another era are not any more.
+  // Before a request for them is let through.
+  void Gain(uint64_t history, const std::vector<uint64_t>& since,
+            const std::bitset<kSlotCount>& owned, const std::map<uint16_t, Origin>& origins);
+  // Whom to ask for what was in the slot before; none: it is not open.
+  std::optional<Origin> OriginOf(SlotId slot);
+  // A change of the key is about to be made. Cost: one load where the slot is not open.
+  void Mark(SlotId slot, NamespaceRef ns, Hash128 hash) {
+    if (IsOpen(slot)) [[unlikely]]
+      SetMark(ns, hash);
+  }
+  // The same where it is not known in which slot the key is.
+  void Mark(NamespaceRef ns, Hash128 hash) {
+    if (open_count_.load(std::memory_order_acquire) != 0) [[unlikely]]
+      SetMark(ns, hash);
+  }
+  bool IsOpen(SlotId slot) const {
+    return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) != 0;
+  }
+  bool AnyOpen() const { return open_count_.load(std::memory_order_acquire) != 0; }
+  bool IsMarked(NamespaceRef ns, Hash128 hash) const;
+  // Whether what was kept for `era` of this server may become visible here. Takes no lock.
+  bool MayLand(SlotId slot, uint64_t since, NamespaceRef ns, Hash128 hash) const {
+    return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) == since &&
+           since != 0 && !IsMarked(ns, hash);
+  }
+
+  // --- Who had it before.
+  // The same view: `kept` are lost, and their objects kept for the era that begins with it; slots
+  // that are not in `owned` are not open any more. After the last change in them.
+  void Lose(uint64_t history, const std::vector<uint64_t>& since,
+            const std::bitset<kSlotCount>& owned, const std::bitset<kSlotCount>& kept);
+  // Whether objects of the slot are kept for this era.
+  bool Keeps(SlotId slot, Era era);
+  // Where no object of the key is kept for `era`: whom to ask instead, if no change of the key was
+  // taken here while the slot was this server's.
+  std::optional<Origin> Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash);
+
+  // Closes what has been open for too long. Returns the slots whose objects are not kept any more.
+  // Looks once a second.
+  std::bitset<kSlotCount> Expire();
+  // Slots that are kept for others, as Expire returns them later.
+  std::bitset<kSlotCount> kept_slots();
+  uint32_t open_slots() const { return open_count_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kFilterBits = size_t{1} << 23;
+  static constexpr int kProbes = 4;
+  struct Opened {
+    Origin origin;
+    TimePoint until;
+  };
+  struct Lost {
+    Era era;
+    TimePoint until;
+    std::optional<Origin> before;  // the slot was open here all the time
+  };
+  struct State {
+    std::map<uint16_t, Opened> open;
+    std::map<uint16_t, Lost> lost;
+    TimePoint next_look{};
+  };
+  void SetMark(NamespaceRef ns, Hash128 hash);
+  void Close(State* state, const std::vector<uint16_t>& slots);
+  void CloseAll();
+  static uint64_t Mixed(NamespaceRef ns, Hash128 hash);
+
+  const Duration keep_for_;
+  const Clock* const clock_;
+  // Of the era in which the slot is open; 0: it is not.
+  std::array<std::atomic<uint64_t>, kSlotCount> open_since_{};
+  std::atomic<uint32_t> open_count_{0};
+  std::atomic<uint64_t> marks_{0};
+  std::atomic<bool> full_{false};
+  const std::unique_ptr<std::array<std::atomic<uint64_t>, kFilterBits / 64>> filter_;
+  Guarded<State> state_;
+};
+
+}  // namespace ems::server

@@ -1,0 +1,75 @@
+// What must hold: what is kept is told to who asks for the very era that followed, and to nobody
+// else.
+#include "mp_server/kept_answer.h"
+
+#include "mp_server/store/namespace_store.h"
+#include "tests/mp_server/forward/forward_rig.h"
+
+namespace ems::server {
+namespace {
+
+using wire::KeptHead;
+using wire::KeptState;
+using wire::WireStatus;
+
+class KeptAnswerTest : public ForwardTest {
+ protected:
+  void Begin() {
+    Start(1);
+    Start(2);
+    Move({1, 2}, 1);
+    ASSERT_EQ(Node(1).Put(kSlot, "k", "value"), WireStatus::kOk);
+  }
+  KeptHead Ask(const std::string& key, Era era) {
+    KeptHead head;
+    EXPECT_EQ(Node(1).AskKept(kSlot, key, era, &head), WireStatus::kOk);
+    return head;
+  }
+};
+
+TEST_F(KeptAnswerTest, TheValueIsForTheNextEraAlone) {
+  Begin();
+  EXPECT_EQ(Ask("k", {kHistory, epoch_ + 1}).state, KeptState::kGone) << "it has the slot still";
+  Move({1, 2}, 2);
+  EXPECT_EQ(Ask("k", era()).state, KeptState::kValue);
+  EXPECT_EQ(Node(1).Payload(), "value");
+  EXPECT_EQ(Ask("k", {kHistory, era().since + 1}).state, KeptState::kGone);
+  EXPECT_EQ(Ask("k", {kHistory, era().since - 1}).state, KeptState::kGone);
+  EXPECT_EQ(Ask("k", {kHistory + 1, era().since}).state, KeptState::kGone);
+  EXPECT_EQ(Ask("other", era()).state, KeptState::kGone) << "it does not know the time before";
+}
+
+TEST_F(KeptAnswerTest, NoLeaseIsNeeded) {
+  Begin();
+  Move({1, 2}, 2);
+  Node(1).ownership().Revoke();
+  EXPECT_EQ(Ask("k", era()).state, KeptState::kValue);
+  clock_.Advance(ForwardNode::kKeepFor);
+  EXPECT_EQ(Ask("k", era()).state, KeptState::kGone);
+}
+
+TEST_F(KeptAnswerTest, WhoHeldTheSlotAllTheTimeSaysWhomToAsk) {
+  Begin();
+  Move({1, 2}, 2);
+  const Era before = era();
+  Move({1, 2}, 1);
+  // Server 2 lost it: what it had open it vouches for.
+  KeptHead head;
+  EXPECT_EQ(Node(2).AskKept(kSlot, "k", era(), &head), WireStatus::kOk);
+  EXPECT_EQ(head.state, KeptState::kUntouched);
+  EXPECT_EQ(head.node, 1U);
+  EXPECT_EQ(head.since, before.since);
+}
+
+TEST_F(KeptAnswerTest, WhatIsSentStaysWhileItIsSent) {
+  Begin();
+  Move({1, 2}, 2);
+  EXPECT_EQ(Ask("k", era()).state, KeptState::kValue);
+  while (EvictKept(&Node(1).dram().Open(ForwardNode::kNs)->objects(), 1)) {
+  }
+  EXPECT_EQ(Node(1).Payload(), "value");
+  EXPECT_EQ(Node(1).Usage().kept_objects, 0U);
+}
+
+}  // namespace
+}  // namespace ems::server
