@@ -50,6 +50,16 @@ void DriveChannel(grpc::Channel* channel, Deadline deadline) {
   channel->WaitForConnected(In(std::min(deadline.Remaining(), kDriveMost)));
 }
 
+bool IsConnected(grpc::Channel* channel, Deadline deadline) {
+  DriveChannel(channel, deadline);
+  while (true) {
+    const grpc_connectivity_state state = channel->GetState(true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
+    if (!channel->WaitForStateChange(state, In(deadline.Remaining()))) return false;
+  }
+}
+
 void SetDeadline(Deadline deadline, grpc::ClientContext* context) {
   context->set_deadline(In(deadline.Remaining()));
 }

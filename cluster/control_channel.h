@@ -28,6 +28,8 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address,
 // waits: otherwise a controller that is back is found after five seconds. Cost: nothing while
 // connected; up to 20 ms, within the deadline, while not.
 void DriveChannel(grpc::Channel* channel, Deadline deadline);
+// Whether it is connected, or becomes so by `deadline`; an attempt that fails ends the wait.
+bool IsConnected(grpc::Channel* channel, Deadline deadline);
 // On the monotonic clock: a stepped wall clock changes no deadline.
 void SetDeadline(Deadline deadline, grpc::ClientContext* context);
 

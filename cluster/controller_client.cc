@@ -8,9 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "cluster/control_channel.h"
+#include "cluster/leader_calls.h"
 #include "cluster/namespace_codec.h"
-#include "cluster/unary_calls.h"
 #include "common/check.h"
 #include "common/guarded.h"
 #include "common/logging.h"
@@ -23,6 +22,8 @@ namespace ems {
 namespace {
 
 constexpr int kMessageBytesMax = 4 << 20;
+// How long a watch looks for a controller that is connected before it tries one that is not.
+constexpr Duration kPickMost = std::chrono::seconds(2);
 
 // What the last view of one stream was, and how an update changes it.
 Result<ViewCache::View> NextView(const ViewCache::View& last, const v1::ClusterUpdate& update) {
@@ -49,22 +50,24 @@ struct ControllerClient::Impl {
     std::shared_ptr<grpc::ClientContext> context;
   };
 
-  Impl(std::string address_in, std::string watcher_in, ViewCache* joined)
-      : address(std::move(address_in)),
-        watcher(std::move(watcher_in)),
-        address_fault(CheckControllerAddress(address)),
-        channel(MakeControlChannel(address, kMessageBytesMax)),
-        stub(v1::Controller::NewStub(channel)),
-        calls(channel, joined) {}
+  Impl(std::string_view address_in, std::string watcher_in, ViewCache* joined)
+      : watcher(std::move(watcher_in)), calls(address_in, kMessageBytesMax, joined) {
+    for (size_t i = 0; i < calls.channels().size(); ++i)
+      stubs.push_back(v1::Controller::NewStub(calls.channels().channel(i)));
+  }
 
   // One unary call, its error prefixed with the address.
   template <typename Request, typename Reply, typename Method>
-  Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
-    EMS_RETURN_IF_ERROR(address_fault);
-    const auto call = [&](grpc::ClientContext* context) {
-      return (stub.get()->*method)(context, request, reply);
+  Status Call(Method method, const Request& request, Reply* reply, Deadline deadline,
+              bool reads = false) {
+    const auto call = [&](size_t controller, grpc::ClientContext* context) {
+      return (stubs[controller].get()->*method)(context, request, reply);
     };
-    return Prefixed(calls.Call(deadline, call), fmt::format("controller {}", address));
+    return calls.Call(deadline, call, reads);
+  }
+  template <typename Request, typename Reply, typename Method>
+  Status Read(Method method, const Request& request, Reply* reply, Deadline deadline) {
+    return Call(method, request, reply, deadline, /*reads=*/true);
   }
 
   // One that is answered with a namespace.
@@ -96,8 +99,9 @@ struct ControllerClient::Impl {
   std::shared_ptr<grpc::ClientContext> NewWatchContext() {
     auto context = std::make_shared<grpc::ClientContext>();
     // Waiting for the connection also drives it: a controller that is back is found within the
-    // reconnect back-off, not when some other call happens to poll the channel.
-    context->set_wait_for_ready(true);
+    // reconnect back-off, not when some other call happens to poll the channel. Of several
+    // controllers one that is connected is asked.
+    context->set_wait_for_ready(stubs.size() == 1);
     auto locked = watch.Lock();
     if (locked->stopping) return nullptr;
     locked->context = context;
@@ -109,7 +113,9 @@ struct ControllerClient::Impl {
                  const std::function<void()>& on_update) {
     v1::WatchRequest request;
     request.set_watcher(watcher);
-    auto reader = stub->Watch(context, request);
+    const size_t controller = calls.channels().Pick(Deadline::After(kPickMost));
+    const std::string& address = calls.channels().address(controller);
+    auto reader = stubs[controller]->Watch(context, request);
     v1::ClusterUpdate update;
     ViewCache::View last;
     Status fault = OkStatus();
@@ -126,6 +132,7 @@ struct ControllerClient::Impl {
       if (*changed && on_update) on_update();
     }
     const Status end = FromGrpc(reader->Finish());
+    calls.OnFailed(controller, end, *context);
     if (!fault.ok()) {
       // Another cluster's controller says the same each second.
       std::string reason = ToString(fault);
@@ -158,25 +165,23 @@ struct ControllerClient::Impl {
     thread.Join();
   }
 
-  const std::string address;
   const std::string watcher;
-  const Status address_fault;
-  const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<v1::Controller::Stub> stub;
-  UnaryCalls calls;
+  LeaderCalls calls;
+  std::vector<std::unique_ptr<v1::Controller::Stub>> stubs;  // one for each controller
   StopFlag stop;
   Guarded<Watch> watch;
   std::string reported_fault;  // of the watch thread
   Thread thread;
 };
 
-ControllerClient::ControllerClient(std::string address, std::string watcher, ViewCache* joined)
-    : impl_(std::make_unique<Impl>(std::move(address), std::move(watcher), joined)) {}
+ControllerClient::ControllerClient(const std::string& address, std::string watcher,
+                                   ViewCache* joined)
+    : impl_(std::make_unique<Impl>(address, std::move(watcher), joined)) {}
 
 ControllerClient::~ControllerClient() { impl_->StopWatch(); }
 
 void ControllerClient::StartWatch(ViewCache* cache, std::function<void()> on_update) {
-  if (!impl_->address_fault.ok()) return;
+  if (!impl_->calls.channels().fault().ok()) return;
   EMS_CHECK(cache != nullptr);
   {
     auto watch = impl_->watch.Lock();
@@ -209,7 +214,7 @@ Status ControllerClient::Leave(NodeId node, uint64_t boot_id, bool keeps_slots, 
 Status ControllerClient::Refresh(ViewCache* cache, Deadline deadline) {
   v1::ClusterUpdate update;
   EMS_RETURN_IF_ERROR(
-      impl_->Call(&v1::Controller::Stub::GetCluster, v1::GetClusterRequest(), &update, deadline));
+      impl_->Read(&v1::Controller::Stub::GetCluster, v1::GetClusterRequest(), &update, deadline));
   ViewCache::View none;
   return impl_->Take(update, cache, &none).status();
 }
@@ -225,12 +230,14 @@ Result<NamespaceInfo> ControllerClient::CreateNamespace(const NamespaceInfo& wan
 Result<NamespaceInfo> ControllerClient::GetNamespace(const std::string& name, Deadline deadline) {
   v1::GetNamespaceRequest request;
   request.set_name(name);
-  return impl_->CallForNamespace(&v1::Controller::Stub::GetNamespace, request, deadline);
+  v1::Namespace reply;
+  EMS_RETURN_IF_ERROR(impl_->Read(&v1::Controller::Stub::GetNamespace, request, &reply, deadline));
+  return FromProto(reply);
 }
 
 Result<std::vector<NamespaceInfo>> ControllerClient::ListNamespaces(Deadline deadline) {
   v1::ListNamespacesReply reply;
-  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Controller::Stub::ListNamespaces,
+  EMS_RETURN_IF_ERROR(impl_->Read(&v1::Controller::Stub::ListNamespaces,
                                   v1::ListNamespacesRequest(), &reply, deadline));
   std::vector<NamespaceInfo> list;
   for (const v1::Namespace& ns : reply.namespaces()) {
@@ -243,7 +250,7 @@ Result<std::vector<NamespaceInfo>> ControllerClient::ListNamespaces(Deadline dea
 Result<std::optional<HitCurve>> ControllerClient::GetHitCurve(const std::string& name,
                                                               Deadline deadline) {
   v1::ListNamespacesReply reply;
-  EMS_RETURN_IF_ERROR(impl_->Call(&v1::Controller::Stub::ListNamespaces,
+  EMS_RETURN_IF_ERROR(impl_->Read(&v1::Controller::Stub::ListNamespaces,
                                   v1::ListNamespacesRequest(), &reply, deadline));
   const auto named = std::ranges::find(reply.namespaces(), name,
                                        [](const v1::Namespace& one) { return one.name(); });
@@ -272,7 +279,7 @@ Status ControllerClient::DeleteNamespace(const std::string& name, Deadline deadl
 }
 
 Status ControllerClient::ListNodes(v1::ListNodesReply* reply, Deadline deadline) {
-  return impl_->Call(&v1::Controller::Stub::ListNodes, v1::ListNodesRequest(), reply, deadline);
+  return impl_->Read(&v1::Controller::Stub::ListNodes, v1::ListNodesRequest(), reply, deadline);
 }
 
 Status ControllerClient::SetNode(const std::string& name, uint64_t dram_bytes, Deadline deadline) {
@@ -303,7 +310,7 @@ Status ControllerClient::AcceptLoss(Deadline deadline) {
 
 Status ControllerClient::ListEvents(const v1::ListEventsRequest& request,
                                     v1::ListEventsReply* reply, Deadline deadline) {
-  return impl_->Call(&v1::Controller::Stub::ListEvents, request, reply, deadline);
+  return impl_->Read(&v1::Controller::Stub::ListEvents, request, reply, deadline);
 }
 
 }  // namespace ems

@@ -30,10 +30,11 @@ namespace ems {
 // thread-safe.
 class ControllerClient final {
  public:
-  // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
-  // connected yet. `watcher` names this process in the controller's log. `joined`: as UnaryCalls,
+  // `address` is host:port, or those of several controllers, of which the leader is asked
+  // (leader_calls.h); or all calls fail with kInvalidArgument, which says why. Nothing is connected
+  // yet. `watcher` names this process in the controller's log. `joined`: as UnaryCalls,
   // for all but the watch, whose cache says it.
-  ControllerClient(std::string address, std::string watcher, ViewCache* joined = nullptr);
+  ControllerClient(const std::string& address, std::string watcher, ViewCache* joined = nullptr);
   ~ControllerClient();  // ends the watch
   ControllerClient(const ControllerClient&) = delete;
   ControllerClient& operator=(const ControllerClient&) = delete;

@@ -2,10 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <utility>
+#include <string_view>
+#include <vector>
 
-#include "cluster/control_channel.h"
-#include "cluster/unary_calls.h"
+#include "cluster/leader_calls.h"
 #include "proto/model.grpc.pb.h"
 
 namespace ems {
@@ -17,31 +17,24 @@ constexpr int kMessageBytesMax = 24 << 20;
 }  // namespace
 
 struct ModelsClient::Impl {
-  Impl(std::string address_in, ViewCache* joined)
-      : address(std::move(address_in)),
-        address_fault(CheckControllerAddress(address)),
-        channel(MakeControlChannel(address, kMessageBytesMax)),
-        stub(v1::Models::NewStub(channel)),
-        calls(channel, joined) {}
+  Impl(std::string_view addresses, ViewCache* joined) : calls(addresses, kMessageBytesMax, joined) {
+    for (size_t i = 0; i < calls.channels().size(); ++i)
+      stubs.push_back(v1::Models::NewStub(calls.channels().channel(i)));
+  }
 
   template <typename Request, typename Reply, typename Method>
   Status Call(Method method, const Request& request, Reply* reply, Deadline deadline) {
-    EMS_RETURN_IF_ERROR(address_fault);
-    const auto call = [&](grpc::ClientContext* context) {
-      return (stub.get()->*method)(context, request, reply);
-    };
-    return Prefixed(calls.Call(deadline, call), fmt::format("controller {}", address));
+    return calls.Call(deadline, [&](size_t controller, grpc::ClientContext* context) {
+      return (stubs[controller].get()->*method)(context, request, reply);
+    });
   }
 
-  const std::string address;
-  const Status address_fault;
-  const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<v1::Models::Stub> stub;
-  UnaryCalls calls;
+  LeaderCalls calls;
+  std::vector<std::unique_ptr<v1::Models::Stub>> stubs;  // one for each controller
 };
 
-ModelsClient::ModelsClient(std::string address, ViewCache* joined)
-    : impl_(std::make_unique<Impl>(std::move(address), joined)) {}
+ModelsClient::ModelsClient(const std::string& address, ViewCache* joined)
+    : impl_(std::make_unique<Impl>(address, joined)) {}
 
 ModelsClient::~ModelsClient() = default;
 

@@ -29,9 +29,10 @@ class ViewCache;
 // proto/model.proto and of ModelState. Threading: thread-safe.
 class ModelsClient final {
  public:
-  // `address` is host:port, or all calls fail with kInvalidArgument, which says why; nothing is
-  // connected yet. `joined`: as UnaryCalls.
-  explicit ModelsClient(std::string address, ViewCache* joined = nullptr);
+  // `address` is host:port, or those of several controllers, of which the leader is asked
+  // (leader_calls.h); or all calls fail with kInvalidArgument, which says why. Nothing is connected
+  // yet. `joined`: as UnaryCalls.
+  explicit ModelsClient(const std::string& address, ViewCache* joined = nullptr);
   ~ModelsClient();
   ModelsClient(const ModelsClient&) = delete;
   ModelsClient& operator=(const ModelsClient&) = delete;

@@ -1,6 +1,7 @@
 #pragma once
 // Changes that a controller puts off because it has just started: it listens for some seconds
-// before it decides anything, and waits for leases of its earlier lives to end where it has to.
+// before it decides anything, and waits for leases of its earlier lives to end where it has to. Of
+// several controllers those that do not lead say the same.
 // Nothing was done then, and it says so: the same call may go again, which no other kUnavailable
 // allows.
 #include <chrono>
@@ -12,12 +13,11 @@
 #include "common/retry.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
+#include "proto/cluster_metadata.h"
 
 namespace ems {
 
-// How the controller's answer begins. A client puts the controller's address in front.
-inline constexpr std::string_view kStarting = "starting: ";
-
+// The controller's answer begins with kStarting. A client puts the controller's address in front.
 inline bool IsStarting(const Status& status) {
   return status.code() == StatusCode::kUnavailable &&
          Message(status).find(kStarting) != std::string_view::npos;

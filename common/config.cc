@@ -12,7 +12,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -97,9 +96,9 @@ Status CheckOneAddress(const Address& marks, std::string_view text) {
 
 Status CheckAddress(const Option& marks, const std::string& text, const Place& place) {
   const Address& address = marks.address();
-  std::istringstream words(text);
   std::vector<std::string> addresses = {text};
-  if (address.list()) addresses = {std::istream_iterator<std::string>(words), {}};
+  if (address.list()) addresses = SplitAddresses(text);
+  if (addresses.empty() && address.needed()) addresses = {text};
   for (const std::string& one : addresses) {
     if (one.empty() && !address.needed()) continue;
     const Status checked = CheckOneAddress(address, one);

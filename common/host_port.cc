@@ -1,5 +1,7 @@
 #include "common/host_port.h"
 
+#include <algorithm>
+
 #include "common/bytes.h"
 #include "common/parse_number.h"
 
@@ -32,6 +34,18 @@ Result<HostPort> ParseHostPort(std::string_view text) {
   const auto number = ParseNumber<uint16_t>(port);
   if (!number) return wrong("the port is a number of 0 to 65535");
   return HostPort{.host = std::string(host), .port = *number};
+}
+
+std::vector<std::string> SplitAddresses(std::string_view text) {
+  std::vector<std::string> addresses;
+  while (true) {
+    const size_t first = text.find_first_not_of(", ");
+    if (first == std::string_view::npos) return addresses;
+    text.remove_prefix(first);
+    const size_t end = std::min(text.find_first_of(", "), text.size());
+    addresses.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
 }
 
 }  // namespace ems

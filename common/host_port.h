@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 
@@ -14,5 +15,7 @@ struct HostPort {
 };
 // Errors: kInvalidArgument  saying what is missing or wrong, and what to write
 Result<HostPort> ParseHostPort(std::string_view text);
+// Several, separated by commas or blanks, as they are written; none is checked.
+std::vector<std::string> SplitAddresses(std::string_view text);
 
 }  // namespace ems

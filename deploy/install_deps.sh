@@ -60,8 +60,9 @@ run_apt() {
 
 # Peers of the benchmarks and of tests come as services too. None of those is to start: neither now nor at the next boot.
 services=()
-for package in memcached nginx-light prometheus redis-server; do
-  if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("${package%-light}"); fi
+for package in etcd-server memcached nginx-light prometheus redis-server; do
+  service=${package%-light}
+  if [[ " ${missing[*]} " == *" $package "* ]]; then services+=("${service/#etcd-server/etcd}"); fi
 done
 as_superuser() { "${as_root[@]}" "$@" >>"$log" 2>&1; }
 policy=/usr/sbin/policy-rc.d  # what package scripts ask before they start a service

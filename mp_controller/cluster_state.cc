@@ -13,8 +13,8 @@
 #include "common/wall_time.h"
 #include "mp_controller/node_status.h"
 #include "mp_controller/publish/next_history.h"
+#include "mp_controller/publish/view_builder.h"
 #include "mp_controller/request_check.h"
-#include "mp_controller/view_builder.h"
 #include "proto/cluster_metadata.h"
 #include "proto/controller.pb.h"
 

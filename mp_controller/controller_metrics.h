@@ -33,12 +33,32 @@ struct ControllerMetrics {
         store_errors(
             r->AddCounter("ems_controller_store_errors_total", "Writes that the store refused")),
         strangers_refused(r->AddCounter("ems_controller_strangers_refused_total",
-                                        "Calls of servers of another cluster")) {}
+                                        "Calls of servers of another cluster")),
+        leader(r->AddGauge("ems_controller_leader",
+                           "1 while this controller leads; of several, one does")),
+        elections(r->AddCounter("ems_controller_elections_total",
+                                "How often this controller was elected, of several")),
+        etcd_errors(r->AddCounter("ems_controller_etcd_errors_total",
+                                  "Calls of the election that etcd has not answered, or refused")),
+        etcd_write_seconds(r->AddHistogram(
+            "ems_controller_etcd_write_seconds", "How long etcd takes for a write of the leader",
+            {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5})) {}
+
+  // What a leader knows, and a follower does not.
+  void OnFollowing() const {
+    for (const Gauge* gauge :
+         {&leader, &nodes_live, &nodes_down, &nodes_stopped, &nodes_left, &nodes_ahead, &namespaces,
+          &watchers, &term, &epoch, &frozen, &store_is_old})
+      gauge->Set(0);
+  }
 
   const Gauge nodes_live, nodes_down, nodes_stopped, nodes_left, nodes_ahead, namespaces, watchers,
       term, epoch, frozen, store_is_old, disk_free_bytes;
   const Counter views_published, slots_moved, heartbeats, requests_refused, store_errors,
       strangers_refused;
+  const Gauge leader;
+  const Counter elections, etcd_errors;
+  const Histogram etcd_write_seconds;
 
  private:
   static Gauge Nodes(MetricsRegistry* r, const char* state) {

@@ -14,7 +14,6 @@
 #include "mp_controller/model_service.h"
 #include "mp_controller/publish/view_fanout.h"
 #include "mp_controller/request_check.h"
-#include "proto/cluster_metadata.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/status_codec.h"
 
@@ -184,7 +183,7 @@ class Handlers final : public RawService {
     if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
     WatchCursor from_nothing;
     *reply = ToBuffer(parts_.publisher->Next(&from_nothing));
-    reactor->Finish(grpc::Status::OK);
+    Answer(OkStatus(), parts_.other, context, reactor);
     return reactor;
   }
 
@@ -195,14 +194,16 @@ class Handlers final : public RawService {
     auto* reactor = context->DefaultReactor();
     if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
     if (parts_.events != nullptr) parts_.events->List(*request, reply);
-    reactor->Finish(grpc::Status::OK);
+    Answer(OkStatus(), parts_.other, context, reactor);
     return reactor;
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext*,
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* bytes) override {
     v1::WatchRequest request;
-    const Status parsed = Parse(*bytes, &request);
+    Status parsed = Parse(*bytes, &request);
+    if (const auto leader = parts_.other ? parts_.other() : std::nullopt)
+      parsed = RefuseAsFollower(*leader, context);
     EMS_LOG(kDebug, "mp_controller", "watch watcher={}", Printable(request.watcher()));
     auto stream = std::make_shared<WatchStream>(parts_.publisher);
     stream->Start(parsed);
@@ -216,12 +217,12 @@ class Handlers final : public RawService {
                                 Status (ClusterState::*method)(const Request&, Reply*)) {
     auto* reactor = context->DefaultReactor();
     if (!IsAdmitted(context, parts_.state->cluster(), reactor)) return reactor;
-    const auto answer = [this, reactor](const Status& status) {
+    const auto answer = [this, context, reactor](const Status& status) {
       if (status.code() == StatusCode::kInvalidArgument ||
           status.code() == StatusCode::kResourceExhausted) {
         parts_.metrics->requests_refused.Add();
       }
-      reactor->Finish(ToGrpc(status));
+      Answer(status, parts_.other, context, reactor);
     };
     const bool posted = parts_.loop->TryPost([this, request, reply, method, answer] {
       answer((parts_.state->*method)(*request, reply));

@@ -11,6 +11,7 @@
 #include "mp_controller/cluster_state.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/publish/view_publisher.h"
+#include "proto/cluster_metadata.h"
 
 namespace ems::controller {
 
@@ -27,6 +28,7 @@ class ControllerService final {
     ControllerMetrics* metrics;
     ModelService* models = nullptr;   // served on the same port; null: not
     ClusterEvents* events = nullptr;  // null: there are none
+    FindOtherLeader other = {};       // empty: this controller always leads
   };
   // Serves on `listen` (host:port, port 0: any) at once. All parts must outlive the service.
   // Errors: kInvalidArgument  bad address    kUnavailable  cannot bind

@@ -20,7 +20,6 @@ constexpr std::string_view kAdvice =
     "of the folder would use view numbers again: only with every server stopped and its data "
     "folder empty";
 
-constexpr std::string_view kClusterKey = "meta/cluster";
 constexpr std::string_view kTermKey = "meta/term";
 constexpr std::string_view kEpochKey = "meta/epoch";
 constexpr std::string_view kLeaseKey = "meta/lease_ms";
@@ -96,13 +95,13 @@ void PutCounter(RowChange* change, std::string_view key, uint64_t value) {
 
 }  // namespace
 
-ControllerStore::ControllerStore(std::unique_ptr<DurableRows> rows) : rows_(std::move(rows)) {}
+ControllerStore::ControllerStore(std::unique_ptr<RowStore> rows) : rows_(std::move(rows)) {}
 
 ControllerStore::~ControllerStore() = default;
 
 Result<std::unique_ptr<ControllerStore>> ControllerStore::Open(const std::string& folder) {
   EMS_ASSIGN_OR_RETURN(auto rows, DurableRows::Open(folder, std::string(kAdvice)));
-  return std::unique_ptr<ControllerStore>(new ControllerStore(std::move(rows)));  // NOLINT: private
+  return std::make_unique<ControllerStore>(std::move(rows));
 }
 
 Result<StoredState> ControllerStore::Load() {

@@ -1,6 +1,6 @@
 #pragma once
 // The ClusterStore of a running controller: cluster id, term, views, nodes and namespaces survive
-// kill -9. Every write is synced before it returns.
+// kill -9. Every write is durable before it returns.
 //
 // Invariant: a term handed out by a store is never handed out again; the newest view is there, and
 // each that was open when it was written. Bound: at most kNodesMax + kGoneNodesMax nodes,
@@ -15,7 +15,7 @@
 
 namespace ems::controller {
 
-class DurableRows;
+class RowStore;
 struct RowChange;
 
 // Threading: one thread (the controller's loop).
@@ -26,6 +26,7 @@ class ControllerStore final : public ClusterStore {
   // than guesses
   //         kUnavailable  the folder cannot be used
   static Result<std::unique_ptr<ControllerStore>> Open(const std::string& folder);
+  explicit ControllerStore(std::unique_ptr<RowStore> rows);
   ~ControllerStore() override;
   ControllerStore(const ControllerStore&) = delete;
   ControllerStore& operator=(const ControllerStore&) = delete;
@@ -41,11 +42,10 @@ class ControllerStore final : public ClusterStore {
   Status PutNamespace(const NamespaceChange& change) override;
 
  private:
-  explicit ControllerStore(std::unique_ptr<DurableRows> rows);
   // Adds to `change` what the window says of the views that are there; the keys of those that stay.
   std::deque<std::string> KeepOpen(const ViewWindow& window, RowChange* change) const;
 
-  const std::unique_ptr<DurableRows> rows_;
+  const std::unique_ptr<RowStore> rows_;
   std::deque<std::string> view_keys_;  // of the views that are kept, oldest first
 };
 

@@ -38,14 +38,18 @@ constexpr const char* kFooter =
     "  <data_dir>/EMS_CONTROLLER_STORE  marks that the store has been made; its loss is then "
     "damage\n"
     "  One controller uses a data_dir at a time. Back the folder up while the controller is "
-    "stopped.\n\n"
+    "stopped.\n"
+    "  <data_dir>/ETCD_*                of several controllers, whose store is in etcd: what this "
+    "one\n"
+    "                                   remembers of it\n\n"
     "SIGNALS\n"
     "  SIGTERM, SIGINT  stop in order; after 10 s without cleaning up. kill -9 loses nothing that "
     "was "
     "acknowledged.\n\n"
     "EXIT STATUS\n"
     "  0  stopped by a signal\n"
-    "  1  failed: store damaged or in use, address in use, disk refused; stopping took 10 s\n"
+    "  1  failed: store damaged, lost or in use, address in use, disk or etcd refused; stopping "
+    "took 10 s\n"
     "  2  usage or configuration: the message names file, line and key\n\n"
     "EXAMPLES\n"
     "  mp-controller --config /etc/ems/controller.yaml\n"
@@ -73,7 +77,11 @@ int Serve(const ControllerOptions& options, const DaemonArguments& arguments) {
     if (!status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
   }
   int signal = 0;
-  while (signal == 0) signal = signals.Wait(std::chrono::seconds(1));
+  while (signal == 0) {
+    signal = signals.Wait(std::chrono::seconds(1));
+    status = controller.fault();
+    if (signal == 0 && !status.ok()) return arguments.Fail(kDaemonFailed, Message(status));
+  }
   EMS_LOG(kInfo, "mp_controller", "stopping signal={}", signal);
   arguments.Notify("STOPPING=1");
   limit.Begin();

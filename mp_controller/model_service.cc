@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/model_state.h"
-#include "proto/cluster_metadata.h"
 #include "proto/model.grpc.pb.h"
 #include "proto/status_codec.h"
 
@@ -31,8 +30,12 @@ struct Waiting {
 }  // namespace
 
 struct ModelService::Impl final : public v1::Models::CallbackService {
-  Impl(ModelState* state_in, const Clock* clock_in, ClusterId cluster_in)
-      : state(state_in), clock(clock_in), cluster(cluster_in), loop("ems-models", kTick, [this] {
+  Impl(ModelState* state_in, const Clock* clock_in, ClusterId cluster_in, FindOtherLeader other_in)
+      : state(state_in),
+        clock(clock_in),
+        cluster(cluster_in),
+        other(std::move(other_in)),
+        loop("ems-models", kTick, [this] {
           state->Tick();
           LookAgain();  // also when there was no room for AskForLook
         }) {}
@@ -84,8 +87,8 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
                                 Status (ModelState::*method)(const Request&, Reply*)) {
     auto* reactor = context->DefaultReactor();
     if (!IsAdmitted(context, cluster, reactor)) return reactor;
-    Post(reactor, [this, request, reply, method, reactor] {
-      reactor->Finish(ToGrpc((state->*method)(*request, reply)));
+    Post(reactor, [this, request, reply, method, reactor, context] {
+      Answer((state->*method)(*request, reply), other, context, reactor);
       AskForLook();
     });
     return reactor;
@@ -102,7 +105,7 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
         bool news = last;
         const Status status = (state->*method)(*request, reply, &news);
         if (status.ok() && !news && !last && !context->IsCancelled()) return false;
-        reactor->Finish(ToGrpc(status));
+        Answer(status, other, context, reactor);
         return true;
       };
       const Duration wait =
@@ -134,14 +137,16 @@ struct ModelService::Impl final : public v1::Models::CallbackService {
   ModelState* const state;
   const Clock* const clock;
   const ClusterId cluster;
+  const FindOtherLeader other;
   std::atomic<bool> closed{false};
   std::vector<Waiting> waiting;
   bool look_asked = false;  // touched on the loop's thread only
   EventLoop loop;           // last: its thread uses the others
 };
 
-ModelService::ModelService(ModelState* state, const Clock* clock, ClusterId cluster)
-    : impl_(std::make_unique<Impl>(state, clock, cluster)) {}
+ModelService::ModelService(ModelState* state, const Clock* clock, ClusterId cluster,
+                           FindOtherLeader other)
+    : impl_(std::make_unique<Impl>(state, clock, cluster, std::move(other))) {}
 
 ModelService::~ModelService() = default;
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "common/cluster_id.h"
+#include "proto/cluster_metadata.h"
 
 namespace grpc {
 class Service;
@@ -31,8 +32,10 @@ class ModelService final {
   static constexpr size_t kWaitingMax = 4096;
 
   // From now on `state`, started, belongs to the loop. Both must outlive the service. Calls for
-  // another cluster than `cluster` are refused (proto/cluster_metadata.h).
-  ModelService(ModelState* state, const Clock* clock, ClusterId cluster);
+  // another cluster than `cluster` are refused, and all when this controller does not lead
+  // (proto/cluster_metadata.h).
+  ModelService(ModelState* state, const Clock* clock, ClusterId cluster,
+               FindOtherLeader other = {});
   ~ModelService();
   ModelService(const ModelService&) = delete;
   ModelService& operator=(const ModelService&) = delete;

@@ -23,7 +23,7 @@
 #include "mp_controller/models/change_log.h"
 #include "mp_controller/models/pull_job.h"
 #include "mp_controller/publish/view_publisher.h"
-#include "mp_controller/rows/durable_rows.h"
+#include "mp_controller/rows/row_store.h"
 
 namespace ems::v1 {
 class AddModelRequest;
@@ -60,7 +60,7 @@ class ModelState final {
  public:
   struct Parts {
     const Clock* clock;
-    DurableRows* rows;
+    RowStore* rows;
     ViewPublisher* publisher;
     std::function<uint64_t()> unix_ms = &SystemUnixMs;  // for what outlives a restart
     ClusterEvents* events = nullptr;  // told of versions and jobs; null: nobody is

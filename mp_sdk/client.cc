@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cluster/controller_client.h"
+#include "cluster/while_starting.h"
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
@@ -230,7 +231,10 @@ Client::~Client() = default;
 Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   auto impl = std::make_unique<Impl>(options);
   const Deadline deadline = Deadline::After(options.start_timeout);
-  EMS_ASSIGN_OR_RETURN(impl->ns, impl->controller.GetNamespace(options.name_space, deadline));
+  // Of several controllers none may lead yet.
+  EMS_ASSIGN_OR_RETURN(impl->ns, WhileStarting(deadline, [&](Deadline until) {
+                         return impl->controller.GetNamespace(options.name_space, until);
+                       }));
   impl->servers.Bind(impl->ns.ref, impl->ns.immutable);
   if (options.transport == TransportChoice::kAuto) impl->ReadOneSided();
   impl->controller.StartWatch(&impl->views, [raw = impl.get()] {

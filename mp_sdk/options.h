@@ -18,7 +18,7 @@ enum class TransportChoice : uint8_t {
 };
 
 struct ClientOptions {
-  std::string controller = "127.0.0.1:7400";
+  std::string controller = "127.0.0.1:7400";  // of several: all of them, separated by commas
   std::string name_space = "default";
   TransportChoice transport = TransportChoice::kAuto;
   // Streams to one server; a call takes one for itself, further calls wait for one within their

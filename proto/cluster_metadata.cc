@@ -13,8 +13,9 @@ namespace {
 
 // Nothing: it says none.
 std::optional<std::string_view> NamedIn(
-    const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
-  const auto named = metadata.find(kClusterMetadata);
+    const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
+    const char* name = kClusterMetadata) {
+  const auto named = metadata.find(name);
   if (named == metadata.end()) return std::nullopt;
   return std::string_view(named->second.data(), named->second.size());
 }
@@ -42,6 +43,12 @@ ClusterId AnsweredBy(const grpc::ClientContext& context) {
   return named.has_value() ? ParseCluster(*named).value_or(kNoCluster) : kNoCluster;
 }
 
+std::optional<std::string> LeaderNamedBy(const grpc::ClientContext& context) {
+  const auto named = NamedIn(context.GetServerTrailingMetadata(), kLeaderMetadata);
+  if (!named.has_value()) return std::nullopt;
+  return *named == "-" ? std::string() : std::string(*named);
+}
+
 bool IsAdmitted(grpc::CallbackServerContext* context, ClusterId ours,
                 grpc::ServerUnaryReactor* reactor) {
   context->AddInitialMetadata(kClusterMetadata, ClusterText(ours));
@@ -49,6 +56,24 @@ bool IsAdmitted(grpc::CallbackServerContext* context, ClusterId ours,
   if (refused.ok()) return true;
   reactor->Finish(ToGrpc(refused));
   return false;
+}
+
+Status RefuseAsFollower(const std::string& leader, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata(kLeaderMetadata, leader.empty() ? "-" : leader);
+  if (leader.empty()) {
+    return Error(
+        StatusCode::kUnavailable,
+        "{}this controller does not lead, and no other one does yet: ask again in a second",
+        kStarting);
+  }
+  return Error(StatusCode::kUnavailable, "{}this controller is not the leader, try {}", kStarting,
+               leader);
+}
+
+void Answer(const Status& status, const FindOtherLeader& other,
+            grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
+  const std::optional<std::string> leader = other ? other() : std::nullopt;
+  reactor->Finish(ToGrpc(leader.has_value() ? RefuseAsFollower(*leader, context) : status));
 }
 
 Status CheckSameCluster(std::string_view what, ClusterId theirs, ClusterId ours,

@@ -48,7 +48,7 @@ DOORS = {
     'libcurl': (r'^curl/', r'model_files/source/http_transfer\.cc|bench/serve/http_exchange\.cc', 'model_files/source/http_transfer.h'),
     'pugixml': (r'^pugixml\.hpp$', r'model_files/source/s3_listing\.cc', 'model_files/source/s3_listing.h'),
     'gRPC': (r'^grpc(pp|\+\+)?/|\.grpc\.pb\.h$',
-             r'proto/.*|.*_service\.(h|cc)|pdc/rpc/internal/.*|pdc/rpc/remote_\w+_peer\.cc|.*/controller_client\.cc|cluster/(control_channel|models_client|unary_calls)\.cc|mp_controller/controller\.cc|bench/control/watch_load\.cc',
+             r'proto/.*|.*_service\.(h|cc)|pdc/rpc/internal/.*|pdc/rpc/remote_\w+_peer\.cc|.*/controller_client\.cc|cluster/(channel_list|control_channel|leader_calls|models_client|unary_calls)\.cc|mp_controller/etcd/etcd_client\.cc|mp_controller/controller\.cc|bench/control/watch_load\.cc',
              'cluster/controller_client.h'),
     'CLI11': (r'^CLI/', r'common/command_line\.cc', 'common/command_line.h'),
 }

@@ -17,8 +17,8 @@
 #include "mp_controller/controller_store.h"
 #include "mp_controller/event_loop.h"
 #include "mp_controller/publish/next_history.h"
+#include "mp_controller/publish/view_builder.h"
 #include "mp_controller/publish/view_publisher.h"
-#include "mp_controller/view_builder.h"
 
 namespace ems::bench {
 namespace {

@@ -90,7 +90,7 @@ enum ems_transport {
 
 typedef struct ems_client_options {
   size_t size;            /* set by ems_client_options_init */
-  const char* controller; /* "host:port"; "127.0.0.1:7400" */
+  const char* controller; /* "host:port", of several with commas; "127.0.0.1:7400" */
   const char* name_space; /* "default" */
   const char* shm_token;  /* for servers that ask for one before they share memory; NULL */
   uint32_t transport;     /* ems_transport; EMS_TRANSPORT_AUTO */

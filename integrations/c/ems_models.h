@@ -21,7 +21,7 @@ typedef struct ems_models ems_models;
 
 typedef struct ems_models_options {
   size_t size;            /* set by ems_models_options_init */
-  const char* controller; /* "host:port"; "127.0.0.1:7400" */
+  const char* controller; /* "host:port", of several with commas; "127.0.0.1:7400" */
   const char* name_space; /* of versions that are added; made when it is missing; "models" */
   const char* shm_token;  /* as ems_client_options'; NULL */
   const char* access_key; /* this and the next four: for reads of sources by this process, which are

@@ -33,7 +33,7 @@ Status KnownDigests::Load(uint32_t first, std::string_view row) {
   });
 }
 
-Status KnownDigests::Take(const Digests& digests, DurableRows* rows) {
+Status KnownDigests::Take(const Digests& digests, RowStore* rows) {
   const size_t before = known_.size();
   Status refused;
   for (const auto& [block, digest] : digests) {

@@ -13,7 +13,7 @@
 
 #include "common/status.h"
 #include "model_files/format/manifest.h"
-#include "mp_controller/rows/durable_rows.h"
+#include "mp_controller/rows/row_store.h"
 
 namespace ems::v1 {
 class GetDigestsReply;
@@ -36,7 +36,7 @@ class KnownDigests final {
   // Stores and knows those that are new. Errors: of the first that is refused, which says nothing
   // of the others: kInvalidArgument  no such block    kFailedPrecondition  the digest that is known
   // is another one: the source has changed; of all: kUnavailable  the disk refuses
-  Status Take(const Digests& digests, DurableRows* rows);
+  Status Take(const Digests& digests, RowStore* rows);
 
   size_t count() const { return known_.size(); }
   const std::vector<uint32_t>& blocks() const { return known_; }

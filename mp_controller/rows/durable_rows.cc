@@ -225,8 +225,7 @@ Status DurableRows::CheckLedger(bool kept) {
   return OkStatus();
 }
 
-Status DurableRows::ForEach(
-    const std::function<Status(std::string_view key, std::string_view value)>& take) {
+Status DurableRows::ForEach(const TakeRow& take) {
   rocksdb::ReadOptions options;
   options.verify_checksums = true;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(options));

@@ -5,16 +5,14 @@
 // Invariant: a change that failed has not happened: it is taken back before the next one is made,
 // if need be after the disk has come back. One that was acknowledged is there at the next start, or
 // that is refused (row_ledger.h).
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
 #include "mp_controller/rows/row_ledger.h"
+#include "mp_controller/rows/row_store.h"
 
 namespace rocksdb {
 class DB;
@@ -24,14 +22,8 @@ class WriteBatch;
 
 namespace ems::controller {
 
-// Rows to write and rows to drop, together or not at all.
-struct RowChange {
-  std::vector<std::pair<std::string, std::string>> put;  // key, value
-  std::vector<std::string> drop;
-};
-
 // Threading: one thread (the loop of what it stores).
-class DurableRows final {
+class DurableRows final : public RowStore {
  public:
   // Opens the rows in `folder` and makes them when the folder has never held any. Cost: reads all
   // rows. `advice` is what
@@ -39,22 +31,15 @@ class DurableRows final {
   // Errors: kFailedPrecondition  another process has it open, or another version made it
   // kDataLoss  damaged: refuses rather than guesses    kUnavailable  the folder cannot be used
   static Result<std::unique_ptr<DurableRows>> Open(const std::string& folder, std::string advice);
-  ~DurableRows();
+  ~DurableRows() override;
   DurableRows(const DurableRows&) = delete;
   DurableRows& operator=(const DurableRows&) = delete;
 
-  // Each row in the order of the keys. An error of `take` ends it and counts as damage.
-  // Errors: kDataLoss
-  Status ForEach(const std::function<Status(std::string_view key, std::string_view value)>& take);
-
-  // Durable when it returns OK. When it does not, a restart may or may not find it; without one it
-  // has not happened. Cost: one fsync.
+  Status ForEach(const TakeRow& take) override;
   // Errors: kUnavailable  the disk refuses; a later call tries again, after a second at first and
   // every 15 s at most
-  Status Write(const RowChange& change);
-
-  // kDataLoss with folder and advice.
-  Status Damaged(std::string_view what) const;
+  Status Write(const RowChange& change) override;
+  Status Damaged(std::string_view what) const override;
 
  private:
   DurableRows(std::string folder, std::string advice);

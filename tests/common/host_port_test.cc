@@ -50,5 +50,13 @@ TEST(HostPortTest, SaysWhatIsMissingOrWrong) {
   }
 }
 
+TEST(SplitAddressesTest, CommasAndBlanksSeparateThem) {
+  EXPECT_EQ(SplitAddresses("a:1,b:2, c:3  d:4,"),
+            (std::vector<std::string>{"a:1", "b:2", "c:3", "d:4"}));
+  EXPECT_EQ(SplitAddresses("a:1"), (std::vector<std::string>{"a:1"}));
+  EXPECT_TRUE(SplitAddresses("").empty());
+  EXPECT_TRUE(SplitAddresses(" , ").empty());
+}
+
 }  // namespace
 }  // namespace ems

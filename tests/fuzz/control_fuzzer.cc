@@ -9,8 +9,8 @@
 #include "common/check.h"
 #include "mp_controller/membership.h"
 #include "mp_controller/namespace_registry.h"
+#include "mp_controller/publish/view_builder.h"
 #include "mp_controller/request_check.h"
-#include "mp_controller/view_builder.h"
 #include "proto/controller.pb.h"
 
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mp_controller/model_state.h"
+#include "mp_controller/rows/durable_rows.h"
 #include "proto/model.pb.h"
 #include "tests/mp_controller/temp_dir.h"
 

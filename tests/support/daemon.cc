@@ -37,7 +37,7 @@ std::string ReadFile(const std::string& path) {
 Result<pid_t> Spawn(const std::string& program, const std::vector<std::string>& flags,
                     const std::string& output_path, std::optional<uint64_t> fd_limit,
                     const std::vector<std::string>& environment = {}) {
-  const std::string path = BinDir() + "/" + program;
+  const std::string path = program.starts_with('/') ? program : BinDir() + "/" + program;
   if (access(path.c_str(), X_OK) != 0) {
     return Error(StatusCode::kNotFound, "{} is not built", path);
   }
@@ -124,7 +124,8 @@ Result<Daemon> Daemon::Start(Options options) {
   Daemon daemon(std::move(options));
   std::filesystem::remove(daemon.ReadyPath());
   std::vector<std::string> flags = daemon.options_.flags;
-  flags.insert(flags.end(), {"--ready-file", daemon.ReadyPath()});
+  if (!daemon.options_.program.starts_with('/'))
+    flags.insert(flags.end(), {"--ready-file", daemon.ReadyPath()});
   EMS_ASSIGN_OR_RETURN(daemon.pid_, Spawn(daemon.options_.program, flags, daemon.LogPath(),
                                           daemon.options_.fd_limit, daemon.options_.environment));
   daemon.pid_fd_ = OpenPidFd(daemon.pid_);

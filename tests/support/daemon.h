@@ -37,7 +37,7 @@ Result<ProgramOutput> RunProgram(const std::string& program, const std::vector<s
 class Daemon final {
  public:
   struct Options {
-    std::string program;  // "mp-server", from the build's bin folder
+    std::string program;  // "mp-server", from the build's bin folder; or a path: no daemon of ours
     std::string folder;   // of log and ready file; there already
     std::string name;     // of those files
     std::vector<std::string> flags;

@@ -20,6 +20,7 @@
 #include "cluster/controller_client.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/host_port.h"
 #include "common/thread_pool.h"
 #include "common/version.h"
 #include "fabric/net/socket.h"
@@ -250,7 +251,9 @@ std::vector<ServerSeen> SeeServers(const Context& context, Deadline deadline, An
 
 void CheckOwnPorts(const Context& context, const Answers& answers, const std::string& configured,
                    TimedChecks* checks) {
-  std::vector<OwnPort> ports = {{.what = "controller", .address = context.controller}};
+  std::vector<OwnPort> ports;
+  for (const std::string& controller : SplitAddresses(context.controller))
+    ports.push_back({.what = "controller", .address = controller});
   const std::string host = fabric::HostId();
   for (const v1::NodeStatus& one : answers.nodes.nodes()) {
     const v1::Node& node = one.node();

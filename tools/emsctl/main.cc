@@ -91,7 +91,8 @@ int main(int argc, char** argv) {
                           context.json = true;  // nothing has been parsed
                           (void)ems::emsctl::ComplainOfUsage(context, text);
                         }});
-  program.AddOption("--controller", &context.controller, "host:port of the controller",
+  program.AddOption("--controller", &context.controller,
+                    "host:port of the controller; of several, separated by commas",
                     {.environment = "EMS_CONTROLLER"});
   program.AddOption("--cluster", &context.cluster,
                     "Id of the cluster that is meant, as `emsctl status` shows it: the controller "

@@ -7,6 +7,7 @@
 
 #include "common/fail_point.h"
 #include "mp_controller/models/model_rows.h"
+#include "mp_controller/rows/durable_rows.h"
 #include "proto/model.pb.h"
 #include "tests/mp_controller/model_life.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/thread_pool.h"
 #include "mp_controller/publish/next_history.h"
-#include "mp_controller/view_builder.h"
+#include "mp_controller/publish/view_builder.h"
 #include "proto/controller.pb.h"
 
 namespace ems::controller {

@@ -10,7 +10,7 @@
 #include <random>
 
 #include "mp_controller/publish/next_history.h"
-#include "mp_controller/view_builder.h"
+#include "mp_controller/publish/view_builder.h"
 #include "mp_server/lease/view_grant.h"
 #include "proto/controller.pb.h"
 

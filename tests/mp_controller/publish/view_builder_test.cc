@@ -1,6 +1,6 @@
 // What must hold: load ≤ 1.05 × share by capacity, movement ≤ 1.1 × what any table would have to
 // move, determinism.
-#include "mp_controller/view_builder.h"
+#include "mp_controller/publish/view_builder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "mp_controller/view_builder.h"
+#include "mp_controller/publish/view_builder.h"
 
 #include <algorithm>
 #include <cmath>
