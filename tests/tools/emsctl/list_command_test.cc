@@ -90,6 +90,9 @@ TEST_F(ListCommandTest, MoreThanTheLimitIsSaid) {
   const auto ran = Run({"ls", "default", "many/", "--limit", "5"});
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("more than 5 keys"));
+  int keys = 0;
+  for (size_t at = 0; (at = ran.out.find("many/", at)) != std::string::npos; ++at) ++keys;
+  EXPECT_EQ(keys, 5) << ran.out;
   EXPECT_EQ(RunJson({"ls", "default", "no-such/"})["keys"].size(), 0U);
 }
 
