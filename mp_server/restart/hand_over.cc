@@ -76,7 +76,7 @@ Result<uint32_t> Collector::RowOf(const Segment& segment) {
 Status Collector::Add(NamespaceStore* store) {
   NamespaceObjects& objects = store->objects();
   // What is kept for other owners of its slots stays behind; a client may look at it still.
-  objects.DropKept(std::bitset<kSlotCount>().set());
+  DropKept(&objects, std::bitset<kSlotCount>().set());
   objects.FreeRetired();
   // Again: until the last thread had gone a shard's word may have been written.
   objects.sharing().Shut();
