@@ -159,7 +159,7 @@ Status MeasureRounds(const LargePoolSettings& settings, LargePoolCost* cost) {
   options.sessions_max = static_cast<uint32_t>(settings.sessions);
   EMS_ASSIGN_OR_RETURN(const auto service, server::ShmService::Start(options, metrics));
   EMS_ASSIGN_OR_RETURN(const auto shared, store.Share(kNs));
-  const std::vector<uint32_t> segments = shared->SegmentIds();
+  const std::vector<uint32_t> segments = shared->objects().slabs().SegmentIds();
   std::vector<Client> clients;
   for (uint64_t i = 0; i < settings.sessions; ++i) {
     std::array<int, 2> fds{};

@@ -93,7 +93,7 @@ void ShmService::Run() {
     uint64_t most = 0;
     for (NamespaceStore* store : stores_) {
       const uint64_t touches = store->objects().TakeTouches(kTouchesTaken, kTouchesSampled);
-      if (store->objects().TakeSamples() || touches > 0) busy_until = now + kStayBusy;
+      if (TakeSamples(&store->objects()) || touches > 0) busy_until = now + kStayBusy;
       most = std::max(most, touches);
     }
     next_touches = now + std::chrono::milliseconds(touch_tick.After(most));

@@ -66,7 +66,7 @@ ShmSession::~ShmSession() {
   if (store_ == nullptr) return;
   CountReads();
   store_->objects().TakeTouches();
-  (void)store_->objects().TakeSamples();
+  (void)TakeSamples(&store_->objects());
   store_->sharing().RemoveSession(id_);
   store_->objects().FreeRetired();
   memories_.Drop(id_);
@@ -92,7 +92,7 @@ Status ShmSession::Begin(std::shared_ptr<NamespaceStore> store, int64_t pid) {
   EMS_RETURN_IF_ERROR(Watch(poll_, socket_, SocketTag(id_)));
   // Before the client can name anything.
   store_->sharing().AddSession(id_, page_);
-  (void)store_->objects().TakeSamples();
+  (void)TakeSamples(&store_->objects());
   const std::array<int, 2> fds{control.fd.get(), page_->fd()};
   EMS_RETURN_IF_ERROR(fabric::SendMessageTo(socket_.get(), wire::RawBytes(welcome), fds));
   process_ = OpenPid(pid);

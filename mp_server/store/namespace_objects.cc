@@ -150,22 +150,23 @@ uint64_t NamespaceObjects::TakeTouches(size_t most, size_t sample) {
   return taken.written;
 }
 
-bool NamespaceObjects::TakeSamples() {
-  SampleRings& rings = sharing_.samples();
+bool TakeSamples(NamespaceObjects* objects) {
+  SampleRings& rings = objects->sharing().samples();
   if (rings.empty()) return false;
   bool any = false;
   std::array<Hash128, kSamplesTaken> hashes;
   SampleRings::Taken taken{.hashes = hashes.size()};
   for (int i = 0; i < kSampleRoundsMax && taken.hashes == hashes.size(); ++i) {
     taken = rings.Take(hashes);
-    if (taken.lost > 0) sampler_.Lose(taken.lost);
+    if (taken.lost > 0) objects->sampler().Lose(taken.lost);
     // What a page says was found is not asked: what is known here, or lies here, was.
     for (const Hash128& hash : std::span(hashes).first(taken.hashes))
-      if (!sampler_.Reuse(hash)) sampler_.First(hash, index_.BytesOf(hash));
+      if (!objects->sampler().Reuse(hash))
+        objects->sampler().First(hash, objects->index().BytesOf(hash));
     any = any || taken.hashes > 0;
   }
-  if (SharedIndex* shared = sharing_.index(); shared != nullptr)
-    shared->SetSampleBelow(sampler_.below());
+  if (SharedIndex* shared = objects->sharing().index(); shared != nullptr)
+    shared->SetSampleBelow(objects->sampler().below());
   return any;
 }
 

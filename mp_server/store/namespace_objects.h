@@ -77,9 +77,6 @@ class NamespaceObjects final {
   // is taken, less when there are many.
   uint64_t TakeTouches(size_t most = ObjectIndex::kTouchesMax,
                        size_t sample = ObjectIndex::kTouchesMax);
-  // Takes over the look-ups of sampled keys that clients have settled themselves, and tells them
-  // which keys are sampled. True: there was something.
-  bool TakeSamples();
   // A version of a model is used, or one of its blocks is here: its blocks go together, after those
   // of versions that were used before. Cost: a leaf lock or three; nothing a read pays.
   void UseVersion(uint32_t version);
@@ -123,6 +120,9 @@ class NamespaceObjects final {
   std::atomic<int64_t> looked_ns_{0};  // when FreeRetired last did
 };
 
+// Takes over the look-ups of sampled keys that clients have settled themselves, and tells them
+// which keys are sampled. True: there was something.
+bool TakeSamples(NamespaceObjects* objects);
 // Drops what is kept of these slots.
 void DropKept(NamespaceObjects* objects, const std::bitset<kSlotCount>& slots);
 // The same for who needs memory: what was used least lately, up to `count` objects. False: there

@@ -235,7 +235,7 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
   const Hash128 hash = entry->hash;
   const uint64_t value_bytes = entry->value_bytes;
   const bool sampled = objects_.sampler().Samples(hash);
-  if (sampled) (void)objects_.TakeSamples();  // a miss, e.g., that this value makes up for
+  if (sampled) (void)TakeSamples(&objects_);  // a miss, e.g., that this value makes up for
   const bool pin = options.pin != nullptr;
   EMS_CHECK(pin || !options.settling, "nobody could settle what is published");
   const ObjectIndex::Linked linked =

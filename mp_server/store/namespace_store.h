@@ -94,7 +94,6 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Status Share();
   Sharing& sharing() { return objects_.sharing(); }
   Result<SlabPool::Opened> OpenSegment(uint32_t id) { return objects_.slabs().OpenSegment(id); }
-  std::vector<uint32_t> SegmentIds() { return objects_.slabs().SegmentIds(); }
   // Segments that have left: see SlabPool::LeftSince.
   uint64_t segments_left() { return objects_.slabs().left_count(); }
   bool SegmentsLeftSince(uint64_t* seen, std::vector<uint32_t>* ids) {

@@ -7,7 +7,6 @@
 #include <poll.h>
 
 #include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "cluster/controller_client.h"

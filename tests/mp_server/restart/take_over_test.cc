@@ -204,7 +204,7 @@ TEST_F(TakeOverTest, ToReadersOfTheProcessBeforeItIsNoObjectAnyMore) {
   BeginCold();
   ASSERT_EQ(Put(kA, "k", 1000), OkStatus());
   const uint64_t boot_before = pool_->boot_id();
-  const uint32_t id = store_->Open(kA)->SegmentIds().front();
+  const uint32_t id = store_->Open(kA)->objects().slabs().SegmentIds().front();
   const auto opened = store_->Open(kA)->OpenSegment(id);
   ASSERT_TRUE(opened.ok());
   const Mapping old(*opened->fd, opened->bytes);  // as a client has it

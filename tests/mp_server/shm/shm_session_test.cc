@@ -53,7 +53,7 @@ class ShmSessionTest : public NamespaceFixture {
     return Next();
   }
   std::vector<uint32_t> Segments() {
-    std::vector<uint32_t> ids = store_->SegmentIds();
+    std::vector<uint32_t> ids = store_->objects().slabs().SegmentIds();
     std::ranges::sort(ids);
     return ids;
   }

@@ -139,12 +139,12 @@ TEST_F(NamespaceObjectsTest, AMissThatAPutMakesUpForIsAMiss) {
   EXPECT_EQ(curve.samples, 1100u);
   EXPECT_NEAR(curve.estimates[5], 0, 0.001);
   for (int i = 0; i < 1100; ++i) look_up(SampledKey(*store_, i));
-  EXPECT_TRUE(objects().TakeSamples());
+  EXPECT_TRUE(TakeSamples(&objects()));
   curve = store_->Usage().curve;
   EXPECT_EQ(curve.samples, 2200u);
   EXPECT_NEAR(curve.estimates[5], 0.5, 0.001);
   page->sample_count = UINT64_MAX;
-  EXPECT_FALSE(objects().TakeSamples());
+  EXPECT_FALSE(TakeSamples(&objects()));
   EXPECT_EQ(store_->Usage().samples_lost, shm::kSamplesMax);
   store_->sharing().RemoveSession(1);
 }
