@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   ems::bench::AddTraceCommand(&program);
   ems::bench::AddContextCommand(&program);
   ems::bench::AddControlCommand(&program);
+  ems::bench::AddElasticCommand(&program);
   ems::bench::AddFabricCommand(&program);
   ems::bench::AddEngineCommand(&program);
   ems::bench::AddEnginesCommand(&program);

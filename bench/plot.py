@@ -30,9 +30,10 @@ def size_text(size):
     return f'{size} B'
 
 
-def panel(title, x_label, y_label, places, lines, log=False, bars=None):
-    """`lines`: name, colour, style, and a value or None for each place. `bars`: draw bars, each with its value in this format."""
-    return {'title': title, 'x_label': x_label, 'y_label': y_label, 'places': places, 'lines': lines, 'log': log, 'bars': bars}
+def panel(title, x_label, y_label, places, lines, log=False, bars=None, marks=()):
+    """`lines`: name, colour, style, and a value or None for each place. `bars`: draw bars, each with its value in this format.
+    `marks`: upright lines, each with its place, fractions included, and its name."""
+    return {'title': title, 'x_label': x_label, 'y_label': y_label, 'places': places, 'lines': lines, 'log': log, 'bars': bars, 'marks': marks}
 
 
 def local_panels(figures):
@@ -118,6 +119,9 @@ def draw(title, panels, path):
     figure, rows = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
     for axes, one in zip(rows[0], panels):
         (draw_bars if one['bars'] else draw_lines)(axes, one)
+        for place, name in one['marks']:
+            axes.axvline(place, color=GREY, linestyle=':')
+            axes.text(place, 0, f' {name}', rotation=90, verticalalignment='bottom', fontsize=8)
         axes.set(title=one['title'], xlabel=one['x_label'], ylabel=one['y_label'], yscale='log' if one['log'] else 'linear')
         axes.set_xticks(range(len(one['places'])), one['places'])
         if not one['log']:

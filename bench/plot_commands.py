@@ -1,7 +1,8 @@
 """Charts of the commands of ems-bench that bench/plot.py has no drawing of its own for: figures of a table, row by row.
 
 A chart is a title, what its values are, the rows of the document, a name for each row, the figures to draw by the path of their
-fields ('load/p50_ms'), and whether the scale is logarithmic. A figure that a row has not is a gap.
+fields ('load/p50_ms'), and whether the scale is logarithmic. A figure that a row has not is a gap. With upright lines behind, of a
+place and a name each, the rows are on a scale.
 """
 
 COLOURS = ('#0f8a5f', '#2f6fb3', '#d77a1d', '#7b56a5', '#8a949e')
@@ -79,6 +80,23 @@ def of_control(document):
              {'join': 'join_bytes', 'leave': 'leave_bytes', 'one slot': 'slot_bytes', 'whole view': 'whole_bytes'}, True)]
 
 
+def of_elastic(document):
+    """The hit rate by second of each scenario beside the undisturbed run, upright lines where servers came or went."""
+    undisturbed, *runs = document['runs']
+    charts = []
+    for run in runs:
+        rows = [{'second': second, 'quiet': quiet, 'hit': hit}
+                for second, (quiet, hit) in enumerate(zip(undisturbed['hit_percent'], run['hit_percent']))]
+        every = max(1, len(rows) // 10)
+        def place(row, every=every):
+            return '' if row['second'] % every else str(row['second'])
+        marks = [(change['at_s'] - 0.5, change['change']) for change in document['changes'] if change['scenario'] == run['scenario']]
+        charts.append((f"{run['scenario']}: hit rate by second", '% of the blocks', rows, place, {'undisturbed': 'quiet', 'with the change': 'hit'},
+                       False, marks))
+    return [*charts, ('Gets', 'p99, ms', document['changes'], named('change'), {'undisturbed, same requests': 'quiet_p99_ms', 'with the change': 'get/p99_ms'},
+                      True)]
+
+
 def of_engine(document):
     passes = [{'pass': f"{row['prompt_tokens']}\n{row['cached_tokens']} cached", **row} for row in tables(document, 'prefill', 'reuse')]
     return [('Arithmetic', 'GFLOP/s', document['arithmetic'], named('kernels'),
@@ -139,7 +157,7 @@ def of_ssd(document):
             ('Put, p99', 'ms', puts, named('put'), {'with the tier': 'tier/p99_ms', 'DRAM alone': 'dram/p99_ms'}, True)]
 
 
-COMMANDS = {'context': of_context, 'control': of_control, 'engine': of_engine, 'engines': of_engines, 'fabric': of_fabric, 'fairness': of_fairness,
+COMMANDS = {'context': of_context, 'control': of_control, 'elastic': of_elastic, 'engine': of_engine, 'engines': of_engines, 'fabric': of_fabric, 'fairness': of_fairness,
             'memory': of_memory, 'model': of_model, 'serve': of_serve, 'ssd': of_ssd, 'store': of_store, 'trace': of_trace}
 
 
@@ -154,11 +172,11 @@ def panels_of(document, panel):
     if command not in COMMANDS:
         raise SystemExit(f"plot.py draws what ems-bench {', '.join(sorted([*COMMANDS, 'local', 'paper']))} write, not {command}")
     panels = []
-    for title, y_label, rows, place, figures, log in COMMANDS[command](document):
+    for title, y_label, rows, place, figures, log, *marks in COMMANDS[command](document):
         if rows:
-            lines = [(name or title, colour, POINTS, [drawn(at(row, path), log) for row in rows])
+            lines = [(name or title, colour, {} if marks else POINTS, [drawn(at(row, path), log) for row in rows])
                      for (name, path), colour in zip(figures.items(), COLOURS)]
-            panels.append(panel(title, '', y_label, [place(row) for row in rows], lines, log=log))
+            panels.append(panel(title, '', y_label, [place(row) for row in rows], lines, log=log, marks=marks[0] if marks else ()))
     if not panels:
         raise SystemExit(f'there are no figures of ems-bench {command} in it')
     return f'ems-bench {command}{ran_on(document)}', panels

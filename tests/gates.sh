@@ -75,6 +75,7 @@ exact() {
   gate memory memory --gate exact
   gate control control --quick --gate exact
   gate fairness fairness --quick --gate exact
+  gate elastic elastic --quick --gate exact
   gate ssd ssd --folder "$SCRATCH" --quick --only server --gate exact
   gate serve serve --model tiny --quick --brief --gate exact
 
@@ -99,6 +100,7 @@ timed() {
   gate memory memory --gate
   gate control control --gate
   gate fairness fairness --gate
+  gate elastic elastic --rate 80 --window 60 --lease-ms 5000 --gate # 8 minutes
   gate engine engine --gate
   gate engines engines --gate
   gate ssd ssd --gate

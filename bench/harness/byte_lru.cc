@@ -20,4 +20,16 @@ void ByteLru::Insert(uint64_t id, uint64_t bytes) {
   bytes_ += bytes;
 }
 
+void ByteLru::EraseIf(const std::function<bool(uint64_t id)>& gone) {
+  for (auto object = order_.begin(); object != order_.end();) {
+    if (!gone(object->id)) {
+      ++object;
+      continue;
+    }
+    bytes_ -= object->bytes;
+    places_.erase(object->id);
+    object = order_.erase(object);
+  }
+}
+
 }  // namespace ems::bench

@@ -4,6 +4,7 @@
 //
 // Invariant: bytes of resident objects ≤ capacity.
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <unordered_map>
 
@@ -25,6 +26,9 @@ class ByteLru final {
     if (!there) Insert(id, bytes);
     return there;
   }
+
+  // Drops each object that `gone` says yes to. Cost: O(resident).
+  void EraseIf(const std::function<bool(uint64_t id)>& gone);
 
   uint64_t resident_bytes() const { return bytes_; }
 

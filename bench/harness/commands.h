@@ -11,6 +11,8 @@ namespace ems::bench {
 void AddContextCommand(Command* program);
 // The control plane at size: a change on its way to all who watch.
 void AddControlCommand(Command* program);
+// What changes of membership under load cost: joins, stops, kills, returns.
+void AddElasticCommand(Command* program);
 // How fast the serving loop's engine computes, beside what the core can do.
 void AddEngineCommand(Command* program);
 // What the connectors in engines cost, beside what the engine would do without them.

@@ -7,6 +7,7 @@
 // (touched or inserted), each tail-first.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "bench/harness/byte_lru.h"
@@ -23,6 +24,9 @@ class IdealLru final {
   // Runs a request; the number of its leading blocks that were resident before it.
   // Cost: O(blocks), amortised.
   size_t Request(std::span<const uint64_t> blocks);
+
+  // Loses each resident block that `gone` says yes to, as when a server dies.
+  void Lose(const std::function<bool(uint64_t block)>& gone) { lru_.EraseIf(gone); }
 
   uint64_t resident_blocks() const { return lru_.resident_bytes() / block_bytes_; }
 

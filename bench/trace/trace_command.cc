@@ -1,9 +1,6 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,11 +13,10 @@
 #include "bench/harness/commands.h"
 #include "bench/harness/interrupt.h"
 #include "bench/trace/ideal_lru.h"
-#include "bench/trace/trace_maker.h"
 #include "bench/trace/trace_placement.h"
-#include "bench/trace/trace_reader.h"
 #include "bench/trace/trace_replay.h"
 #include "bench/trace/trace_report.h"
+#include "bench/trace/trace_source.h"
 #include "cluster/controller_client.h"
 #include "common/thread_pool.h"
 #include "ems_context/context_cache.h"
@@ -32,9 +28,7 @@ namespace ems::bench {
 namespace {
 
 constexpr uint64_t kQuickRequests = 1000;
-constexpr uint64_t kMadeRequests = 5000;
 constexpr uint64_t kServerBlocksMin = 2;
-constexpr uint64_t kMadeRequestsMax = 1'000'000;
 constexpr uint64_t kBlockBytesMax = 64 * kMiB;
 constexpr uint64_t kMemoryMax = 8 * kGiB;  // of all workers
 constexpr Duration kControlTimeout = std::chrono::seconds(5);
@@ -43,13 +37,9 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
 struct Flags : ClusterFlags {
   std::string name_space;
-  std::string trace_path;
-  std::string format = "mooncake";
-  std::string shape;  // of a made trace; empty: one is read
-  uint64_t seed = 1;
+  TraceChoice trace;
   std::string block_bytes = "16KiB";
   double capacity_percent = 10;
-  uint64_t requests = 0;
   uint64_t mark_percent = 10;
   double timeout_s = 1;
   std::string transport = "auto";
@@ -64,17 +54,6 @@ struct Plan {
   uint64_t capacity_bytes = 0;  // for a namespace of its own
 };
 
-// Beside the source this was built from, or where a package puts it.
-std::string DefaultTracePath() {
-  const std::string in_source = EMS_TRACE_FILE;
-  if (access(in_source.c_str(), R_OK) == 0) return in_source;
-  std::error_code ignored;
-  const auto binary = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  return (binary.parent_path().parent_path() / "share" / "ems" /
-          std::filesystem::path(in_source).filename())
-      .string();
-}
-
 Status CheckMemory(const Flags& flags, const Trace& trace) {
   const uint64_t each = trace.request_blocks_max * flags.settings.block_bytes;
   if (each <= kMemoryMax / flags.settings.concurrency) return OkStatus();
@@ -85,29 +64,15 @@ Status CheckMemory(const Flags& flags, const Trace& trace) {
                FormatBytes(flags.settings.block_bytes), FormatBytes(kMemoryMax));
 }
 
-// The trace that the flags ask for; its name goes to their path.
-Result<Trace> TakeTrace(Flags* flags) {
-  if (flags->shape.empty()) {
-    if (flags->trace_path.empty()) flags->trace_path = DefaultTracePath();
-    return ReadTrace(flags->trace_path, flags->requests, TraceFormatOf(flags->format));
-  }
-  const uint64_t requests = flags->requests == 0 ? kMadeRequests : flags->requests;
-  if (requests > kMadeRequestsMax)
-    return Error(StatusCode::kInvalidArgument, "--requests {}: {} at most are made", requests,
-                 kMadeRequestsMax);
-  flags->trace_path = fmt::format("made, {}, seed {}", flags->shape, flags->seed);
-  return MakeTrace(TraceShapeOf(flags->shape), requests, flags->seed);
-}
-
 // Errors: kInvalidArgument and the like  what the user has to change
 Result<Plan> MakePlan(Flags flags) {
-  if (flags.quick && flags.requests == 0) flags.requests = kQuickRequests;
+  if (flags.quick && flags.trace.requests == 0) flags.trace.requests = kQuickRequests;
   EMS_ASSIGN_OR_RETURN(flags.settings.block_bytes, ParseBytes(flags.block_bytes));
   if (flags.settings.block_bytes == 0 || flags.settings.block_bytes > kBlockBytesMax)
     return Error(StatusCode::kInvalidArgument, "--block-bytes {}: 1 to {} are allowed",
                  flags.block_bytes, FormatBytes(kBlockBytesMax));
   Plan plan;
-  EMS_ASSIGN_OR_RETURN(plan.trace, TakeTrace(&flags));
+  EMS_ASSIGN_OR_RETURN(plan.trace, TakeTrace(&flags.trace));
   EMS_RETURN_IF_ERROR(CheckMemory(flags, plan.trace));
   const double blocks =
       std::floor(static_cast<double>(plan.trace.unique_blocks) * flags.capacity_percent / 100);
@@ -216,7 +181,7 @@ void Announce(const Plan& plan, const Target& target, size_t servers, Report* re
                   "{} requests, {} references to {} unique blocks of {} tokens, {} each\n"
                   "{} servers, namespace {}, capacity {} = {:.2f} % of the unique bytes\n"
                   "{} concurrent, {}, verification {}\n\n",
-                  plan.flags.trace_path, trace.requests.size(), trace.block_references,
+                  plan.flags.trace.path, trace.requests.size(), trace.block_references,
                   trace.unique_blocks, kTraceBlockTokens, FormatBytes(settings.block_bytes),
                   servers, target.name, FormatBytes(target.capacity_bytes),
                   100 * static_cast<double>(target.capacity_bytes) /
@@ -227,7 +192,7 @@ void Announce(const Plan& plan, const Target& target, size_t servers, Report* re
                   settings.verify ? "on" : "OFF"));
   if (settings.concurrency > 1)
     report->Print("note: the ideal LRU sees the requests in the trace's order\n\n");
-  report->json()["trace"] = plan.flags.trace_path;
+  report->json()["trace"] = plan.flags.trace.path;
   report->json()["namespace"] = target.name;
 }
 
@@ -288,24 +253,9 @@ Status ReplayAndReport(const Plan& plan, Report* report) {
 
 void AddWorkloadFlags(Command* command, Flags* flags) {
   ReplaySettings& settings = flags->settings;
-  command->AddOption("--trace", &flags->trace_path,
-                     "A file of --format, plain or gzip; without it the conversation trace that "
-                     "comes with EMS",
-                     {.check = ExistingFile{}});
-  command->AddOption("--format", &flags->format,
-                     "Of the file: Mooncake's JSONL; vLLM's custom data sets; ShareGPT's "
-                     "conversations; a CSV with a column input_length, and timestamp, "
-                     "output_length, hash_ids",
-                     {.check = OneOf{TraceFormatNames()}});
-  command->AddOption("--make", &flags->shape,
-                     "Make a trace in place of reading one: few documents get most requests, or "
-                     "all are asked about in turn",
-                     {.check = OneOf{TraceShapeNames()}});
-  command->AddOption("--seed", &flags->seed, "Of a trace that is made");
-  command->Exclude("--make", "--trace");
-  command->Exclude("--make", "--format");
+  AddTraceOptions(command, &flags->trace);
   command->AddOption("--block-bytes", &flags->block_bytes, "Payload that stands for 512 tokens");
-  command->AddOption("--requests", &flags->requests,
+  command->AddOption("--requests", &flags->trace.requests,
                      "Only the first N requests; 0: all, or 5000 that are made");
   command->AddOption("--concurrency", &settings.concurrency,
                      "Concurrent requests; 1 keeps their order", {.check = InRange{1, 256}});

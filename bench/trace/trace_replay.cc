@@ -12,6 +12,8 @@ namespace ems::bench {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+// A block that was evicted between look-up and load is a miss.
+constexpr std::string_view kEvicted = "load NOT_FOUND";
 
 Duration DurationOf(double seconds) { return Duration(std::llround(seconds * 1e9)); }
 
@@ -91,6 +93,20 @@ struct TraceReplay::Worker {
   MutableBytes Block(size_t i, uint64_t bytes) {
     return std::span(memory).subspan(i * bytes, bytes);
   }
+  RequestOutcome Outcome() const {
+    RequestOutcome outcome{.done = true,
+                           .blocks = static_cast<uint32_t>(keys.size()),
+                           .arrived_blocks = static_cast<uint32_t>(arrived),
+                           .wrong_bytes = sums.wrong_bytes,
+                           .lookup = lookup,
+                           .load = load,
+                           .save = save};
+    for (const auto& [kind, count] : sums.errors) {
+      if (kind == kEvicted) continue;
+      (kind.starts_with("save") ? outcome.failed_saves : outcome.failed_gets) += count;
+    }
+    return outcome;
+  }
   void CountError(std::string_view operation, const Status& status) {
     if (!status.ok()) ++sums.errors[fmt::format("{} {}", operation, CodeName(status.code()))];
   }
@@ -114,6 +130,7 @@ ReplayResult TraceReplay::Run(std::function<void(const ReplayTotals&)> on_mark,
   {
     auto shared = shared_.Lock();
     shared->workers_left = settings_.concurrency;
+    if (settings_.keep_requests) shared->result.requests.resize(trace_->requests.size());
   }
   ThreadPool workers("replay", settings_.concurrency, settings_.concurrency);
   for (uint32_t i = 0; i < settings_.concurrency; ++i)
@@ -266,6 +283,11 @@ void TraceReplay::Commit(size_t index, const Worker& worker) {
   totals.load_time += worker.load;
   totals.save_time += worker.save;
   totals.elapsed = Clock::System().Now() - start_;
+  if (settings_.keep_requests) {
+    RequestOutcome& outcome = shared->result.requests[index];
+    outcome = worker.Outcome();
+    outcome.ended = totals.elapsed;
+  }
   if (settings_.mark_every_requests == 0) return;
   if (totals.requests % settings_.mark_every_requests == 0 ||
       totals.requests == trace_->requests.size())

@@ -43,6 +43,7 @@ struct ReplaySettings {
   TtftModel ttft;
   bool verify = true;
   uint64_t mark_every_requests = 0;  // and at the last one; 0: no marks
+  bool keep_requests = false;        // what became of each: ReplayResult::requests
 };
 
 // --prefill-tokens-per-s and --kv-bytes-per-token. Owner of `model`: the caller, until the
@@ -91,6 +92,16 @@ struct ReplayTotals {
   double DeltaPoints() const;
 };
 
+// What became of one request. A miss is no failure.
+struct RequestOutcome {
+  bool done = false;
+  Duration ended{0};  // since the replay began
+  uint32_t blocks = 0, arrived_blocks = 0;
+  uint64_t wrong_bytes = 0;
+  uint64_t failed_gets = 0, failed_saves = 0;  // blocks whose look-up, load, save ended in an error
+  Duration lookup{0}, load{0}, save{0};        // zero: no such call
+};
+
 struct ReplayLatencies {
   LatencyRecorder lookup, load, save;
   // Modelled: measured look-up + KV of the hits at the rate of all measured loads + missed tokens.
@@ -100,6 +111,7 @@ struct ReplayLatencies {
 struct ReplayResult {
   ReplayTotals totals;
   ReplayLatencies latencies;
+  std::vector<RequestOutcome> requests{};  // [requests of the trace] with keep_requests
 };
 
 // Threading: one thread calls Run, once; workers "replay-N" are its own.

@@ -46,6 +46,13 @@ class PlotCommandsTest(unittest.TestCase):
         _, (throughput, _) = plot.panels_of(recorded('store'))
         self.assertEqual(throughput['places'], ['Store\n4 KiB', 'Load\n4 KiB'])
 
+    def test_the_hit_rate_of_a_scenario_stands_beside_the_undisturbed_one(self):
+        figures = recorded('elastic')
+        _, (join, _) = plot.panels_of(figures)
+        undisturbed, run = figures['runs']
+        self.assertEqual([line[3] for line in join['lines']], [undisturbed['hit_percent'][:len(run['hit_percent'])], run['hit_percent']])
+        self.assertEqual(join['marks'], [(figures['changes'][0]['at_s'] - 0.5, 'join')])
+
     def test_peers_are_drawn_and_a_document_without_figures_is_refused(self):
         row = {'value_bytes': 4096, 'callers': 2, 'side': 'EMS', 'gb_per_second': 1.5, 'p50_us': 20}
         _, (throughput, latency) = plot.panels_of({'command': 'store', 'get': [row], 'put': [{**row, 'gb_per_second': 0}]})

@@ -25,5 +25,16 @@ TEST(ByteLruTest, WhatIsLargerThanTheCapacityIsNotStored) {
   EXPECT_TRUE(lru.Reference(1, 60));
 }
 
+TEST(ByteLruTest, WhatIsErasedLeavesItsRoom) {
+  ByteLru lru(100);
+  for (const uint64_t id : {1, 2, 3}) lru.Insert(id, 30);
+  lru.EraseIf([](uint64_t id) { return id != 2; });
+  EXPECT_EQ(lru.resident_bytes(), 30u);
+  EXPECT_FALSE(lru.Touch(1));
+  EXPECT_FALSE(lru.Reference(4, 70)) << "has room beside 2";
+  EXPECT_TRUE(lru.Touch(2));
+  EXPECT_TRUE(lru.Touch(4));
+}
+
 }  // namespace
 }  // namespace ems::bench

@@ -51,6 +51,15 @@ TEST(IdealLruTest, UseKeepsABlock) {
   EXPECT_EQ(lru.Request(Blocks{2}), 0u);
 }
 
+TEST(IdealLruTest, LosesWhatItIsToldTo) {
+  IdealLru lru(100, 10);
+  lru.Request(Blocks{1, 2, 3});
+  lru.Lose([](uint64_t block) { return block == 2; });
+  EXPECT_EQ(lru.resident_blocks(), 2u);
+  EXPECT_EQ(lru.Request(Blocks{1, 2, 3}), 1u) << "leading ones alone";
+  EXPECT_EQ(lru.Request(Blocks{1, 2, 3}), 3u);
+}
+
 // What others measured on the same trace: 19.54–19.58 %, 27.84–27.89 %, 35.35 % and 36.64 % of the
 // blocks, depending on the order of touches.
 TEST(IdealLruTest, ReproducesTheKnownHitRatesOfTheConversationTrace) {

@@ -148,6 +148,27 @@ TEST(TraceReplayTest, FailuresAreMissesCountedByCode) {
   EXPECT_NEAR(result.totals.DeltaPoints(), 100.0 * 2 / 6, 1e-9);
 }
 
+TEST(TraceReplayTest, EachRequestIsKeptWithItsFailures) {
+  const Trace trace = MakeTrace({Request({1, 2, 3}), Request({1, 2, 3})});
+  Rig rig;
+  rig.store.FailKey(KeyOf(2), StatusCode::kUnavailable);
+  ReplaySettings settings = Settings();
+  settings.keep_requests = true;
+  const ReplayResult result = rig.Run(trace, settings);
+  ASSERT_EQ(result.requests.size(), 2u);
+  EXPECT_EQ(result.requests[0].arrived_blocks, 0u);
+  EXPECT_EQ(result.requests[0].load, Duration::zero());
+  const RequestOutcome& second = result.requests[1];
+  EXPECT_TRUE(second.done);
+  EXPECT_EQ(second.blocks, 3u);
+  EXPECT_EQ(second.arrived_blocks, 1u);
+  EXPECT_GT(second.load, Duration::zero());
+  EXPECT_EQ(second.failed_gets, 1u);
+  EXPECT_EQ(second.failed_saves, 1u);
+  EXPECT_EQ(second.wrong_bytes, 0u);
+  EXPECT_TRUE(rig.Run(trace, Settings()).requests.empty());
+}
+
 TEST(TraceReplayTest, MarksCarryTheSumsSoFar) {
   std::vector<TraceRequest> requests;
   for (uint64_t i = 0; i < 10; ++i) requests.push_back(Request({0, i + 1}));
