@@ -75,7 +75,6 @@ exact() {
   gate memory memory --gate exact
   gate control control --quick --gate exact
   gate fairness fairness --quick --gate exact
-  gate elastic elastic --quick --gate exact
   gate ssd ssd --folder "$SCRATCH" --quick --only server --gate exact
   gate serve serve --model tiny --quick --brief --gate exact
 
