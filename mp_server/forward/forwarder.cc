@@ -137,7 +137,12 @@ void Forwarder::SetNodes(const DhtView& view) {
       return one.second.pending == 0 && view.Find(one.first) == nullptr;
     });
   }
-  for (const NodeInfo& node : view.nodes()) state->peers[node.id].address = node.data_address;
+  for (auto& [id, peer] : state->peers) peer.shown = false;
+  for (const NodeInfo& node : view.nodes()) {
+    Peer& peer = state->peers[node.id];
+    peer.address = node.data_address;
+    peer.shown = true;
+  }
 }
 
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
@@ -146,7 +151,9 @@ FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Ha
   const auto origin = options_.moved->OriginOf(slot);
   if (!origin) return nullptr;
   const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
-  const bool allowed = BreakerOf(origin->node)->Allow(Clock::System().Now());
+  const std::shared_ptr<CircuitBreaker> breaker = BreakerOf(origin->node);
+  if (breaker == nullptr) return nullptr;
+  const bool allowed = breaker->Allow(Clock::System().Now());
   {
     auto state = state_.Lock();
     const auto flight = state->flights.find(name);
@@ -176,7 +183,8 @@ FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Ha
 
 std::shared_ptr<CircuitBreaker> Forwarder::BreakerOf(NodeId node) {
   auto state = state_.Lock();
-  return state->peers[node].breaker;
+  const auto peer = state->peers.find(node);
+  return peer == state->peers.end() || !peer->second.shown ? nullptr : peer->second.breaker;
 }
 
 void Forwarder::Run() {
@@ -212,7 +220,7 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   std::erase_if(items, [&](Lookup::Item& item) {
     if (!options_.moved->IsMarked(ns, objects.HashOf(item.key)))
       item.next = options_.moved->OriginOf(item.slot);
-    return !item.next;
+    return !item.next || BreakerOf(item.next->node) == nullptr;
   });
   if (items.empty()) return nullptr;
   auto lookup = std::make_shared<Lookup>();
@@ -264,7 +272,12 @@ void Forwarder::TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* 
 void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
                         Channels* channels) {
   std::vector<wire::ItemResult> results;
-  const bool allowed = BreakerOf(node)->Allow(Clock::System().Now());
+  const std::shared_ptr<CircuitBreaker> breaker = BreakerOf(node);
+  if (breaker == nullptr) {
+    for (Lookup::Item* item : items) item->next.reset();
+    return;
+  }
+  const bool allowed = breaker->Allow(Clock::System().Now());
   const Status done =
       !allowed
           ? Error(StatusCode::kUnavailable, "it does not answer")
@@ -315,7 +328,8 @@ Fetch::State Forwarder::Serve(const Task& task, Channels* channels) {
     asked = Asked();
     if (origin.node == options_.ownership->self()) {
       TakeOwn(task, objects, origin.era, &asked);
-    } else if (!Ask(task, objects, origin, channels, &asked).ok()) {
+    } else if (BreakerOf(origin.node) != nullptr &&
+               !Ask(task, objects, origin, channels, &asked).ok()) {
       options_.metrics.failed.Add();
       return Fetch::State::kMiss;
     }

@@ -83,7 +83,7 @@ class Forwarder final {
   Forwarder(const Forwarder&) = delete;
   Forwarder& operator=(const Forwarder&) = delete;
 
-  // Where nodes are reached, from now on; those that are in no view any more are remembered.
+  // Where nodes are reached, from now on. Those that the view does not have keep nothing any more.
   void SetNodes(const DhtView& view);
 
   // Whether another server may have what is not here of this slot.
@@ -110,6 +110,7 @@ class Forwarder final {
   using TaskPtr = std::shared_ptr<Task>;
   struct Peer {
     std::string address;
+    bool shown = false;  // in the last view; a server that is gone is not asked
     std::shared_ptr<CircuitBreaker> breaker = std::make_shared<CircuitBreaker>();
     size_t pending = 0;
   };
@@ -129,6 +130,7 @@ class Forwarder final {
   void TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items);
   void AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
                Channels* channels);
+  // Null: the node is in no view any more.
   std::shared_ptr<CircuitBreaker> BreakerOf(NodeId node);
   // Calls `ask` with a connection to the node, and tells its breaker how it went.
   Status On(NodeId node, Deadline deadline, Channels* channels,

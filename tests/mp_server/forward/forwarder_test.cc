@@ -204,6 +204,19 @@ TEST_F(ForwarderTest, ADeadPeerIsNotAskedForLong) {
   EXPECT_EQ(Node(2).metrics().forward().refused.value(), 20 - CircuitBreaker::kFailuresToOpen);
 }
 
+TEST_F(ForwarderTest, AServerThatIsInNoViewIsNotAsked) {
+  Begin();
+  ASSERT_EQ(Node(1).Put(kSlot, "k", "v1"), WireStatus::kOk);
+  Hand();
+  Kill(1);
+  ASSERT_NO_FATAL_FAILURE(Publish({2}, 2));
+  Install(2);
+  EXPECT_EQ(Node(2).Get(kSlot, "k").status, WireStatus::kMiss);
+  EXPECT_FALSE(Node(2).ExistsOne(kSlot, "k"));
+  EXPECT_EQ(Node(2).metrics().forward().failed.value(), 0);
+  EXPECT_EQ(Node(2).metrics().forward().refused.value(), 0);
+}
+
 TEST_F(ForwarderTest, WhatIsBeyondTheBoundIsRefused) {
   Begin();
   ASSERT_EQ(Node(1).Put(kSlot, "k", "v1"), WireStatus::kOk);
