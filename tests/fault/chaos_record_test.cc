@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TimePoint At(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
+TimePoint At(int at_s) { return TimePoint(std::chrono::seconds(at_s)); }
 TimedCall From(int begun, int ended) { return {At(begun), At(ended), "a client"}; }
 
 class ChaosRecordTest : public ::testing::Test {
