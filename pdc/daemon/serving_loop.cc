@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "common/host_port.h"
 #include "common/logging.h"
 #include "common/machine_check.h"
 #include "common/metrics.h"
@@ -35,13 +35,6 @@ using std::chrono::milliseconds;
 constexpr size_t kLinksMax = 64;
 // That answers which were ended for want of patience take to reach their clients, at most.
 constexpr Duration kLastWords = std::chrono::seconds(1);
-
-std::vector<std::string> Words(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; stream >> word;) words.push_back(word);
-  return words;
-}
 
 KvOptions KvOf(const config::PdcConfig& config) {
   return {.storage = config.kv().dtype() == "f32" ? KvStorage::kF32 : KvStorage::kBf16,
@@ -73,8 +66,8 @@ Status CheckLoopConfig(const config::PdcConfig& config) {
     return Error(StatusCode::kInvalidArgument, "role {} needs {}", role, key);
   };
   if (HasPart(config, "router") && config.http_listen().empty()) return needs("http_listen");
-  if (role == "router" && Words(config.decode_peers()).empty()) return needs("decode_peers");
-  if (role == "decode" && Words(config.prefill_peers()).empty()) return needs("prefill_peers");
+  if (role == "router" && SplitAddresses(config.decode_peers()).empty()) return needs("decode_peers");
+  if (role == "decode" && SplitAddresses(config.prefill_peers()).empty()) return needs("prefill_peers");
   if (role == "prefill" && config.unix_path().empty()) return needs("unix_path");
   if ((role == "prefill" && config.prefill().workers() != 1) ||
       (role == "decode" && config.decode().workers() != 1)) {
@@ -236,7 +229,7 @@ Status ServingLoop::Impl::BuildDecode(uint32_t i) {
     local_prefills.push_back(std::move(peer));
   }
   if (config.role() == "decode") {
-    for (const std::string& peer : Words(config.prefill_peers())) {
+    for (const std::string& peer : SplitAddresses(config.prefill_peers())) {
       RemotePrefillPeerOptions options{.name = peer, .address = peer, .expected = Instance()};
       options.watch.stall_limit = milliseconds(config.prefill().stall_ms());
       remote_prefills.push_back(std::make_unique<RemotePrefillPeer>(std::move(options)));
@@ -263,7 +256,7 @@ Status ServingLoop::Impl::BuildDecode(uint32_t i) {
 Status ServingLoop::Impl::BuildRouter() {
   std::vector<std::shared_ptr<DecodePeer>> peers(decodes.begin(), decodes.end());
   if (config.role() == "router") {
-    for (const std::string& peer : Words(config.decode_peers())) {
+    for (const std::string& peer : SplitAddresses(config.decode_peers())) {
       RemoteDecodePeerOptions options{.name = peer, .address = peer, .expected = Instance()};
       options.watch.stall_limit = milliseconds(config.decode().stall_ms());
       remote_decodes.push_back(std::make_shared<RemoteDecodePeer>(std::move(options)));
