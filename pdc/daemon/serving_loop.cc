@@ -66,8 +66,10 @@ Status CheckLoopConfig(const config::PdcConfig& config) {
     return Error(StatusCode::kInvalidArgument, "role {} needs {}", role, key);
   };
   if (HasPart(config, "router") && config.http_listen().empty()) return needs("http_listen");
-  if (role == "router" && SplitAddresses(config.decode_peers()).empty()) return needs("decode_peers");
-  if (role == "decode" && SplitAddresses(config.prefill_peers()).empty()) return needs("prefill_peers");
+  if (role == "router" && SplitAddresses(config.decode_peers()).empty())
+    return needs("decode_peers");
+  if (role == "decode" && SplitAddresses(config.prefill_peers()).empty())
+    return needs("prefill_peers");
   if (role == "prefill" && config.unix_path().empty()) return needs("unix_path");
   if ((role == "prefill" && config.prefill().workers() != 1) ||
       (role == "decode" && config.decode().workers() != 1)) {

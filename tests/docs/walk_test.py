@@ -116,7 +116,9 @@ class WalkTest(unittest.TestCase):
                 with self.subTest(page=page), tempfile.NamedTemporaryFile('w', suffix='.yaml') as file:
                     file.write(text)
                     file.flush()
-                    output(os.path.join(self.bin, 'mp-server'), '--check-config', '--config', file.name, '--set', 'name=a',
+                    is_controllers = 'controller.yaml' in text.splitlines()[0]
+                    daemon = ['mp-controller'] if is_controllers else ['mp-server', '--set', 'name=a']
+                    output(os.path.join(self.bin, daemon[0]), *daemon[1:], '--check-config', '--config', file.name,
                            '--set', f'data_dir={self.folder}/d')
                     self.assertTrue(yaml.safe_load(text))
 
