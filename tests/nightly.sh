@@ -11,7 +11,7 @@ BIN=$PWD/build/release/bin
 TESTS=$PWD/build/release/tests/bin
 LOGS=$PWD/build/logs/nightly
 FAILING_LINES=20
-NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins chaos connectors packages systemd container docs page simulate)
+NAMES=(frames ssd data-dir controller elastic kills kills-tight power power-tight power-joins chaos failover connectors packages systemd container docs page simulate)
 failed=0
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
@@ -45,6 +45,7 @@ long power 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --run
 long power-tight 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --kills 5 --runs 40 --tight
 long power-joins 'BROKEN|^repeat|runs of' "$BIN/ems-crashtest" --power --joins --kills 10 --runs 20
 long chaos '^seed|BROKEN|^repeat|rounds' "$BIN/ems-chaos" --minutes 60 --quiet
+long failover 'PASSED|FAILED' env EMS_FAILOVER=1 "$TESTS/tests_fault" --source=tests/fault/controller_failover_test.cc
 long connectors 'EMS_STORM_SEED' env EMS_STORM_BYTES=$((1 << 30)) PYTHONPATH="$PWD/build/release/python" /usr/bin/python3 -B \
   tests/integrations/engines/storm_test.py
 EMS_SOURCE_DIR=$PWD EMS_BUILD_DIR=$PWD/build/release \

@@ -239,7 +239,7 @@ step_fuzz() {
 step_tidy() {
   # The commands of each source by itself; generated headers have to be there.
   run tidy 'configure tidy' cmake --preset tidy &&
-    run tidy 'generated headers' ninja -C build/tidy ems_config_options_proto ems_config_proto ems_controller_proto ems_model_proto ems_pdc_proto ems_bench_commit || return
+    run tidy 'generated headers' ninja -C build/tidy ems_config_options_proto ems_config_proto ems_controller_proto ems_etcd_proto ems_model_proto ems_pdc_proto ems_bench_commit || return
   local sources
   if ((all)); then
     mapfile -t sources < <(git ls-files -- "${TIDY_SOURCES[@]}")

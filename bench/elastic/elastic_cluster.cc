@@ -105,7 +105,9 @@ void ElasticCluster::KillServer(const std::string& name) {
 
 Result<CountersByServer> ElasticCluster::Counters() const {
   CountersByServer counters;
-  for (const auto& [name, server] : servers_) {
+  for (const auto& entry : servers_) {
+    const std::string& name = entry.first;
+    const auto& server = entry.second;
     std::string text;
     const auto take = [&](std::string_view bytes) {
       if (text.size() + bytes.size() > kMetricsBytesMax)

@@ -392,7 +392,9 @@ Status Forwarder::On(NodeId node, Deadline deadline, Channels* channels,
     breaker = peer.breaker;
     cluster = state->cluster;
   }
-  auto& [connected, channel] = (*channels)[node];
+  auto& opened = (*channels)[node];
+  std::string& connected = opened.first;
+  std::unique_ptr<fabric::RpcChannel>& channel = opened.second;
   // A connection that was closed meanwhile says nothing of the peer.
   if (channel != nullptr && (connected != address || channel->HungUp())) channel.reset();
   const auto connect_and_ask = [&]() -> Status {

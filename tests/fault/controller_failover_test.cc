@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,10 +29,26 @@ using std::chrono::seconds;
 constexpr int kControllers = 3, kServers = 3;
 constexpr Duration kEtcdLease = seconds(2);
 
+// Whether no thread of the process runs.
+bool HasStopped(pid_t pid) {
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    const size_t at = stat.rfind(") ");
+    if (at == std::string::npos || stat.compare(at, 3, ") T") != 0) return false;
+  }
+  return true;
+}
+
 class ControllerFailoverTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (EtcdProcess::Find().empty()) GTEST_SKIP() << EtcdProcess::kNoEtcd;
+    // Elections and leases of seconds, and a load that no call may fail: not beside other tests.
+    if (std::getenv("EMS_FAILOVER") == nullptr)
+      GTEST_SKIP() << "it needs a machine that does nothing else: tests/nightly.sh failover";
     char path[] = "/tmp/ems-ha-XXXXXX";
     ASSERT_NE(mkdtemp(path), nullptr);
     folder_ = path;
@@ -130,8 +147,15 @@ class ControllerFailoverTest : public ::testing::Test {
     options.start_timeout = seconds(60);
     return Client::Connect(options);
   }
+  ViewCache::View KnownView() {
+    const ViewCache::View view =
+        views_.WaitForView(ViewVersion(1, 0), Deadline::After(seconds(30)));
+    EXPECT_NE(view, nullptr) << "no view";
+    return view;
+  }
   // The view of a term after `before`'s, with the same servers and owners.
   void ExpectNextTerm(const ViewCache::View& before) {
+    ASSERT_NE(before, nullptr);
     const ViewCache::View after = views_.WaitForView(ViewVersion(before->version().term() + 1, 0),
                                                      Deadline::After(seconds(30)));
     ASSERT_NE(after, nullptr) << "no view of a later term";
@@ -166,7 +190,7 @@ TEST_F(ControllerFailoverTest, TheLeaderIsKilledAndAnotherTakesOver) {
   const auto made = control_->CreateNamespace(wanted, Deadline::After(seconds(10)));
   ASSERT_TRUE(made.ok()) << made.status();
   const int old = WaitForLeader(-1);
-  const ViewCache::View before = views_.view();
+  const ViewCache::View before = KnownView();
   VerifiedLoad load(client->get(), {});
   ASSERT_TRUE(load.WaitForCalls(1000, seconds(30)));
   (void)load.Take();
@@ -192,7 +216,7 @@ TEST_F(ControllerFailoverTest, ALeaderThatStoodStillStepsDownAndWritesNothing) {
   ASSERT_TRUE(client.ok()) << client.status();
   const int old = WaitForLeader(-1);
   Daemon& paused = controllers_[static_cast<size_t>(old)];
-  const ViewCache::View before = views_.view();
+  const ViewCache::View before = KnownView();
   VerifiedLoad load(client->get(), {});
   ASSERT_TRUE(load.WaitForCalls(1000, seconds(30)));
   (void)load.Take();
@@ -202,6 +226,8 @@ TEST_F(ControllerFailoverTest, ALeaderThatStoodStillStepsDownAndWritesNothing) {
   v1::ListNodesReply nodes;
   ASSERT_EQ(one.ListNodes(&nodes, Deadline::After(seconds(5))), OkStatus());
   paused.Signal(SIGSTOP);
+  // Each thread: one that still ran could hand the change to etcd, as the leader that it is.
+  ASSERT_TRUE(Eventually([&] { return HasStopped(paused.pid()); }));
   Status answer;
   Thread late("late", [&] {
     NamespaceInfo wanted;
@@ -213,11 +239,18 @@ TEST_F(ControllerFailoverTest, ALeaderThatStoodStillStepsDownAndWritesNothing) {
   ExpectNextTerm(before);
   paused.Signal(SIGCONT);
   late.Join();
-  // By its own word, or because the server that it had while it led has ended.
-  EXPECT_TRUE(answer.code() == StatusCode::kUnavailable || answer.code() == StatusCode::kCancelled)
-      << answer;
-  EXPECT_EQ(control_->GetNamespace("late", Deadline::After(seconds(10))).status().code(),
-            StatusCode::kNotFound);
+  // Refused by its own word, or because the server that it had while it led has ended; or, where it
+  // named the leader in time, done there.
+  const StatusCode found =
+      control_->GetNamespace("late", Deadline::After(seconds(10))).status().code();
+  if (answer.ok()) {
+    EXPECT_EQ(found, StatusCode::kOk);
+  } else {
+    EXPECT_TRUE(answer.code() == StatusCode::kUnavailable ||
+                answer.code() == StatusCode::kCancelled)
+        << answer;
+    EXPECT_EQ(found, StatusCode::kNotFound);
+  }
   EXPECT_TRUE(Eventually([&] {
     const Status status = one.ListNodes(&nodes, Deadline::After(seconds(1)));
     return Message(status).find(controllers_[static_cast<size_t>(next)].ready().address) !=
@@ -231,7 +264,7 @@ TEST_F(ControllerFailoverTest, EtcdStandsStillAndTheDataPathGoesOn) {
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
   const int old = WaitForLeader(-1);
-  const ViewCache::View before = views_.view();
+  const ViewCache::View before = KnownView();
   VerifiedLoad load(client->get(), {});
   ASSERT_TRUE(load.WaitForCalls(1000, seconds(30)));
   (void)load.Take();
@@ -255,7 +288,7 @@ TEST_F(ControllerFailoverTest, EtcdStandsStillAndTheDataPathGoesOn) {
 TEST_F(ControllerFailoverTest, AllControllersAreGoneAndAClientStartsMeanwhile) {
   auto client = Connect();
   ASSERT_TRUE(client.ok()) << client.status();
-  const ViewCache::View before = views_.view();
+  const ViewCache::View before = KnownView();
   VerifiedLoad load(client->get(), {});
   ASSERT_TRUE(load.WaitForCalls(1000, seconds(30)));
   (void)load.Take();

@@ -26,11 +26,13 @@ struct Leader {
   }
   void Begin() {
     clock.Advance(seconds(1));
-    for (bool leads = false; !leads; clock.Advance(seconds(1))) {
+    bool leads = false;
+    for (int tries = 0; tries < 60 && !leads; ++tries, clock.Advance(seconds(1))) {
       const Result<bool> taken = lease.TryTake();
       ASSERT_TRUE(taken.ok()) << taken.status();
       leads = *taken;
     }
+    ASSERT_TRUE(leads);
     rows = std::make_unique<EtcdRows>(
         EtcdRows::Parts{.etcd = &client,
                         .lease = &lease,

@@ -264,6 +264,7 @@ class ForwardTest : public ::testing::Test {
   // The next view: `shown` are in it, and `owner` has kSlot. Nobody has installed it yet.
   void Publish(const std::set<uint32_t>& shown, uint32_t owner) {
     std::vector<NodeInfo> nodes;
+    nodes.reserve(shown.size());
     for (const uint32_t id : shown) nodes.push_back(Node(id).info());
     SlotTable slots;
     for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), NodeId(*shown.begin()));
