@@ -60,8 +60,10 @@ class ForwardE2eTest : public ::testing::TestWithParam<TransportChoice> {
   }
   int Existing() {
     std::vector<std::string> names;
+    names.reserve(kKeys);
     for (int i = 0; i < kKeys; ++i) names.push_back(KeyOf(i));
     std::vector<KeyItem> keys;
+    keys.reserve(names.size());
     for (const std::string& name : names) keys.push_back({.key = name});
     const auto found = client_->MultiExists(keys);
     int there = 0;

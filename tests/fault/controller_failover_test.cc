@@ -47,7 +47,8 @@ class ControllerFailoverTest : public ::testing::Test {
   void SetUp() override {
     if (EtcdProcess::Find().empty()) GTEST_SKIP() << EtcdProcess::kNoEtcd;
     // Elections and leases of seconds, and a load that no call may fail: not beside other tests.
-    if (std::getenv("EMS_FAILOVER") == nullptr)
+    const char* const wanted = std::getenv("EMS_FAILOVER");  // NOLINT(concurrency-mt-unsafe)
+    if (wanted == nullptr)
       GTEST_SKIP() << "it needs a machine that does nothing else: tests/nightly.sh failover";
     char path[] = "/tmp/ems-ha-XXXXXX";
     ASSERT_NE(mkdtemp(path), nullptr);

@@ -181,7 +181,7 @@ class FakeEtcd final {
                      etcdserverpb::TxnResponse* reply) override {
       const grpc::Status trouble = etcd_->Trouble(context);
       if (!trouble.ok()) return trouble;
-      if (request->success_size() > 128 || request->ByteSizeLong() > 3 * 512 * 1024)
+      if (request->success_size() > 128 || request->ByteSizeLong() > 1'572'864)
         return {grpc::StatusCode::INVALID_ARGUMENT, "etcdserver: too much in one request"};
       auto state = etcd_->state_.Lock();
       if (state->mood == Mood::kLate) {

@@ -28,7 +28,7 @@ TEST(StoreMemoryTest, FewerChangesThanBeforeAreRefusedAfterARestart) {
   EXPECT_EQ(memory->CheckChanges(Kind::kCluster, 7), OkStatus());
   EXPECT_EQ(memory->CheckChanges(Kind::kCluster, 9), OkStatus());
   EXPECT_EQ(memory->CheckChanges(Kind::kModels, 0), OkStatus());
-  for (const uint64_t fewer : {0, 6}) {
+  for (const uint64_t fewer : {uint64_t{0}, uint64_t{6}}) {
     const Status status = memory->CheckChanges(Kind::kCluster, fewer);
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_THAT(Message(status), HasSubstr("etcd was emptied"));
