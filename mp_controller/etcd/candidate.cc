@@ -105,7 +105,7 @@ struct Candidate::Impl {
     return started.load(std::memory_order_acquire) ? lease->Healthy() : OkStatus();
   }
 
-  // What a follower remembers of the store, so that it begins nothing anew if that is lost.
+  // What a follower remembers of the store: should that be lost, it does not begin a new cluster.
   Status Look() {
     EMS_ASSIGN_OR_RETURN(
         const EtcdRows::Glance seen,
