@@ -24,7 +24,9 @@ Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* ob
                             request.namespace_id, request.namespace_generation)),
             kLookAgain};
   }
-  if (request.view_version() > ownership_->version()) {
+  // What a view takes away is kept for its next owner only once that view is settled.
+  const bool of_kept = request.op == wire::Op::kGetKept || request.op == wire::Op::kMultiHasKept;
+  if (request.view_version() > (of_kept ? ownership_->settled_version() : ownership_->version())) {
     return {refusal->Say(WireStatus::kWrongOwner,
                          "this server has not seen the view of this request yet"),
             kLookAgain};

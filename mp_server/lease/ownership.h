@@ -67,11 +67,13 @@ class Ownership final {
   // prolongs nobody's lease, its own neither.
   void OnControllerAnswer(bool renewed) { refused_.store(!renewed, std::memory_order_release); }
   bool controller_refuses() const { return refused_.load(std::memory_order_acquire); }
+  ViewVersion settled_version() const {
+    return ViewVersion::FromPacked(settled_version_.load(std::memory_order_acquire));
+  }
   // What it answers who asks which view it has: the last one that is settled.
   ViewVersion told_version() const {
     const bool silent = controller_refuses() || revoked_.load(std::memory_order_acquire);
-    return silent ? ViewVersion()
-                  : ViewVersion::FromPacked(settled_version_.load(std::memory_order_acquire));
+    return silent ? ViewVersion() : settled_version();
   }
   // Ends it at once and for ever: another process has taken this server's name, or it stops.
   void Revoke();

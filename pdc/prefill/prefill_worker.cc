@@ -191,10 +191,14 @@ void PrefillWorker::Impl::Load(const TaskPtr& task) {
   Status queued;
   {
     auto locked = state.Lock();
-    task->phase = Phase::kWaiting;
-    queued = locked->scheduler.Enqueue({.id = spec.id,
-                                        .input_tokens = spec.prompt.size(),
-                                        .cached_tokens = task->outcome.cached_tokens});
+    if (task->cancelled) {  // it gives its KV blocks back now, not when its turn comes
+      queued = Error(StatusCode::kCancelled, "cancelled");
+    } else {
+      task->phase = Phase::kWaiting;
+      queued = locked->scheduler.Enqueue({.id = spec.id,
+                                          .input_tokens = spec.prompt.size(),
+                                          .cached_tokens = task->outcome.cached_tokens});
+    }
   }
   if (!queued.ok()) return Fail(task, queued);
   work.notify_all();

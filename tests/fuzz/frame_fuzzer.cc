@@ -36,6 +36,7 @@ void WalkTable(const FrameHeader& header, ConstBytes body) {
     keys += item.key.size();
     values += header.op == Op::kMultiPut ? item.head.value_bytes + kTrailerBytes : 0;
     values += header.op == Op::kMultiGetRange ? sizeof(RangeBody) : 0;
+    values += header.op == Op::kMultiHasKept ? sizeof(KeptBody) : 0;
     volatile char last = item.key.back();  // it is there
     (void)last;
   }
@@ -65,12 +66,14 @@ void CheckRequest(ConstBytes bytes) {
     const uint64_t trailers = uint64_t{header.item_count} * kTrailerBytes;
     const uint64_t staged = uint64_t{header.item_count} * sizeof(StagedValue);
     const uint64_t ranges = uint64_t{header.item_count} * sizeof(RangeBody);
+    const uint64_t eras = uint64_t{header.item_count} * sizeof(KeptBody);
     const uint64_t values = header.op == Op::kMultiPut         ? kBatchBytesMax + trailers
                             : header.op == Op::kMultiPutStaged ? staged
                             : header.op == Op::kMultiGetRange  ? ranges
+                            : header.op == Op::kMultiHasKept   ? eras
                                                                : 0;
     EMS_CHECK(header.body_bytes <= table + values);
-    EMS_CHECK(CoveredBytes(header) <= std::min(header.body_bytes, table + staged + ranges));
+    EMS_CHECK(CoveredBytes(header) <= std::min(header.body_bytes, table + staged + ranges + eras));
     WalkTable(header, bytes.subspan(kHeaderBytes));
   }
 }

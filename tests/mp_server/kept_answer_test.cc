@@ -2,6 +2,7 @@
 // else.
 #include "mp_server/kept_answer.h"
 
+#include "mp_server/request_check.h"
 #include "mp_server/store/namespace_store.h"
 #include "tests/mp_server/forward/forward_rig.h"
 
@@ -37,6 +38,25 @@ TEST_F(KeptAnswerTest, TheValueIsForTheNextEraAlone) {
   EXPECT_EQ(Ask("k", {kHistory, era().since - 1}).state, KeptState::kGone);
   EXPECT_EQ(Ask("k", {kHistory + 1, era().since}).state, KeptState::kGone);
   EXPECT_EQ(Ask("other", era()).state, KeptState::kGone) << "it does not know the time before";
+}
+
+// Between the two, what was lost is neither readable nor kept.
+TEST_F(KeptAnswerTest, WhoAsksBeforeTheViewIsSettledWaits) {
+  Begin();
+  Publish({1, 2}, 2);
+  (void)Node(1).ownership().Install(*view_);
+  const RequestCheck check(&Node(1).store(), &Node(1).ownership());
+  const auto waits = [&](wire::Op op) {
+    TieredNamespace objects;
+    Refusal refusal;
+    return check.Open(Node(1).Header(op, kSlot), &objects, &refusal).wait > Duration::zero();
+  };
+  EXPECT_TRUE(waits(wire::Op::kGetKept));
+  EXPECT_TRUE(waits(wire::Op::kMultiHasKept));
+  EXPECT_FALSE(waits(wire::Op::kGet));
+  Node(1).ownership().Settle();
+  EXPECT_FALSE(waits(wire::Op::kGetKept));
+  EXPECT_FALSE(waits(wire::Op::kMultiHasKept));
 }
 
 TEST_F(KeptAnswerTest, NoLeaseIsNeeded) {
