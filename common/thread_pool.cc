@@ -1,6 +1,7 @@
 #include "common/thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <utility>
 
@@ -16,11 +17,18 @@ Thread::Thread(std::string name, std::function<void()> body)
         body();
       }) {}
 
-ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_max)
+ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_max, OnWake on_wake)
     : queue_max_(queue_max) {
   threads_.reserve(threads);
   for (size_t i = 0; i < threads; ++i) {
-    threads_.emplace_back(name + "-" + std::to_string(i), [this] { Run(); });
+    threads_.emplace_back(name + "-" + std::to_string(i), [this, on_wake] {
+      if (on_wake == OnWake::kWait) {
+        const sched_param no_priority{};
+        // Where a sandbox forbids it the pool works all the same.
+        (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &no_priority);
+      }
+      Run();
+    });
   }
 }
 

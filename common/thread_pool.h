@@ -32,11 +32,19 @@ class Thread final {
   std::thread thread_;
 };
 
+// What a thread does when it is woken while another one has the core.
+enum class OnWake {
+  kPreempt,  // the kernel's default: it may take the core from the thread that has woken it
+  kWait,     // SCHED_BATCH: it runs elsewhere, or once that thread sleeps or its slice has ended
+};
+
 // Threading: thread-safe.
 class ThreadPool final {
  public:
-  // Threads are called "<name>-0", … Queue: at most `queue_max` tasks wait.
-  ThreadPool(const std::string& name, size_t threads, size_t queue_max);
+  // Threads are called "<name>-0", … Queue: at most `queue_max` tasks wait. kWait: for callers who
+  // hand work over and must go on at once.
+  ThreadPool(const std::string& name, size_t threads, size_t queue_max,
+             OnWake on_wake = OnWake::kPreempt);
   // Runs what is queued, then joins.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -120,7 +120,8 @@ BatchQueue::BatchQueue(context::BlockHasher hasher, const BatchQueueOptions& opt
       options_(options),
       ready_(std::move(ready)),
       gate_(QueueIsClosed()),
-      threads_("ems-conn", std::max<size_t>(1, options.threads), options.waiting_max) {
+      threads_("ems-conn", std::max<size_t>(1, options.threads), options.waiting_max,
+               OnWake::kWait) {
   EMS_CHECK(options.timeout > Duration::zero(), "no batch could be done in no time");
 }
 

@@ -276,7 +276,7 @@ DropInPool::DropInPool(std::unique_ptr<Client> client, context::BlockHasher hash
       host_id_(fabric::HostId()),
       breaker_(&client_->views(), [this] { return client_->name_space().ref.id; }),
       gate_(OkStatus()),
-      threads_("ems-drop-in", kThreads, kQueueMax) {}
+      threads_("ems-drop-in", kThreads, kQueueMax, OnWake::kWait) {}
 
 DropInPool::~DropInPool() { Close(); }
 

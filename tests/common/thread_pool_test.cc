@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <array>
 #include <atomic>
@@ -21,6 +22,19 @@ TEST(ThreadPoolTest, RunsEveryAcceptedTaskBeforeItGoes) {
   }
   EXPECT_EQ(runs.load(), accepted);
   EXPECT_GT(accepted, 0);
+}
+
+TEST(ThreadPoolTest, WhoHandsWorkOverKeepsItsCoreWhereThatIsWanted) {
+  const auto policy_of = [](OnWake on_wake) {
+    std::atomic<int> policy{-1};
+    {
+      ThreadPool pool("pool", 1, 1, on_wake);
+      EXPECT_TRUE(pool.TrySubmit([&] { policy = ::sched_getscheduler(0); }));
+    }
+    return policy.load();
+  };
+  EXPECT_EQ(policy_of(OnWake::kWait), SCHED_BATCH);
+  EXPECT_EQ(policy_of(OnWake::kPreempt), SCHED_OTHER);
 }
 
 TEST(ThreadPoolTest, RefusesWhenTheQueueIsFullAndLeavesTheTaskUsable) {
