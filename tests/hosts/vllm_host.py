@@ -193,7 +193,7 @@ def _spec(model, dtype, tp_size, layers):
     return types.SimpleNamespace(config=config, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=True))
 
 
-def vllm_config(transfer=None, *, model='llama', dtype='bfloat16', tp_size=1, block_size=16):
+def vllm_config(transfer=None, *, model='llama', dtype='bfloat16', tp_size=1, block_size=16, is_async=False, chunk=0):
     """What the modules of REAL read of vLLM's configuration."""
     from vllm.config.kv_transfer import KVTransferConfig  # pylint: disable=import-outside-toplevel
     return types.SimpleNamespace(
@@ -203,46 +203,52 @@ def vllm_config(transfer=None, *, model='llama', dtype='bfloat16', tp_size=1, bl
             decode_context_parallel_size=1, prefill_context_parallel_size=1, data_parallel_rank=0),
         model_config=types.SimpleNamespace(
             model=model, dtype=dtype, max_model_len=4096, is_encoder_decoder=False, is_diffusion=False,
-            enable_return_routed_experts=False, return_sampling_mask=False, is_multimodal_model=False),
+            enable_return_routed_experts=False, return_sampling_mask=False, is_multimodal_model=False, uses_mrope=False),
         cache_config=types.SimpleNamespace(
             block_size=block_size, cache_dtype='auto', num_gpu_blocks=64, enable_prefix_caching=True, mamba_cache_mode='none'),
         scheduler_config=types.SimpleNamespace(
             disable_hybrid_kv_cache_manager=True, max_num_seqs=4, max_num_scheduled_tokens=None, max_num_batched_tokens=256,
-            policy='fcfs', watermark=0.0, scheduler_reserve_full_isl=False, long_prefill_token_threshold=0,
-            enable_chunked_prefill=True, async_scheduling=False, max_num_partial_prefills=1, max_num_encoder_input_tokens=0,
+            policy='fcfs', watermark=0.0, scheduler_reserve_full_isl=False, long_prefill_token_threshold=chunk,
+            enable_chunked_prefill=True, async_scheduling=is_async, max_num_partial_prefills=1, max_num_encoder_input_tokens=0,
             encoder_cache_size=0, prefill_max_num_scheduled_tokens=None),
         lora_config=None, kv_events_config=None, ec_transfer_config=None, speculative_config=None, structured_outputs_config=None,
-        observability_config=types.SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
+        observability_config=types.SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False, per_request_spec_decode_metrics=False),
         ec_manager_config=types.SimpleNamespace(get_encoder_cache_manager_obj=lambda: None), is_encoder_only=False,
-        max_concurrent_batches=1, num_speculative_tokens=0, num_lookahead_tokens=0, max_in_flight_tokens=256,
+        max_concurrent_batches=1 + is_async, num_speculative_tokens=0, num_lookahead_tokens=0, max_in_flight_tokens=256,
         use_v2_model_runner=False)
 
 
-def scheduler(transfer, layers, blocks, block_size, tp_size=1):
-    """vLLM's scheduler of one attention group; returns it, its configuration and its KV cache's."""
+def scheduler(transfer, layers, blocks, block_size, tp_size=1, is_mla=False, is_async=False, chunk=0):
+    """vLLM's scheduler of one attention group; returns it, its configuration and its KV cache's.
+
+    is_async: the one that plans a step before it has the output of the last. chunk: tokens of a request in a step; 0: no bound.
+    """
     # pylint: disable=import-outside-toplevel
     import torch
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
-    spec = FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=8, dtype=torch.float16)
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor, MLAAttentionSpec
+    heads = {'num_kv_heads': 1, 'head_size': 16} if is_mla else {'num_kv_heads': 2, 'head_size': 8}
+    spec = (MLAAttentionSpec if is_mla else FullAttentionSpec)(block_size=block_size, dtype=torch.float16, **heads)
     tensors = [KVCacheTensor(size=blocks * spec.page_size_bytes, shared_by=[layer]) for layer in layers]
     kv_cache_config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors,
                                     kv_cache_groups=[KVCacheGroupSpec(layer_names=list(layers), kv_cache_spec=spec)])
-    config = vllm_config(transfer, block_size=block_size, tp_size=tp_size)
+    config = vllm_config(transfer, block_size=block_size, tp_size=tp_size, is_async=is_async, chunk=chunk)
     manager = types.SimpleNamespace(grammar_bitmask=lambda *_, **__: None, should_advance=lambda *_, **__: False)
     registry = types.SimpleNamespace(supports_multimodal_inputs=lambda _: False)
-    return Scheduler(config, kv_cache_config, manager, block_size, mm_registry=registry), config, kv_cache_config
+    made = (AsyncScheduler if is_async else Scheduler)(config, kv_cache_config, manager, block_size, mm_registry=registry)
+    return made, config, kv_cache_config
 
 
-def request(name, prompt, block_size):
-    """vLLM's request for one token."""
+def request(name, prompt, block_size, tokens=1):
+    """vLLM's request for so many tokens."""
     # pylint: disable=import-outside-toplevel
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
     from vllm.v1.request import Request
     init_none_hash(sha256)
     sampling = types.SimpleNamespace(
-        max_tokens=1, min_tokens=0, eos_token_id=None, stop_token_ids=[], all_stop_token_ids=set(), extra_args=None, logprobs=None,
+        max_tokens=tokens, min_tokens=0, eos_token_id=None, stop_token_ids=[], all_stop_token_ids=set(), extra_args=None, logprobs=None,
         num_logprobs=None, prompt_logprobs=None, skip_reading_prefix_cache=False, repetition_detection=None,
         structured_outputs=None)
     given = {'request_id': name, 'prompt_token_ids': list(prompt), 'sampling_params': sampling, 'pooling_params': None,

@@ -62,6 +62,21 @@ class HostTest(unittest.TestCase):
     def test_release_of_february_2026(self):
         self.check_release('2026-02')
 
+    def check_schedules(self, release):
+        folder = os.environ.get(RELEASES[release])
+        if not folder:
+            self.skipTest(f'{RELEASES[release]} names no folder')
+        for cases in ('vllm_host_schedule_cases.py', 'vllm_host_tier_cases.py'):
+            ran = subprocess.run([sys.executable, '-B', os.path.join(HERE, cases)], capture_output=True, text=True,
+                                 env={**os.environ, 'EMS_HOST_FOLDER': folder}, timeout=150, check=False)
+            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr[-5000:])
+
+    def test_schedules_of_august_2026(self):
+        self.check_schedules('2026-08')
+
+    def test_schedules_of_february_2026(self):
+        self.check_schedules('2026-02')
+
 
 RECORDED = recorded()
 

@@ -142,8 +142,12 @@ class HiCacheConnector:
         name = _text(host_pool_name)
         if name == KV:
             return
-        self._beside[name] = pages = Pages(
-            self._shared if name != MAMBA and is_replicated(host_pool) else self._split, host_pool, name)
+        is_shared = name != MAMBA and is_replicated(host_pool)
+        if self._shared is not self._split and self._split['tp_size'] > 1 and name != MAMBA and not is_shared:
+            log.warning('of an MLA model SGLang lets tp rank 0 alone store pages of %s, and these are each rank\'s own: the other ranks '
+                        'find none, and what one has not is loaded on none. Serve it without this pool, as without such a draft model',
+                        name)
+        self._beside[name] = pages = Pages(self._shared if is_shared else self._split, host_pool, name)
         log.info('pages of %s are of the domain %s', name, json.dumps(pages.domain))
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):

@@ -28,6 +28,11 @@ def _check_failure_policy(transfer_config):
                   'policy counts, say it there, and in the entry of EmsConnector, too')
 
 
+def _block_tokens_of(groups):
+    """Tokens of the blocks of the one group, which need not be those of vLLM's configuration; None: this vLLM does not say."""
+    return next((getattr(getattr(group, 'kv_cache_spec', None), 'block_size', None) for group in groups), None)
+
+
 def block_bytes_of(kv_cache_config):
     """Of a block in all layers of one worker; 0: this vLLM does not say."""
     tensors = getattr(kv_cache_config, 'kv_cache_tensors', None) or []
@@ -40,8 +45,9 @@ class Connector:
     requires_kv_delivery = False  # a block that is not saved is a miss
 
     def _open(self, vllm_config, role, kv_cache_config=None):
-        _check_groups(getattr(kv_cache_config, 'kv_cache_groups', None) or [])
-        settings = Settings.of(vllm_config)
+        groups = getattr(kv_cache_config, 'kv_cache_groups', None) or []
+        _check_groups(groups)
+        settings = Settings.of(vllm_config, _block_tokens_of(groups))
         self._settings = settings
         self._num_blocks = getattr(kv_cache_config, 'num_blocks', None)
         is_scheduler = str(getattr(role, 'name', role)).upper() == 'SCHEDULER'

@@ -59,14 +59,20 @@ class _Request:
     asked_from: int = -1       # first block that was asked for
     found: int = -1            # blocks there from asked_from on; -1: not known
     block_ids: list = field(default_factory=list)
+    cached: int = -1           # leading blocks that vLLM has itself, until it has given the request the others; -1: not known
     held: int = 0              # leading blocks that need no saving: loaded, or saved
     unsure: list = field(default_factory=list)  # (step, held before it) of saves that may yet be void
 
     def void(self, invalid):
         """A load failed, on some worker: from the first bad block on, and of the last steps, all is to be saved again."""
-        bad = [at for at, block in enumerate(self.block_ids) if block in invalid]
-        self.held = min([self.held, *bad[:1], *(held for _, held in self.unsure)])
+        bad = _first(self.block_ids, invalid)
+        self.held = min([self.held, bad, *(held for _, held in self.unsure)])
         self.unsure = []
+
+
+def _first(block_ids, blocks):
+    """Where the first of `blocks` is; behind the end: nowhere."""
+    return next((at for at, block in enumerate(block_ids) if block in blocks), len(block_ids))
 
 
 class SchedulerHalf:
@@ -87,6 +93,8 @@ class SchedulerHalf:
         self._asked = {}  # batch → (request id, how the workers name their parts that it asks for)
         self._loads = Transfer()
         self._step = self._heard = self._void = 0
+        self._lost = set()  # blocks that did not arrive, and those that were computed on one: until they are computed or loaded
+        self._ended = collections.deque()  # (step, block ids) of requests that ended, while a step up to it is not heard of
         # Steps that vLLM plans before it looks at the output of the first: one for each stage, and with asynchronous
         # scheduling one more.
         self._ahead = settings.pp_size + 2
@@ -108,6 +116,7 @@ class SchedulerHalf:
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         """(tokens that can be loaded behind the computed ones, False), or (None, False): ask again."""
         state = self._state(request)
+        state.cached = num_computed_tokens // self._block_tokens
         if getattr(request, 'skip_reading_prefix_cache', False):
             return 0, False  # it wants something of each position of the prompt, as log probabilities
         if self._keys is None:
@@ -160,13 +169,18 @@ class SchedulerHalf:
             ids = list(blocks.get_block_ids()[0])
             self._loads.extend(state.names[first:first + count], ids[first:first + count])
             state.held = max(state.held, first + count)
+        if self._lost and state.cached >= 0:  # whatever is in the others is loaded, by this connector or another, or computed
+            self._lost.difference_update(list(blocks.get_block_ids()[0])[state.cached:])
+        state.cached = -1
 
     def build_metadata(self, output):
         """The Step; what was to be loaded is handed over once."""
         self._step += 1
         self._heard = max(self._heard, self._step - self._ahead)
+        while self._ended and self._ended[0][0] <= self._heard:
+            self._ended.popleft()
         loads, self._loads = self._loads, Transfer()
-        saves, self._room = Transfer(), self._staging.room(self._heard)
+        saves, self._room, parts = Transfer(), self._staging.room(self._heard), []
         for state in self._requests.values():
             state.unsure = [one for one in state.unsure if one[0] > self._heard]
         for new in output.scheduled_new_reqs:
@@ -174,7 +188,9 @@ class SchedulerHalf:
             if state is None:
                 continue
             state.block_ids = list(new.block_ids[0])
-            self._save(state, new.num_computed_tokens + output.num_scheduled_tokens[new.req_id], saves)
+            computed = new.num_computed_tokens + output.num_scheduled_tokens[new.req_id]
+            parts.append((state.block_ids, new.num_computed_tokens, computed))
+            self._save(state, computed, saves)
         cached = output.scheduled_cached_reqs
         resumed = getattr(cached, 'resumed_req_ids', ())
         for at, req_id in enumerate(cached.req_ids):
@@ -184,17 +200,42 @@ class SchedulerHalf:
             more = cached.new_block_ids[at]
             again = req_id in resumed or (getattr(cached, 'resumed_from_preemption', None) or [False] * (at + 1))[at]
             state.block_ids = ([] if again else state.block_ids) + (list(more[0]) if more else [])
-            self._save(state, cached.num_computed_tokens[at] + output.num_scheduled_tokens[req_id], saves)
+            computed = cached.num_computed_tokens[at] + output.num_scheduled_tokens[req_id]
+            parts.append((state.block_ids, cached.num_computed_tokens[at], computed))
+            self._save(state, computed, saves)
         self._staging.take(self._step, len(saves.names))
-        return Step(self._step, self._heard, self._void, loads, saves)
+        return Step(self._step, self._heard, self._void, loads, saves, self._lost_of(parts))
+
+    def _lost_of(self, parts):
+        """Blocks that a step takes for computed, and are not. parts: (block ids, first token, behind the last) of its requests.
+
+        Those that stand on no such block compute theirs, on which others of the same step may stand.
+        """
+        while self._lost:
+            wrong = [part for part in parts if not self._lost.isdisjoint(self._blocks(part[0], 0, part[1]))]
+            for block_ids, begin, end in parts:
+                if (block_ids, begin, end) not in wrong:
+                    self._lost.difference_update(self._blocks(block_ids, begin, end))
+            if len(wrong) == len(parts):
+                return [block for block_ids, begin, _ in wrong for block in self._blocks(block_ids, 0, begin) if block in self._lost]
+            parts = wrong
+        return []
+
+    def _blocks(self, block_ids, begin, end):
+        """Those that begin among these tokens."""
+        return block_ids[-(-begin // self._block_tokens):-(-end // self._block_tokens)]
 
     def update_output(self, invalid):
         """A step's output is there, in their order. invalid: blocks of which some worker said that they did not arrive."""
         self._heard = min(self._heard + 1, self._step)
         if invalid:
-            self._void = self._step
+            invalid, self._void = set(invalid), self._step
+            self._lost |= invalid
             for state in self._requests.values():
-                state.void(set(invalid))
+                state.void(invalid)
+            for block_ids in [state.block_ids for state in self._requests.values()] + [ids for _, ids in self._ended]:
+                self._lost.update(block_ids[_first(block_ids, invalid):])
+            self._lost.discard(NULL_BLOCK)
 
     def _save(self, state, computed_tokens, saves):
         whole = min(computed_tokens // self._block_tokens, len(state.names), len(state.block_ids))
@@ -211,7 +252,9 @@ class SchedulerHalf:
 
     def request_finished(self, request, block_ids):
         """vLLM may have its blocks back: saves read copies."""
-        self._requests.pop(request.request_id, None)
+        state = self._requests.pop(request.request_id, None)
+        if state is not None and state.block_ids:
+            self._ended.append((self._step, state.block_ids))
         return False, None
 
     def reset_cache(self):

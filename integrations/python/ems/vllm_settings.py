@@ -25,7 +25,8 @@ class Settings:
     custom: list = field(default_factory=list)
 
     @staticmethod
-    def of(vllm_config):
+    def of(vllm_config, block_tokens=None):
+        """block_tokens: of the blocks that vLLM's block ids name; None: as its configuration says."""
         extra = dict(getattr(vllm_config.kv_transfer_config, 'kv_connector_extra_config', None) or {})
         unknown = sorted(set(extra) - set(_QUEUE_OPTIONS) - set(_OWN_OPTIONS))
         if unknown:
@@ -47,11 +48,15 @@ class Settings:
             raise ValueError('calculate_kv_scales: each process finds scales of its own, which its blocks do not carry; use '
                              "the checkpoint's")
         tp_size = int(getattr(parallel, 'tensor_parallel_size', 1))
-        rank = int(getattr(parallel, 'rank', 0))
+        pp_size = int(getattr(parallel, 'pipeline_parallel_size', 1))
+        if tp_size * pp_size > 1 and getattr(parallel, 'distributed_executor_backend', None) == 'external_launcher':
+            raise ValueError('distributed_executor_backend is external_launcher: each rank has a scheduler of its own, which hears of '
+                             "no other rank's load errors; let vLLM start the ranks")
+        rank = int(getattr(parallel, 'rank', 0))  # of all replicas, where a launcher from outside starts several
         return Settings(
-            model=str(model.model), dtype=f'{getattr(model, "dtype", "")}/{cache_dtype}', block_tokens=int(cache.block_size),
-            tp_rank=rank % tp_size, tp_size=tp_size, pp_rank=rank // tp_size,
-            pp_size=int(getattr(parallel, 'pipeline_parallel_size', 1)), extra=extra,
+            model=str(model.model), dtype=f'{getattr(model, "dtype", "")}/{cache_dtype}',
+            block_tokens=int(block_tokens or cache.block_size),
+            tp_rank=rank % tp_size, tp_size=tp_size, pp_rank=rank // tp_size % pp_size, pp_size=pp_size, extra=extra,
             custom=model_fields(vllm_config))
 
     @property

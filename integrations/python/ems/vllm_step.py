@@ -9,6 +9,11 @@ states being mixed, on another; and vLLM may have planned the next steps already
 from its own load error on until the scheduler says that it has heard of it, and of several workers each keeps what it copied
 until the scheduler has heard that no worker failed in that step.
 
+vLLM keeps a block that did not arrive in its own prefix cache, to be computed again. A request that ends before it is, or loses its
+blocks, leaves it there for others, who take it for computed, and what was computed on it. The scheduler's half remembers such blocks
+until they are computed or loaded, and names them in each step that builds on one; workers report them as load errors, so that vLLM
+computes them, and nothing on them is stored.
+
 A block is of use when all workers have their parts of it. So the scheduler asks for those of all, and where there are several
 workers it alone decides how many blocks a step saves, by what they may have under way.
 """
@@ -37,3 +42,4 @@ class Step:
     void: int = 0     # what was saved in steps up to this one, and is still held, is not to be stored
     loads: Transfer = field(default_factory=Transfer)
     saves: Transfer = field(default_factory=Transfer)  # several workers save these and no others
+    lost: list = field(default_factory=list)           # vLLM's blocks that this step takes for computed, and are not

@@ -43,14 +43,17 @@ class WorkerHalf:
         self.skipped_blocks = 0
 
     def register_kv_caches(self, kv_caches, num_blocks=None):
-        """kv_caches: layer name → tensor. A block's bytes are those of all layers, in the order of their names."""
+        """kv_caches: layer name → tensor; layers that share one are given once each. A block's bytes are those of all tensors, in
+        the order of their layers' names."""
         self._layers, self._row = {}, 0
-        shapes = []
+        shapes, seen = [], set()
         for name, tensor in sorted(kv_caches.items()):
+            if id(tensor) in seen:  # of a layer before it, whose KV it attends to
+                continue
+            seen.add(id(tensor))
             dim = self._dim_of(tensor, num_blocks) if self._block_dim is None else int(self._block_dim)
-            if num_blocks is not None and tensor.shape[dim] != num_blocks:
-                raise ValueError(f'{name}: dimension {dim} of {tuple(tensor.shape)} does not count the {num_blocks} blocks; if '
-                                 'another does, give block_dim')
+            if num_blocks is not None:
+                tensor = _by_blocks(name, tensor, dim, num_blocks)
             size = paged_rows.row_bytes(tensor, dim)
             self._layers[name] = (tensor, dim, self._row, size)
             self._row += size
@@ -68,8 +71,10 @@ class WorkerHalf:
     @staticmethod
     def _dim_of(tensor, num_blocks):
         """[blocks, …], or [K and V, blocks, …]."""
-        if num_blocks is not None and (tensor.shape[0] == num_blocks) != (tensor.shape[1] == num_blocks):
-            return 0 if tensor.shape[0] == num_blocks else 1
+        if num_blocks is not None:
+            for counts in (lambda extent: extent == num_blocks, lambda extent: extent > 0 and extent % num_blocks == 0):
+                if counts(tensor.shape[0]) != counts(tensor.shape[1]):
+                    return 0 if counts(tensor.shape[0]) else 1
         return 1 if len(tensor.shape) == 5 and tensor.shape[0] == 2 else 0
 
     def start(self, step):
@@ -81,6 +86,7 @@ class WorkerHalf:
         self._placed = ()
         self._release(step)
         self._load(step.loads)
+        self._errors.update(step.lost)
         if self._errors:
             self._unheard = step.number
         # What this step computes may stand on blocks that did not arrive.
@@ -220,6 +226,22 @@ class WorkerHalf:
         for copied, _ in self._placed:
             copied.synchronize()
         self._queue.close()
+
+
+def _by_blocks(name, tensor, dim, num_blocks):
+    """A view whose dimension `dim` counts vLLM's blocks: where an attention kernel's are smaller, several in a row are one."""
+    extent = int(tensor.shape[dim])
+    if extent == num_blocks:
+        return tensor
+    if extent % num_blocks or not extent:
+        raise ValueError(f'{name}: dimension {dim} of {tuple(tensor.shape)} does not count the {num_blocks} blocks; if another '
+                         'does, give block_dim')
+    count = extent // num_blocks
+    if not isinstance(tensor, numpy.ndarray):
+        return tensor.unflatten(dim, (num_blocks, count))
+    shape, strides = list(tensor.shape), list(tensor.strides)
+    shape[dim:dim + 1], strides[dim:dim + 1] = [num_blocks, count], [strides[dim] * count, strides[dim]]
+    return numpy.lib.stride_tricks.as_strided(tensor, shape, strides)
 
 
 def _shape_of(tensor, dim):

@@ -342,14 +342,15 @@ class Engine:
 
     kv: [rank][layer name] → [K and V, blocks, block tokens, heads, head size] in float16. `ahead`: steps that are planned before
     the output of the first is looked at (asynchronous scheduling: 2). `calls_layers`: false when full CUDA graphs are replayed,
-    which call nothing for each layer. `starts_late`: a step without loads calls start_load_kv after the forward pass.
+    which call nothing for each layer. `starts_late`: a step without loads calls start_load_kv after the forward pass. `registered`:
+    layer name → tensor of a rank; what the worker is told of them.
     """
 
     LAYERS = ('model.layers.0', 'model.layers.1', 'model.layers.2')
     STALE = 666
 
     def __init__(self, address, blocks=64, make=None, settings=None, tp_size=1, ahead=1, calls_layers=True, starts_late=False,
-                 heads_first=False, order=1, does_handshake=True, **options):
+                 heads_first=False, order=1, does_handshake=True, registered=dict, **options):
         import ems.vllm  # pylint: disable=import-outside-toplevel
         make = make or (lambda shape: numpy.zeros(shape, numpy.float16))
         shape = (2, blocks, 2, BLOCK, 8) if heads_first else (2, blocks, BLOCK, 2, 8)
@@ -363,7 +364,7 @@ class Engine:
         self.workers = [ems.vllm.EmsConnector(one, KVConnectorRole.WORKER, kv_cache_config) for one in ranks]
         self.kv = [{layer: make(shape) for layer in self.LAYERS} for _ in ranks]
         for worker, kv in zip(self.workers, self.kv):
-            worker.register_kv_caches(dict(list(kv.items())[::order]))
+            worker.register_kv_caches(registered(dict(list(kv.items())[::order])))
         if does_handshake:  # it goes between processes
             said = {(0, rank): worker.get_handshake_metadata() for rank, worker in enumerate(self.workers)}
             self.scheduler.set_xfer_handshake_metadata_pp_aware(pickle.loads(pickle.dumps(said)))

@@ -137,6 +137,13 @@ class SglangHybridTest(unittest.TestCase):
         self.assertTrue(said[0].batch_set([key], [value]))
         self.assertTrue((said[1].batch_get([key], [numpy.zeros_like(value)])[0] == value).all())
 
+    def test_pool_that_sglang_lets_one_rank_alone_write_though_each_needs_its_own_is_told(self):
+        for pool, tp_size, is_told in ((HostPool(PAGES), 2, True), (HostPool(PAGES), 1, False), (latent(), 2, False)):
+            with self.assertLogs('ems', 'INFO') as logs:
+                self.backend(PoolGroup(latent(), draft=pool, mamba=StatePool(8)), is_mla_model=True, tp_size=tp_size)
+            told = [one.getMessage() for one in logs.records if one.levelname == 'WARNING']
+            self.assertEqual([('pages of draft' in one) for one in told], [True] * is_told)
+
     def test_kv_pool_without_memory_counts_as_far_as_the_pools_beside_it_have_all(self):
         keys = hashes(8, 4)
         whole, state = filled(latent()), filled(latent())

@@ -263,9 +263,9 @@ class VllmConnectorTest(unittest.TestCase):
                                   ('cache_config', {'cache_dtype': 'fp8_e4m3', 'calculate_kv_scales': True}, 'scales')):
             with self.assertRaisesRegex(ValueError, why):
                 self.engine(settings=self.settings(part, **values))
-        # A tensor that counts smaller blocks than vLLM's block ids do.
+        # A tensor whose blocks are no parts of those that vLLM's ids name.
         with self.assertRaisesRegex(ValueError, r'model.layers.0: dimension 1 .* the 64 blocks'):
-            self.engine(make=lambda shape: numpy.zeros((2, 2 * shape[1], shape[2] // 2, *shape[3:]), numpy.float16))
+            self.engine(make=lambda shape: numpy.zeros((2, shape[1] + 1, *shape[2:]), numpy.float16))
 
     def test_prompt_whose_kv_is_not_of_tokens_alone_is_left_alone(self):
         engine = self.engine()
