@@ -54,6 +54,9 @@ struct ControlRules {
   bool changes_are_marked = true;
   // And only if no earlier life of it can have taken a change.
   bool open_slots_are_fresh = true;
+  // Once all that others kept of a slot has been brought, nothing of it comes any more, whoever has
+  // the slot next: changes are not marked from then on.
+  bool finished_slots_close = true;
 };
 
 // A server that is cut off from the controller goes on for so long after a majority of the servers

@@ -189,8 +189,7 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     }
     if (request.op == Op::kAttach) return Attach(request, body);
     if (request.op == Op::kScan) return scan_.Handle(request, body, answer);
-    if (request.op == Op::kGetKept || request.op == Op::kMultiHasKept)
-      return kept_.Handle(request, key, body, answer);
+    if (RequestCheck::IsOfKept(request.op)) return kept_.Handle(request, key, body, answer);
     const Outcome outcome = service_.check_.Open(request, &objects_, &refusal_);
     if (outcome.wait > Duration::zero()) return outcome;
     opened = outcome.status;

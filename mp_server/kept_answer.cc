@@ -2,6 +2,9 @@
 
 #include <span>
 
+#include "mp_server/store/kept_scan.h"
+#include "proto/kept_page.h"
+
 namespace ems::server {
 
 using fabric::Outcome;
@@ -18,6 +21,15 @@ constexpr size_t kTurnKeys = 256;  // before other connections have their turn
 Outcome KeptAnswer::Handle(const wire::FrameHeader& request, std::string_view key, ConstBytes body,
                            fabric::Answer* answer) {
   if (items_) return HandleMany(request, body, answer);
+  if (request.op == wire::Op::kScanKept) {
+    // Of all namespaces: it names none.
+    const Outcome reached = check_->Reached(request, refusal_);
+    if (reached.status != wire::WireStatus::kOk) return reached;
+    wire::AppendTo(
+        ScanKept(check_->dram(), request.slot_id(), wire::ReadRaw<wire::ScanKeptBody>(body)),
+        &answer->body);
+    return {};
+  }
   // Waits for the view of who asks: before it is here, the slot may not have been lost.
   const Outcome opened = check_->Open(request, &objects_, refusal_);
   if (opened.status != wire::WireStatus::kOk) return opened;

@@ -1,9 +1,9 @@
 #pragma once
-// The GetKept and MultiHasKept requests of one connection: what this server has kept of slots that
-// it has lost, for the server that owns them now (store/moved_slots.h).
+// The GetKept, MultiHasKept and ScanKept requests of one connection: what this server has kept of
+// slots that it has lost, for the server that owns them now (store/moved_slots.h).
 //
 // It is answered without a lease: what is kept does not change. Bound: one value, pinned within
-// what the namespace's answers may pin.
+// what the namespace's answers may pin; a page of keys.
 #include <optional>
 #include <vector>
 

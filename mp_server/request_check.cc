@@ -13,6 +13,23 @@ constexpr uint32_t kRetryDrainMs = 1000;
 using fabric::Outcome;
 using wire::WireStatus;
 
+Outcome RequestCheck::Reached(const wire::FrameHeader& request, Refusal* refusal) const {
+  if (draining_.load(std::memory_order_acquire)) return {SayDraining(refusal)};
+  return HasView(request) ? Outcome() : SayBehind(refusal);
+}
+
+// What a view takes away is kept for its next owner only once that view is settled.
+bool RequestCheck::HasView(const wire::FrameHeader& request) const {
+  return request.view_version() <=
+         (IsOfKept(request.op) ? ownership_->settled_version() : ownership_->version());
+}
+
+Outcome RequestCheck::SayBehind(Refusal* refusal) {
+  return {refusal->Say(WireStatus::kWrongOwner,
+                       "this server has not seen the view of this request yet"),
+          kLookAgain};
+}
+
 Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* objects,
                            Refusal* refusal) const {
   if (draining_.load(std::memory_order_acquire)) return {SayDraining(refusal)};
@@ -24,13 +41,7 @@ Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* ob
                             request.namespace_id, request.namespace_generation)),
             kLookAgain};
   }
-  // What a view takes away is kept for its next owner only once that view is settled.
-  const bool of_kept = request.op == wire::Op::kGetKept || request.op == wire::Op::kMultiHasKept;
-  if (request.view_version() > (of_kept ? ownership_->settled_version() : ownership_->version())) {
-    return {refusal->Say(WireStatus::kWrongOwner,
-                         "this server has not seen the view of this request yet"),
-            kLookAgain};
-  }
+  if (!HasView(request)) return SayBehind(refusal);
   if (wire::IsRead(request.op) && !objects->immutable() && !ownership_->MayReadMutable())
     return {Refuse(Verdict::kFenced, request.slot_id(), refusal)};
   return {};

@@ -47,6 +47,13 @@ class RequestCheck final {
   // way here.
   fabric::Outcome Open(const wire::FrameHeader& request, TieredNamespace* objects,
                        Refusal* refusal) const;
+  // What another server keeps for who asks. It needs no lease: it does not change.
+  static bool IsOfKept(wire::Op op) {
+    return op == wire::Op::kGetKept || op == wire::Op::kMultiHasKept || op == wire::Op::kScanKept;
+  }
+  // The part of Open that is about the server: it is not stopping, and has the view of the request.
+  fabric::Outcome Reached(const wire::FrameHeader& request, Refusal* refusal) const;
+  ObjectStore& dram() const { return store_->dram(); }
   // Of one key, after Open. A write reads the clock: the lease may end between two keys.
   wire::WireStatus Read(SlotId slot, Refusal* refusal) const {
     const Verdict verdict = ownership_->CheckRead(slot, ViewVersion());
@@ -70,6 +77,8 @@ class RequestCheck final {
   Duration LeaseLeft() const { return ownership_->LeaseLeft(); }
 
  private:
+  bool HasView(const wire::FrameHeader& request) const;
+  static fabric::Outcome SayBehind(Refusal* refusal);
   static wire::WireStatus SayDraining(Refusal* refusal);
   // kOk for kYes.
   static wire::WireStatus Refuse(Verdict verdict, SlotId slot, Refusal* refusal);

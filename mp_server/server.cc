@@ -13,6 +13,7 @@
 #include "fabric/rpc/rpc_server.h"
 #include "mp_server/data_service.h"
 #include "mp_server/forward/forwarder.h"
+#include "mp_server/forward/migrator.h"
 #include "mp_server/kv_event_feed.h"
 #include "mp_server/lease/data_dir.h"
 #include "mp_server/lease/heartbeat.h"
@@ -58,15 +59,6 @@ SegmentPool::Options FirstPool(const config::DramConfig& dram, const InPlace& in
   // What was handed over is there already.
   const uint64_t room = PoolSize::FirstBytes(PoolSizeOptions(dram)) + options.adopted_bytes;
   options.bytes = std::min(options.bytes, room);
-  return options;
-}
-
-InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds) {
-  InPlace::Options options;
-  options.fds = std::move(fds);
-  options.wanted = config.restart().in_place();
-  if (config.ssd().capacity_bytes() > 0) options.tier_folder = TierOptions(config).folder;
-  options.huge_pages = PoolOptions(config.dram()).huge_pages;
   return options;
 }
 
@@ -149,6 +141,7 @@ struct Server::Impl final : Holdings {
   StatsPage stats;
   DataService service;
   std::unique_ptr<Forwarder> forwarder;  // null without `moved`
+  std::unique_ptr<Migrator> migrator;    // null: only what is asked for comes
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
@@ -183,6 +176,7 @@ void Server::Impl::EndAll(bool hands_over) {
   models.reset();
   http.reset();
   rpc.reset();
+  migrator.reset();                   // it asks by the next
   forwarder.reset();                  // it brings to the stores, and wakes connections
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
   // Before sessions are forgotten: what their clients look at is found by their pages.
@@ -257,6 +251,15 @@ void Server::Impl::MakeForwarder() {
                          .timeout = std::chrono::milliseconds(wanted.timeout_ms()),
                          .pending_max = wanted.pending_max()});
   service.SetForwarder(forwarder.get());
+  if (wanted.migrate_bytes_per_s() == 0) return;
+  migrator =
+      std::make_unique<Migrator>(Migrator::Options{.store = &tiered,
+                                                   .ownership = &ownership,
+                                                   .moved = moved.get(),
+                                                   .forwarder = forwarder.get(),
+                                                   .metrics = metrics.migrate(),
+                                                   .bytes_per_s = wanted.migrate_bytes_per_s()});
+  migrator->Start();
 }
 
 void Server::Impl::MakePoolSize() {
@@ -310,6 +313,7 @@ Status Server::Impl::StartHttp() {
                            config.http_listen(), &registry, healthy, [this] { return Ready(); },
                            [this] {
                              metrics.Refresh(store, &pool, ownership);
+                             if (moved != nullptr) metrics.ShowOpenSlots(moved->open_slots());
                              if (tier != nullptr) metrics.Refresh(tier->stats());
                            },
                            posts));
@@ -332,19 +336,21 @@ void Server::Impl::MakeHeartbeat() {
   LeaseEvents events = lease.Events();
   events.on_dram = [this](uint64_t bytes) { pool_size->SetMost(bytes); };
   events.on_quota_parts = [this](const auto& parts) { store.SetQuotaParts(parts); };
-  heartbeat = std::make_unique<Heartbeat>(
-      Heartbeat::Options{.self = self,
-                         .controller = &controller,
-                         .ownership = &ownership,
-                         .views = &lease.views(),
-                         .usage = [this] { return stats.Usage(); },
-                         .highest_view =
-                             [this] {
-                               auto highest = highest_view.Lock();
-                               return *highest;
-                             },
-                         .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
-                         .events = std::move(events)});
+  heartbeat = std::make_unique<Heartbeat>(Heartbeat::Options{
+      .self = self,
+      .controller = &controller,
+      .ownership = &ownership,
+      .views = &lease.views(),
+      .usage = [this] { return stats.Usage(); },
+      .highest_view =
+          [this] {
+            auto highest = highest_view.Lock();
+            return *highest;
+          },
+      .pulling_from =
+          [this] { return moved == nullptr ? std::vector<NodeId>() : moved->origins(); },
+      .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
+      .events = std::move(events)});
 }
 
 void Server::Impl::Poke() {
@@ -376,6 +382,7 @@ void Server::Impl::ControlLoop() {
       }
       // Where nothing was installed the next heartbeat, in its time, brings the next try.
       if (kept.ok()) heartbeat->Poke();
+      if (migrator != nullptr) migrator->Poke();
     }
     pause = AskPeers();
     // After Install: the objects of lost slots are gone. Readers without the server's help stop

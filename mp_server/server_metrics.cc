@@ -28,6 +28,25 @@ ForwardMetrics ForwardMetricsOf(MetricsRegistry* registry) {
               "Value bytes that came from servers that had their slots before")};
 }
 
+MigrateMetrics MigrateMetricsOf(MetricsRegistry* registry) {
+  const auto slots = [registry](const std::string& result) {
+    return registry->AddCounter("ems_server_migrated_slots_total",
+                                "Slots that came here: all that others kept of them was brought, "
+                                "or not before their time was over; or what is left is colder than "
+                                "what would have to go for it (each time that it was tried)",
+                                {{"result", result}});
+  };
+  return {.keys = registry->AddCounter("ems_server_migrated_keys_total",
+                                       "Objects that were brought from servers that had their "
+                                       "slots before, without being asked for"),
+          .bytes = registry->AddCounter("ems_server_migrated_bytes_total", "Their value bytes"),
+          .closed = slots("closed"),
+          .given_up = slots("given_up"),
+          .no_room = slots("no_room"),
+          .seconds = registry->AddGauge("ems_server_migration_seconds",
+                                        "How long the last migration from one server took")};
+}
+
 }  // namespace
 
 ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
@@ -69,6 +88,8 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                               "needed memory");
   AddTakeOver();
   forward_ = ForwardMetricsOf(registry);
+  migrate_ = MigrateMetricsOf(registry);
+  ShowOpenSlots(0);
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
   rpc_.refused =
@@ -107,6 +128,11 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
   kv_events_.foreign =
       counter("kv_events_foreign", "Messages on kv_events.replay_listen that were none");
   kv_events_.given_up = counter("kv_events_given_up", "Answers that nobody took");
+}
+
+void ServerMetrics::ShowOpenSlots(uint32_t slots) const {
+  Show("open_slots", "Slots that came here and of which other servers may keep what is not here",
+       slots);
 }
 
 void ServerMetrics::Show(const std::string& name, const std::string& help, uint64_t value,

@@ -10,6 +10,7 @@
 #include "common/metrics.h"
 #include "fabric/rpc/rpc_options.h"
 #include "mp_server/forward/forwarder.h"
+#include "mp_server/forward/migrator.h"
 #include "mp_server/kv_events/event_publisher.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/memory/segment_pool.h"
@@ -54,6 +55,8 @@ class ServerMetrics final {
   const ShmMetrics& shm() const { return shm_; }
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
   const ForwardMetrics& forward() const { return forward_; }
+  const MigrateMetrics& migrate() const { return migrate_; }
+  void ShowOpenSlots(uint32_t slots) const;
 
   void OnServed(wire::Op op, wire::ItemTier tier, bool local, Duration took) const {
     latencies_->Record(op, tier, local, took);
@@ -92,6 +95,7 @@ class ServerMetrics final {
   ShmMetrics shm_;
   kv_events::EventMetrics kv_events_;
   ForwardMetrics forward_;
+  MigrateMetrics migrate_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_, given_back_bytes_;

@@ -124,6 +124,15 @@ ssd::TierOptions TierOptions(const config::ServerConfig& config) {
   return options;
 }
 
+InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds) {
+  InPlace::Options options;
+  options.fds = std::move(fds);
+  options.wanted = config.restart().in_place();
+  if (config.ssd().capacity_bytes() > 0) options.tier_folder = TierOptions(config).folder;
+  options.huge_pages = PoolOptions(config.dram()).huge_pages;
+  return options;
+}
+
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions) {
   const config::NetworkConfig& network = config.network();
   fabric::RpcServerOptions options;

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "fabric/rpc/rpc_options.h"
 #include "mp_server/memory/pool_size.h"
 #include "mp_server/memory/segment_pool.h"
+#include "mp_server/restart/in_place.h"
 #include "mp_server/ssd/ssd_tier.h"
 
 namespace ems::config {
@@ -29,6 +31,7 @@ PoolSize::Options PoolSizeOptions(const config::DramConfig& dram);
 fabric::NumaNodes ChooseNumaNodes(const config::DramConfig& dram);
 // Without lineage and observer.
 ssd::TierOptions TierOptions(const config::ServerConfig& config);
+InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds);
 // Raises the limit of file descriptors, and says in the log if it is still too low for `regions` of
 // the SSD tier and all connections: then there are fewer of those.
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions);

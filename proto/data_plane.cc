@@ -32,7 +32,8 @@ constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
                                                                "Peers",
                                                                "Scan",
                                                                "GetKept",
-                                                               "MultiHasKept"};
+                                                               "MultiHasKept",
+                                                               "ScanKept"};
 
 struct StatusMeaning {
   std::string_view name;
@@ -147,6 +148,9 @@ Status CheckSingleBody(const FrameHeader& header, uint64_t value_bytes_max) {
       break;
     case Op::kGetKept:
       expected = sizeof(KeptBody);
+      break;
+    case Op::kScanKept:
+      expected = sizeof(ScanKeptBody);
       break;
     case Op::kPutStaged:
       expected = sizeof(StagedValue);
@@ -310,7 +314,7 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
   if (header->status == WireStatus::kOk) {
     most = op == Op::kStats ? kStatsBytesMax : kValueBytesLimit;
     if (op == Op::kPeers) most = kWordTableBytesMax;
-    if (op == Op::kScan) most = kScanAnswerBytesMax;
+    if (op == Op::kScan || op == Op::kScanKept) most = kScanAnswerBytesMax;
     if (IsMulti(op)) most = kBatchItemsMax * sizeof(ItemResult) + kValueBytesLimit;
   }
   if (header->body_bytes > most) {

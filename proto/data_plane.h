@@ -26,6 +26,8 @@
 //                   that one has kept of a slot that it has lost
 //   MultiHasKept    ItemHead × n · keys · KeptBody × n → ItemResult × n: the same without values;
 //                   of a miss that is kUntouched, whole_bytes is the node and checksum the epoch
+//   ScanKept        ScanKeptBody → KeptPageHead · ScanHead · KeyHead × count · keys (kept_page.h):
+//                   which keys are kept of a slot, in all namespaces
 //   Attach          token, if any → –; on a Unix socket. With status OK the connection speaks
 //                   shm::SessionMessage from then on (shm_layout.h)
 //   PutStaged       StagedValue → –; the value lies in memory that the session has registered
@@ -108,8 +110,9 @@ enum class Op : uint8_t {
   kScan = 18,
   kGetKept = 19,
   kMultiHasKept = 20,
+  kScanKept = 21,
 };
-inline constexpr uint8_t kOpMax = 20;
+inline constexpr uint8_t kOpMax = 21;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }
@@ -278,6 +281,16 @@ struct KeptBody {
   uint64_t since = 0;    // epoch of the view by which the slot got the owner that asks, or its next
 };
 static_assert(sizeof(KeptBody) == 16);
+
+// What a ScanKept asks for: keys of the header's slot, of whatever namespace, that are kept for an
+// era.
+struct ScanKeptBody {
+  KeptBody era;
+  ScanCursor cursor = kScanBegin;
+  uint32_t items_max = kScanItemsMax;            // as ScanBody's
+  uint32_t bytes_max = kScanAnswerBytesMax / 2;  // likewise
+};
+static_assert(sizeof(ScanKeptBody) == 48);
 
 enum class KeptState : uint8_t {
   kGone = 0,   // nothing is kept that could be true still

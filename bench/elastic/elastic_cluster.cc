@@ -46,7 +46,8 @@ ForwardCounters ForwardCountersOf(std::string_view metrics) {
           .misses = keys("miss"),
           .refused = keys("refused"),
           .failed = keys("failed"),
-          .bytes = ValueOf(metrics, "ems_server_forwarded_bytes_total")};
+          .bytes = ValueOf(metrics, "ems_server_forwarded_bytes_total") +
+                   ValueOf(metrics, "ems_server_migrated_bytes_total")};
 }
 
 ForwardCounters CountedBetween(const CountersByServer& before, const CountersByServer& after) {

@@ -16,7 +16,6 @@ using wire::KeptState;
 
 namespace {
 
-constexpr size_t kPeersMax = 4096;
 constexpr int kHopsMax = 2;  // who had the slot before, and who had it before that one
 
 }  // namespace
@@ -24,6 +23,7 @@ constexpr int kHopsMax = 2;  // who had the slot before, and who had it before t
 // What an origin has said of a key.
 struct Forwarder::Asked {
   KeptState state = KeptState::kGone;
+  bool refused = false;       // it did not say
   Origin before{};            // kUntouched
   Hold filling{};             // kValue, as the next
   Reservation reservation{};  // empty: there was no room
@@ -129,29 +129,13 @@ Forwarder::~Forwarder() {
   for (const TaskPtr& task : left) End(task, Fetch::State::kMiss);
 }
 
-void Forwarder::SetNodes(const DhtView& view) {
-  auto state = state_.Lock();
-  state->cluster = view.cluster();
-  if (state->peers.size() > kPeersMax) {
-    std::erase_if(state->peers, [&](const auto& one) {
-      return one.second.pending == 0 && view.Find(one.first) == nullptr;
-    });
-  }
-  for (auto& [id, peer] : state->peers) peer.shown = false;
-  for (const NodeInfo& node : view.nodes()) {
-    Peer& peer = state->peers[node.id];
-    peer.address = node.data_address;
-    peer.shown = true;
-  }
-}
-
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
                           const Wake& wake) {
   if (!options_.moved->IsOpen(slot) || options_.moved->IsMarked(ns, hash)) return nullptr;
   const auto origin = options_.moved->OriginOf(slot);
   if (!origin) return nullptr;
   const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
-  const std::shared_ptr<CircuitBreaker> breaker = BreakerOf(origin->node);
+  const std::shared_ptr<CircuitBreaker> breaker = peers_.BreakerOf(origin->node);
   if (breaker == nullptr) return nullptr;
   const bool allowed = breaker->Allow(Clock::System().Now());
   {
@@ -161,9 +145,9 @@ FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Ha
       flight->second->waiting.push_back(wake);
       return flight->second->fetch;
     }
-    Peer& peer = state->peers[origin->node];
-    if (allowed && !state->stopping && peer.pending < options_.pending_max) {
-      ++peer.pending;
+    size_t& pending = state->pending[origin->node];
+    if (allowed && !state->stopping && pending < options_.pending_max) {
+      ++pending;
       auto task = std::make_shared<Task>(Task{.ns = ns,
                                               .slot = slot,
                                               .key = name.second,
@@ -181,14 +165,8 @@ FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Ha
   return nullptr;
 }
 
-std::shared_ptr<CircuitBreaker> Forwarder::BreakerOf(NodeId node) {
-  auto state = state_.Lock();
-  const auto peer = state->peers.find(node);
-  return peer == state->peers.end() || !peer->second.shown ? nullptr : peer->second.breaker;
-}
-
 void Forwarder::Run() {
-  Channels channels;
+  PeerCalls::Channels channels;
   while (true) {
     TaskPtr task;
     LookupPtr lookup;
@@ -220,7 +198,7 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   std::erase_if(items, [&](Lookup::Item& item) {
     if (!options_.moved->IsMarked(ns, objects.HashOf(item.key)))
       item.next = options_.moved->OriginOf(item.slot);
-    return !item.next || BreakerOf(item.next->node) == nullptr;
+    return !item.next || peers_.BreakerOf(item.next->node) == nullptr;
   });
   if (items.empty()) return nullptr;
   auto lookup = std::make_shared<Lookup>();
@@ -242,7 +220,7 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   return lookup;
 }
 
-void Forwarder::Serve(Lookup* lookup, Channels* channels) {
+void Forwarder::Serve(Lookup* lookup, PeerCalls::Channels* channels) {
   const TieredNamespace objects = options_.store->Open(lookup->ns_);
   for (int hops = 0; hops < kHopsMax && objects; ++hops) {
     std::map<NodeId, std::vector<Lookup::Item*>> by_node;
@@ -270,9 +248,9 @@ void Forwarder::TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* 
 }
 
 void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
-                        Channels* channels) {
+                        PeerCalls::Channels* channels) {
   std::vector<wire::ItemResult> results;
-  const std::shared_ptr<CircuitBreaker> breaker = BreakerOf(node);
+  const std::shared_ptr<CircuitBreaker> breaker = peers_.BreakerOf(node);
   if (breaker == nullptr) {
     for (Lookup::Item* item : items) item->next.reset();
     return;
@@ -281,7 +259,7 @@ void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Ite
   const Status done =
       !allowed
           ? Error(StatusCode::kUnavailable, "it does not answer")
-          : On(node, lookup.deadline_, channels, [&](fabric::RpcChannel* channel) {
+          : peers_.Call(node, lookup.deadline_, channels, [&](fabric::RpcChannel* channel) {
               fabric::RpcRequest& request = channel->NewRequest();
               request.header.op = wire::Op::kMultiHasKept;
               request.header.deadline_ms = static_cast<uint32_t>(lookup.deadline_.RemainingMs());
@@ -319,43 +297,72 @@ void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Ite
   }
 }
 
-Fetch::State Forwarder::Serve(const Task& task, Channels* channels) {
+Fetch::State Forwarder::Serve(const Task& task, PeerCalls::Channels* channels) {
+  uint64_t bytes = 0;
+  switch (BringOne(task, channels, &task.fetch->pin_, &bytes)) {
+    case Brought::kStored:
+      options_.metrics.hits.Add();
+      options_.metrics.bytes.Add(static_cast<double>(bytes));
+      return Fetch::State::kHere;
+    case Brought::kThere:
+      options_.metrics.misses.Add();
+      return Fetch::State::kAgain;
+    case Brought::kFailed:
+    case Brought::kNoRoom:
+      options_.metrics.failed.Add();
+      return Fetch::State::kMiss;
+    case Brought::kGone:
+    case Brought::kChanged:
+    case Brought::kRefused:
+      options_.metrics.misses.Add();
+      return Fetch::State::kMiss;
+  }
+  return Fetch::State::kMiss;
+}
+
+Brought Forwarder::Bring(const Wanted& wanted, Deadline deadline, PeerCalls::Channels* channels,
+                         uint64_t* bytes) {
+  const auto origin = options_.moved->OriginOf(wanted.slot);
+  if (!origin) return Brought::kChanged;
+  const Task task{.ns = wanted.ns,
+                  .slot = wanted.slot,
+                  .key = std::string(wanted.key),
+                  .origin = *origin,
+                  .fetch = nullptr,
+                  .deadline = deadline,
+                  .waiting = {}};
+  ObjectPin pin;
+  return BringOne(task, channels, &pin, bytes);
+}
+
+Brought Forwarder::BringOne(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,
+                            uint64_t* bytes) {
   const TieredNamespace objects = options_.store->Open(task.ns);
-  if (!objects) return Fetch::State::kMiss;
+  if (!objects) return Brought::kGone;
   Asked asked{.state = KeptState::kUntouched, .before = task.origin};
   for (int hops = 0; hops < kHopsMax && asked.state == KeptState::kUntouched; ++hops) {
     const Origin origin = asked.before;
     asked = Asked();
     if (origin.node == options_.ownership->self()) {
       TakeOwn(task, objects, origin.era, &asked);
-    } else if (BreakerOf(origin.node) != nullptr &&
-               !Ask(task, objects, origin, channels, &asked).ok()) {
-      options_.metrics.failed.Add();
-      return Fetch::State::kMiss;
+    } else if (peers_.BreakerOf(origin.node) == nullptr) {
+      return Brought::kRefused;
+    } else if (!Ask(task, objects, origin, channels, &asked).ok()) {
+      return Brought::kFailed;
     }
+    if (asked.refused) return Brought::kRefused;
   }
-  if (asked.state != KeptState::kValue) {
-    options_.metrics.misses.Add();
-    return Fetch::State::kMiss;
-  }
-  if (!asked.reservation) {
-    options_.metrics.failed.Add();
-    return Fetch::State::kMiss;
-  }
+  if (asked.state != KeptState::kValue) return Brought::kGone;
+  if (!asked.reservation) return Brought::kNoRoom;
   EMS_FAIL_POINT("forward.before_publish");
-  const uint64_t bytes = asked.reservation.value().size();
+  *bytes = asked.reservation.value().size();
   bool stored = false;
   const Status published = objects.PublishKept(std::move(asked.reservation), asked.checksum,
-                                               task.origin.era.since, &stored, &task.fetch->pin_);
-  if (stored && published.ok()) {
-    options_.metrics.hits.Add();
-    options_.metrics.bytes.Add(static_cast<double>(bytes));
-    return Fetch::State::kHere;
-  }
-  options_.metrics.misses.Add();
+                                               task.origin.era.since, &stored, pin);
+  if (stored && published.ok()) return Brought::kStored;
   // It, or a newer value, is there by now; or nothing may be any more.
   const bool there = published.ok() || published.code() == StatusCode::kAlreadyExists;
-  return there ? Fetch::State::kAgain : Fetch::State::kMiss;
+  return there ? Brought::kThere : Brought::kChanged;
 }
 
 void Forwarder::TakeOwn(const Task& task, const TieredNamespace& objects, Era era, Asked* asked) {
@@ -367,52 +374,20 @@ void Forwarder::TakeOwn(const Task& task, const TieredNamespace& objects, Era er
   if (!filling.ok() || !room.ok()) return;
   std::memcpy(room->value().data(), pin.value().data(), pin.value().size());
   HashPieces(room->value(), room->piece_sums());
-  if (CombinePieces(room->piece_sums()) != pin.checksum()) return;  // damaged where it was kept
+  if (CombinePieces(room->piece_sums()) != pin.checksum()) {  // damaged where it was kept
+    asked->state = KeptState::kGone;
+    return;
+  }
   asked->filling = *std::move(filling);
   asked->reservation = *std::move(room);
   asked->checksum = pin.checksum();
 }
 
 Status Forwarder::Ask(const Task& task, const TieredNamespace& objects, Origin origin,
-                      Channels* channels, Asked* asked) {
-  return On(origin.node, task.deadline, channels, [&](fabric::RpcChannel* channel) {
+                      PeerCalls::Channels* channels, Asked* asked) {
+  return peers_.Call(origin.node, task.deadline, channels, [&](fabric::RpcChannel* channel) {
     return AskOn(task, objects, origin.era, channel, asked);
   });
-}
-
-Status Forwarder::On(NodeId node, Deadline deadline, Channels* channels,
-                     const std::function<Status(fabric::RpcChannel*)>& ask) {
-  std::string address;
-  ClusterId cluster;
-  std::shared_ptr<CircuitBreaker> breaker;
-  {
-    auto state = state_.Lock();
-    const Peer& peer = state->peers[node];
-    address = peer.address;
-    breaker = peer.breaker;
-    cluster = state->cluster;
-  }
-  auto& opened = (*channels)[node];
-  std::string& connected = opened.first;
-  std::unique_ptr<fabric::RpcChannel>& channel = opened.second;
-  // A connection that was closed meanwhile says nothing of the peer.
-  if (channel != nullptr && (connected != address || channel->HungUp())) channel.reset();
-  const auto connect_and_ask = [&]() -> Status {
-    if (channel == nullptr) {
-      EMS_ASSIGN_OR_RETURN(const fabric::Address where, fabric::ParseAddress(address));
-      EMS_ASSIGN_OR_RETURN(channel, fabric::RpcChannel::Open(where, deadline.Remaining(), cluster));
-      connected = address;
-    }
-    return ask(channel.get());
-  };
-  const Status done = connect_and_ask();
-  if (done.ok()) {
-    breaker->OnSuccess();
-  } else {
-    channel.reset();
-    breaker->OnFailure(Clock::System().Now());
-  }
-  return done;
 }
 
 Status Forwarder::AskOn(const Task& task, const TieredNamespace& objects, Era era,
@@ -437,7 +412,9 @@ Status Forwarder::AskOn(const Task& task, const TieredNamespace& objects, Era er
   EMS_RETURN_IF_ERROR(done);
   const wire::WireStatus status = channel->answer().status;
   if (status != wire::WireStatus::kOk) {
-    // It answers, and has nothing for this server: it does not know the op, or the namespace.
+    // It answers, and has nothing for this server: it does not know the op or the namespace, or
+    // cannot say now.
+    asked->refused = status != wire::WireStatus::kStaleNamespace;
     return OkStatus();
   }
   asked->state = sink.head().state;
@@ -459,7 +436,8 @@ void Forwarder::End(const TaskPtr& task, Fetch::State ended) {
     auto state = state_.Lock();
     state->flights.erase({task->ns, task->key});
     waiting.swap(task->waiting);
-    --state->peers[task->origin.node].pending;
+    const auto pending = state->pending.find(task->origin.node);
+    if (--pending->second == 0) state->pending.erase(pending);
   }
   task->fetch->state_.store(ended, std::memory_order_release);
   for (const Wake& wake : waiting) wake();

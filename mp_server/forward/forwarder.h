@@ -15,16 +15,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cluster/dht_view.h"
-#include "common/circuit_breaker.h"
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/metrics.h"
 #include "common/thread_pool.h"
 #include "fabric/rpc/rpc_channel.h"
+#include "mp_server/forward/peer_calls.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/store/moved_slots.h"
 #include "mp_server/store/tiered_store.h"
@@ -65,6 +66,17 @@ class Lookup final {
 };
 using LookupPtr = std::shared_ptr<Lookup>;
 
+// How it went with a key that other servers may keep.
+enum class Brought : uint8_t {
+  kStored,
+  kThere,    // it, or a newer value, was here
+  kGone,     // they keep nothing of it that could be true still
+  kChanged,  // it was changed here, or the slot or the namespace is lost or closed
+  kRefused,  // one of them cannot be asked, or did not say
+  kFailed,   // no answer, or a damaged one
+  kNoRoom,
+};
+
 // Threading: thread-safe.
 class Forwarder final {
  public:
@@ -77,6 +89,11 @@ class Forwarder final {
     size_t pending_max = 256;
     size_t threads = 4;
   };
+  struct Wanted {
+    NamespaceRef ns;
+    SlotId slot;
+    std::string_view key;
+  };
   explicit Forwarder(const Options& options);
   // What is under way ends as a miss.
   ~Forwarder();
@@ -84,7 +101,8 @@ class Forwarder final {
   Forwarder& operator=(const Forwarder&) = delete;
 
   // Where nodes are reached, from now on. Those that the view does not have keep nothing any more.
-  void SetNodes(const DhtView& view);
+  void SetNodes(const DhtView& view) { peers_.SetNodes(view); }
+  PeerCalls& peers() { return peers_; }
 
   // Whether another server may have what is not here of this slot.
   bool MayHave(SlotId slot) const { return options_.moved->IsOpen(slot); }
@@ -93,6 +111,10 @@ class Forwarder final {
   // thread, when the fetch has ended. Cost: two leaf locks where the slot is open, else one load.
   FetchPtr Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
                  const Wake& wake);
+  // The same for who has time: blocks up to the deadline, and counts in no metric. `channels` are
+  // of the calling thread. Says how many value bytes have come.
+  Brought Bring(const Wanted& wanted, Deadline deadline, PeerCalls::Channels* channels,
+                uint64_t* bytes);
   // Of keys that are not here: `wake` is called, on another thread, when it is done. Null: there is
   // nothing to ask, or too much under way.
   LookupPtr Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake);
@@ -108,43 +130,34 @@ class Forwarder final {
     std::vector<Wake> waiting;  // under the lock
   };
   using TaskPtr = std::shared_ptr<Task>;
-  struct Peer {
-    std::string address;
-    bool shown = false;  // in the last view; a server that is gone is not asked
-    std::shared_ptr<CircuitBreaker> breaker = std::make_shared<CircuitBreaker>();
-    size_t pending = 0;
-  };
   struct State {
     std::deque<TaskPtr> queue;
     std::deque<LookupPtr> lookups;
     std::map<std::pair<NamespaceRef, std::string>, TaskPtr> flights;
-    std::map<NodeId, Peer> peers;
-    ClusterId cluster;
+    std::map<NodeId, size_t> pending;  // keys that it is asked for
     bool stopping = false;
   };
   struct Asked;
-  using Channels = std::map<NodeId, std::pair<std::string, std::unique_ptr<fabric::RpcChannel>>>;
 
   void Run();
-  void Serve(Lookup* lookup, Channels* channels);
+  void Serve(Lookup* lookup, PeerCalls::Channels* channels);
   void TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items);
   void AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
-               Channels* channels);
-  // Null: the node is in no view any more.
-  std::shared_ptr<CircuitBreaker> BreakerOf(NodeId node);
-  // Calls `ask` with a connection to the node, and tells its breaker how it went.
-  Status On(NodeId node, Deadline deadline, Channels* channels,
-            const std::function<Status(fabric::RpcChannel*)>& ask);
-  Fetch::State Serve(const Task& task, Channels* channels);
+               PeerCalls::Channels* channels);
+  Fetch::State Serve(const Task& task, PeerCalls::Channels* channels);
+  // The pin is on what was stored, and `bytes` what came.
+  Brought BringOne(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,
+                   uint64_t* bytes);
   // What this server has kept itself, before another one had the slot in between.
   void TakeOwn(const Task& task, const TieredNamespace& objects, Era era, Asked* asked);
-  Status Ask(const Task& task, const TieredNamespace& objects, Origin origin, Channels* channels,
-             Asked* asked);
+  Status Ask(const Task& task, const TieredNamespace& objects, Origin origin,
+             PeerCalls::Channels* channels, Asked* asked);
   Status AskOn(const Task& task, const TieredNamespace& objects, Era era,
                fabric::RpcChannel* channel, Asked* asked);
   void End(const TaskPtr& task, Fetch::State state);
 
   const Options options_;
+  PeerCalls peers_;
   Guarded<State> state_;
   std::condition_variable wakeup_;
   std::vector<Thread> threads_;

@@ -98,6 +98,8 @@ std::optional<Duration> Heartbeat::Beat() {
   v1::HeartbeatRequest request;
   v1::HeartbeatReply reply;
   keeper_.MakeHeartbeat(options_.usage(), options_.highest_view(), &request);
+  for (const NodeId node : options_.pulling_from())
+    if (node != options_.ownership->self()) request.add_pulling_from(node.value());
   const Duration patience =
       std::min(std::max(keeper_.heartbeat(), kBeatDeadlineMax / 4), kBeatDeadlineMax);
   const TimePoint sent = Clock::System().Now();

@@ -5,6 +5,7 @@
 // The controller may be down at the start or later: the thread keeps trying with back-off.
 #include <condition_variable>
 #include <functional>
+#include <vector>
 
 #include "cluster/controller_client.h"
 #include "cluster/node_usage.h"
@@ -26,7 +27,10 @@ class Heartbeat final {
     ViewCache* views = nullptr;  // says which cluster this server belongs to
     std::function<NodeUsage()> usage;
     std::function<ViewIdentity()> highest_view;  // that was ever installed here
-    std::function<void(bool ok)> on_beat;        // for metrics
+    // Who keeps something that this server has still to bring. After the installed view was read:
+    // a heartbeat that says a view is installed names those that its slots came from.
+    std::function<std::vector<NodeId>()> pulling_from = [] { return std::vector<NodeId>(); };
+    std::function<void(bool ok)> on_beat;  // for metrics
     LeaseEvents events;
   };
   explicit Heartbeat(Options options);

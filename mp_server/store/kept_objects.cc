@@ -5,6 +5,9 @@ namespace ems::server {
 ObjectEntry* KeptObjects::State::Remove(ObjectEntry* entry) {
   by_hash.erase(entry->hash);
   by_age.erase(AgeOf(*entry));
+  const auto slot = by_slot.find(entry->slot);
+  slot->second.erase(AgeOf(*entry));
+  if (slot->second.empty()) by_slot.erase(slot);
   value_bytes -= entry->value_bytes;
   return entry;
 }
@@ -16,6 +19,7 @@ ObjectEntry* KeptObjects::Add(ObjectEntry* entry) {
       there == state->by_hash.end() ? nullptr : state->Remove(there->second);
   state->by_hash.emplace(entry->hash, entry);
   state->by_age.emplace(AgeOf(*entry), entry);
+  state->by_slot[entry->slot].emplace(AgeOf(*entry), entry);
   state->value_bytes += entry->value_bytes;
   return before;
 }
@@ -45,8 +49,10 @@ ObjectEntry* KeptObjects::Take(const Victim& victim) {
 std::vector<ObjectEntry*> KeptObjects::TakeSlots(const std::bitset<kSlotCount>& slots) {
   std::vector<ObjectEntry*> taken;
   auto state = state_.Lock();
-  for (const auto& [hash, entry] : state->by_hash)
-    if (slots[entry->slot]) taken.push_back(entry);
+  for (const auto& [slot, entries] : state->by_slot) {
+    if (!slots[slot]) continue;
+    for (const auto& [age, entry] : entries) taken.push_back(entry);
+  }
   for (ObjectEntry* entry : taken) state->Remove(entry);
   return taken;
 }
@@ -57,6 +63,23 @@ std::vector<ObjectEntry*> KeptObjects::TakeAll() {
   for (const auto& [hash, entry] : state->by_hash) taken.push_back(entry);
   *state = State();
   return taken;
+}
+
+bool KeptObjects::ListSlot(SlotId slot, Age below, size_t keys_max, uint64_t bytes_max,
+                           std::vector<Listed>* listed) {
+  uint64_t bytes = 0;
+  size_t looked_at = 0;
+  auto state = state_.Lock();
+  const auto found = state->by_slot.find(slot.value());
+  if (found == state->by_slot.end()) return true;
+  const auto& entries = found->second;
+  for (auto it = entries.lower_bound(below); it != entries.begin();) {
+    if (looked_at++ >= keys_max || bytes >= bytes_max) return false;
+    const ObjectEntry& entry = *(--it)->second;
+    bytes += entry.key_bytes;
+    listed->push_back({std::string(entry.key()), entry.value_bytes, it->first});
+  }
+  return true;
 }
 
 KeptObjects::Totals KeptObjects::totals() {

@@ -8,6 +8,7 @@
 #include <bitset>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -32,6 +33,19 @@ class KeptObjects final {
   // If it is in here still.
   ObjectEntry* Take(const Victim& victim);
   std::vector<ObjectEntry*> TakeSlots(const std::bitset<kSlotCount>& slots);
+
+  // When an object was used last, and its generation: the order of those in here.
+  using Age = std::pair<int64_t, uint64_t>;
+  struct Listed {
+    std::string key;
+    uint64_t value_bytes = 0;
+    Age age;
+  };
+  // Objects that were used before `below`, the one that was used last first, up to
+  // `keys_max` and until their keys have `bytes_max`. True: those are all. Cost: one leaf lock,
+  // O(keys_max).
+  bool ListSlot(SlotId slot, Age below, size_t keys_max, uint64_t bytes_max,
+                std::vector<Listed>* listed);
   std::vector<ObjectEntry*> TakeAll();
 
   struct Totals {
@@ -44,10 +58,10 @@ class KeptObjects final {
   struct HashOf {
     size_t operator()(const Hash128& hash) const { return hash.lo; }
   };
-  using Age = std::pair<int64_t, uint64_t>;  // when it was used last, its generation
   struct State {
     std::unordered_map<Hash128, ObjectEntry*, HashOf> by_hash;
     std::map<Age, ObjectEntry*> by_age;
+    std::unordered_map<uint16_t, std::map<Age, ObjectEntry*>> by_slot;
     uint64_t value_bytes = 0;
 
     ObjectEntry* Remove(ObjectEntry* entry);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 namespace ems::server {
 namespace {
@@ -76,10 +77,45 @@ void MovedSlots::Gain(uint64_t history, const std::vector<uint64_t>& since,
     full_.store(false, std::memory_order_release);
   }
   const TimePoint until = clock_->Now() + keep_for_;
-  for (const auto& [slot, origin] : origins) state->open[slot] = {origin, until};
+  for (const auto& [slot, origin] : origins) state->open[slot] = {.origin = origin, .until = until};
   open_count_.store(static_cast<uint32_t>(state->open.size()), std::memory_order_release);
   for (const auto& [slot, origin] : origins)
     open_since_[slot].store(origin.era.since, std::memory_order_release);
+}
+
+std::vector<MovedSlots::Opened> MovedSlots::opened() {
+  std::vector<Opened> all;
+  auto state = state_.Lock();
+  all.reserve(state->open.size());
+  for (const auto& [slot, open] : state->open)
+    all.push_back({SlotId(slot), open.origin, open.until});
+  return all;
+}
+
+bool MovedSlots::Finish(SlotId slot, Era era) {
+  auto state = state_.Lock();
+  const auto it = state->open.find(slot.value());
+  if (it == state->open.end() || it->second.origin.era != era) return false;
+  Close(&*state, {slot.value()});
+  return true;
+}
+
+void MovedSlots::Reach(SlotId slot, Era era, NodeId further) {
+  auto state = state_.Lock();
+  const auto it = state->open.find(slot.value());
+  if (it != state->open.end() && it->second.origin.era == era) it->second.further = further;
+}
+
+std::vector<NodeId> MovedSlots::origins() {
+  std::set<NodeId> nodes;
+  {
+    auto state = state_.Lock();
+    for (const auto& [slot, open] : state->open) {
+      nodes.insert(open.origin.node);
+      if (open.further != kNoNode) nodes.insert(open.further);
+    }
+  }
+  return {nodes.begin(), nodes.end()};
 }
 
 std::optional<Origin> MovedSlots::OriginOf(SlotId slot) {
@@ -113,13 +149,14 @@ bool MovedSlots::Keeps(SlotId slot, Era era) {
   return it != state->lost.end() && it->second.era == era && clock_->Now() < it->second.until;
 }
 
+std::optional<Origin> MovedSlots::Before(SlotId slot, Era era) {
+  auto state = state_.Lock();
+  const auto it = state->lost.find(slot.value());
+  return it != state->lost.end() && it->second.era == era ? it->second.before : std::nullopt;
+}
+
 std::optional<Origin> MovedSlots::Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash) {
-  std::optional<Origin> before;
-  {
-    auto state = state_.Lock();
-    const auto it = state->lost.find(slot.value());
-    if (it != state->lost.end() && it->second.era == era) before = it->second.before;
-  }
+  const std::optional<Origin> before = Before(slot, era);
   return before && !IsMarked(ns, hash) ? before : std::nullopt;
 }
 

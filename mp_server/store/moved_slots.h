@@ -12,6 +12,9 @@
 // An owner that has marked from the beginning to the end of its era can say of a key that it took
 // no change of it: what the owner before has kept is still true then, in the era after.
 //
+// Once all that was kept of a slot has been brought, or is known to be gone, its owner needs none
+// of this any more: Finish ends it as the end of its time does.
+//
 // Marks are bits of a filter: a key may count as marked that is not, which is a miss. Bound: 1 MiB
 // of filter, 128 KiB of epochs; after kMarksMax marks no slot is open any more.
 #include <array>
@@ -56,6 +59,20 @@ class MovedSlots final {
   // Before a request for them is let through.
   void Gain(uint64_t history, const std::vector<uint64_t>& since,
             const std::bitset<kSlotCount>& owned, const std::map<uint16_t, Origin>& origins);
+  struct Opened {
+    SlotId slot;
+    Origin origin;
+    TimePoint until;  // when it is not open any more
+  };
+  std::vector<Opened> opened();
+  // All that was kept for this era has been asked for: nobody is asked any more, changes are not
+  // marked, and who gets the slot next is told of nobody. What is on its way lands no more, and
+  // the slot does not open again in this era. False: it is not open in it.
+  bool Finish(SlotId slot, Era era);
+  // Who had the slot before its origin keeps something of it, too.
+  void Reach(SlotId slot, Era era, NodeId further);
+  // From whom the open slots came, ascending; of those that Reach names, too.
+  std::vector<NodeId> origins();
   // Whom to ask for what was in the slot before; none: it is not open.
   std::optional<Origin> OriginOf(SlotId slot);
   // A change of the key is about to be made. Cost: one load where the slot is not open.
@@ -86,6 +103,8 @@ class MovedSlots final {
             const std::bitset<kSlotCount>& owned, const std::bitset<kSlotCount>& kept);
   // Whether objects of the slot are kept for this era.
   bool Keeps(SlotId slot, Era era);
+  // Whom to ask for keys that were not changed here, of those kept for this era.
+  std::optional<Origin> Before(SlotId slot, Era era);
   // Where no object of the key is kept for `era`: whom to ask instead, if no change of the key was
   // taken here while the slot was this server's.
   std::optional<Origin> Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash);
@@ -100,9 +119,10 @@ class MovedSlots final {
  private:
   static constexpr size_t kFilterBits = size_t{1} << 23;
   static constexpr int kProbes = 4;
-  struct Opened {
+  struct Open {
     Origin origin;
     TimePoint until;
+    NodeId further = kNoNode;
   };
   struct Lost {
     Era era;
@@ -110,7 +130,7 @@ class MovedSlots final {
     std::optional<Origin> before;  // the slot was open here all the time
   };
   struct State {
-    std::map<uint16_t, Opened> open;
+    std::map<uint16_t, Open> open;
     std::map<uint16_t, Lost> lost;
     TimePoint next_look{};
   };

@@ -248,7 +248,8 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
       *stored = true;
       if (sampled) objects_.sampler().Store(hash, value_bytes);
       if (pin) *options.pin = ObjectPin(Keep(), entry);
-      room_.MakeAhead(footprint);
+      // What others kept takes what is free, and makes nobody go for the next.
+      if (options.kept_for == 0) room_.MakeAhead(footprint);
       return OkStatus();
     case ObjectIndex::LinkOutcome::kDuplicate:
       objects_.Drop(entry, 1);

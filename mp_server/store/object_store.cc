@@ -290,6 +290,16 @@ void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned,
 
 StorePtr ObjectStore::Open(NamespaceRef ns) const { return impl_->Of(ns); }
 
+Duration ObjectStore::IdleMost(NamespaceRef ns, std::string_view key, uint64_t value_bytes) const {
+  const StorePtr store = impl_->Of(ns);
+  if (store == nullptr) return Duration::zero();
+  const double high = impl_->options.high_watermark;
+  const bool spare = high >= 1 || static_cast<double>(ChunkBytesOf(impl_->All()) + value_bytes) <=
+                                      high * static_cast<double>(impl_->options.pool->bytes_max());
+  return store->room().IdleMost(value_bytes, SizeClasses::Get().For(value_bytes, key.size()),
+                                spare);
+}
+
 std::string ObjectStore::NameOf(NamespaceRef ns) const {
   const StorePtr store = impl_->Of(ns);
   return store == nullptr ? std::string() : store->name();

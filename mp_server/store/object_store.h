@@ -95,6 +95,10 @@ class ObjectStore final {
   Result<Reservation> Reserve(NamespaceRef ns, SlotId slot, std::string_view key,
                               uint64_t value_bytes);
 
+  // How long ago at most an object of another server has been used that is worth its room here:
+  // Duration::max() where nothing is evicted for it; else only what is colder is. Zero: none is.
+  Duration IdleMost(NamespaceRef ns, std::string_view key, uint64_t value_bytes) const;
+
   // Makes the object visible, with `checksum` as CombinePieces(piece_sums()). An existing object of
   // the same length and checksum stays and this one is given back (ok, `*stored` false); one with
   // other content is replaced if `overwrite`. Errors: kAlreadyExists    kFailedPrecondition  slot

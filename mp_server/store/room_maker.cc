@@ -239,6 +239,22 @@ void RoomMaker::FinishDraining() {
   EvictVictims(victims);
 }
 
+Duration RoomMaker::IdleMost(uint64_t value_bytes, const Footprint& footprint, bool spare) {
+  Quota& quota = objects_->quota();
+  const bool charged = quota.limit() == 0 || quota.used() + value_bytes <= quota.limit();
+  if (spare && charged && objects_->entries().taken() < objects_max()) {
+    const uint64_t bytes = std::max(pool_->segment_bytes(), footprint.pages * kPageBytes);
+    if (pool_->free_bytes() >= bytes) return Duration::max();
+    const SlabPool::Supply supply = objects_->slabs().SupplyOf(footprint, 0);
+    if (supply.fits && !IsTight(supply)) return Duration::max();
+  }
+  FreshenOrder();
+  const int64_t coldest_ns = objects_->index().ColdestTouch();
+  if (coldest_ns == EvictionPolicy::kNever) return Duration::zero();
+  const int64_t now_ns = clock_->Now().time_since_epoch().count();
+  return Duration(std::max<int64_t>(now_ns - coldest_ns, 0));
+}
+
 bool RoomMaker::TrimToQuota() {
   int skips_left = kSkipsMax;
   for (uint64_t i = 0; i < kTrimMax && objects_->quota().exceeded(); ++i) {

@@ -48,6 +48,11 @@ class RoomMaker final {
   // or to their next Take.
   void MakeAhead(const Footprint& last);
 
+  // What an object must have been used within to be worth the room that it takes: without eviction
+  // any (Duration::max()), else what the next to go was not used for. `spare`: false counts what is
+  // free as taken.
+  Duration IdleMost(uint64_t value_bytes, const Footprint& footprint, bool spare);
+
   // Evicts the coldest until use is within the quota, 4096 objects at most. True: there is more to
   // do.
   bool TrimToQuota();

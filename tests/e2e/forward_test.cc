@@ -2,12 +2,14 @@
 // servers that stay have: the new owners of slots get it from those that had them.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/support/cluster.h"
 #include "tests/support/eventually.h"
+#include "tests/support/raw_connection.h"
 
 namespace ems::testing {
 namespace {
@@ -79,9 +81,38 @@ class ForwardE2eTest : public ::testing::TestWithParam<TransportChoice> {
     }));
   }
 
+  // The row of a server's /metrics that begins with `name`; -1: there is none.
+  double Metric(int server, const std::string& name) {
+    const std::string page =
+        HttpGet(cluster_->server(server).ready().http_address, "/metrics").value_or("");
+    const size_t at = page.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::strtod(page.c_str() + at + name.size() + 2, nullptr);
+  }
+
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Client> client_;
 };
+
+TEST_P(ForwardE2eTest, OnceAllHasComeTheOldOwnerMayDie) {
+  Begin(2, kPatient);
+  cluster_->server(1).Signal(SIGTERM);
+  ASSERT_TRUE(cluster_->server(1).WaitExit(kSoon).ok());
+  AwaitServers(1);
+  Put();
+  ASSERT_EQ(cluster_->RestartServer(1), OkStatus());
+  AwaitServers(2);
+  EXPECT_TRUE(Eventually([&] {
+    return Metric(1, "ems_server_migrated_slots_total{result=\"closed\"}") > 0 &&
+           Metric(1, "ems_server_open_slots") == 0;
+  }));
+  const double moved = Metric(1, "ems_server_migrated_keys_total");
+  EXPECT_GT(moved, kKeys / 4);
+  EXPECT_EQ(moved + Metric(0, "ems_server_objects{namespace=\"default\"}"), kKeys);
+  EXPECT_EQ(Metric(1, "ems_server_forwards_total{result=\"hit\"}"), 0) << "nothing was asked for";
+  cluster_->server(0).Kill();
+  AwaitServers(1);
+  EXPECT_EQ(Hits(), moved);
+}
 
 TEST_P(ForwardE2eTest, AServerThatJoinsCostsNoHit) {
   Begin(4, kPatient);

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "proto/data_plane.h"
+#include "proto/kept_page.h"
 #include "proto/key_page.h"
 #include "proto/word_table.h"
 
@@ -58,6 +59,9 @@ void CheckRequest(ConstBytes bytes) {
   } else if (header.op == Op::kScan) {
     EMS_CHECK(header.body_bytes >= sizeof(ScanBody));
     EMS_CHECK(header.body_bytes <= sizeof(ScanBody) + kKeyBytesMax);
+  } else if (header.op == Op::kScanKept) {
+    EMS_CHECK(header.body_bytes == sizeof(ScanKeptBody));
+    EMS_CHECK(CoveredBytes(header) == header.body_bytes);
   } else if (!IsMulti(header.op)) {
     EMS_CHECK(header.body_bytes <= std::max(sizeof(HelloBody), sizeof(StagedValue)));
   } else {
@@ -111,6 +115,16 @@ void CheckKeys(ConstBytes body) {
   EMS_CHECK(ParseKeyPage(again).ok());
 }
 
+// The same as the body of an answer to ScanKept.
+void CheckKept(ConstBytes body) {
+  const Result<KeptPage> page = ParseKeptPage(body);
+  if (!page.ok()) return;
+  std::vector<std::byte> again;
+  AppendTo(*page, &again);
+  EMS_CHECK(again.size() == body.size());
+  EMS_CHECK(ParseKeptPage(again).ok());
+}
+
 }  // namespace
 }  // namespace ems::wire
 
@@ -120,6 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ems::ConstBytes bytes = std::as_bytes(std::span(data, size));
   ems::wire::CheckWords(bytes.subspan(kHeaderBytes));
   ems::wire::CheckKeys(bytes.subspan(kHeaderBytes));
+  ems::wire::CheckKept(bytes.subspan(kHeaderBytes));
   ems::wire::CheckRequest(bytes);
   ems::wire::CheckAnswer(bytes);
   // The same with a valid seal, so that the checks behind the checksum are reached.

@@ -4,6 +4,7 @@
 
 #include "mp_server/request_check.h"
 #include "mp_server/store/namespace_store.h"
+#include "proto/kept_page.h"
 #include "tests/mp_server/forward/forward_rig.h"
 
 namespace ems::server {
@@ -53,10 +54,45 @@ TEST_F(KeptAnswerTest, WhoAsksBeforeTheViewIsSettledWaits) {
   };
   EXPECT_TRUE(waits(wire::Op::kGetKept));
   EXPECT_TRUE(waits(wire::Op::kMultiHasKept));
+  EXPECT_TRUE(waits(wire::Op::kScanKept));
   EXPECT_FALSE(waits(wire::Op::kGet));
   Node(1).ownership().Settle();
   EXPECT_FALSE(waits(wire::Op::kGetKept));
   EXPECT_FALSE(waits(wire::Op::kMultiHasKept));
+}
+
+TEST_F(KeptAnswerTest, TheKeysAreListedForTheNextEraAlone) {
+  Begin();
+  Move({1, 2}, 2);
+  const auto ask = [&](Era of) {
+    const wire::ScanKeptBody body{.era = {of.history, of.since}};
+    wire::FrameHeader header = Node(1).Header(wire::Op::kScanKept, kSlot);
+    header.namespace_id = header.namespace_generation = 0;
+    fabric::Answer answer;
+    EXPECT_EQ(Node(1).Settle(header, {}, wire::RawBytes(body), &answer), WireStatus::kOk);
+    const auto page = wire::ParseKeptPage(answer.body);
+    EXPECT_TRUE(page.ok());
+    return *page;
+  };
+  const wire::KeptPage page = ask(era());
+  EXPECT_EQ(page.ns(), ForwardNode::kNs);
+  ASSERT_EQ(page.keys.keys.size(), 1U);
+  EXPECT_EQ(page.keys.keys.front().key, "k");
+  EXPECT_EQ(page.keys.keys.front().value_bytes, 5U);
+  EXPECT_TRUE(ask({kHistory, era().since + 1}).keys.keys.empty());
+}
+
+// What it keeps by a view that it has not settled is not all yet.
+TEST_F(KeptAnswerTest, AListWaitsForTheView) {
+  Begin();
+  Publish({1, 2}, 2);
+  (void)Node(1).ownership().Install(*view_);
+  const RequestCheck check(&Node(1).store(), &Node(1).ownership());
+  Refusal refusal;
+  const wire::FrameHeader header = Node(1).Header(wire::Op::kScanKept, kSlot);
+  EXPECT_GT(check.Reached(header, &refusal).wait, Duration::zero());
+  Node(1).ownership().Settle();
+  EXPECT_EQ(check.Reached(header, &refusal).status, WireStatus::kOk);
 }
 
 TEST_F(KeptAnswerTest, NoLeaseIsNeeded) {

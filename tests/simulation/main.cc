@@ -23,6 +23,7 @@ struct Flags {
   int faults = 8;
   std::string broken;
   bool forwards = false;
+  bool migrates = false;
   std::string log = "off";
 };
 
@@ -38,8 +39,11 @@ int Run(const Flags& flags) {
     fmt::print(stderr, "ems-simulate: --log: {}\n", Message(log));
     return kExitUsage;
   }
-  Options options{
-      .servers = flags.nodes, .faults = flags.faults, .rules = {}, .forwards = flags.forwards};
+  Options options{.servers = flags.nodes,
+                  .faults = flags.faults,
+                  .rules = {},
+                  .forwards = flags.forwards || flags.migrates,
+                  .migrates = flags.migrates};
   if (!flags.broken.empty() && !Break(flags.broken, &options.rules)) {
     fmt::print(stderr, "ems-simulate: --broken {}: there is no such rule; there are {}\n",
                flags.broken, fmt::join(BreakableRules(), ", "));
@@ -74,6 +78,7 @@ int main(int argc, char** argv) {
   program.AddOption("--nodes", &flags.nodes, "Servers", {.check = ems::InRange{1, 64}});
   program.AddOption("--faults", &flags.faults, "Faults a run", {.check = ems::InRange{0, 64}});
   program.AddFlag("--forwards", &flags.forwards, "Servers ask who had their slots before");
+  program.AddFlag("--migrates", &flags.migrates, "They also bring all of it by themselves");
   program.AddOption("--broken", &flags.broken, "Leave out this rule");
   program.AddOption("--log", &flags.log, "What daemons would log: debug, info, warn, error, off");
   program.SetRun([&flags] { return ems::simulation::Run(flags); });

@@ -19,6 +19,8 @@ constexpr Duration kPeersPatience = milliseconds(100);
 constexpr Duration kTransfer = milliseconds(30);  // of a Put's bytes
 constexpr Duration kKeepFor = seconds(20);
 constexpr Duration kForwardPatience = milliseconds(20);
+constexpr Duration kMigrateMost = milliseconds(500);  // until a slot's turn comes
+constexpr Duration kMigrateAgain = milliseconds(200);
 constexpr double kEvictions = 0.2;  // of reads that come before one
 constexpr NamespaceRef kNs{NamespaceId(1), 1};
 constexpr int kHopsMax = 2;
@@ -56,6 +58,7 @@ struct SimServer::Life {
   std::bitset<kSlotCount> owned;
   std::unique_ptr<server::MovedSlots> moved;  // null: nothing is forwarded
   std::map<int, uint64_t> kept;               // of slots that were lost
+  std::map<int, server::Era> finished;        // of keys, where slots do not close
   std::map<NodeId, std::string> addresses;    // of nodes, as views have shown them
   bool poked = false;
   bool stepping = false;    // "ems-ctl" waits for the disk or for peers
@@ -388,7 +391,7 @@ void SimServer::EndPut(int key, uint64_t value, ViewVersion client, uint64_t los
     if (losses != life_->losses[key]) said.kind = Answer::Kind::kWrongOwner;
   }
   if (said.kind == Answer::Kind::kDone) {
-    if (life_->moved != nullptr && options_.rules.changes_are_marked)
+    if (life_->moved != nullptr && options_.rules.changes_are_marked && !Finished(key))
       life_->moved->Mark(SlotOf(key), kNs, HashOf(key));
     value == 0 ? (void)life_->values.erase(key) : (void)(life_->values[key] = value);
     if (options_.has_ssd) disk_.values = life_->values;
@@ -405,9 +408,9 @@ void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)>
       if (life_->moved != nullptr) {
         if (world_.Chance(kEvictions)) life_->values.erase(key);
         const auto origin = life_->moved->OriginOf(SlotOf(key));
-        if (!life_->values.contains(key) && origin) {
+        if (!life_->values.contains(key) && origin && !Finished(key)) {
           return Forward(key, *origin, origin->era.since, life_->losses[key], kHopsMax,
-                         [this, key, said, answer] {
+                         [this, key, said, answer](bool) {
                            Answer late = said;
                            const auto found = life_->values.find(key);
                            late.value = found == life_->values.end() ? 0 : found->second;
@@ -426,6 +429,7 @@ void SimServer::TakeGet(int key, ViewVersion client, std::function<void(Answer)>
 
 SimServer::Kept SimServer::KeptOf(int key, server::Era era) {
   Kept kept;
+  kept.said = true;
   if (life_->moved == nullptr) return kept;
   const auto found = life_->kept.find(key);
   if (found != life_->kept.end() && life_->moved->Keeps(SlotOf(key), era)) {
@@ -451,7 +455,7 @@ void SimServer::Land(int key, const Kept& kept, uint64_t since, uint64_t losses)
 }
 
 void SimServer::Forward(int key, server::Origin origin, uint64_t since, uint64_t losses, int hops,
-                        std::function<void()> done) {
+                        std::function<void(bool)> done) {
   // The answer, or after a while none, whichever comes first.
   const auto once = [this, life = lives_, key, since, losses, hops, done = std::move(done),
                      ended = std::make_shared<bool>(false)](const Kept& kept) {
@@ -461,7 +465,7 @@ void SimServer::Forward(int key, server::Origin origin, uint64_t since, uint64_t
       if (kept.before.history != 0 && hops > 1)
         return Forward(key, {kept.before, kept.node}, since, losses, hops - 1, done);
       Land(key, kept, since, losses);
-      done();
+      done(kept.said);
     });
   };
   if (origin.node == life_->ownership.self()) return once(KeptOf(key, origin.era));
@@ -480,12 +484,42 @@ void SimServer::Forward(int key, server::Origin origin, uint64_t since, uint64_t
   world_.After(kForwardPatience, [once] { once({}); });
 }
 
+bool SimServer::Finished(int key) const {
+  const auto found = life_->finished.find(key);
+  if (found == life_->finished.end()) return false;
+  const auto origin = life_->moved->OriginOf(SlotOf(key));
+  return origin && origin->era == found->second;
+}
+
+void SimServer::MigrateAfter(Duration time, int key) {
+  world_.After(time, [this, life = lives_, key] {
+    if (life == lives_) Run([this, key] { Migrate(key); });
+  });
+}
+
+void SimServer::Migrate(int key) {
+  const auto origin = life_->moved->OriginOf(SlotOf(key));
+  if (!origin || Finished(key)) return;
+  Forward(key, *origin, origin->era.since, life_->losses[key], kHopsMax,
+          [this, key, era = origin->era](bool said) {
+            if (!said) return MigrateAfter(kMigrateAgain, key);
+            if (options_.rules.finished_slots_close) {
+              (void)life_->moved->Finish(SlotOf(key), era);
+            } else {
+              life_->finished[key] = era;
+            }
+          });
+}
+
 void SimServer::GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
                           const std::bitset<kSlotCount>& fresh) {
   if (life_->moved == nullptr) return;
   for (const NodeInfo& node : view.nodes()) life_->addresses[node.id] = node.data_address;
   life_->moved->Gain(grant.history, grant.since, grant.owned,
                      server::OriginsOf(view, grant, fresh));
+  for (int key = 0; key < kKeys && options_.migrates; ++key)
+    if (fresh[SlotOf(key).value()])
+      MigrateAfter(world_.Between(Duration::zero(), kMigrateMost), key);
 }
 
 void SimServer::SetOwnedSlots(const ssd::SlotGrant& grant) {

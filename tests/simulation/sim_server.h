@@ -38,6 +38,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
     ControlRules rules = {};
     // Values that slots had before are asked for where they were, and some are evicted.
     bool forwards = false;
+    // And are brought without being asked for, after which nobody is asked.
+    bool migrates = false;
   };
   SimServer(World* world, Network* network, SimController* controller, const Options& options,
             const std::vector<std::unique_ptr<SimServer>>* peers);
@@ -90,6 +92,7 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
     server::Era before{};  // whom to ask instead: `node`; none: history 0
     NodeId node{};
     uint64_t value = 0;
+    bool said = false;  // false: it has not answered
   };
   void TakeKept(int key, server::Era era, ViewVersion client, std::function<void(Kept)> answer);
 
@@ -122,9 +125,14 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   Answer CheckPut(int key, ViewVersion client) const;
   void EndPut(int key, uint64_t value, ViewVersion client, uint64_t losses,
               const std::function<void(Answer)>& answer);
-  // What `origin` kept of the key becomes visible here, if it may; then `done`.
+  // What `origin` kept of the key becomes visible here, if it may; then `done`: whether all that
+  // had to be asked have answered.
   void Forward(int key, server::Origin origin, uint64_t since, uint64_t losses, int hops,
-               std::function<void()> done);
+               std::function<void(bool)> done);
+  // The same for the slot of the key, after a while, until it is done with.
+  void MigrateAfter(Duration time, int key);
+  void Migrate(int key);
+  bool Finished(int key) const;
   void Land(int key, const Kept& kept, uint64_t since, uint64_t losses);
   Kept KeptOf(int key, server::Era era);
   void Beat();

@@ -71,6 +71,7 @@ constexpr std::array<RuleName, 19> kRules = {{
     {"puts_are_checked_at_their_end", &ControlRules::puts_are_checked_at_their_end},
     {"changes_are_marked", &ControlRules::changes_are_marked},
     {"open_slots_are_fresh", &ControlRules::open_slots_are_fresh},
+    {"finished_slots_close", &ControlRules::finished_slots_close},
 }};
 
 std::string StateOf(const SimServer& server) {
@@ -157,7 +158,8 @@ Cluster::Cluster(const Options& options, const std::vector<Fault>& faults)
                                                                       .drift = Drift(&world_),
                                                                       .has_ssd = world_.Chance(0.5),
                                                                       .rules = options.rules,
-                                                                      .forwards = options.forwards},
+                                                                      .forwards = options.forwards,
+                                                                      .migrates = options.migrates},
                                                    &servers_));
   }
   servers_.push_back(
@@ -168,7 +170,8 @@ Cluster::Cluster(const Options& options, const std::vector<Fault>& faults)
                                                      .has_ssd = true,
                                                      .cluster = ClusterId(world_.Number() | 1),
                                                      .rules = options.rules,
-                                                     .forwards = options.forwards},
+                                                     .forwards = options.forwards,
+                                                     .migrates = options.migrates},
                                   &servers_));
   for (int i = 0; i < kClients; ++i) {
     clients_.push_back(std::make_unique<SimClient>(

@@ -56,6 +56,7 @@ struct Options {
   int faults = 8;
   ControlRules rules = {};
   bool forwards = false;  // what slots had before they moved is asked for; values are evicted
+  bool migrates = false;  // with `forwards`: also without being asked for
 };
 
 struct Outcome {

@@ -70,6 +70,18 @@ TEST_F(SimulationTest, EveryRuleHoldsWhereServersForward) {
   }
 }
 
+// And where all of it comes by itself, and the slot is closed then.
+TEST_F(SimulationTest, EveryRuleHoldsWhereServersMigrate) {
+  for (const int servers : {2, 3, 4}) {
+    for (uint64_t seed = 1; seed <= std::max<uint64_t>(2, kSeeds / 10); ++seed) {
+      const Options options{
+          .seed = seed, .servers = servers, .rules = {}, .forwards = true, .migrates = true};
+      ASSERT_EQ(Simulate(options, MakeFaults(options)).violation, "")
+          << "ems-simulate --migrates --seeds 1 --nodes " << servers << " --first " << seed;
+    }
+  }
+}
+
 TEST_F(SimulationTest, TheSameSeedGivesTheSameRun) {
   const Options options{.seed = 7};
   EXPECT_EQ(Simulate(options, MakeFaults(options)).served,
@@ -94,7 +106,9 @@ TEST_F(SimulationTest, ABrokenRuleIsNoticed) {
     if (kSanitized && rule != "puts_wait_for_activation") continue;
     Options options;
     ASSERT_TRUE(Break(rule, &options.rules));
-    options.forwards = rule == "changes_are_marked" || rule == "open_slots_are_fresh";
+    options.migrates = rule == "finished_slots_close";
+    options.forwards =
+        rule == "changes_are_marked" || rule == "open_slots_are_fresh" || options.migrates;
     bool noticed = false;
     const uint64_t first = FirstSeedOf(rule);
     for (options.seed = first; options.seed < first + 1000 && !noticed; ++options.seed)

@@ -17,7 +17,8 @@ TEST(ElasticClusterTest, ReadsTheForwardCountersOfAServer) {
       "ems_server_forwards_total{result=\"hit\"} 1200\n"
       "ems_server_forwards_total{result=\"miss\"} 3\n"
       "ems_server_forwarded_bytes_total_of_others 9\n"
-      "ems_server_forwarded_bytes_total 1.5e+06");
+      "ems_server_migrated_bytes_total 500000\n"
+      "ems_server_forwarded_bytes_total 1.0e+06");
   EXPECT_EQ(counters, (ForwardCounters{
                           .hits = 1200, .misses = 3, .refused = 0, .failed = 1, .bytes = 1500000}));
   EXPECT_EQ(ForwardCountersOf(""), ForwardCounters());

@@ -16,11 +16,52 @@
 #include "mp_controller/publish/next_history.h"
 #include "mp_server/data_service.h"
 #include "mp_server/forward/forwarder.h"
+#include "mp_server/forward/migrator.h"
 #include "mp_server/lease/view_grant.h"
 #include "mp_server/lease/view_installer.h"
 #include "tests/support/eventually.h"
 
 namespace ems::server {
+
+// A server's sessions, but of an older version, while it is told so.
+class AgedService final : public fabric::SessionFactory {
+ public:
+  explicit AgedService(fabric::SessionFactory* now) : now_(*now) {}
+  std::unique_ptr<fabric::Session> NewSession() override {
+    return std::make_unique<AgedSession>(now_.NewSession(), &lists_kept);
+  }
+  std::atomic<bool> lists_kept{true};
+
+ private:
+  class AgedSession final : public fabric::Session {
+   public:
+    AgedSession(std::unique_ptr<fabric::Session> now, const std::atomic<bool>* lists_kept)
+        : now_(std::move(now)), lists_kept_(*lists_kept) {}
+    fabric::Outcome Handle(const wire::FrameHeader& request, std::string_view key, ConstBytes body,
+                           fabric::Answer* answer) override {
+      if (request.op == wire::Op::kScanKept && !lists_kept_)
+        return {wire::WireStatus::kUnimplemented};
+      return now_->Handle(request, key, body, answer);
+    }
+    fabric::Outcome BeginPut(const fabric::PutRequest& put, fabric::PutTarget* target) override {
+      return now_->BeginPut(put, target);
+    }
+    wire::WireStatus EndPut(uint64_t checksum, uint64_t expected) override {
+      return now_->EndPut(checksum, expected);
+    }
+    void AbortPut() override { now_->AbortPut(); }
+    void SetWaker(std::function<void()> waker) override { now_->SetWaker(std::move(waker)); }
+    std::string_view ErrorText() override { return now_->ErrorText(); }
+    uint32_t retry_ms() override { return now_->retry_ms(); }
+    ViewVersion view_version() override { return now_->view_version(); }
+    void Sent() override { now_->Sent(); }
+
+   private:
+    const std::unique_ptr<fabric::Session> now_;
+    const std::atomic<bool>& lists_kept_;
+  };
+  fabric::SessionFactory& now_;
+};
 
 // One server's process. Threading: one thread (the test's), beside its own.
 class ForwardNode final : public Holdings, public KeptNumbers {
@@ -48,30 +89,38 @@ class ForwardNode final : public Holdings, public KeptNumbers {
         service_(&store_, &ownership_, &metrics_, boot_id, 8 * kMiB, [] { return std::string(); }),
         installer_(&views_, boot_id, this, &ownership_, this) {
     EXPECT_TRUE(pool_.WaitReady(8 * kMiB, Deadline::After(std::chrono::seconds(20))).ok());
-    NamespaceTable table;
-    table.version = 1;
-    NamespaceInfo info;
-    info.ref = kNs;
-    info.name = "kv";
-    info.immutable = immutable;
-    table.by_id[kNs.id] = info;
-    dram_.SetNamespaces(table, 1.0);
+    Know({kNs}, immutable);
     ownership_.SetSelf(id);
     RenewLease();
     Forward({});
     fabric::RpcServerOptions options;
     options.listen = "127.0.0.1:0";
     options.io_threads = 1;
-    rpc_ = std::move(*fabric::RpcServer::Start(options, &service_, metrics_.rpc()));
+    rpc_ = std::move(*fabric::RpcServer::Start(options, &aged_, metrics_.rpc()));
   }
   ~ForwardNode() override {
     session_.reset();
     rpc_.reset();
+    migrator_.reset();
     forwarder_.reset();
+  }
+  // The namespaces that there are.
+  void Know(const std::vector<NamespaceRef>& namespaces, bool immutable = false) {
+    NamespaceTable table;
+    table.version = 1;
+    for (const NamespaceRef ref : namespaces) {
+      NamespaceInfo info;
+      info.ref = ref;
+      info.name = "kv" + std::to_string(ref.id.value());
+      info.immutable = immutable;
+      table.by_id[ref.id] = info;
+    }
+    dram_.SetNamespaces(table, 1.0);
   }
   // As the configuration says it.
   void Forward(Forwarder::Options options) {
     session_.reset();
+    migrator_.reset();
     forwarder_.reset();
     options.store = &store_;
     options.ownership = &ownership_;
@@ -84,6 +133,32 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     session_->SetWaker([] {});
     if (views_.view() != nullptr) forwarder_->SetNodes(*views_.view());
   }
+
+  // The same, without a thread: the test makes the steps.
+  void Migrate(Migrator::Options options = {}) {
+    options.store = &store_;
+    options.ownership = &ownership_;
+    options.moved = &moved_;
+    options.forwarder = forwarder_.get();
+    options.metrics = metrics_.migrate();
+    options.clock = &clock_;
+    migrator_ = std::make_unique<Migrator>(options);
+  }
+  // Steps until nothing is to be done for a while; how long that took by the rate.
+  Duration StepAll() {
+    Duration took{}, waited{};
+    while (true) {
+      const Duration pause = migrator_->Step();
+      if (pause == Duration::zero()) {
+        took += std::exchange(waited, pause);
+        continue;
+      }
+      if (waited > Duration::zero()) return took;
+      waited = pause;
+      clock_.Advance(pause);
+    }
+  }
+  Migrator& migrator() { return *migrator_; }
 
   NodeInfo info() const {
     NodeInfo info;
@@ -117,7 +192,13 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   }
   wire::WireStatus Put(SlotId slot, const std::string& key, std::string_view value,
                        bool overwrite = true) {
+    return PutIn(kNs, slot, key, value, overwrite);
+  }
+  wire::WireStatus PutIn(NamespaceRef ns, SlotId slot, const std::string& key,
+                         std::string_view value, bool overwrite = true) {
     wire::FrameHeader header = Header(wire::Op::kPut, slot);
+    header.namespace_id = ns.id.value();
+    header.namespace_generation = ns.generation;
     if (overwrite) header.flags |= wire::kFlagOverwrite;
     fabric::PutTarget target;
     const fabric::Outcome begun = session_->BeginPut({&header, key, slot, value.size()}, &target);
@@ -164,6 +245,10 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     if (status == wire::WireStatus::kOk) *head = wire::ReadRaw<wire::KeptHead>(answer_.body);
     return status;
   }
+  // As one that does not know ScanKept.
+  void SetLists(bool lists_kept) { aged_.lists_kept = lists_kept; }
+  // As a server that is about to stop.
+  void Drain() { service_.Drain(); }
   // Drops it from memory, as an eviction does.
   void Evict(const std::string& key) {
     ObjectPin pin = dram_.Get(kNs, key, false);
@@ -237,9 +322,11 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   MetricsRegistry registry_;
   ServerMetrics metrics_{&registry_};
   DataService service_;
+  AgedService aged_{&service_};
   ViewCache views_;
   ViewInstaller installer_;
   std::unique_ptr<Forwarder> forwarder_;
+  std::unique_ptr<Migrator> migrator_;
   std::unique_ptr<fabric::RpcServer> rpc_;
   std::unique_ptr<fabric::Session> session_;
   fabric::Answer answer_;

@@ -260,7 +260,10 @@ class RandomMovesTest : public ForwardTest, public ::testing::WithParamInterface
   void StartHasty(uint32_t id) {
     Start(id);
     Node(id).Forward({.timeout = milliseconds(20)});  // some have no view for long
+    if (migrates()) Node(id).Migrate({.page_keys = 2, .timeout = milliseconds(20)});
   }
+  static bool migrates() { return GetParam() >= kMigrateFrom; }
+  static constexpr int kMigrateFrom = 3;
 };
 
 TEST_P(RandomMovesTest, NoOldValueComesBack) {
@@ -272,8 +275,15 @@ TEST_P(RandomMovesTest, NoOldValueComesBack) {
   Move(shown, owner);
   std::map<std::string, std::string> newest;  // empty: removed
   int hits = 0, values = 0;
+  double brought = 0;
   for (int step = 0; step < 300; ++step) {
     const std::string key = "k" + std::to_string(below(12));
+    for (uint32_t i = migrates() ? below(4) : 0; i > 0; --i) {
+      clock_.Advance(milliseconds(500));
+      const double before = Node(owner).metrics().migrate().keys.value();
+      (void)Node(owner).migrator().Step();
+      brought += Node(owner).metrics().migrate().keys.value() - before;
+    }
     switch (below(12)) {
       case 0: {  // the slot moves; some servers miss the view, or hear of it late
         if (below(2) == 0) owner = 1 + below(3);
@@ -318,9 +328,10 @@ TEST_P(RandomMovesTest, NoOldValueComesBack) {
     }
   }
   EXPECT_GT(hits, 10);
+  if (migrates()) EXPECT_GT(brought, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomMovesTest, ::testing::Range(0, 3));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMovesTest, ::testing::Range(0, 9));
 
 }  // namespace
 }  // namespace ems::server

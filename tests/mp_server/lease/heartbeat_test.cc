@@ -130,6 +130,18 @@ class HeartbeatTest : public ::testing::Test {
   std::atomic<uint64_t> behind_{0}, older_{0}, active_{0};
 };
 
+TEST_F(HeartbeatTest, SaysFromWhomItStillPulls) {
+  Heartbeat::Options options = Options();
+  options.pulling_from = [] { return std::vector{NodeId(3), NodeId(6), NodeId(8)}; };
+  Heartbeat heartbeat(options);
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() >= 1; }));
+  const v1::HeartbeatRequest beat = controller_.Read().last_beat;
+  EXPECT_EQ(std::vector<uint32_t>(beat.pulling_from().begin(), beat.pulling_from().end()),
+            (std::vector<uint32_t>{3, 8}))
+      << "itself is 6";
+}
+
 TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {
   Heartbeat heartbeat(Options());
   const TimePoint before = Clock::System().Now();

@@ -73,6 +73,28 @@ TEST_F(KeptObjectsTest, AVictimIsTakenIfItIsTheOne) {
   EXPECT_EQ(kept_.Take(MakeVictim(entry)), nullptr);
 }
 
+TEST_F(KeptObjectsTest, ASlotIsListedFromTheLastUsedOn) {
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(kept_.Add(Make("k" + std::to_string(i), 10 + i)), nullptr);
+  EXPECT_EQ(kept_.Add(Make("other", 99, 2)), nullptr);
+  std::vector<KeptObjects::Listed> listed;
+  const KeptObjects::Age all{INT64_MAX, 0};
+  EXPECT_FALSE(kept_.ListSlot(SlotId(1), all, 3, 1000, &listed));
+  ASSERT_EQ(listed.size(), 3U);
+  EXPECT_EQ(listed.front().key, "k4");
+  EXPECT_EQ(listed.back().key, "k2");
+  EXPECT_TRUE(kept_.ListSlot(SlotId(1), listed.back().age, 3, 1000, &listed));
+  EXPECT_EQ(listed.size(), 5U);
+  EXPECT_EQ(listed.back().key, "k0");
+  listed.clear();
+  EXPECT_FALSE(kept_.ListSlot(SlotId(1), all, 10, 3, &listed));
+  EXPECT_EQ(listed.size(), 2U) << "as many as fit, and one";
+  (void)kept_.TakeColdest();
+  listed.clear();
+  EXPECT_TRUE(kept_.ListSlot(SlotId(1), all, 10, 1000, &listed));
+  EXPECT_EQ(listed.size(), 4U);
+  EXPECT_TRUE(kept_.ListSlot(SlotId(3), all, 10, 1000, &listed));
+}
+
 TEST_F(KeptObjectsTest, SlotsAreTakenTogether) {
   ObjectEntry* const one = Make("a", 5, 1);
   ObjectEntry* const other = Make("b", 6, 2);

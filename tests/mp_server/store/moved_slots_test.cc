@@ -114,6 +114,42 @@ TEST_F(MovedSlotsTest, WhoDidNotMarkVouchesForNothing) {
   EXPECT_EQ(Untouched(6), std::nullopt);
 }
 
+TEST_F(MovedSlotsTest, AFinishedSlotIsClosedForGood) {
+  Gain(4);
+  EXPECT_EQ(moved_.opened().size(), 1U);
+  EXPECT_FALSE(moved_.Finish(kSlot, {kHistory, 3})) << "another era";
+  EXPECT_FALSE(moved_.Finish(SlotId(8), {kHistory, 4}));
+  EXPECT_TRUE(MayLand(4));
+  EXPECT_TRUE(moved_.Finish(kSlot, {kHistory, 4}));
+  EXPECT_FALSE(moved_.AnyOpen());
+  EXPECT_FALSE(MayLand(4)) << "what was on its way";
+  EXPECT_EQ(moved_.OriginOf(kSlot), std::nullopt);
+  EXPECT_TRUE(moved_.opened().empty());
+  EXPECT_FALSE(moved_.Finish(kSlot, {kHistory, 4}));
+  Gain(4, false);  // the next view of the era
+  EXPECT_FALSE(MayLand(4));
+}
+
+// It does not mark any more.
+TEST_F(MovedSlotsTest, WhoHasFinishedVouchesForNothing) {
+  Gain(4);
+  EXPECT_TRUE(moved_.Finish(kSlot, {kHistory, 4}));
+  Lose(6);
+  EXPECT_EQ(Untouched(6), std::nullopt);
+  EXPECT_EQ(moved_.Before(kSlot, {kHistory, 6}), std::nullopt);
+}
+
+TEST_F(MovedSlotsTest, OriginsAreThoseOfOpenSlots) {
+  EXPECT_TRUE(moved_.origins().empty());
+  Gain(4);
+  moved_.Reach(kSlot, {kHistory, 3}, NodeId(9));
+  EXPECT_EQ(moved_.origins(), std::vector{kPeer});
+  moved_.Reach(kSlot, {kHistory, 4}, NodeId(1));
+  EXPECT_EQ(moved_.origins(), (std::vector{NodeId(1), kPeer}));
+  EXPECT_TRUE(moved_.Finish(kSlot, {kHistory, 4}));
+  EXPECT_TRUE(moved_.origins().empty());
+}
+
 TEST_F(MovedSlotsTest, EverythingHasItsTime) {
   Gain(4);
   clock_.Advance(kKeepFor / 2);
