@@ -31,6 +31,17 @@ std::string_view HealthWord(Health health) {
   return "?";
 }
 
+std::string_view DrainWord(const v1::NodeStatus& node) {
+  switch (node.drain()) {
+    case v1::DRAIN_DRAINING:
+      return "draining";
+    case v1::DRAIN_DRAINED:
+      return "drained";
+    default:
+      return "none";
+  }
+}
+
 bool HasSickSsd(const v1::NodeStatus& node) {
   const v1::SsdState ssd = node.usage().ssd_state();
   return node.node().state() == v1::NODE_LIVE &&

@@ -22,6 +22,8 @@ Health HealthOf(const v1::ListNodesReply& nodes, const DhtView* view);
 // One of `nodes` that makes the cluster DEGRADED: it is down, or one of the four below holds.
 bool IsSick(const v1::NodeStatus& node, const v1::ListNodesReply& nodes, const DhtView* view);
 
+// Of a server that is taken out, or not: "none", "draining", "drained".
+std::string_view DrainWord(const v1::NodeStatus& node);
 // Of a live server whose SSD tier does not work.
 bool HasSickSsd(const v1::NodeStatus& node);
 // Of a server that has not left: another controller, or a later state of this one, made its view.

@@ -290,6 +290,14 @@ Status ControllerClient::SetNode(const std::string& name, uint64_t dram_bytes, D
   return impl_->Call(&v1::Controller::Stub::SetNode, request, &reply, deadline);
 }
 
+Status ControllerClient::DrainNode(const std::string& name, bool cancel, Deadline deadline) {
+  v1::DrainNodeRequest request;
+  request.set_name(name);
+  request.set_cancel(cancel);
+  v1::DrainNodeReply reply;
+  return impl_->Call(&v1::Controller::Stub::DrainNode, request, &reply, deadline);
+}
+
 Status ControllerClient::RemoveNode(const std::string& name, Deadline deadline) {
   v1::RemoveNodeRequest request;
   request.set_name(name);

@@ -67,6 +67,8 @@ class ControllerClient final {
   Status ListNodes(v1::ListNodesReply* reply, Deadline deadline);
   // `dram_bytes` 0: as the server's configuration says.
   Status SetNode(const std::string& name, uint64_t dram_bytes, Deadline deadline);
+  // `cancel`: it is to have slots again.
+  Status DrainNode(const std::string& name, bool cancel, Deadline deadline);
   Status RemoveNode(const std::string& name, Deadline deadline);
   Status AcceptLoss(Deadline deadline);
   Status AcceptAhead(Deadline deadline);

@@ -39,7 +39,8 @@ ClusterState::ClusterState(const MembershipOptions& options, const Parts& parts)
       parts_(parts),
       own_{.lease_ms = Ms(options.lease), .heartbeat_ms = Ms(options.heartbeat)},
       membership_(options),
-      node_records_({parts.store, &membership_, parts.metrics}),
+      drains_({.settle = options.settle, .patience = options.drain_timeout}),
+      node_records_({parts.store, &membership_, parts.metrics, &drains_}),
       store_age_(options, parts.rules),
       namespaces_({parts.store, parts.publisher, parts.metrics, &store_age_, parts.events}),
       activation_(parts.rules) {}
@@ -93,6 +94,7 @@ Status ClusterState::Start(const std::string& default_namespace) {
   published_at_ = now;
   membership_.RestoreView(*view_, now, now + lease);
   store_age_.Restore(*view_, lease);
+  drains_.OnPublished(*view_, /*given_out=*/false, now);
   parts_.publisher->Publish(view_);
   parts_.metrics->epoch.Set(static_cast<double>(view_->version().epoch()));
   parts_.metrics->frozen.Set(view_->frozen() ? 1 : 0);
@@ -125,6 +127,7 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
   published_at_ = parts_.clock->Now();
   activation_.OnPublished(*next, published_at_);
   Remember(*next);
+  drains_.OnPublished(*next, /*given_out=*/false, published_at_);
   history_ends_ = false;
   parts_.publisher->Publish(next);
   parts_.metrics->views_published.Add();
@@ -149,11 +152,17 @@ void ClusterState::LogFreeze(const Proposal& proposal) const {
   }
 }
 
+Status ClusterState::PublishGivenOut(const std::vector<NodeInfo>& nodes) {
+  const SlotTable slots = BuildSlotsOf(view_->slots(), drains_.OwnersOf(nodes));
+  EMS_RETURN_IF_ERROR(PublishView(nodes, slots, /*frozen=*/false));
+  drains_.OnPublished(*view_, /*given_out=*/true, published_at_);
+  return OkStatus();
+}
+
 Status ClusterState::PublishProposal(const Proposal& proposal) {
   EMS_CHECK(view_ != nullptr, "a proposal before Start");
-  const SlotTable slots =
-      proposal.frozen ? view_->slots() : BuildSlotsOf(view_->slots(), proposal.nodes);
-  EMS_RETURN_IF_ERROR(PublishView(proposal.nodes, slots, proposal.frozen));
+  EMS_RETURN_IF_ERROR(proposal.frozen ? PublishView(proposal.nodes, view_->slots(), true)
+                                      : PublishGivenOut(proposal.nodes));
   LogFreeze(proposal);
   membership_.Commit(proposal, parts_.clock->Now());
   return OkStatus();
@@ -201,9 +210,10 @@ Status ClusterState::PublishDue(TimePoint now) {
   if (!store_age_.MayGoOn()) return OkStatus();
   // Until there is room for the first view of this term, the stored one holds.
   const bool begins_term = view_->version().term() != term_;
-  if ((!begins_term && !proposal.has_value()) || !MayPublish(now)) return OkStatus();
+  const bool drains = drains_.IsDue(*view_, now);
+  if ((!begins_term && !proposal && !drains) || !MayPublish(now)) return OkStatus();
   if (begins_term) return PublishView(view_->nodes(), view_->slots(), view_->frozen());
-  return PublishProposal(*proposal);
+  return proposal ? PublishProposal(*proposal) : PublishGivenOut(view_->nodes());
 }
 
 Status ClusterState::StoreWindow(TimePoint now) {
@@ -319,6 +329,7 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
                                               .ahead = ahead,
                                               .alive = may_renew || store_age_.IsOld()},
                                              now));
+  drains_.OnWord(event.id, {event.boot_id, event.installed, event.stopping, event.pulling_from});
   parts_.metrics->heartbeats.Add();
   // An error is no refusal: servers go on by their leases and by each other.
   if (store_age_.IsListening())
@@ -334,6 +345,7 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
   reply->set_active_epoch(activation_.Active(now).epoch());
   reply->set_cluster(cluster_.value());
   reply->set_dram_bytes(node_records_.DramBytes(event.id));
+  if (event.stopping) reply->set_may_stop(StatusOfDrain(event.id, now).may_stop);
   if (!renewed) return OkStatus();
   for (const QuotaPart& part :
        quota_parts_.OnHeartbeat(event.id, event.installed, event.usage, *view_, namespaces(), now))
@@ -421,17 +433,6 @@ Status ClusterState::Leave(const v1::LeaveRequest& request, v1::LeaveReply*) {
   return OkStatus();
 }
 
-Status ClusterState::StoreStopped(const StoredNode& record) {
-  if (parts_.rules.leaving_is_durable) return node_records_.Put(record, next_node_id_);
-  node_records_.Remember(record);
-  return OkStatus();
-}
-
-bool ClusterState::IsWaitedFor(const std::string& name) const {
-  const auto id = membership_.IdOf(name);
-  return id.has_value() && activation_.WaitsFor(*id, parts_.clock->Now());
-}
-
 Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* reply) {
   const TimePoint now = parts_.clock->Now();
   Duration waiting = BehindFor(activation_.Active(now), now);
@@ -442,6 +443,7 @@ Status ClusterState::ListNodes(const v1::ListNodesRequest&, v1::ListNodesReply* 
   for (const MemberStatus& member : membership_.List(now)) {
     v1::NodeStatus* status = reply->add_nodes();
     ToProto(member, status);
+    ToProto(StatusOfDrain(member.info.id, now), status);
     const bool waited = std::ranges::count(waited_for, member.info.id) > 0;
     status->mutable_node()->set_dram_set_bytes(node_records_.DramBytes(member.info.id));
     status->set_waited_for(waited);

@@ -30,6 +30,7 @@
 #include "mp_controller/membership.h"
 #include "mp_controller/node_records.h"
 #include "mp_controller/node_status.h"
+#include "mp_controller/publish/drains.h"
 #include "mp_controller/publish/view_publisher.h"
 #include "mp_controller/quota_parts.h"
 #include "mp_controller/store_age.h"
@@ -47,6 +48,8 @@ class RemoveNodeRequest;
 class RemoveNodeReply;
 class SetNodeRequest;
 class SetNodeReply;
+class DrainNodeRequest;
+class DrainNodeReply;
 class AcceptLossRequest;
 class AcceptLossReply;
 class AcceptAheadRequest;
@@ -97,6 +100,9 @@ class ClusterState final {
   Status SetNode(const v1::SetNodeRequest& request, v1::SetNodeReply*) {
     return node_records_.Set(request, next_node_id_);
   }
+  Status DrainNode(const v1::DrainNodeRequest& request, v1::DrainNodeReply*) {
+    return node_records_.Drain(request, *view_, next_node_id_);
+  }
   Status RemoveNode(const v1::RemoveNodeRequest& request, v1::RemoveNodeReply* reply);
   Status AcceptLoss(const v1::AcceptLossRequest& request, v1::AcceptLossReply* reply);
   // Errors: also kUnavailable  servers may not have been heard, leases of before may not have
@@ -125,7 +131,10 @@ class ClusterState final {
   // Errors: kFailedPrecondition  the server `who` belongs to another cluster
   Status CheckCluster(ClusterId theirs, std::string_view who);
   Status AddNode(const std::string& name);
-  bool IsWaitedFor(const std::string& name) const;
+  bool IsWaitedFor(const std::string& name) const {
+    const auto id = membership_.IdOf(name);
+    return id.has_value() && activation_.WaitsFor(*id, parts_.clock->Now());
+  }
   void Forget(NodeId id) {
     store_age_.Forget(id);
     node_records_.Forget(id);
@@ -133,6 +142,8 @@ class ClusterState final {
   const NamespaceRegistry& namespaces() const { return namespaces_.registry(); }
   // Makes the next view durable and publishes it. With `history_ends_` it begins a new history.
   Status PublishView(std::vector<NodeInfo> nodes, const SlotTable& slots, bool frozen);
+  // The same, with slots given out to these nodes.
+  Status PublishGivenOut(const std::vector<NodeInfo>& nodes);
   Status PublishProposal(const Proposal& proposal);
   // What is due and has room: the first view of this term, or what membership proposes.
   Status PublishDue(TimePoint now);
@@ -146,7 +157,14 @@ class ClusterState final {
   // may not hear again of those who proved it.
   Status StoreWindow(TimePoint now);
   // Of a process that stops in order. Errors: of the store
-  Status StoreStopped(const StoredNode& record);
+  Status StoreStopped(const StoredNode& record) {
+    if (parts_.rules.leaving_is_durable) return node_records_.Put(record, next_node_id_);
+    node_records_.Remember(record);
+    return OkStatus();
+  }
+  DrainStatus StatusOfDrain(NodeId id, TimePoint now) {
+    return drains_.StatusOf(id, *view_, activation_.Active(now), now);
+  }
   // How long ago the first view was published that is newer than `installed`; zero: there is none.
   Duration BehindFor(ViewVersion installed, TimePoint now) const;
   void SetGauges(TimePoint now) const;
@@ -160,6 +178,7 @@ class ClusterState final {
   const Parts parts_;
   const GivenTimes own_;
   Membership membership_;
+  Drains drains_;
   NodeRecords node_records_;
   ViewCache::View view_;  // at first the stored one, of an earlier term
   StoreAge store_age_;

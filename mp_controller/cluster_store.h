@@ -23,6 +23,7 @@ struct StoredNode {
   bool left = false;             // that one took its leave, and no other has come since
   NodeTimes times = {};
   uint64_t dram_bytes = 0;  // what an operator has set; 0: nothing
+  bool drained = false;     // an operator takes it out
 };
 
 // Views that matter still (activation.h).

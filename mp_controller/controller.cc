@@ -86,7 +86,8 @@ Result<ControllerOptions> MakeOptions(const config::ControllerConfig& config) {
   options.membership = {.heartbeat = Ms(config.heartbeat_ms()),
                         .lease = Ms(config.lease_ms()),
                         .settle = Ms(config.settle_ms()),
-                        .damping = Ms(config.damping_ms())};
+                        .damping = Ms(config.damping_ms()),
+                        .drain_timeout = std::chrono::seconds(config.drain_timeout_s())};
   options.default_namespace = config.default_namespace();
   options.watchers_max = config.watchers_max();
   options.model_unused_max = std::chrono::hours(config.model_unused_hours());

@@ -166,6 +166,7 @@ class Handlers final : public RawService {
   EMS_CONTROLLER_METHOD(Leave, LeaveRequest, LeaveReply)
   EMS_CONTROLLER_METHOD(ListNodes, ListNodesRequest, ListNodesReply)
   EMS_CONTROLLER_METHOD(SetNode, SetNodeRequest, SetNodeReply)
+  EMS_CONTROLLER_METHOD(DrainNode, DrainNodeRequest, DrainNodeReply)
   EMS_CONTROLLER_METHOD(RemoveNode, RemoveNodeRequest, RemoveNodeReply)
   EMS_CONTROLLER_METHOD(AcceptLoss, AcceptLossRequest, AcceptLossReply)
   EMS_CONTROLLER_METHOD(AcceptAhead, AcceptAheadRequest, AcceptAheadReply)

@@ -76,7 +76,8 @@ Status TakeRecord(std::string_view key, std::string_view value, StoredState* sta
                             .stopped_boot_id = node.boot_id(),
                             .left = node.state() == v1::NODE_LEFT,
                             .times = {node.joined_unix_ms(), node.left_unix_ms()},
-                            .dram_bytes = node.dram_set_bytes()});
+                            .dram_bytes = node.dram_set_bytes(),
+                            .drained = node.drained()});
   } else if (key.starts_with(kNamespacePrefix)) {
     EMS_ASSIGN_OR_RETURN(const v1::Namespace ns, Parse<v1::Namespace>(key, value));
     EMS_ASSIGN_OR_RETURN(NamespaceInfo info, FromProto(ns));
@@ -185,6 +186,7 @@ Status ControllerStore::PutNode(const StoredNode& node, uint32_t next_node_id) {
   proto.set_joined_unix_ms(node.times.joined_unix_ms);
   proto.set_left_unix_ms(node.times.left_unix_ms);
   proto.set_dram_set_bytes(node.dram_bytes);
+  proto.set_drained(node.drained);
   if (node.left) proto.set_state(v1::NODE_LEFT);
   proto.set_boot_id(node.stopped_boot_id);
   RowChange change;

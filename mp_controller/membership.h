@@ -32,6 +32,9 @@ struct MembershipOptions {
   Duration lease = std::chrono::seconds(5);
   Duration settle = std::chrono::milliseconds(200);  // changes of this time make one view
   Duration damping = std::chrono::seconds(5);  // a flapping node changes the view once in this time
+  // Of drains (publish/drains.h): how long others may fetch from a server that has no slots any
+  // more.
+  Duration drain_timeout = std::chrono::minutes(10);
 };
 
 enum class NodeState { kUnknown, kLive, kDown, kLeft };

@@ -22,7 +22,8 @@ StoredNode NodeRecords::Of(NodeId id) const {
           .stopped_boot_id = NumberOf(stopped_, id),
           .left = parts_.membership->HasLeft(name),
           .times = parts_.membership->TimesOf(id),
-          .dram_bytes = NumberOf(dram_, id)};
+          .dram_bytes = NumberOf(dram_, id),
+          .drained = parts_.drains->IsSet(id)};
 }
 
 uint64_t NodeRecords::DramBytes(NodeId id) const { return NumberOf(dram_, id); }
@@ -45,16 +46,19 @@ void NodeRecords::Remember(const StoredNode& record) {
   } else {
     dram_.erase(record.id);
   }
+  parts_.drains->Set(record.id, record.drained);
+}
+
+Result<NodeId> NodeRecords::IdOf(const std::string& name) const {
+  if (const auto id = parts_.membership->IdOf(name)) return *id;
+  return Error(StatusCode::kNotFound, "no server is called \"{}\"; `emsctl node list` names all",
+               Printable(name));
 }
 
 Status NodeRecords::Set(const v1::SetNodeRequest& request, uint32_t next_node_id) {
   EMS_RETURN_IF_ERROR(CheckDramBytes(request.dram_bytes()));
-  const auto id = parts_.membership->IdOf(request.name());
-  if (!id) {
-    return Error(StatusCode::kNotFound, "no server is called \"{}\"; `emsctl node list` names all",
-                 Printable(request.name()));
-  }
-  StoredNode record = Of(*id);
+  EMS_ASSIGN_OR_RETURN(const NodeId id, IdOf(request.name()));
+  StoredNode record = Of(id);
   record.dram_bytes = request.dram_bytes();
   EMS_RETURN_IF_ERROR(Put(record, next_node_id));
   EMS_LOG(kInfo, "mp_controller", "an operator set the memory of a server name={} dram.bytes={}",
@@ -62,7 +66,21 @@ Status NodeRecords::Set(const v1::SetNodeRequest& request, uint32_t next_node_id
   return OkStatus();
 }
 
+Status NodeRecords::Drain(const v1::DrainNodeRequest& request, const DhtView& view,
+                          uint32_t next_node_id) {
+  EMS_ASSIGN_OR_RETURN(const NodeId id, IdOf(request.name()));
+  StoredNode record = Of(id);
+  if (record.drained == !request.cancel()) return OkStatus();
+  if (!request.cancel()) EMS_RETURN_IF_ERROR(parts_.drains->Check(id, view));
+  record.drained = !request.cancel();
+  EMS_RETURN_IF_ERROR(Put(record, next_node_id));
+  EMS_LOG(kInfo, "mp_controller", "an operator {} name={}",
+          record.drained ? "drains a server" : "has cancelled the drain of a server", record.name);
+  return OkStatus();
+}
+
 void NodeRecords::Forget(NodeId id) {
+  parts_.drains->Forget(id);
   stopped_.erase(id);
   dram_.erase(id);
 }

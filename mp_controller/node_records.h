@@ -9,10 +9,12 @@
 #include "mp_controller/cluster_store.h"
 #include "mp_controller/controller_metrics.h"
 #include "mp_controller/membership.h"
+#include "mp_controller/publish/drains.h"
 
 namespace ems::v1 {
+class DrainNodeRequest;
 class SetNodeRequest;
-}
+}  // namespace ems::v1
 
 namespace ems::controller {
 
@@ -23,6 +25,7 @@ class NodeRecords final {
     ClusterStore* store;
     Membership* membership;
     ControllerMetrics* metrics;
+    Drains* drains;
   };
   explicit NodeRecords(const Parts& parts) : parts_(parts) {}
 
@@ -39,9 +42,15 @@ class NodeRecords final {
   // Errors: also kNotFound  no server of that name    kInvalidArgument  no size that a pool can
   // have
   Status Set(const v1::SetNodeRequest& request, uint32_t next_node_id);
+  // Errors: also kNotFound  no server of that name    kFailedPrecondition  no other server of
+  // `view` could have its slots
+  Status Drain(const v1::DrainNodeRequest& request, const DhtView& view, uint32_t next_node_id);
   void Forget(NodeId id);
 
  private:
+  // Errors: kNotFound
+  Result<NodeId> IdOf(const std::string& name) const;
+
   const Parts parts_;
   std::map<NodeId, uint64_t> stopped_;  // boot ids of the processes that stopped in order last
   std::map<NodeId, uint64_t> dram_;     // bytes that an operator has set

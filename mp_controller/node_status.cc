@@ -41,6 +41,14 @@ void ToProto(const MemberStatus& member, v1::NodeStatus* out) {
   out->mutable_node()->set_left_unix_ms(member.times.left_unix_ms);
 }
 
+void ToProto(const DrainStatus& drain, v1::NodeStatus* out) {
+  out->set_pulls_from(static_cast<uint32_t>(drain.pulls_from));
+  if (drain.state == DrainState::kNone) return;
+  out->set_drain(drain.state == DrainState::kDrained ? v1::DRAIN_DRAINED : v1::DRAIN_DRAINING);
+  out->set_pulled_by(static_cast<uint32_t>(drain.pulled_by));
+  out->set_stopping(drain.stopping);
+}
+
 void AddHitCurves(const std::vector<MemberStatus>& members, v1::ListNamespacesReply* reply) {
   std::vector<HitCurve> curves;
   for (const MemberStatus& member : members) {

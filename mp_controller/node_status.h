@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mp_controller/membership.h"
+#include "mp_controller/publish/drains.h"
 
 namespace ems::v1 {
 class ListNamespacesReply;
@@ -14,6 +15,7 @@ namespace ems::controller {
 
 // All that membership knows of it; slots and how long it has been behind are the caller's.
 void ToProto(const MemberStatus& member, v1::NodeStatus* out);
+void ToProto(const DrainStatus& drain, v1::NodeStatus* out);
 
 // Adds one curve for each of the reply's namespaces that live members know one of: that of all of
 // them together. Cost: O(curves), 32 a member at most.

@@ -78,6 +78,9 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
   EMS_ASSIGN_OR_RETURN(const ViewVersion installed, CheckVersion(request.term(), request.epoch()));
   EMS_ASSIGN_OR_RETURN(const ViewVersion highest,
                        CheckVersion(request.highest_term(), request.highest_epoch()));
+  std::vector<NodeId> pulling_from;
+  for (const uint32_t id : request.pulling_from())
+    if (pulling_from.size() < kNodesMax) pulling_from.push_back(NodeId(id));
   return HeartbeatEvent{.id = NodeId(request.node_id()),
                         .boot_id = request.boot_id(),
                         .installed = installed,
@@ -89,6 +92,8 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
                         .sequence = request.sequence(),
                         .table = request.namespaces_version(),
                         .table_fingerprint = request.namespaces_fingerprint(),
+                        .stopping = request.stopping(),
+                        .pulling_from = std::move(pulling_from),
                         .usage = FromProto(request.usage())};
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 // Requests of the control plane as they arrive → checked values. Pure, no allocation beyond the
-// result. Bound: a name has 128 bytes, an address 256, a Unix path 107; capacity is 1 B to 2^50 B.
+// result. Bound: a name has 128 bytes, an address 256, a Unix path 107; capacity is 1 B to 2^50 B;
+// of servers that one fetches from, the first kNodesMax.
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cluster/view_cache.h"
 #include "common/status.h"
@@ -27,6 +29,8 @@ struct HeartbeatEvent {
   uint64_t sequence = 0;             // of this process's heartbeats; 0: not told
   uint64_t table = 0;                // version of the namespaces that it has; 0: not told
   uint64_t table_fingerprint = 0;
+  bool stopping = false;               // it gives its slots away before it stops
+  std::vector<NodeId> pulling_from{};  // servers that it fetches what they keep from
   NodeUsage usage;
 };
 

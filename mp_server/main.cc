@@ -44,8 +44,10 @@ RESTART
   the server. The next process of the same memory layout takes it over (restart.in_place).
 
 SIGNALS
-  SIGTERM, SIGINT  finishes requests in hand (5 s at most), hands DRAM over or releases the slots,
-                   exits 0; where that takes 10 s, exits 1 at once, as after kill -9
+  SIGTERM, SIGINT  where DRAM is not handed over: first has its slots given to others, and serves on
+                   until they have what they want of it (stop.drain_s at most; a second signal ends
+                   that). Finishes requests in hand (5 s at most), hands DRAM over or releases the
+                   slots, exits 0; where that takes 10 s, exits 1 at once, as after kill -9
 
 EXIT STATUS
   0 stopped in order    1 failed to start, to go on or to stop    2 usage or configuration
@@ -133,6 +135,9 @@ int Serve(const ems::config::ServerConfig& config, const ems::DaemonArguments& a
   }
   EMS_LOG(kInfo, "mp_server", "stopping");
   arguments.Notify("STOPPING=1");
+  // A second signal ends it: whoever sends that does not want to wait.
+  (*server)->Drain(std::chrono::seconds(config.stop().drain_s()),
+                   [&](ems::Duration pause) { return signals.Wait(pause) != 0; });
   limit.Begin();
   (*server)->Stop(kStopPatience);
   server->reset();

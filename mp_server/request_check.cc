@@ -7,6 +7,8 @@ namespace {
 
 constexpr uint32_t kRetryHoldMs = 100;
 constexpr uint32_t kRetryDrainMs = 1000;
+// How long a read waits here for this server's first lease; its own deadline may be sooner.
+constexpr Duration kLeasePatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -42,8 +44,11 @@ Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* ob
             kLookAgain};
   }
   if (!HasView(request)) return SayBehind(refusal);
-  if (wire::IsRead(request.op) && !objects->immutable() && !ownership_->MayReadMutable())
-    return {Refuse(Verdict::kFenced, request.slot_id(), refusal)};
+  if (wire::IsRead(request.op) && !objects->immutable() && !ownership_->MayReadMutable()) {
+    const bool soon = ownership_->AwaitsFirstLease();
+    return {Refuse(Verdict::kFenced, request.slot_id(), refusal),
+            soon ? kLookAgain : Duration::zero(), kLeasePatience};
+  }
   return {};
 }
 
@@ -51,7 +56,7 @@ WireStatus RequestCheck::SayDraining(Refusal* refusal) {
   return refusal->Say(WireStatus::kRetryLater, "this server is stopping", kRetryDrainMs);
 }
 
-WireStatus RequestCheck::Refuse(Verdict verdict, SlotId slot, Refusal* refusal) {
+WireStatus RequestCheck::Refuse(Verdict verdict, SlotId slot, Refusal* refusal) const {
   switch (verdict) {
     case Verdict::kYes:
       return WireStatus::kOk;
@@ -61,6 +66,11 @@ WireStatus RequestCheck::Refuse(Verdict verdict, SlotId slot, Refusal* refusal) 
     case Verdict::kHold:
       return refusal->Say(WireStatus::kRetryLater, "slot taken over just now", kRetryHoldMs);
     case Verdict::kFenced:
+      // A server that joins is in the view before its first lease: clients that have that view wait
+      // for it, as they do for a slot that changes hands.
+      if (ownership_->AwaitsFirstLease() || ownership_->LeaseValid())  // it may have just come
+        return refusal->Say(WireStatus::kRetryLater, "this server waits for its first lease",
+                            kRetryHoldMs);
       return refusal->Say(WireStatus::kFenced,
                           "this server's lease has ended: another may have the slot by now");
     case Verdict::kBehind:

@@ -81,7 +81,7 @@ class RequestCheck final {
   static fabric::Outcome SayBehind(Refusal* refusal);
   static wire::WireStatus SayDraining(Refusal* refusal);
   // kOk for kYes.
-  static wire::WireStatus Refuse(Verdict verdict, SlotId slot, Refusal* refusal);
+  wire::WireStatus Refuse(Verdict verdict, SlotId slot, Refusal* refusal) const;
 
   TieredStore* const store_;
   const Ownership* const ownership_;

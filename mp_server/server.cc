@@ -19,6 +19,7 @@
 #include "mp_server/lease/heartbeat.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/lease/peer_quorum.h"
+#include "mp_server/lease/planned_stop.h"
 #include "mp_server/lease/server_control.h"
 #include "mp_server/lease/view_grant.h"
 #include "mp_server/memory/pool_size.h"
@@ -41,26 +42,6 @@ namespace {
 constexpr Duration kControlEvery = std::chrono::milliseconds(250);
 constexpr Duration kPeersPatience = std::chrono::milliseconds(100);
 constexpr Duration kRefreshPatience = std::chrono::seconds(1);
-
-std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint64_t lineage,
-                                       ssd::StoredObserver* observer) {
-  if (config.ssd().capacity_bytes() == 0) return nullptr;
-  ssd::TierOptions options = TierOptions(config);
-  options.lineage = lineage;
-  options.observer = observer;
-  return ssd::SsdTier::Open(options);
-}
-
-// At most as large as the machine has room for now, if it may be smaller later.
-SegmentPool::Options FirstPool(const config::DramConfig& dram, const InPlace& in_place) {
-  const fabric::NumaNodes nodes = ChooseNumaNodes(dram);
-  SegmentPool::Options options = PoolOptions(dram, nodes);
-  in_place.Prepare(nodes, &options);
-  // What was handed over is there already.
-  const uint64_t room = PoolSize::FirstBytes(PoolSizeOptions(dram)) + options.adopted_bytes;
-  options.bytes = std::min(options.bytes, room);
-  return options;
-}
 
 }  // namespace
 
@@ -123,6 +104,7 @@ struct Server::Impl final : Holdings {
   Status Keep(const ViewIdentity& view);
   Duration AskPeers();
   Status Ready();
+  bool KeepsSlots();
   void Poke();
 
   const config::ServerConfig config;
@@ -448,6 +430,13 @@ Status Server::Impl::Ready() {
   return Prefixed(lease.Ready(), fmt::format("controller {}", config.controller()));
 }
 
+// With an SSD tier, or a store for what is in DRAM, until the lease ends: a restart finds them, and
+// with them what it has. Otherwise, or where others have all of them, there is nothing to keep.
+bool Server::Impl::KeepsSlots() {
+  const bool drained = ownership.owned_slots() == 0 && lease.IsShown();
+  return !drained && (tier != nullptr || in_place.on());
+}
+
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
@@ -469,13 +458,23 @@ Result<std::unique_ptr<Server>> Server::Start(const config::ServerConfig& config
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
+void Server::Drain(Duration most, const std::function<bool(Duration pause)>& hurried) {
+  if (most == Duration::zero() || impl_->KeepsSlots() || !impl_->lease.Ready().ok()) return;
+  impl_->heartbeat->AnnounceStop();
+  PlannedStop stop(Clock::System().Now(), most);
+  const auto is_over = [&] {
+    return stop.IsOver(impl_->heartbeat->stop_answer(), impl_->ownership.owned_slots(),
+                       Clock::System().Now());
+  };
+  while (!is_over() && !hurried(PlannedStop::kLookEvery)) {
+  }
+  EMS_LOG(kInfo, "mp_server", "others took over owned_slots={}", impl_->ownership.owned_slots());
+}
+
 void Server::Stop(Duration patience) {
   const Deadline deadline = Deadline::After(patience);
   const Duration to_leave = std::min<Duration>(patience / 4, std::chrono::seconds(1));
-  // With an SSD tier, or a store for what is in DRAM, the slots are kept until the lease ends: a
-  // restart finds them, and with them what it has. Otherwise there is nothing to come back to.
-  const bool has_tier = impl_->tier != nullptr;
-  const bool keeps_slots = has_tier || impl_->in_place.on();
+  const bool keeps_slots = impl_->KeepsSlots(), has_tier = impl_->tier != nullptr;
   // First nothing is taken or read any more: the moment that the controller hears of it, or of the
   // next process on this folder, others take Puts.
   impl_->service.Drain();
@@ -483,8 +482,8 @@ void Server::Stop(Duration patience) {
   // What is in hand is finished where others do not wait for these slots.
   if (keeps_slots) impl_->rpc->Stop(std::max(deadline.Remaining() - to_leave, Duration::zero()));
   impl_->ownership.Revoke();
-  const bool handed_over = impl_->HandOver();
-  impl_->heartbeat->Leave(has_tier || handed_over, to_leave);
+  const bool handed_over = keeps_slots && impl_->HandOver();
+  impl_->heartbeat->Leave(keeps_slots && (has_tier || handed_over), to_leave);
   if (!keeps_slots) impl_->rpc->Stop(deadline.Remaining());
 }
 

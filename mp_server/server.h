@@ -1,5 +1,6 @@
 #pragma once
 // One MP Server: memory, data plane, membership and health, built and taken down in order.
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,12 @@ class Server final {
   ~Server();  // like a crash: nothing is handed over
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
+
+  // Before Stop, where the next process of this server would find nothing of what is here: has its
+  // slots given to others and serves on until they have what they want of it, `most` at most, or
+  // until `hurried`, which it asks about every `pause`, says that there is no time for that.
+  // Returns immediately where nobody could have its slots, and without a controller.
+  void Drain(Duration most, const std::function<bool(Duration pause)>& hurried);
 
   // Answers "retry later", finishes requests in hand (up to `patience`), hands over what is in DRAM
   // where it can, releases the slots where nothing is kept for the next process, and stops: nothing

@@ -124,6 +124,16 @@ ssd::TierOptions TierOptions(const config::ServerConfig& config) {
   return options;
 }
 
+SegmentPool::Options FirstPool(const config::DramConfig& dram, const InPlace& in_place) {
+  const fabric::NumaNodes nodes = ChooseNumaNodes(dram);
+  SegmentPool::Options options = PoolOptions(dram, nodes);
+  in_place.Prepare(nodes, &options);
+  // What was handed over is there already.
+  const uint64_t room = PoolSize::FirstBytes(PoolSizeOptions(dram)) + options.adopted_bytes;
+  options.bytes = std::min(options.bytes, room);
+  return options;
+}
+
 InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds) {
   InPlace::Options options;
   options.fds = std::move(fds);
@@ -131,6 +141,15 @@ InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_
   if (config.ssd().capacity_bytes() > 0) options.tier_folder = TierOptions(config).folder;
   options.huge_pages = PoolOptions(config.dram()).huge_pages;
   return options;
+}
+
+std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint64_t lineage,
+                                       ssd::StoredObserver* observer) {
+  if (config.ssd().capacity_bytes() == 0) return nullptr;
+  ssd::TierOptions options = TierOptions(config);
+  options.lineage = lineage;
+  options.observer = observer;
+  return ssd::SsdTier::Open(options);
 }
 
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions) {

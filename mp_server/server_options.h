@@ -31,7 +31,12 @@ PoolSize::Options PoolSizeOptions(const config::DramConfig& dram);
 fabric::NumaNodes ChooseNumaNodes(const config::DramConfig& dram);
 // Without lineage and observer.
 ssd::TierOptions TierOptions(const config::ServerConfig& config);
+// At most as large as the machine has room for now, if it may be smaller later.
+SegmentPool::Options FirstPool(const config::DramConfig& dram, const InPlace& in_place);
 InPlace::Options InPlaceOptions(const config::ServerConfig& config, std::unique_ptr<FdStore> fds);
+// Null: the configuration wants none. `observer` (null: none) must outlive it.
+std::unique_ptr<ssd::SsdTier> OpenTier(const config::ServerConfig& config, uint64_t lineage,
+                                       ssd::StoredObserver* observer);
 // Raises the limit of file descriptors, and says in the log if it is still too low for `regions` of
 // the SSD tier and all connections: then there are fewer of those.
 fabric::RpcServerOptions RpcOptions(const config::ServerConfig& config, uint64_t regions);

@@ -47,6 +47,7 @@ void ClusterObserver::Look(const v1::ListNodesReply& nodes, View view) {
     const bool silent = node.node().state() != v1::NODE_LIVE && at != nodes_.end();
     nodes_[node.node().name()] = {.state = node.node().state(),
                                   .boot_id = node.node().boot_id(),
+                                  .drain = node.drain(),
                                   .ssd_is_sick = silent ? at->second.ssd_is_sick : HasSickSsd(node),
                                   .damaged = usage.damaged_objects()};
   }
@@ -90,8 +91,37 @@ void ClusterObserver::TellState(const v1::NodeStatus& node, const Seen* before) 
   }
 }
 
+void ClusterObserver::TellDrain(const v1::NodeStatus& node, const Seen* before) {
+  const std::string& name = node.node().name();
+  const int was = before == nullptr ? v1::DRAIN_NONE : before->drain;
+  if (node.drain() == was) return;
+  if (node.drain() == v1::DRAIN_DRAINING) {
+    events_.Add({kNodeDraining,
+                 name,
+                 {},
+                 fmt::format("server {} {}: its slots go to others", name,
+                             node.stopping() ? "stops" : "is drained by an operator")});
+  } else if (node.drain() == v1::DRAIN_DRAINED) {
+    const std::string late =
+        node.pulled_by() == 0
+            ? ""
+            : fmt::format("; its time is over, and {} servers still fetched from it",
+                          node.pulled_by());
+    events_.Add({kNodeDrained,
+                 name,
+                 {},
+                 fmt::format("server {} is drained and can be stopped{}", name, late)});
+  } else if (node.node().state() == v1::NODE_LIVE) {
+    events_.Add({kNodeDrainCancelled,
+                 name,
+                 {},
+                 fmt::format("server {} is not drained any more: it gets slots again", name)});
+  }
+}
+
 void ClusterObserver::LookAt(const v1::NodeStatus& node, const Seen* before) {
   TellState(node, before);
+  TellDrain(node, before);
   if (node.node().state() != v1::NODE_LIVE) return;
   const std::string& name = node.node().name();
   const bool was_sick = before != nullptr && before->ssd_is_sick;

@@ -34,12 +34,14 @@ class ClusterObserver final {
   struct Seen {
     int state = 0;  // v1::NodeState
     uint64_t boot_id = 0;
+    int drain = 0;  // v1::DrainState
     bool ssd_is_sick = false;
     uint64_t damaged = 0;
     bool present = true;  // in the list of this look
   };
   void LookAt(const v1::NodeStatus& node, const Seen* before);
   void TellState(const v1::NodeStatus& node, const Seen* before);
+  void TellDrain(const v1::NodeStatus& node, const Seen* before);
   void TellView(const DhtView& next);
 
   ClusterEvents& events_;

@@ -110,6 +110,10 @@ Json NodeJson(const v1::NodeStatus& n) {
             {"ahead", n.ahead()},
             {"waited_for", n.waited_for()},
             {"waiting_ms", n.waiting_ms()},
+            {"drain", DrainWord(n)},
+            {"pulled_by", n.pulled_by()},
+            {"stopping", n.stopping()},
+            {"pulls_from", n.pulls_from()},
             {"term", n.term()},
             {"epoch", n.epoch()},
             // A process that begins again counts from 0: who compares counts has to know.
@@ -193,13 +197,15 @@ void AddRows(Json* json, const std::string& key, const Rows& rows, ToJson to_jso
 }
 
 Json TotalsJson(const v1::ListNodesReply& nodes) {
-  uint64_t up = 0, down = 0, left = 0, processes = 0;
+  uint64_t up = 0, down = 0, left = 0, draining = 0, drained = 0, processes = 0;
   v1::NodeUsage sum;
   for (const v1::NodeStatus& n : nodes.nodes()) {
     const v1::NodeState state = n.node().state();
     up += state == v1::NODE_LIVE ? 1 : 0;
     down += state == v1::NODE_DOWN ? 1 : 0;
     left += state == v1::NODE_LEFT ? 1 : 0;
+    draining += n.drain() == v1::DRAIN_DRAINING ? 1 : 0;
+    drained += n.drain() == v1::DRAIN_DRAINED ? 1 : 0;
     if (state != v1::NODE_LIVE) continue;
     processes += n.node().boot_id();
     sum.set_dram_used_bytes(sum.dram_used_bytes() + n.usage().dram_used_bytes());
@@ -210,17 +216,19 @@ Json TotalsJson(const v1::ListNodesReply& nodes) {
     sum.set_gets(sum.gets() + n.usage().gets());
     sum.set_hits(sum.hits() + n.usage().hits());
   }
-  return {{"servers", {{"up", up}, {"down", down}, {"left", left}}},
-          {"dram_used_bytes", sum.dram_used_bytes()},
-          {"dram_total_bytes", sum.dram_total_bytes()},
-          {"ssd_used_bytes", sum.ssd_used_bytes()},
-          {"ssd_total_bytes", sum.ssd_total_bytes()},
-          {"objects", sum.objects()},
-          {"gets", sum.gets()},
-          {"hits", sum.hits()},
-          // Changes when one of the processes does, as their ids are random: sums of others do not
-          // compare.
-          {"processes", fmt::format("{:016x}", processes)}};
+  return {
+      {"servers",
+       {{"up", up}, {"down", down}, {"left", left}, {"draining", draining}, {"drained", drained}}},
+      {"dram_used_bytes", sum.dram_used_bytes()},
+      {"dram_total_bytes", sum.dram_total_bytes()},
+      {"ssd_used_bytes", sum.ssd_used_bytes()},
+      {"ssd_total_bytes", sum.ssd_total_bytes()},
+      {"objects", sum.objects()},
+      {"gets", sum.gets()},
+      {"hits", sum.hits()},
+      // Changes when one of the processes does, as their ids are random: sums of others do not
+      // compare.
+      {"processes", fmt::format("{:016x}", processes)}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/while_starting.h"
 #include "common/check.h"
 #include "common/logging.h"
 #include "proto/controller.pb.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr Duration kRegisterDeadline = std::chrono::seconds(2);
 constexpr Duration kBeatDeadlineMax = std::chrono::seconds(1);
+// Of a server that is to stop: it hears soon that others have what it had.
+constexpr Duration kStopBeatMost = std::chrono::milliseconds(100);
 constexpr int kGoodbyesMax = 60;  // each after a heartbeat's time
 
 }  // namespace
@@ -48,6 +51,21 @@ void Heartbeat::Poke() {
     wake->poked = true;
   }
   wakeup_.notify_all();
+}
+
+void Heartbeat::AnnounceStop() {
+  stop_announced_.store(true, std::memory_order_release);
+  Poke();
+}
+
+// A controller that has only just started, or changes places with another one, will answer.
+void Heartbeat::OnStopAnswer(const Status& status, bool may_stop) {
+  if (status.ok()) {
+    stop_answer_.store(may_stop ? StopAnswer::kMayStop : StopAnswer::kServeOn,
+                       std::memory_order_release);
+  } else if (stop_answer() == StopAnswer::kNone && !IsStarting(status)) {
+    stop_answer_.store(StopAnswer::kUnreachable, std::memory_order_release);
+  }
 }
 
 bool Heartbeat::Sleep(Duration time) {
@@ -102,10 +120,14 @@ std::optional<Duration> Heartbeat::Beat() {
     if (node != options_.ownership->self()) request.add_pulling_from(node.value());
   const Duration patience =
       std::min(std::max(keeper_.heartbeat(), kBeatDeadlineMax / 4), kBeatDeadlineMax);
+  const bool stops = stop_announced_.load(std::memory_order_acquire);
+  request.set_stopping(stops);
   const TimePoint sent = Clock::System().Now();
   const Status status = options_.controller->Heartbeat(request, &reply, Deadline::After(patience));
   options_.on_beat(status.ok());
-  return keeper_.OnHeartbeat(status, reply, sent, Clock::System().Now());
+  if (stops) OnStopAnswer(status, reply.may_stop());
+  const auto pause = keeper_.OnHeartbeat(status, reply, sent, Clock::System().Now());
+  return pause && stops ? std::min(*pause, kStopBeatMost) : pause;
 }
 
 }  // namespace ems::server

@@ -3,6 +3,7 @@
 // runs: the thread and the calls around lease_keeper.h.
 //
 // The controller may be down at the start or later: the thread keeps trying with back-off.
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "common/thread_pool.h"
 #include "mp_server/lease/lease_keeper.h"
 #include "mp_server/lease/ownership.h"
+#include "mp_server/lease/planned_stop.h"
 
 namespace ems::server {
 
@@ -41,6 +43,10 @@ class Heartbeat final {
   void Start();
   // The next heartbeat goes at once: there is something to report.
   void Poke();
+  // This server is to stop: says so with each heartbeat from now on, which come faster, the first
+  // one now. stop_answer() tells what the controller says.
+  void AnnounceStop();
+  StopAnswer stop_answer() const { return stop_answer_.load(std::memory_order_acquire); }
   // Stops beating: nothing of Options is called from its return on.
   void Halt();
   // Stops beating and tells the controller that this process takes no Put any more. `keeps_slots`:
@@ -59,11 +65,14 @@ class Heartbeat final {
   void Stop();
   std::optional<Duration> Register();
   std::optional<Duration> Beat();
+  void OnStopAnswer(const Status& status, bool may_stop);
 
   Options options_;
   LeaseKeeper keeper_;  // touched on "ems-beat" only, while it runs
   Guarded<Wake> wake_;
   std::condition_variable wakeup_;
+  std::atomic<bool> stop_announced_{false};                 // by who calls, for "ems-beat"
+  std::atomic<StopAnswer> stop_answer_{StopAnswer::kNone};  // the other way
   Thread thread_;
 };
 

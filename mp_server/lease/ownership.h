@@ -78,6 +78,11 @@ class Ownership final {
   // Ends it at once and for ever: another process has taken this server's name, or it stops.
   void Revoke();
   bool LeaseValid() const;
+  // It has none yet: the controller gives it the first one once it has installed a view that shows
+  // it, a heartbeat from then on.
+  bool AwaitsFirstLease() const {
+    return lease_until() == TimePoint{} && !revoked_.load(std::memory_order_acquire);
+  }
   // Zero and less: it has ended. An hour at most.
   Duration LeaseLeft() const {
     return std::min<Duration>(lease_until() - clock_->Now(), std::chrono::hours(1));

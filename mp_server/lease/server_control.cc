@@ -7,7 +7,8 @@
 namespace ems::server {
 
 ServerControl::ServerControl(const Parts& parts, std::function<void()> poke)
-    : ownership_(*parts.ownership),
+    : boot_id_(parts.boot_id),
+      ownership_(*parts.ownership),
       holdings_(*parts.holdings),
       poke_(std::move(poke)),
       installer_(&views_, parts.boot_id, parts.kept, parts.ownership, parts.holdings, parts.rules),
@@ -68,6 +69,13 @@ Status ServerControl::Stranger() {
   return *stranger;
 }
 
+bool ServerControl::IsShown() {
+  const ViewCache::View view = views_.view();
+  if (view == nullptr || view->version() != ownership_.version()) return false;
+  const NodeInfo* const shown = view->Find(ownership_.self());
+  return shown != nullptr && shown->boot_id == boot_id_;
+}
+
 Status ServerControl::Ready() {
   EMS_RETURN_IF_ERROR(Stranger());
   if (replaced()) return Error(StatusCode::kFailedPrecondition, "another server has this name");
@@ -77,7 +85,7 @@ Status ServerControl::Ready() {
   if (ownership_.version() == ViewVersion()) return Error(StatusCode::kUnavailable, "no view yet");
   if (!ownership_.LeaseValid())
     return Error(StatusCode::kUnavailable, "no lease: the controller gives none");
-  if (ownership_.owned_slots() == 0)
+  if (ownership_.owned_slots() == 0 && !IsShown())
     return Error(StatusCode::kUnavailable, "not admitted to the view yet");
   return OkStatus();
 }

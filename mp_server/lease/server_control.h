@@ -57,10 +57,13 @@ class ServerControl final {
   Status Stranger();
   // Another process has taken this server's name.
   bool replaced() const { return replaced_.load(std::memory_order_acquire); }
-  // Why this server does not serve, or OK.
+  // The installed view shows this process.
+  bool IsShown();
+  // Why this server does not serve, or OK: also for one that is drained, which owns nothing.
   Status Ready();
 
  private:
+  const uint64_t boot_id_;
   Ownership& ownership_;
   Holdings& holdings_;
   const std::function<void()> poke_;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/control_rules.h"
 #include "mp_controller/cluster_state.h"
@@ -66,6 +67,8 @@ struct ClusterLife {
     request.set_boot_id(boot);
     request.set_term(installed.term());
     request.set_epoch(installed.epoch());
+    request.set_stopping(stopping);
+    for (const uint32_t other : pulling_from) request.add_pulling_from(other);
     return state->Heartbeat(request, reply);
   }
   // After a restart: everybody who lives has had the time to say so.
@@ -103,6 +106,8 @@ struct ClusterLife {
 
   uint64_t highest_fingerprint = 0, sequence = 0;  // that heartbeats name
   uint64_t table = 0, table_fingerprint = 0;
+  bool stopping = false;
+  std::vector<uint32_t> pulling_from;
   ManualClock* clock;
   MetricsRegistry registry;
   ControllerMetrics metrics{&registry};

@@ -35,12 +35,19 @@ class NodeRecordsTest : public ::testing::Test {
     request.set_dram_bytes(bytes);
     return records_.Set(request, 9);
   }
+  Status Drain(const std::string& name, const DhtView& view, bool cancel = false) {
+    v1::DrainNodeRequest request;
+    request.set_name(name);
+    request.set_cancel(cancel);
+    return records_.Drain(request, view, 9);
+  }
 
   MetricsRegistry registry_;
   ControllerMetrics metrics_{&registry_};
   FakeStore store_;
   Membership membership_{MembershipOptions()};
-  NodeRecords records_{{&store_, &membership_, &metrics_}};
+  Drains drains_{{}};
+  NodeRecords records_{{&store_, &membership_, &metrics_, &drains_}};
 };
 
 TEST_F(NodeRecordsTest, AChangeOfOneThingKeepsTheOthers) {
@@ -65,6 +72,37 @@ TEST_F(NodeRecordsTest, WhatTheStoreRefusesHasNotHappened) {
   EXPECT_EQ(Set("a", 2 * kGiB).code(), StatusCode::kUnavailable);
   EXPECT_EQ(records_.DramBytes(NodeId(3)), kGiB);
   EXPECT_EQ(metrics_.store_errors.value(), 1);
+}
+
+TEST_F(NodeRecordsTest, ADrainIsInTheStoreBeforeItHoldsAndEachOtherChangeKeepsIt) {
+  const auto empty = *DhtView::Make({1, 1}, {}, SlotTable(), false);
+  EXPECT_EQ(Drain("b", *empty).code(), StatusCode::kNotFound);
+  store_.refuses = true;
+  EXPECT_EQ(Drain("a", *empty).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(drains_.IsSet(NodeId(3)));
+  store_.refuses = false;
+  ASSERT_EQ(Drain("a", *empty), OkStatus());
+  EXPECT_TRUE(store_.last.drained);
+  EXPECT_TRUE(drains_.IsSet(NodeId(3)));
+  ASSERT_EQ(Set("a", kGiB), OkStatus());
+  EXPECT_TRUE(store_.last.drained);
+  ASSERT_EQ(Drain("a", *empty, /*cancel=*/true), OkStatus());
+  EXPECT_FALSE(store_.last.drained);
+  EXPECT_EQ(store_.last.dram_bytes, kGiB);
+  EXPECT_FALSE(drains_.IsSet(NodeId(3)));
+}
+
+TEST_F(NodeRecordsTest, TheLastServerThatCouldHaveSlotsIsNotDrained) {
+  const auto view_of = [](const std::vector<uint32_t>& ids) {
+    std::vector<NodeInfo> nodes(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) nodes[i].id = NodeId(ids[i]);
+    return *DhtView::Make({1, 1}, nodes, SlotTable(), false);
+  };
+  EXPECT_EQ(Drain("a", *view_of({3})).code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(drains_.IsSet(NodeId(3)));
+  drains_.Set(NodeId(4), true);
+  EXPECT_EQ(Drain("a", *view_of({3, 4})).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Drain("a", *view_of({3, 4, 5})), OkStatus());
 }
 
 TEST_F(NodeRecordsTest, WhatCannotBeSetIsRefusedByName) {

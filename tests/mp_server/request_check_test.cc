@@ -25,6 +25,7 @@ class RequestCheckTest : public ::testing::Test {
     Own(1, {1, 2});
     ownership_.SetActive(epoch_);
     ownership_.RenewLease(clock_.Now() + std::chrono::seconds(100));
+    joining_.SetSelf(NodeId(1));
   }
   void SetNamespaces(const std::vector<NamespaceRef>& refs) {
     NamespaceTable table;
@@ -58,6 +59,8 @@ class RequestCheckTest : public ::testing::Test {
   TieredStore store_{&dram_, nullptr};
   Ownership ownership_{&clock_};
   RequestCheck check_{&store_, &ownership_};
+  Ownership joining_{&clock_};  // of a server that has had no lease yet
+  RequestCheck joining_check_{&store_, &joining_};
   TieredNamespace objects_;
   Refusal refusal_;
 };
@@ -136,7 +139,32 @@ TEST_F(RequestCheckTest, WithoutALeaseWhatMayChangeIsNotRead) {
     EXPECT_EQ(Open({}, kImmutable, op).status, WireStatus::kOk) << wire::OpName(op);
   }
   EXPECT_EQ(Open({}, kNs, wire::Op::kRemove).status, WireStatus::kOk) << "each key is asked for";
+  EXPECT_EQ(Open({}, kNs, wire::Op::kGet).wait, Duration::zero()) << "no lease is on its way";
   EXPECT_EQ(check_.Write(kSlot, &refusal_), WireStatus::kFenced);
+}
+
+// Clients that have the view by which it joined ask it then.
+TEST_F(RequestCheckTest, AServerThatJoinsIsWaitedForUntilItsFirstLease) {
+  SlotTable slots;
+  slots.set_owner(kSlot, NodeId(1));
+  std::vector<NodeInfo> nodes(1);
+  nodes[0].id = NodeId(1);
+  joining_.Install(**DhtView::Make({1, 1}, nodes, slots, false));
+  joining_.SetActive(1);
+  wire::FrameHeader header;
+  header.op = wire::Op::kGet;
+  header.namespace_id = kNs.id.value();
+  header.namespace_generation = kNs.generation;
+  const fabric::Outcome read = joining_check_.Open(header, &objects_, &refusal_);
+  EXPECT_EQ(read.status, WireStatus::kRetryLater);
+  EXPECT_GT(read.wait, Duration::zero());
+  EXPECT_EQ(joining_check_.Write(kSlot, &refusal_), WireStatus::kRetryLater);
+  joining_.RenewLease(clock_.Now() + std::chrono::seconds(1));
+  EXPECT_EQ(joining_check_.Open(header, &objects_, &refusal_).status, WireStatus::kOk);
+  EXPECT_EQ(joining_check_.Write(kSlot, &refusal_), WireStatus::kOk);
+  clock_.Advance(std::chrono::seconds(2));
+  EXPECT_EQ(joining_check_.Write(kSlot, &refusal_), WireStatus::kFenced)
+      << "that was the first one";
 }
 
 }  // namespace

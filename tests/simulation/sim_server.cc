@@ -66,6 +66,7 @@ struct SimServer::Life {
   uint64_t beat_timer = 0;  // the one that counts
   uint64_t step_timer = 0;  // likewise
   bool calling = false;
+  bool stopping = false;  // it says so
 };
 
 SimServer::SimServer(World* world, Network* network, SimController* controller,
@@ -167,6 +168,10 @@ void SimServer::Stop() {
   Crash(false);
 }
 
+void SimServer::AnnounceStop() {
+  if (life_ != nullptr) life_->stopping = true;
+}
+
 void SimServer::SayLeave(bool keeps_slots) {
   v1::LeaveRequest request;
   request.set_keeps_slots(keeps_slots);
@@ -224,6 +229,7 @@ void SimServer::Beat() {
   }
   v1::HeartbeatRequest request;
   life_->keeper.MakeHeartbeat({}, disk_.highest, &request);
+  request.set_stopping(life_->stopping);
   CallController<v1::HeartbeatReply>(
       kPatience,
       [request](controller::ClusterState* state, v1::HeartbeatReply* reply) {

@@ -51,6 +51,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   void CrashMachine();
   // Says so, and stops.
   void Stop();
+  // Says with each heartbeat that it is to stop.
+  void AnnounceStop();
   // Becomes a copy of the machine of `original`, folder and address included, as it is now.
   void Copy(const SimServer& original);
   void Pause(Duration time);

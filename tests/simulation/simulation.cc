@@ -23,7 +23,7 @@ constexpr Duration kHeals = seconds(19);  // from when nothing is broken any mor
 constexpr int kClients = 3;
 constexpr double kRestoredShare = 0.25;  // of the runs
 
-constexpr std::array<std::pair<FaultKind, const char*>, 20> kNames = {{
+constexpr std::array<std::pair<FaultKind, const char*>, 22> kNames = {{
     {FaultKind::kServerCrash, "server crashes"},
     {FaultKind::kServerLosesDisk, "server crashes and loses its disk"},
     {FaultKind::kServerStops, "server stops in order"},
@@ -44,6 +44,8 @@ constexpr std::array<std::pair<FaultKind, const char*>, 20> kNames = {{
     {FaultKind::kMachineCrashes, "server's machine crashes and boots"},
     {FaultKind::kMachineCopied, "a copy of the server's machine starts elsewhere"},
     {FaultKind::kStoreFails, "controller's store refuses writes"},
+    {FaultKind::kServerDrained, "an operator drains a server"},
+    {FaultKind::kServerStopsSoon, "server gives its slots away and stops"},
 }};
 constexpr size_t kByChance = 16;  // of them, the first
 
@@ -106,6 +108,7 @@ class Cluster final {
   void CutOne(Machine from, Machine to, Duration lasts);
   void Stranger();
   void CopyMachine(int target);
+  void Drain(const std::string& name, bool cancel);
   void CheckAlways();
   void OperatorLooks();
   void CheckHealed();
@@ -244,6 +247,16 @@ void Cluster::CopyMachine(int target) {
   Spare(target).Start();
 }
 
+void Cluster::Drain(const std::string& name, bool cancel) {
+  controller_.Serve([name, cancel](controller::ClusterState* state) {
+    v1::DrainNodeRequest request;
+    request.set_name(name);
+    request.set_cancel(cancel);
+    v1::DrainNodeReply reply;
+    (void)state->DrainNode(request, &reply);
+  });
+}
+
 void Cluster::Befall(const Fault& fault) {
   SimServer& server = Server(fault.target);
   const Machine at = Of(fault.target);
@@ -262,6 +275,15 @@ void Cluster::Befall(const Fault& fault) {
       return CopyMachine(fault.target);
     case FaultKind::kStoreFails:
       return controller_.FailStore(fault.lasts);
+    case FaultKind::kServerDrained:
+      Drain(server.name(), /*cancel=*/false);
+      return again([this, &server] { Drain(server.name(), /*cancel=*/true); });
+    case FaultKind::kServerStopsSoon:
+      server.AnnounceStop();
+      return again([&server] {
+        server.Stop();
+        server.Start();
+      });
     case FaultKind::kServerStops:
       server.Stop();
       return again([&server] { server.Start(); });
@@ -311,6 +333,7 @@ void Cluster::Befall(const Fault& fault) {
 // At the end, as `emsctl status` asks for it, and again for as long as it may: after a restored
 // store servers are ahead, and then a machine that was replaced may never say a word again.
 void Cluster::OperatorLooks() {
+  for (int i = 0; i < names_; ++i) Drain(Server(i).name(), /*cancel=*/true);
   const bool ahead = controller_.restored(), waited_for = moved_ || unknown_;
   if (ahead) {
     controller_.Serve([this](controller::ClusterState* state) {
@@ -458,6 +481,19 @@ void AddMore(const Options& options, bool restores, std::vector<Fault>* faults) 
   if (dice.Chance(0.1) && !restores) AddCopy(&dice, options.servers, faults);
 }
 
+// Likewise. A drain moves slots by views like any others, so no rule is there for it alone.
+void AddDrains(const Options& options, std::vector<Fault>* faults) {
+  World dice(options.seed ^ 0xd7a1ULL);
+  if (!dice.Chance(0.4)) return;
+  const uint64_t drains = 1 + dice.Below(3);
+  for (uint64_t i = 0; i < drains; ++i) {
+    faults->push_back({dice.Between(kWarmUp, kFaultsUntil),
+                       dice.Chance(0.5) ? FaultKind::kServerDrained : FaultKind::kServerStopsSoon,
+                       static_cast<int>(dice.Below(static_cast<uint64_t>(options.servers))), 0,
+                       dice.Between(milliseconds(100), seconds(8))});
+  }
+}
+
 }  // namespace
 
 std::vector<Fault> MakeFaults(const Options& options) {
@@ -498,6 +534,7 @@ std::vector<Fault> MakeFaults(const Options& options) {
     AddRestarts(&more_dice, options.servers, &faults);
   }
   if (options.faults > 0) AddMore(options, is_restored, &faults);
+  if (options.faults > 0) AddDrains(options, &faults);
   return faults;
 }
 

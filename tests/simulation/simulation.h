@@ -36,9 +36,11 @@ enum class FaultKind {
   kForeignServer,       // a server with the disk of another cluster and the name of a member
   kControllerRestored,  // from an older copy of its store
   // Not by chance alone, but as MakeFaults says.
-  kMachineCrashes,  // and boots
-  kMachineCopied,   // the copy starts while the server goes on
-  kStoreFails,      // the controller's
+  kMachineCrashes,   // and boots
+  kMachineCopied,    // the copy starts while the server goes on
+  kStoreFails,       // the controller's
+  kServerDrained,    // by an operator, who cancels it later
+  kServerStopsSoon,  // says so, so that its slots go to others, and then stops in order
 };
 
 struct Fault {

@@ -1,5 +1,5 @@
-// emsctl status, node list, show, set and delete, view show, accept-loss and accept-ahead: what the
-// controller and the servers say.
+// emsctl status, node list, show, set, drain and delete, view show, accept-loss and accept-ahead:
+// what the controller and the servers say.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +10,7 @@
 #include "cluster/while_starting.h"
 #include "common/bytes.h"
 #include "common/command_line.h"
+#include "common/thread_pool.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
 #include "tools/emsctl/ask_servers.h"
@@ -21,6 +22,8 @@ namespace ems::emsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr Duration kLookForDrained = std::chrono::milliseconds(200);
 
 ControllerClient Controller(const Context& context) {
   return ControllerClient(context.controller, "emsctl", context.joined.get());
@@ -100,6 +103,88 @@ int RunNodeSet(const Context& context, const std::string& name, const std::strin
       context.deadline(), [&](Deadline until) { return controller.SetNode(name, *bytes, until); });
   if (s.ok()) return ShowDone(context, "set", name);
   return Complain(context, fmt::format("server {}", name), s);
+}
+
+// Of one server. Errors: of the call; kNotFound  it is not known (any more)
+Result<v1::NodeStatus> FindNode(ControllerClient* controller, const std::string& name,
+                                Deadline deadline) {
+  v1::ListNodesReply nodes;
+  EMS_RETURN_IF_ERROR(controller->ListNodes(&nodes, deadline));
+  for (const v1::NodeStatus& node : nodes.nodes())
+    if (node.node().name() == name) return node;
+  return Error(StatusCode::kNotFound, "no such server; `emsctl node list` shows them");
+}
+
+// Until the server is drained. A controller that does not answer for a while may be back.
+// Errors: kDeadlineExceeded  it is not drained in time    kFailedPrecondition  another operator has
+// cancelled it
+Status AwaitDrained(const Context& context, ControllerClient* controller, const std::string& name,
+                    Duration patience) {
+  const Deadline until = Deadline::After(patience);
+  StopFlag pause;
+  while (true) {
+    const Result<v1::NodeStatus> node = FindNode(controller, name, context.deadline());
+    if (node.ok() && node->drain() == v1::DRAIN_DRAINED) return OkStatus();
+    if (node.ok() && (node->drain() == v1::DRAIN_NONE || node->stopping()))
+      return Error(StatusCode::kFailedPrecondition, "its drain has been cancelled");
+    if (node.status().code() == StatusCode::kNotFound) return node.status();
+    if (until.Passed()) {
+      EMS_RETURN_IF_ERROR(node.status());
+      return Error(StatusCode::kDeadlineExceeded,
+                   "still draining, it owns {} slots, and {} servers may fetch what it keeps: ask "
+                   "again",
+                   node->slots(), node->pulled_by());
+    }
+    pause.WaitFor(std::min(kLookForDrained, until.Remaining()));
+  }
+}
+
+// Until the server has slots again, and all servers have the newest view and what they fetch.
+// Errors: kDeadlineExceeded  not in time
+Status AwaitSettled(const Context& context, ControllerClient* controller, const std::string& name,
+                    Duration patience) {
+  const Deadline until = Deadline::After(patience);
+  StopFlag pause;
+  while (true) {
+    v1::ListNodesReply nodes;
+    const Status asked = controller->ListNodes(&nodes, context.deadline());
+    const auto waits = [&](const v1::NodeStatus& node) {
+      const bool moves = node.behind_ms() > 0 || node.waited_for() || node.pulls_from() > 0;
+      const bool comes = node.node().name() == name && node.slots() == 0;
+      return comes || (node.node().state() == v1::NODE_LIVE && moves);
+    };
+    const auto waiting = std::ranges::count_if(nodes.nodes(), waits);
+    if (asked.ok() && waiting == 0) return OkStatus();
+    if (until.Passed()) {
+      EMS_RETURN_IF_ERROR(asked);
+      return Error(StatusCode::kDeadlineExceeded,
+                   "{} servers have not what their slots had, or no slots yet: ask again", waiting);
+    }
+    pause.WaitFor(std::min(kLookForDrained, until.Remaining()));
+  }
+}
+
+int RunNodeDrain(const Context& context, const std::string& name,
+                 const std::optional<double>& wait_seconds, bool cancel) {
+  ControllerClient controller = Controller(context);
+  const std::string what = fmt::format("server {}", name);
+  const Status s = WhileStarting(context.deadline(), [&](Deadline until) {
+    return controller.DrainNode(name, cancel, until);
+  });
+  if (!s.ok()) return Complain(context, what, s);
+  const auto patience =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait_seconds.value_or(0)));
+  if (cancel) {
+    const Status settled =
+        wait_seconds ? AwaitSettled(context, &controller, name, patience) : OkStatus();
+    if (!settled.ok()) return Complain(context, what, settled);
+    return ShowChange(context, Json::object({{"drain_cancelled", name}}),
+                      fmt::format("the drain of {} is cancelled\n", name));
+  }
+  if (!wait_seconds) return ShowDone(context, "draining", name);
+  const Status drained = AwaitDrained(context, &controller, name, patience);
+  if (!drained.ok()) return Complain(context, what, drained);
+  return ShowDone(context, "drained", name);
 }
 
 int RunNodeDelete(const Context& context, const std::string& name) {
@@ -190,6 +275,7 @@ void AddClusterCommands(Command* program, const Context* context) {
   const auto flag = std::make_shared<bool>(false);  // of the one command that is run
   const auto name = std::make_shared<std::string>();
   const auto setting = std::make_shared<std::string>();
+  const auto wait = std::make_shared<std::optional<double>>();
 
   Command* status = program->AddCommand("status", "Health at a glance, and what to do about it");
   status->AddFlag(
@@ -204,7 +290,7 @@ void AddClusterCommands(Command* program, const Context* context) {
       "vanished · NO SERVERS");
   status->SetRun([=] { return RunStatus(*context, *flag); });
 
-  Command* node = program->AddCommand("node", "List, show, set and forget servers");
+  Command* node = program->AddCommand("node", "List, show, set, drain and forget servers");
   Command* list = node->AddCommand("list", "All servers: state, slots, memory, view");
   list->SetRun([=] { return RunNodeList(*context); });
   Command* show = node->AddCommand("show", "One server, with all its statistics");
@@ -220,6 +306,22 @@ void AddClusterCommands(Command* program, const Context* context) {
   set->AddOption("setting", setting.get(), "dram.bytes=8GiB, or dram.bytes=default",
                  {.required = true});
   set->SetRun([=] { return RunNodeSet(*context, *name, *setting); });
+  Command* drain = node->AddCommand("drain", "Take a server out without losing what it has");
+  drain->SetFooter(
+      "Its slots go to others while it serves on, and these fetch what it has: it is DRAINED when "
+      "nobody does any more, or the controller's drain_timeout_s after its slots have gone. Then "
+      "it "
+      "can be stopped. It stays drained, also when it is started again, until --cancel gives it "
+      "slots. Refused where no other server could have them.");
+  drain->AddOption("name", name.get(), "Name of the server", {.required = true});
+  drain->AddOption(
+      "--wait", wait.get(),
+      "Wait until it is drained, or with --cancel has slots again and all servers have "
+      "what theirs had, for so many seconds at most (900): exit code 4 when it is not "
+      "so by then",
+      {.value_if_bare = "900"});
+  drain->AddFlag("--cancel", flag.get(), "It is to have slots again");
+  drain->SetRun([=] { return RunNodeDrain(*context, *name, *wait, *flag); });
   Command* forget = node->AddCommand("delete", "Forget a server that is down for good");
   forget->SetFooter(
       "Refused while it is alive, and while Puts wait for it: accept the loss first, or nothing "

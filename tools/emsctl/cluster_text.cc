@@ -39,6 +39,18 @@ int CountState(const v1::ListNodesReply& nodes, v1::NodeState state) {
                     [&](const v1::NodeStatus& n) { return n.node().state() == state; }));
 }
 
+// Of a live server that is taken out, how far that is.
+std::string_view StateText(const v1::NodeStatus& n) {
+  if (n.node().state() != v1::NODE_LIVE || n.drain() == v1::DRAIN_NONE)
+    return StateWord(n.node().state());
+  return n.drain() == v1::DRAIN_DRAINED ? "DRAINED" : "DRAINING";
+}
+
+int CountDrain(const v1::ListNodesReply& nodes, v1::DrainState drain) {
+  return static_cast<int>(std::ranges::count_if(
+      nodes.nodes(), [&](const v1::NodeStatus& n) { return n.drain() == drain; }));
+}
+
 // "12.3 %"
 std::string Share(uint64_t part, uint64_t whole) {
   return whole == 0 ? "-"
@@ -73,6 +85,11 @@ std::string NoteOf(const v1::NodeStatus& n) {
   if (IsAhead(n)) add("ahead");
   if (n.node().state() == v1::NODE_LIVE && n.behind_ms() > 0) add("behind " + Age(n.behind_ms()));
   if (n.waited_for()) add("waited for " + Age(n.waiting_ms()));
+  if (n.stopping()) add("stopping");
+  if (n.drain() != v1::DRAIN_NONE && n.node().state() != v1::NODE_LIVE)
+    add(std::string(DrainWord(n)));
+  if (n.drain() == v1::DRAIN_DRAINING && n.slots() == 0 && n.pulled_by() > 0)
+    add(fmt::format("{} may still fetch from it", n.pulled_by()));
   return note;
 }
 
@@ -236,9 +253,14 @@ std::string StatusText(const ClusterSnapshot& snapshot) {
                             ? "none yet"
                             : VersionText(snapshot.view->version()) +
                                   (snapshot.view->frozen() ? ", FROZEN" : "")});
-  table.AddRow(
-      {"servers", fmt::format("{} up, {} down, {} left", CountState(nodes, v1::NODE_LIVE),
-                              CountState(nodes, v1::NODE_DOWN), CountState(nodes, v1::NODE_LEFT))});
+  std::string servers =
+      fmt::format("{} up, {} down, {} left", CountState(nodes, v1::NODE_LIVE),
+                  CountState(nodes, v1::NODE_DOWN), CountState(nodes, v1::NODE_LEFT));
+  if (const int draining = CountDrain(nodes, v1::DRAIN_DRAINING); draining > 0)
+    servers += fmt::format(", {} DRAINING", draining);
+  if (const int drained = CountDrain(nodes, v1::DRAIN_DRAINED); drained > 0)
+    servers += fmt::format(", {} DRAINED", drained);
+  table.AddRow({"servers", std::move(servers)});
   table.AddRow({"DRAM", fmt::format("{} of {} used ({})", FormatBytes(totals.used_bytes),
                                     FormatBytes(totals.total_bytes),
                                     Share(totals.used_bytes, totals.total_bytes))});
@@ -275,7 +297,9 @@ Json StatusJson(const ClusterSnapshot& snapshot) {
   json["store_is_old"] = nodes.store_is_old();
   json["servers"] = Json::object({{"up", CountState(nodes, v1::NODE_LIVE)},
                                   {"down", CountState(nodes, v1::NODE_DOWN)},
-                                  {"left", CountState(nodes, v1::NODE_LEFT)}});
+                                  {"left", CountState(nodes, v1::NODE_LEFT)},
+                                  {"draining", CountDrain(nodes, v1::DRAIN_DRAINING)},
+                                  {"drained", CountDrain(nodes, v1::DRAIN_DRAINED)}});
   json["dram_used_bytes"] = totals.used_bytes;
   json["dram_total_bytes"] = totals.total_bytes;
   json["ssd_used_bytes"] = totals.ssd_used_bytes;
@@ -308,10 +332,9 @@ std::string NodesText(const v1::ListNodesReply& nodes) {
                {"note", Align::kLeft}});
   for (const v1::NodeStatus& n : nodes.nodes()) {
     const v1::NodeUsage& usage = n.usage();
-    table.AddRow({n.node().name(), fmt::format("{}", n.node().id()),
-                  std::string(StateWord(n.node().state())), n.node().data_address(),
-                  fmt::format("{}", n.slots()), FormatBytes(usage.dram_used_bytes()),
-                  FormatBytes(usage.dram_total_bytes()),
+    table.AddRow({n.node().name(), fmt::format("{}", n.node().id()), std::string(StateText(n)),
+                  n.node().data_address(), fmt::format("{}", n.slots()),
+                  FormatBytes(usage.dram_used_bytes()), FormatBytes(usage.dram_total_bytes()),
                   Share(usage.dram_used_bytes(), usage.dram_total_bytes()),
                   fmt::format("{}", usage.objects()), SsdText(usage), LastWord(n, nodes),
                   AgeOf(n.node().joined_unix_ms(), nodes),
@@ -348,6 +371,10 @@ Json NodesJson(const v1::ListNodesReply& nodes) {
     node["ahead"] = n.ahead();
     node["waited_for"] = n.waited_for();
     node["waiting_ms"] = n.waiting_ms();
+    node["drain"] = DrainWord(n);
+    node["pulled_by"] = n.pulled_by();
+    node["stopping"] = n.stopping();
+    node["pulls_from"] = n.pulls_from();
     node["term"] = n.term();
     node["epoch"] = n.epoch();
     list.push_back(std::move(node));

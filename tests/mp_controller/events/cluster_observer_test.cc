@@ -96,6 +96,27 @@ TEST_F(ClusterObserverTest, ServersJoinAreLostComeBackLeaveAndAreForgotten) {
   EXPECT_THAT(Look(), IsEmpty());
 }
 
+TEST_F(ClusterObserverTest, ADrainIsToldFromBeginToEndAndSaysWhoStillFetched) {
+  Node("a", v1::NODE_LIVE);
+  EXPECT_THAT(Look(), IsEmpty());
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  EXPECT_THAT(Look(), ElementsAre("node_draining"));
+  EXPECT_THAT(texts_, HasSubstr("is drained by an operator"));
+  EXPECT_THAT(Look(), IsEmpty());
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINED);
+  Node("a", v1::NODE_LIVE)->set_pulled_by(2);
+  EXPECT_THAT(Look(), ElementsAre("node_drained"));
+  EXPECT_THAT(texts_, HasSubstr("2 servers still fetched from it"));
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_NONE);
+  EXPECT_THAT(Look(), ElementsAre("node_drain_cancelled"));
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  Node("a", v1::NODE_LIVE)->set_stopping(true);
+  EXPECT_THAT(Look(), ElementsAre("node_draining"));
+  EXPECT_THAT(texts_, HasSubstr("server a stops"));
+  Node("a", v1::NODE_LEFT)->set_drain(v1::DRAIN_NONE);
+  EXPECT_THAT(Look(), ElementsAre("node_left"));
+}
+
 TEST_F(ClusterObserverTest, TheTierOfALiveServerFailsAndWorksAgain) {
   v1::NodeUsage* usage = Node("a", v1::NODE_LIVE)->mutable_usage();
   EXPECT_THAT(Look(), IsEmpty());

@@ -52,6 +52,25 @@ TEST_F(ClusterJsonTest, AnEmptyClusterHasNoViewAndNoRows) {
   }
 }
 
+TEST_F(ClusterJsonTest, SaysWhoIsDrained) {
+  AddNode("a", v1::NODE_LIVE);
+  v1::NodeStatus* b = AddNode("b", v1::NODE_LIVE);
+  b->set_drain(v1::DRAIN_DRAINING);
+  b->set_pulled_by(3);
+  b->set_stopping(true);
+  AddNode("c", v1::NODE_LEFT)->set_drain(v1::DRAIN_DRAINED);
+  const Json json = Parsed();
+  EXPECT_EQ(json["servers"]["draining"], 1);
+  EXPECT_EQ(json["servers"]["drained"], 1);
+  std::map<std::string, Json> nodes;
+  for (const Json& node : json["nodes"]) nodes[node["name"]] = node;
+  EXPECT_EQ(nodes["a"]["drain"], "none");
+  EXPECT_EQ(nodes["b"]["drain"], "draining");
+  EXPECT_EQ(nodes["b"]["pulled_by"], 3);
+  EXPECT_EQ(nodes["b"]["stopping"], true);
+  EXPECT_EQ(nodes["c"]["drain"], "drained");
+}
+
 TEST_F(ClusterJsonTest, SaysWhatServersSayOfThemselves) {
   nodes_.set_cluster(0xabc);
   v1::NodeStatus* node = AddNode("a", v1::NODE_LIVE);
@@ -66,7 +85,8 @@ TEST_F(ClusterJsonTest, SaysWhatServersSayOfThemselves) {
   const Json json = Parsed(view.get());
   EXPECT_EQ(json["cluster"], "0000000000000abc");
   EXPECT_EQ(json["view"], Json({{"term", 3}, {"epoch", 5}, {"frozen", true}}));
-  EXPECT_EQ(json["servers"], Json({{"up", 1}, {"down", 1}, {"left", 0}}));
+  EXPECT_EQ(json["servers"],
+            Json({{"up", 1}, {"down", 1}, {"left", 0}, {"draining", 0}, {"drained", 0}}));
   EXPECT_EQ(json["dram_used_bytes"], 10) << "of those that are up";
   const Json& down = json["nodes"][0];
   EXPECT_EQ(down["name"], "b");

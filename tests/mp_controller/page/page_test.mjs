@@ -168,6 +168,10 @@ test('health is what the controller says, notes are those of emsctl', () => {
     assert.equal(ids.get('health').className, kind);
   }
   assert.equal(noteOf(node(1, { ahead: true, behind_ms: 3000 }), stateOf([])), 'ahead, behind 3 s');
+  assert.equal(noteOf(node(1, { drain: 'none' }), stateOf([])), '');
+  assert.equal(noteOf(node(1, { drain: 'draining', pulled_by: 2 }), stateOf([])), 'DRAINING, 2 fetch from it');
+  assert.equal(noteOf(node(1, { drain: 'draining', stopping: true, pulled_by: 0 }), stateOf([])), 'stopping, DRAINING');
+  assert.equal(noteOf(node(1, { drain: 'drained', pulled_by: 0 }), stateOf([])), 'DRAINED');
 });
 
 test('numbers that are old are said to be', () => {

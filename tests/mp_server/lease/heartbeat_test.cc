@@ -27,8 +27,10 @@ class FakeController final : public v1::Controller::Service {
     uint32_t heartbeat_ms = 20;
     bool admitted = true, renewed = true, keeps_slots = false;
     uint64_t active_epoch = 0;
-    TimePoint last_beat_at;                             // when it came in
-    grpc::StatusCode next_beat = grpc::StatusCode::OK;  // of the next beat alone
+    bool may_stop = false;
+    TimePoint last_beat_at;                               // when it came in
+    grpc::StatusCode next_beat = grpc::StatusCode::OK;    // of the next beat alone
+    grpc::StatusCode later_beats = grpc::StatusCode::OK;  // of those after it
     v1::RegisterRequest last_register;
     v1::HeartbeatRequest last_beat;
     ViewVersion newest{1, 1};
@@ -63,7 +65,8 @@ class FakeController final : public v1::Controller::Service {
     reply->set_admitted(s->admitted);
     reply->set_renewed(s->admitted && s->renewed);
     reply->set_active_epoch(s->active_epoch);
-    return {std::exchange(s->next_beat, grpc::StatusCode::OK), ""};
+    reply->set_may_stop(s->may_stop);
+    return {std::exchange(s->next_beat, s->later_beats), ""};
   }
   grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
                      v1::LeaveReply*) override {
@@ -256,6 +259,39 @@ TEST_F(HeartbeatTest, GoesOnAfterErrors) {
   const int beats = Beats();
   EXPECT_TRUE(Eventually([&] { return Beats() > beats; }));
   EXPECT_EQ(registered_, 1);
+}
+
+TEST_F(HeartbeatTest, ItAnnouncesThatItStopsAtOnceAndUntilItMay) {
+  controller_.AskForBeatsEvery(3'600'000);
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() == 1; }));
+  EXPECT_FALSE(controller_.Read().last_beat.stopping());
+  EXPECT_EQ(heartbeat.stop_answer(), StopAnswer::kNone);
+  heartbeat.AnnounceStop();
+  EXPECT_TRUE(Eventually([&] { return heartbeat.stop_answer() == StopAnswer::kServeOn; }));
+  EXPECT_TRUE(controller_.Read().last_beat.stopping());
+  controller_.AnswerNextBeat(grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(Eventually([&] { return beats_failed_.load() == 1; }));
+  EXPECT_EQ(heartbeat.stop_answer(), StopAnswer::kServeOn) << "it was there a moment ago";
+  {
+    auto s = controller_.state.Lock();
+    s->may_stop = true;
+  }
+  EXPECT_TRUE(Eventually([&] { return heartbeat.stop_answer() == StopAnswer::kMayStop; }));
+}
+
+TEST_F(HeartbeatTest, ItHearsThatThereIsNoControllerToAnnounceItTo) {
+  controller_.AskForBeatsEvery(3'600'000);
+  Heartbeat heartbeat(Options());
+  heartbeat.Start();
+  ASSERT_TRUE(Eventually([&] { return Beats() == 1; }));
+  {
+    auto s = controller_.state.Lock();
+    s->next_beat = s->later_beats = grpc::StatusCode::UNAVAILABLE;
+  }
+  heartbeat.AnnounceStop();
+  EXPECT_TRUE(Eventually([&] { return heartbeat.stop_answer() == StopAnswer::kUnreachable; }));
 }
 
 TEST_F(HeartbeatTest, StopsQuicklyWithoutAController) {

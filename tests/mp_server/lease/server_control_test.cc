@@ -54,6 +54,27 @@ class ServerControlTest : public ::testing::Test {
   LeaseEvents events_ = control_.Events();
 };
 
+TEST_F(ServerControlTest, OneThatTheViewShowsIsReadyThoughItOwnsNothing) {
+  ownership_.SetSelf(NodeId(2));
+  Offer(2);
+  Step();
+  ownership_.RenewLease(clock_.Now() + seconds(5));
+  EXPECT_THAT(Unready(), HasSubstr("not admitted")) << "it is not shown";
+  EXPECT_FALSE(control_.IsShown());
+  std::vector<NodeInfo> nodes(2);
+  for (uint32_t i = 0; i < 2; ++i) {
+    nodes[i].id = NodeId(i + 1);
+    nodes[i].boot_id = 7 + i;
+  }
+  SlotTable slots;
+  for (uint16_t i = 0; i < kSlotCount; ++i) slots.set_owner(SlotId(i), NodeId(1));
+  ASSERT_TRUE(control_.views().Install(*DhtView::Make({1, 3}, nodes, slots, false)));
+  EXPECT_FALSE(control_.IsShown()) << "it is not installed";
+  Step();
+  EXPECT_TRUE(control_.IsShown());
+  EXPECT_TRUE(control_.Ready().ok()) << "it is drained";
+}
+
 TEST_F(ServerControlTest, ReadyWhenItMayServe) {
   EXPECT_THAT(Unready(), HasSubstr("not registered"));
   ownership_.SetSelf(NodeId(1));

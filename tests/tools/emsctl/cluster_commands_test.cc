@@ -113,6 +113,18 @@ TEST_F(ClusterCommandsTest, OldSpellingsAreNoCommands) {
   }
 }
 
+// With several servers: tests/e2e/drain_test.cc.
+TEST_F(ClusterCommandsTest, TheOnlyServerIsNotDrained) {
+  const auto last = Run({"node", "drain", "server-0", "--wait=5"});
+  EXPECT_EQ(last.exit_code, 1) << last.out;
+  EXPECT_THAT(last.out, HasSubstr("server server-0: "));
+  EXPECT_THAT(last.out, HasSubstr("no other server could have its slots"));
+  EXPECT_EQ(Run({"node", "drain", "nobody"}).exit_code, 3);
+  EXPECT_EQ(RunJson({"node", "drain", "server-0", "--cancel"})["drain_cancelled"], "server-0");
+  EXPECT_EQ(Run({"node", "drain", "server-0", "--cancel", "--wait"}).exit_code, 0);
+  EXPECT_EQ(RunJson({"node", "list"})[0]["drain"], "none");
+}
+
 TEST_F(ClusterCommandsTest, LiveServerIsNotForgotten) {
   const auto ran = Run({"node", "delete", testing::Cluster::ServerName(0)});
   EXPECT_EQ(ran.exit_code, 1);

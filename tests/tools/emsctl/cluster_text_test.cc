@@ -272,6 +272,27 @@ TEST_F(ClusterTextTest, AServerThatIsWaitedForBeyondItsLeaseNeedsAnOperator) {
   EXPECT_FALSE(NeedsAnOperator(Snapshot())) << "an older controller does not say for how long";
 }
 
+TEST_F(ClusterTextTest, AServerThatIsDrainedSaysHowFarItIsAndIsNothingToMend) {
+  EXPECT_THAT(StatusText(Snapshot()), Not(HasSubstr("DRAIN")));
+  v1::NodeStatus* beta = nodes_.mutable_nodes(1);
+  beta->set_drain(v1::DRAIN_DRAINING);
+  beta->set_slots(0);
+  beta->set_pulled_by(1);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr(", 1 DRAINING"));
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("DRAINING"));
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("1 may still fetch from it"));
+  beta->set_drain(v1::DRAIN_DRAINED);
+  beta->set_pulled_by(0);
+  EXPECT_THAT(StatusText(Snapshot()), HasSubstr(", 1 DRAINED"));
+  EXPECT_EQ(StatusJson(Snapshot())["servers"]["drained"], 1);
+  EXPECT_EQ(NodesJson(nodes_)[1]["drain"], "drained");
+  EXPECT_EQ(NodesJson(nodes_)[0]["drain"], "none");
+  EXPECT_EQ(HealthOf(Snapshot()), Health::kOk);
+  beta->mutable_node()->set_state(v1::NODE_LEFT);
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("left")) << "its state";
+  EXPECT_THAT(NodesText(nodes_), HasSubstr("drained\n")) << "and it stays so";
+}
+
 TEST_F(ClusterTextTest, NodesSayWhoIsAheadBehindAndWaitedFor) {
   EXPECT_THAT(NodesText(nodes_), Not(HasSubstr("behind")));
   nodes_.mutable_nodes(0)->set_ahead(true);
