@@ -52,12 +52,20 @@ Status LeaderCalls::Call(Deadline deadline, const MakeCall& call, bool reads) {
       return Error(StatusCode::kUnavailable, "{}controller {}: {}", kStarting,
                    channels_.address(controller), Message(status));
     }
+    if (status.code() == StatusCode::kCancelled && !may_repeat && !closed_.load()) {
+      return Error(
+          StatusCode::kUnavailable,
+          "controller {}: it ended its service meanwhile, as one does that stops or ceases "
+          "to lead: it is not known whether this was done",
+          channels_.address(controller));
+    }
     if (status.ok() || !may_repeat || tries >= channels_.size() || deadline.Passed())
       return Prefixed(status, fmt::format("controller {}", channels_.address(controller)));
   }
 }
 
 void LeaderCalls::Close() {
+  closed_.store(true);
   for (const auto& calls : calls_) calls->Close();
 }
 

@@ -6,6 +6,7 @@
 // sent again here; the next one asks another controller.
 //
 // Bound: as many tries as there are controllers.
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,6 +48,7 @@ class LeaderCalls final {
 
  private:
   ChannelList channels_;
+  std::atomic<bool> closed_{false};
   std::vector<std::unique_ptr<UnaryCalls>> calls_;  // one for each
 };
 

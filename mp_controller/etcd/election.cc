@@ -16,18 +16,25 @@ constexpr int kLooksPerLease = 10;
 constexpr int kRenewalsPerLease = 3;
 constexpr Duration kLostWithin = milliseconds(50);
 
+// Something else answers where etcd is expected. It is a mistake unless etcd was there before: then
+// it is what a proxy, or a port that has another owner, says until etcd is back.
+bool IsStranger(const Status& status) {
+  return status.code() == StatusCode::kUnauthenticated ||
+         status.code() == StatusCode::kUnimplemented;
+}
+
+// Of a tenure's beginning, when etcd has answered already.
 bool IsPassing(const Status& status) {
   return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kCancelled;
+         status.code() == StatusCode::kDeadlineExceeded ||
+         status.code() == StatusCode::kCancelled || IsStranger(status);
 }
 
 // Of what a follower asks etcd: no time mends it. A disk quota that is used up does not count: it
 // may be raised.
-bool IsMistake(const Status& status) {
-  return status.code() == StatusCode::kUnauthenticated ||
-         status.code() == StatusCode::kUnimplemented ||
-         status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kDataLoss ||
-         status.code() == StatusCode::kFailedPrecondition;
+bool IsMistake(const Status& status, bool answered) {
+  return (IsStranger(status) && !answered) || status.code() == StatusCode::kInvalidArgument ||
+         status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kFailedPrecondition;
 }
 
 }  // namespace
@@ -83,13 +90,14 @@ void Election::Look() {
   const Result<bool> taken = parts_.lease->TryTake();
   Report(taken.status());
   if (!taken.ok()) {
-    if (IsMistake(taken.status())) Fail(taken.status());
+    if (IsMistake(taken.status(), answered_)) Fail(taken.status());
     return;
   }
+  answered_ = true;
   if (*taken) return GoTo(Phase::kLeading);
   if (!parts_.look) return;
   const Status seen = parts_.look();
-  if (IsMistake(seen)) Fail(seen);
+  if (IsMistake(seen, answered_)) Fail(seen);
 }
 
 void Election::Elect() {

@@ -31,7 +31,8 @@ class Election final {
     // On "ems-tenure", after end(), unless the election ends. Errors: final
     std::function<Status()> follow = {};
     // On "ems-elect", after each look at the lease while this controller follows. Errors: those
-    // that no time mends, as kDataLoss and kFailedPrecondition, are final
+    // that no time mends, as kDataLoss and kFailedPrecondition, are final; kUnimplemented and
+    // kUnauthenticated before etcd has answered alone
     std::function<Status()> look = {};
     // On "ems-elect": each call that has failed.
     std::function<void()> on_error = {};
@@ -62,7 +63,8 @@ class Election final {
   const Parts parts_;
   Guarded<State> state_;
   std::condition_variable changed_;
-  std::string reported_;  // of "ems-elect"
+  std::string reported_;   // of "ems-elect", as the next
+  bool answered_ = false;  // it is an etcd that can be used
   StopFlag stop_;
   Thread tenure_;
   Thread elect_;

@@ -45,7 +45,11 @@ Status Explain(const Status& status, const std::string& endpoint) {
                  "defragment and disarm the alarm (etcdctl)",
                  endpoint);
   }
-  return Prefixed(status, fmt::format("etcd {}", endpoint));
+  const std::string from = fmt::format("etcd {}", endpoint);
+  // What gRPC says of bytes that are none of its own, and etcd of what it did not expect.
+  if (status.code() == StatusCode::kUnknown || status.code() == StatusCode::kInternal)
+    return Error(StatusCode::kUnavailable, "{}: {}", from, Printable(Message(status)));
+  return Prefixed(status, from);
 }
 
 void Fill(const EtcdTransaction& from, pb::TxnRequest* to) {
@@ -115,11 +119,15 @@ struct EtcdClient::Impl {
   Status Call(Deadline deadline, const MakeCall& make) {
     EMS_RETURN_IF_ERROR(members.fault());
     const size_t i = members.Pick(deadline);
-    const Status status = calls[i]->Call(
-        deadline, [&](grpc::ClientContext* context) { return make(stubs[i], context); });
-    if (status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded)
+    const Status status = Explain(
+        calls[i]->Call(deadline,
+                       [&](grpc::ClientContext* context) { return make(stubs[i], context); }),
+        members.address(i));
+    if (status.code() == StatusCode::kUnavailable ||
+        status.code() == StatusCode::kDeadlineExceeded ||
+        status.code() == StatusCode::kUnimplemented)
       members.Leave(i);
-    return Explain(status, members.address(i));
+    return status;
   }
 
   ChannelList members;

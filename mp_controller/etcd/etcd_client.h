@@ -2,8 +2,8 @@
 // The one door to etcd: rows and guarded transactions of its v3 API (proto/etcd.proto).
 //
 // Neither TLS nor authentication. Each call asks the member that answered last; when that one
-// cannot be reached, the next one. A call that was sent and got no answer is not sent again: a
-// transaction may have happened then.
+// cannot be reached, or is no etcd, the next one. A call that was sent and got no answer is not
+// sent again: a transaction may have happened then.
 //
 // Bound: answers of kMessageBytesMax.
 #include <cstdint>

@@ -65,7 +65,9 @@ Result<DataDir> DataDir::Open(const std::string& path, const std::string& machin
         path);
   }
   DataDir dir(path, std::move(lock));
-  if (const auto number = dir.ReadRecord(kViewFile))
+  const std::optional<uint64_t> number = dir.ReadRecord(kViewFile);
+  dir.knows_views_ = number.has_value();
+  if (number.has_value())
     dir.highest_view_ = {ViewVersion::FromPacked(*number),
                          dir.ReadRecord(kViewFile, 1).value_or(0)};
   dir.cluster_ = ClusterId(dir.ReadRecord(kClusterFile).value_or(0));
@@ -159,6 +161,7 @@ Status DataDir::SetHighestView(const ViewIdentity& view) {
             highest_view_.version.packed());
   EMS_RETURN_IF_ERROR(WriteRecord(kViewFile, {view.version.packed(), view.fingerprint}));
   highest_view_ = view;
+  knows_views_ = true;
   return OkStatus();
 }
 
@@ -176,6 +179,7 @@ Status DataDir::BeginLineage() {
   // A disk without room may still forget: then nothing that is stored outlives the next restart.
   if (!written.ok()) return EndLineage();
   lineage_ = lineage;
+  knows_views_ = true;  // of this lineage there were none
   return OkStatus();
 }
 

@@ -33,6 +33,8 @@ class DataDir final : public KeptNumbers {
   // (0, 0) for a new folder. A damaged file counts as none, with a WARN: the view comes from the
   // controller anyway.
   ViewIdentity highest_view() const override { return highest_view_; }
+  // Without a lineage nothing of an earlier life is told from a new one's: its slots count as new.
+  bool knows_views() const override { return knows_views_ || lineage_ == 0; }
   // Durable when it returns. Errors: kUnavailable
   Status SetHighestView(const ViewIdentity& view);
 
@@ -50,8 +52,11 @@ class DataDir final : public KeptNumbers {
   Status BeginLineage();
   Status EndLineage();
   // Of a life without that tier, whose memory the next process may be handed. Kept by nobody but
-  // who hands it over.
-  void UseLineageOfMemory(uint64_t lineage) { lineage_ = lineage; }
+  // who hands it over, with the views that go with it.
+  void UseLineageOfMemory(uint64_t lineage) {
+    lineage_ = lineage;
+    knows_views_ = true;
+  }
 
   // The last act of a process that has handed its memory over, under this number: durable when it
   // returns. Errors: kUnavailable
@@ -77,6 +82,7 @@ class DataDir final : public KeptNumbers {
   std::string path_;
   fabric::Fd lock_;
   ViewIdentity highest_view_;
+  bool knows_views_ = true;
   ClusterId cluster_;
   uint64_t lineage_ = 0;
   uint64_t folder_id_ = 0;

@@ -20,6 +20,9 @@ class KeptNumbers {
   virtual ~KeptNumbers() = default;
   // The highest view that was ever installed here; (0, 0) if none was.
   virtual ViewIdentity highest_view() const = 0;
+  // False: an earlier life has left its storage, and its number is lost: it may have installed, and
+  // taken changes by, any view up to the next one that is installed.
+  virtual bool knows_views() const { return true; }
   // A random number that has been the same for as long as each life of this server has had the same
   // SSD tier: what is stored there under it has missed nothing of what this server did. 0: none
   virtual uint64_t lineage() const = 0;

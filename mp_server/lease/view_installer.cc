@@ -39,7 +39,7 @@ std::optional<ViewIdentity> ViewInstaller::Begin() {
     SetNamespaces(share_);
     return std::nullopt;
   }
-  highest_epoch_ = kept_.highest_view().version.epoch();
+  highest_epoch_ = (kept_.knows_views() ? kept_.highest_view().version : view->version()).epoch();
   beginning_ = std::move(view);
   return ViewIdentity{beginning_->version(), beginning_->Fingerprint()};
 }

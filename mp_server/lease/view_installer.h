@@ -98,7 +98,7 @@ class ViewInstaller final {
   const ControlRules rules_;
   std::atomic<bool> expelled_{false};
   std::atomic<bool> older_reported_{false};
-  uint64_t highest_epoch_ = 0;  // installed before by any life of this server
+  uint64_t highest_epoch_ = 0;  // that any life of this server may have installed before
   ViewCache::View beginning_;   // its number is being made durable
   Guarded<Status> refusal_;
   bool shown_ = false;      // an installed view shows this process

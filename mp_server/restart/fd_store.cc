@@ -162,10 +162,12 @@ std::unique_ptr<FdStore> SystemdStore(const SystemdWords& words) {
 
 std::unique_ptr<FdStore> HolderStore(const std::string& path) {
   if (path.empty() || ::access(path.c_str(), F_OK) != 0) return nullptr;
-  fabric::Address address;
-  address.unix_path = path;
-  if (!fabric::Connect(address, kStorePatience).ok()) return nullptr;
-  return std::make_unique<Holder>(path);
+  const auto socket = ConnectHolder(path, Deadline::After(kStorePatience));
+  if (socket.ok()) return std::make_unique<Holder>(path);
+  if (socket.status().code() == StatusCode::kPermissionDenied)
+    EMS_LOG(kWarn, "mp_server", "no restart in place: holder {}: {}", path,
+            Message(socket.status()));
+  return nullptr;
 }
 
 }  // namespace ems::server

@@ -41,7 +41,7 @@ struct SystemdWords {
 // as other descriptors that are opened might get those numbers.
 std::unique_ptr<FdStore> SystemdStore(const SystemdWords& words);
 
-// Null: nobody holds at the socket `path`. Cost: a connection.
+// Null: nobody holds at the socket `path`, or another user does. Cost: a connection.
 std::unique_ptr<FdStore> HolderStore(const std::string& path);
 
 }  // namespace ems::server

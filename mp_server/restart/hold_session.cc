@@ -1,6 +1,7 @@
 #include "mp_server/restart/hold_session.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,14 +18,20 @@ bool WaitFor(int socket, short events, Deadline deadline) {
   return ::poll(&ready, 1, static_cast<int>(std::min<int64_t>(left.count(), 50))) >= 0;
 }
 
-Result<fabric::Fd> ConnectTo(const std::string& path, Deadline deadline) {
+}  // namespace
+
+Result<fabric::Fd> ConnectHolder(const std::string& path, Deadline deadline) {
   fabric::Address address;
   address.unix_path = path;
   EMS_ASSIGN_OR_RETURN(fabric::Fd socket, fabric::Connect(address, deadline.Remaining()));
-  return socket;
+  EMS_ASSIGN_OR_RETURN(const fabric::PeerCredentials holder, fabric::CredentialsOf(socket.get()));
+  if (holder.uid == ::geteuid()) return socket;
+  return Error(StatusCode::kPermissionDenied,
+               "user {} listens there, and this server runs as user {}: who holds its memory can "
+               "read and change it. Put restart.holder where nobody else can make files, and start "
+               "the holder as the server's user",
+               holder.uid, ::geteuid());
 }
-
-}  // namespace
 
 Status SendHold(int socket, const HoldMessage& message, std::span<const int> fds,
                 Deadline deadline) {
@@ -81,7 +88,7 @@ Result<std::vector<fabric::Fd>> ReceiveHeld(int socket, fabric::MessageReceiver*
 Status PutHeld(const std::string& path, std::span<const int> fds, Deadline deadline) {
   if (fds.size() > kFdsHeldMax)
     return Error(StatusCode::kUnavailable, "{} descriptors, at most {}", fds.size(), kFdsHeldMax);
-  EMS_ASSIGN_OR_RETURN(const fabric::Fd socket, ConnectTo(path, deadline));
+  EMS_ASSIGN_OR_RETURN(const fabric::Fd socket, ConnectHolder(path, deadline));
   const HoldMessage put{.op = HoldOp::kPut, .count = fds.size()};
   EMS_RETURN_IF_ERROR(SendHold(socket.get(), put, {}, deadline));
   EMS_RETURN_IF_ERROR(SendHeld(socket.get(), fds, deadline));
@@ -94,7 +101,7 @@ Status PutHeld(const std::string& path, std::span<const int> fds, Deadline deadl
 }
 
 Result<std::vector<fabric::Fd>> TakeHeld(const std::string& path, Deadline deadline) {
-  EMS_ASSIGN_OR_RETURN(const fabric::Fd socket, ConnectTo(path, deadline));
+  EMS_ASSIGN_OR_RETURN(const fabric::Fd socket, ConnectHolder(path, deadline));
   EMS_RETURN_IF_ERROR(SendHold(socket.get(), {.op = HoldOp::kTake}, {}, deadline));
   fabric::MessageReceiver receiver;
   std::vector<fabric::Fd> none;

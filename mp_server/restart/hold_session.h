@@ -37,7 +37,8 @@ Status SendHeld(int socket, std::span<const int> fds, Deadline deadline);
 Result<std::vector<fabric::Fd>> ReceiveHeld(int socket, fabric::MessageReceiver* receiver,
                                             uint64_t count, Deadline deadline);
 
-// The server's side. Errors: as above
+// The server's side. Errors: as above, and kPermissionDenied  the holder is another user's
+Result<fabric::Fd> ConnectHolder(const std::string& path, Deadline deadline);
 Status PutHeld(const std::string& path, std::span<const int> fds, Deadline deadline);
 Result<std::vector<fabric::Fd>> TakeHeld(const std::string& path, Deadline deadline);
 

@@ -90,6 +90,17 @@ TEST_F(LeaderCallsTest, WhatMayHaveBeenDoneIsNotAskedOfAnother) {
   EXPECT_EQ(b_.asked, 1);
 }
 
+TEST_F(LeaderCallsTest, OneThatEndsMeanwhileMayHaveDoneIt) {
+  a_.answer = Error(StatusCode::kCancelled, "CANCELLED");
+  const Status status = Call();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(Message(status).find("not known whether"), std::string_view::npos) << status;
+  EXPECT_FALSE(IsStarting(status)) << "it must not go again by itself";
+  EXPECT_EQ(b_.asked, 0);
+  calls_.Close();
+  EXPECT_EQ(Call().code(), StatusCode::kCancelled) << "this side has ended";
+}
+
 TEST_F(LeaderCallsTest, AReadIsAskedOfAnother) {
   a_.answer = Error(StatusCode::kUnavailable, "stopping");
   b_.answer = Error(StatusCode::kCancelled, "stopping");

@@ -74,6 +74,30 @@ TEST(ElectionTest, WithoutEtcdTheTenureEndsAndABetterDayBringsAnother) {
   EXPECT_TRUE(Eventually([&] { return a.begun == 2 && a.leads; }));
 }
 
+TEST(ElectionTest, WhatStandsInForEtcdForAWhileEndsNoCandidate) {
+  FakeEtcd etcd;
+  Runner a(&etcd, "a:1");
+  ASSERT_TRUE(Eventually([&] { return a.leads.load(); }));
+  for (const auto mood : {FakeEtcd::Mood::kReplaced, FakeEtcd::Mood::kGuarded}) {
+    const int begun = a.begun;
+    etcd.Set(mood);
+    ASSERT_TRUE(Eventually([&] { return !a.leads; }));
+    const int errors = a.errors;
+    EXPECT_TRUE(Eventually([&] { return a.errors > errors + 3; }));
+    EXPECT_EQ(a.election.fault(), OkStatus());
+    etcd.Set(FakeEtcd::Mood::kWell);
+    EXPECT_TRUE(Eventually([&] { return a.begun > begun && a.leads; }));
+  }
+}
+
+TEST(ElectionTest, WhatWasNeverAnEtcdIsLeftToAnOperator) {
+  FakeEtcd etcd;
+  etcd.Set(FakeEtcd::Mood::kReplaced);
+  Runner a(&etcd, "a:1");
+  ASSERT_TRUE(Eventually([&] { return !a.election.fault().ok(); }));
+  EXPECT_EQ(a.election.fault().code(), StatusCode::kUnimplemented);
+}
+
 TEST(ElectionTest, ALostLeaseEndsTheTenure) {
   FakeEtcd etcd;
   Runner a(&etcd, "a:1");

@@ -69,6 +69,17 @@ TEST(EtcdClientTest, AMemberThatIsGoneIsPassedOver) {
   EXPECT_EQ(page->rows.at(0).value, "there");
 }
 
+TEST(EtcdClientTest, AMemberThatIsNoEtcdIsPassedOverByTheNextCall) {
+  FakeEtcd other, there;
+  EtcdClient client(other.address() + "," + there.address());
+  there.Put("/a", "there");
+  other.Set(FakeEtcd::Mood::kReplaced);
+  EXPECT_EQ(client.Range("/a", "", 1, 0, InTime()).status().code(), StatusCode::kUnimplemented);
+  const auto page = client.Range("/a", "", 1, 0, InTime());
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->rows.at(0).value, "there");
+}
+
 TEST(EtcdClientTest, WhatIsNoEtcdThatCanBeUsedIsSaidByName) {
   FakeEtcd etcd;
   EtcdClient client(etcd.address());

@@ -25,6 +25,7 @@ class FakeEtcd final {
     kForgetful,  // transactions are carried out, and not answered
     kLate,       // transactions are not answered, and carried out by SendLate()
     kGuarded,    // users are asked for
+    kReplaced,   // something else is at its address, which does not know its calls
   };
 
   FakeEtcd() : kv_(this), maintenance_(this) { Start(); }
@@ -148,6 +149,7 @@ class FakeEtcd final {
     const Mood mood = state->mood;
     state.Unlock();
     if (mood == Mood::kSilent) return WaitForCancel(context);
+    if (mood == Mood::kReplaced) return {grpc::StatusCode::UNIMPLEMENTED, "status: 404"};
     if (mood == Mood::kGuarded)
       return {grpc::StatusCode::INVALID_ARGUMENT, "etcdserver: user name is empty"};
     return grpc::Status::OK;

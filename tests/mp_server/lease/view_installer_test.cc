@@ -318,5 +318,28 @@ TEST_F(ViewInstallerTest, SlotsAreOpenedThatNoLifeOfThisServerHasHad) {
   EXPECT_THAT(Install(), ::testing::Contains("[6] open 200"));
 }
 
+// Its storage vouches for the slots, so they count as its own all the time; what it removed in them
+// is nowhere but there.
+TEST_F(ViewInstallerTest, NothingIsOpenedWhereTheViewsOfAnEarlierLifeAreForgotten) {
+  const std::string path = folder_.path() + "/other";
+  ASSERT_EQ(DataDir::Open(path)->BeginLineage(), OkStatus());
+  ASSERT_EQ(DataDir::Open(path)->SetHighestView({{1, 6}}), OkStatus());
+  std::filesystem::resize_file(path + "/view", 7);
+  data_dir_ = *DataDir::Open(path);
+  ASSERT_NE(data_dir_.lineage(), 0u);
+  Offer({1, 7}, {.slots = 100, .history = 9, .since = 5});
+  EXPECT_THAT(Install(), ElementsAre("[7] slots 100 of view 7"));
+  Offer({1, 8}, {.slots = 200, .history = 9, .since = 8});
+  EXPECT_THAT(Install(), ::testing::Contains("[7] open 200")) << "from now on they are known";
+}
+
+TEST_F(ViewInstallerTest, AServerWhoseStorageBeginsHasNoEarlierLife) {
+  ASSERT_EQ(data_dir_.BeginLineage(), OkStatus());
+  ASSERT_TRUE(data_dir_.knows_views());
+  data_dir_.UseLineageOfMemory(78);
+  Offer({1, 5}, {.slots = 100, .history = 9, .since = 5});
+  EXPECT_THAT(Install(), ::testing::Contains("[0] open 100"));
+}
+
 }  // namespace
 }  // namespace ems::server

@@ -1,14 +1,17 @@
 // What must hold: a message that is none of the protocol's, or says more than came, is refused; and
-// a peer that says nothing is not waited for for ever.
+// a peer that says nothing is not waited for for ever, and one of another user gets nothing.
 #include "mp_server/restart/hold_session.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 
 #include "mp_server/restart/fd_store.h"
+#include "tests/support/temp_path.h"
 
 namespace ems::server {
 namespace {
@@ -67,6 +70,28 @@ TEST_F(HoldSessionTest, SilenceAndHangingUpEndIt) {
   EXPECT_EQ(ReceivedFds(1, 30).code(), StatusCode::kDeadlineExceeded);
   there_.Close();
   EXPECT_EQ(Received().code(), StatusCode::kUnavailable);
+}
+
+// As a folder like /tmp allows: the name was free, and somebody else was first.
+TEST_F(HoldSessionTest, AHolderOfAnotherUserIsGivenNothingAndNothingIsTakenFromIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr uid_t kNobody = 65534;
+  const testing::TempPath path("holder.sock");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.path().c_str(), path.path().size());
+  const fabric::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::seteuid(kNobody), 0);
+  const int listens = ::listen(listener.get(), 8);  // whose it is, from now on
+  ASSERT_EQ(::seteuid(0), 0);
+  ASSERT_EQ(listens, 0);
+  const int fd = there_.get();
+  const Status put = PutHeld(path.path(), {&fd, 1}, InAWhile());
+  EXPECT_EQ(put.code(), StatusCode::kPermissionDenied) << put;
+  EXPECT_NE(Message(put).find("user 65534 listens there"), std::string_view::npos) << put;
+  EXPECT_EQ(TakeHeld(path.path(), InAWhile()).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(HolderStore(path.path()), nullptr);
 }
 
 }  // namespace
