@@ -11,6 +11,7 @@
 #include "cluster/controller_client.h"
 #include "cluster/while_starting.h"
 #include "common/check.h"
+#include "common/copy_crew.h"
 #include "common/logging.h"
 #include "common/thread_pool.h"
 #include "mp_sdk/internal/call_latencies.h"
@@ -108,7 +109,8 @@ struct Client::Impl {
   ViewCache views;
   internal::CallLatencies latencies;
   std::unique_ptr<LocalServers> locals;  // nullptr: another transport was chosen
-  std::unique_ptr<OneSided> one_sided;   // with `locals`
+  CopyCrew crew{"ems-copy", CopyCrew::UsualHelpers()};
+  std::unique_ptr<OneSided> one_sided;  // with `locals`
   ControllerClient controller;
   internal::Router router;
   ServerCalls servers;
@@ -145,7 +147,7 @@ void Client::Impl::ReadOneSided() {
                             .attach_timeout = options.connect_timeout,
                             .host_id = fabric::HostId(),
                             .token = options.shm_token});
-  one_sided = std::make_unique<OneSided>(locals.get(), ns, &latencies);
+  one_sided = std::make_unique<OneSided>(locals.get(), ns, &latencies, &crew);
   router.Use(locals.get());
 }
 
@@ -358,7 +360,9 @@ std::vector<Status> Client::MultiPut(std::span<const PutItem> items, const PutOp
   for (const BatchItem& item : batch.items) {
     if (item.status.ok()) impl_->counters.Add(kBytesWritten, item.value.size_bytes());
   }
-  return StatusesOf(&batch);
+  std::vector<Status> statuses = StatusesOf(&batch);
+  if (impl_->one_sided != nullptr) impl_->one_sided->Prepare(items, statuses);
+  return statuses;
 }
 
 std::vector<Result<uint64_t>> Client::MultiGet(std::span<const GetItem> items,

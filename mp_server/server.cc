@@ -127,6 +127,7 @@ struct Server::Impl final : Holdings {
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
+  CopyCrew crew{"ems-copy", CopyCrew::UsualHelpers()};
   std::unique_ptr<fabric::RpcServer> rpc;
   std::unique_ptr<ModelPuller> models;
   std::atomic<ModelPuller*> keeper{nullptr};  // the same; release by Start, acquire by ems-ctl
@@ -183,8 +184,9 @@ Status Server::Impl::Start() {
   if (feed != nullptr) EMS_RETURN_IF_ERROR(feed->Start(&store, tier.get(), metrics.kv_events()));
   EMS_RETURN_IF_ERROR(StartShm());
   const uint64_t regions = tier != nullptr ? tier->stats().regions_max : 0;
-  EMS_ASSIGN_OR_RETURN(
-      rpc, fabric::RpcServer::Start(RpcOptions(config, regions), &service, metrics.rpc()));
+  fabric::RpcServerOptions options = RpcOptions(config, regions);
+  options.crew = &crew;
+  EMS_ASSIGN_OR_RETURN(rpc, fabric::RpcServer::Start(options, &service, metrics.rpc()));
   if (!config.http_listen().empty()) EMS_RETURN_IF_ERROR(StartHttp());
   MakeHeartbeat();
   heartbeat->Start();

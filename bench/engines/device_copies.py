@@ -8,6 +8,8 @@ Exit code 2 where torch or its device is missing. --device stand-in: on the CPU,
 --gate checks the targets of EMS. Needs PYTHONPATH (the package), EMS_BIN (the daemons) and torch; docs/BENCHMARKS.md says how to
 read it.
 """
+import contextlib
+import importlib
 import os
 import platform
 import statistics
@@ -16,6 +18,7 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, '..', '..', 'tests', 'integrations', 'python'))
@@ -190,8 +193,9 @@ class DropIn:
 
     def _move(self, call, pages, number):
         hashes = [number * self._kv.blocks + i for i in range(self._kv.blocks)]
+        slots = self._kv.slots(pages)
         begin = time.perf_counter()
-        result = call(self._kv.slots(pages), hashes, [self._kv.page_tokens] * self._kv.blocks, self._option)
+        result = call(slots, hashes, [self._kv.page_tokens] * self._kv.blocks, self._option)
         if result.success != self._kv.blocks:
             raise Incomplete(f'{result.success} of {result.total} blocks were moved')
         return time.perf_counter() - begin
@@ -252,11 +256,13 @@ class Vllm:
         return taken
 
     def close(self):
+        counts = self._half._queue.client.stats()
+        print(f'vllm: {counts["one_sided"]} of {counts["gets"]} reads and look-ups without a server', flush=True)
         self._half.close()
 
 
 def forget(cluster):
-    """Removes all blocks: the next ones are put into the same memory, which is there already."""
+    """Removes all blocks. Servers then make their memory anew, beside what is measured: so not between rounds."""
     import ems  # pylint: disable=import-outside-toplevel
     for left in reversed(range(REPEATED_MAX)):
         try:
@@ -268,8 +274,23 @@ def forget(cluster):
                 raise
 
 
-def moved(make, name, cluster, kv, layout, plain, buses):
-    """Figures of one path: medians, the first round left out."""
+def cpu_ticks(pid):
+    with open(f'/proc/{pid}/stat', encoding='utf-8') as file:
+        return sum(int(field) for field in file.read().rsplit(')', 1)[1].split()[11:13])
+
+
+def wait_for_memory(cluster):
+    """Until the servers have made their memory anew: for a fifth of a second they do nothing; for 15 s at most."""
+    for _ in range(75):
+        before = [cpu_ticks(server.pid) for server in cluster.servers]
+        time.sleep(0.2)  # in which they work, or not
+        if all(cpu_ticks(server.pid) - ticks <= 2 for server, ticks in zip(cluster.servers, before)):
+            return
+
+
+def moved(make, name, cluster, kv, layout, plain, buses, is_fresh=False):
+    """Figures of one path: medians, the first round left out. is_fresh: blocks are removed after each round, so that servers give memory
+    back and make it anew while the next one is measured."""
     path = make(cluster, kv, layout)
     saves, loads, wrong, number = [], [], 0, 0
     try:
@@ -287,9 +308,12 @@ def moved(make, name, cluster, kv, layout, plain, buses):
                     raise SystemExit(str(error)) from error
                 print(f'{name} {layout}: a round is repeated: {error}', flush=True)
             number += 1
-            forget(cluster)
+            if is_fresh:
+                forget(cluster)
     finally:
         path.close()
+        forget(cluster)
+        wait_for_memory(cluster)
     engine, stored, load = (statistics.median(column) for column in (*zip(*saves[1:]), loads[1:]))
     what = f'{name}_{layout}'
     figures = {f'{what}_load_gb_per_s': kv.bytes / load / 1e9, f'{what}_save_gb_per_s': kv.bytes / engine / 1e9,
@@ -372,9 +396,34 @@ def measure(options):
                 figures.update(found)
                 wrong += more
                 print(' '.join(f'{name}={value:.2f}' for name, value in found.items()), flush=True)
+            if options.compare:
+                for name, changed in VARIANTS.items():
+                    for path, make in zip(PATHS, (DropIn, Vllm)):
+                        with contextlib.ExitStack() as stack:
+                            for change in changed:
+                                stack.enter_context(mock.patch.object(*change()))
+                            found, more = moved(make, path, cluster, kv, layout, plain, buses, is_fresh=name == 'fresh')
+                        wrong += more
+                        found = {f'{name}_{figure}': value for figure, value in found.items()}
+                        figures.update(found)
+                        print(' '.join(f'{figure}={value:.2f}' for figure, value in found.items()), flush=True)
             del kv, parts
     figures['wrong_blocks'] = wrong
     return figures
+
+
+def _changed(module, cls, name, value):
+    """What mock.patch.object takes, of a module that is imported only now."""
+    owner = importlib.import_module(module)
+    return getattr(owner, cls) if cls else owner, name, value
+
+
+# What is compared with --compare: the name in front of its figures → what is other in the code.
+VARIANTS = {
+    'fresh': (),  # memory of the servers that is made while it is measured
+    'rows': (lambda: _changed('ems.device_copies', '', 'DIRECT_BYTES', 1 << 40),),  # large pieces through memory of the device, too
+    'two_copies': (lambda: _changed('ems.device_copies', 'StreamCopies', 'pin', lambda self, tensor: False),),  # saves from ordinary memory
+}
 
 
 def first_line(*command):
@@ -402,4 +451,5 @@ if __name__ == '__main__':
         ('--device', {'default': 'cuda', 'help': 'cuda, cuda:1, …, or stand-in'}),
         ('--bytes', {'type': int, 'help': 'of KV in each layout, at least (1 GiB)'}),
         ('--servers', {'type': int, 'default': 2}),
+        ('--compare', {'action': 'store_true', 'help': 'figures of other designs, too, without gates'}),
         ('--layouts', {'default': ','.join(LAYOUTS), 'help': 'some of them'})), about)

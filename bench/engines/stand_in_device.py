@@ -30,6 +30,20 @@ class Stream:
         pass
 
 
+class Runtime:
+    """What torch.cuda.cudart() is."""
+    pinned = {}  # address → bytes
+
+    @staticmethod
+    def cudaHostRegister(address, size, flags):  # pylint: disable=invalid-name
+        Runtime.pinned[address] = size
+        return flags
+
+    @staticmethod
+    def cudaHostUnregister(address):  # pylint: disable=invalid-name
+        return 0 if Runtime.pinned.pop(address, 0) else 1
+
+
 class Accelerator:
     """What torch.cuda is."""
     Stream = Stream
@@ -47,6 +61,14 @@ class Accelerator:
     @staticmethod
     def synchronize():
         pass
+
+    @staticmethod
+    def device(device):
+        return contextlib.nullcontext()
+
+    @staticmethod
+    def cudart():
+        return Runtime
 
 
 def on_device(tensor):

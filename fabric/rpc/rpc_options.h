@@ -5,6 +5,7 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "common/copy_crew.h"
 #include "common/metrics.h"
 
 namespace ems::fabric {
@@ -31,6 +32,7 @@ struct RpcServerOptions {
   Duration transfer_timeout = std::chrono::seconds(2);
   Duration idle_timeout = std::chrono::minutes(10);  // 0: never
   uint64_t value_bytes_max = 64 * kMiB;
+  CopyCrew* crew = nullptr;  // helps with large staged values; must outlive the server
 };
 
 }  // namespace ems::fabric

@@ -32,7 +32,7 @@ constexpr Duration kProbeTimeout = std::chrono::seconds(1);
 
 // The trailer behind the bytes of a block: a load into another layout, or into memory that is split
 // otherwise, sees a miss and not another model's numbers.
-using Seal = std::array<std::byte, 16>;
+using Seal = std::array<std::byte, DropInPool::kSealBytes>;
 
 Seal SealOf(std::string_view text) {
   const Hash128 hash = HashTo128(AsBytes(text));
@@ -195,6 +195,17 @@ Result<std::vector<std::vector<MutableBytes>>> PartsOf(const DropInBatch& batch,
   return parts;
 }
 
+// Blocks in one piece, behind which there is room, have their seals there: each is one piece of
+// memory with its seal, too.
+void SealInPlace(std::vector<std::vector<MutableBytes>>* parts) {
+  for (std::vector<MutableBytes>& block : *parts) {
+    if (block.size() != 2) continue;
+    const MutableBytes bytes = block[0], seal = block[1];
+    std::copy(seal.begin(), seal.end(), bytes.data() + bytes.size());
+    block.assign(1, MutableBytes(bytes.data(), bytes.size() + seal.size()));
+  }
+}
+
 // The names of a batch; those of hashes, 'h' and the decimal number, are put into `room`.
 std::vector<std::string_view> NamesOf(const DropInBatch& batch, std::string* room) {
   std::vector<std::string_view> names(batch.names.begin(), batch.names.end());
@@ -239,6 +250,7 @@ ClientOptions ClientOptionsOf(const DropInPoolOptions& options) {
   client.name_space = options.name_space;
   client.async_threads = 1;
   client.start_timeout = options.start_timeout;
+  client.staging_bytes = options.staging_bytes;
   return client;
 }
 
@@ -388,8 +400,9 @@ DropInOutcome DropInPool::Save(const DropInBatch& batch, Deadline deadline) {
   const auto keys = KeysOf(batch);
   if (!keys.ok()) return {0, total, keys.status()};
   std::vector<Seal> seals = SealsOf(batch, total);
-  const auto parts = PartsOf(batch, total, &seals);
+  auto parts = PartsOf(batch, total, &seals);
   if (!parts.ok()) return {0, total, parts.status()};
+  if (batch.seal_room) SealInPlace(&*parts);
   std::vector<std::vector<ConstBytes>> const_parts;
   const_parts.reserve(total);
   for (const auto& block : *parts) const_parts.emplace_back(block.begin(), block.end());

@@ -60,6 +60,8 @@ struct DropInBatch {
   std::shared_ptr<const context::KvLayout> layout;
   std::vector<context::SlotRun> runs;
   std::vector<size_t> run_ends;  // [groups × blocks]
+  // save: the DropInPool::kSealBytes behind a block that is one piece of memory may be written.
+  bool seal_room = false;
 
   size_t blocks() const { return names.size() + hashes.size(); }
 };
@@ -91,11 +93,14 @@ struct DropInPoolOptions {
   std::string name_space;
   context::KeyDomain domain;
   Duration start_timeout = std::chrono::seconds(3);
+  uint64_t staging_bytes = 256 * kMiB;  // as ClientOptions'
 };
 
 // Threading: thread-safe.
 class DropInPool final {
  public:
+  static constexpr uint64_t kSealBytes = 16;  // that a block's value ends with, behind its bytes
+
   // Errors: kInvalidArgument  the domain; and those of Client::Connect
   static Result<std::unique_ptr<DropInPool>> Open(const DropInPoolOptions& options);
   ~DropInPool();  // closes
@@ -111,6 +116,9 @@ class DropInPool final {
   DropInOutcome Run(const DropInBatch& batch);
   // On a thread of the pool. Never blocks. Cost: a queue's lock and an allocation.
   std::shared_ptr<DropInOperation> Submit(DropInBatch batch);
+  // As Client::AllocateBuffer: of a block that is saved from here, in one piece and with seal_room,
+  // a server of this machine makes the only copy.
+  Result<StagingBuffer> AllocateBuffer(uint64_t bytes) { return client_->AllocateBuffer(bytes); }
   // How many leading blocks are there. Never fails: what cannot be asked is absent.
   DropInOutcome Exists(const DropInBatch& batch);
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "common/checksum.h"
 #include "common/copy.h"
@@ -56,6 +57,9 @@ class Cursor final {
     offset_ += taken.size();
     return taken;
   }
+  void Skip(uint64_t bytes) {
+    while (bytes > 0) bytes -= Take(bytes).size();
+  }
 
  private:
   std::span<const MutableBytes> parts_;
@@ -99,7 +103,33 @@ void HashPart(const RemoteMemory& memory, uint64_t at, uint64_t bytes, PieceHash
   }
 }
 
-bool CopyWhole(const FoundObject& found, std::span<const MutableBytes> into, bool verify) {
+// The same in shares of whole pieces, by several threads. No share of it leaves the memory before
+// all are done.
+bool CopyShared(const FoundObject& found, std::span<const MutableBytes> into, bool verify,
+                CopyCrew* crew) {
+  static_assert(CopyCrew::kShareBytes % kPieceBytes == 0);
+  static thread_local std::vector<uint64_t> kept_sums;  // so that no read allocates
+  std::vector<uint64_t>& sums = kept_sums;
+  sums.resize(PieceCount(found.payload_bytes));
+  const auto copy = [&](size_t i) {
+    const uint64_t at = i * CopyCrew::kShareBytes;
+    const uint64_t bytes = std::min(CopyCrew::kShareBytes, found.payload_bytes - at);
+    Cursor cursor(into);
+    cursor.Skip(at);
+    PieceHasher& hasher = ThreadHasher();
+    hasher.Start(std::span(sums).subspan(at / kPieceBytes, PieceCount(bytes)));
+    CopyPart(*found.segment, found.payload_at + at, bytes, &cursor, verify ? &hasher : nullptr);
+    if (verify) (void)hasher.Finish();
+  };
+  const uint64_t shares = (found.payload_bytes + CopyCrew::kShareBytes - 1) / CopyCrew::kShareBytes;
+  crew->Run(shares, copy);
+  return !verify || CombinePieces(sums) == found.checksum;
+}
+
+bool CopyWhole(const FoundObject& found, std::span<const MutableBytes> into, bool verify,
+               CopyCrew* crew) {
+  if (crew != nullptr && crew->Wants(found.payload_bytes) && found.segment->address() != nullptr)
+    return CopyShared(found, into, verify, crew);
   Cursor cursor(into);
   if (!verify) {
     CopyPart(*found.segment, found.payload_at, found.payload_bytes, &cursor, nullptr);
@@ -315,10 +345,11 @@ bool ObjectReader::Copy(const FoundObject& found, const CopyRequest& request) {
     return CopyRange(found, request.offset, request.into.parts(), request.into.size_bytes(),
                      request.verify);
   }
-  if (request.grow == nullptr) return CopyWhole(found, request.into.parts(), request.verify);
+  if (request.grow == nullptr)
+    return CopyWhole(found, request.into.parts(), request.verify, request.crew);
   request.grow->resize(found.payload_bytes);
   const MutableBytes grown = std::as_writable_bytes(std::span(*request.grow));
-  return CopyWhole(found, std::span(&grown, 1), request.verify);
+  return CopyWhole(found, std::span(&grown, 1), request.verify, request.crew);
 }
 
 void ObjectReader::LocateBuckets(Hash128 hash, Hint* hint) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/copy_crew.h"
 #include "common/hash.h"
 #include "common/ids.h"
 #include "fabric/shm/transport.h"
@@ -72,6 +73,7 @@ struct CopyRequest {
   uint64_t offset = 0;
   uint64_t whole_bytes = 0;  // ranged: what the whole value must be long; 0: anything
   bool verify = true;        // compare the checksum
+  CopyCrew* crew = nullptr;  // helps with large values
 };
 
 // Cheap to make: one for each call. Threading: thread-safe.

@@ -12,6 +12,9 @@ namespace ems::internal {
 namespace {
 
 constexpr uint32_t kSampleOneIn = 64;
+// To read such a value over the socket, for want of its memory, costs more than to look where it
+// is.
+constexpr uint64_t kPreparedBytesMin = 256 * kKiB;
 
 Status TooSmall(const FoundObject& found, const CopyRequest& request) {
   return Error(StatusCode::kOutOfRange, "value of {} bytes, buffer of {}", found.payload_bytes,
@@ -230,6 +233,7 @@ std::optional<Result<uint64_t>> OneSided::Read(std::string_view key, std::string
   if (target.visit == nullptr) return std::nullopt;
   CopyRequest copy = request;
   copy.verify = WantsChecksum(options.verify, false);
+  copy.crew = crew_;
   FoundObject found;
   const ReadOutcome outcome = target.visit->reader.Read(key, target.hash, copy, &found);
   return Settle(outcome, found, target, &copy, &call);
@@ -262,6 +266,25 @@ std::optional<Result<ObjectView>> OneSided::View(const KeyItem& item, const GetO
   if (!settled) return std::nullopt;
   if (!settled->ok()) return std::move(*settled).status();
   return view;
+}
+
+void OneSided::Prepare(std::span<const PutItem> items, std::span<const Status> statuses) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (statuses[i].ok() && items[i].value.size_bytes() >= kPreparedBytesMin) Prepare(items[i]);
+  }
+}
+
+void OneSided::Prepare(const PutItem& item) {
+  Call call(this, false, wire::Op::kExists, 1);
+  const Target target = Aim(item.key, item.route_key, &call);
+  call.counts = {};  // nobody has asked for anything
+  if (target.visit == nullptr) return;
+  FoundObject found;
+  const ReadOutcome outcome = target.visit->reader.Find(item.key, target.hash, &found);
+  if (outcome == ReadOutcome::kNeedTable)
+    target.visit->session->Want(shm::SessionOp::kTable, found.needed);
+  if (outcome == ReadOutcome::kNeedSegment)
+    target.visit->session->Want(shm::SessionOp::kSegment, found.needed);
 }
 
 // Aims at the next keys and sends for their buckets. An empty window: there are no more.
@@ -337,6 +360,7 @@ void OneSided::MultiRead(std::span<const Item> items, const GetOptions& options,
   Sweep(items, &deadline, &call, results, left, [&](const Item& item, const Target& target) {
     CopyRequest copy = CopyOf(item);
     copy.verify = WantsChecksum(options.verify, false);
+    copy.crew = crew_;
     FoundObject found;
     const ReadOutcome outcome = target.visit->reader.Read(item.key, target.hash, copy, &found);
     return Settle(outcome, found, target, &copy, &call);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/copy_crew.h"
 #include "common/status.h"
 #include "mp_sdk/internal/call_latencies.h"
 #include "mp_sdk/internal/local_servers.h"
@@ -36,9 +37,11 @@ struct OneSidedStats {
 // Threading: thread-safe.
 class OneSided final {
  public:
-  // Both must outlive this; without `latencies` no call is timed.
-  OneSided(LocalServers* servers, const NamespaceInfo& ns, CallLatencies* latencies = nullptr)
-      : servers_(servers), ns_(ns.ref), policy_(ns.checksum), latencies_(latencies) {}
+  // All must outlive this; without `latencies` no call is timed, without `crew` the caller's thread
+  // copies alone.
+  OneSided(LocalServers* servers, const NamespaceInfo& ns, CallLatencies* latencies = nullptr,
+           CopyCrew* crew = nullptr)
+      : servers_(servers), ns_(ns.ref), policy_(ns.checksum), latencies_(latencies), crew_(crew) {}
 
   // Single keys: the answer, or nullopt when the server has to be asked.
   // Cost: no allocation on a hit (but for `grow` and once a thread), no lock.
@@ -46,6 +49,10 @@ class OneSided final {
   std::optional<Result<uint64_t>> Read(std::string_view key, std::string_view route_key,
                                        const CopyRequest& request, const GetOptions& options);
   std::optional<Result<ObjectView>> View(const KeyItem& item, const GetOptions& options);
+  // Has the memory mapped that large values lie in which were put, so that they are read one-sided
+  // from the first time on. Counts as no use and no read. Shape: statuses is [items]. Cost: a
+  // look-up a value.
+  void Prepare(std::span<const PutItem> items, std::span<const Status> statuses);
 
   // Many keys: `results[i]` is set for each item that is settled, the numbers of the others are
   // appended to `left`. Shape: results is [items]. Values are lengths. Reads look at the time after
@@ -96,11 +103,13 @@ class OneSided final {
   void Sweep(std::span<const Item> items, const Deadline* deadline, Call* call,
              std::span<Result<uint64_t>> results, std::vector<uint32_t>* left, One one);
   bool WantsChecksum(Verify verify, bool view) const;
+  void Prepare(const PutItem& item);
 
   LocalServers* servers_;
   const NamespaceRef ns_;
   const ChecksumPolicy policy_;
   CallLatencies* const latencies_;
+  CopyCrew* const crew_;
   StripedCounters<kCounters> counters_;
 };
 

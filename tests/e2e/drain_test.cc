@@ -22,7 +22,7 @@ constexpr int kKeys = 600;
 constexpr Duration kSoon = seconds(30);
 constexpr Duration kCallTimeout = seconds(10);
 // Whether servers fetch in the background what others keep for them, without a Get.
-constexpr bool kFetchesByItself = false;
+constexpr bool kFetchesByItself = true;
 
 class DrainE2eTest : public ::testing::TestWithParam<TransportChoice> {
  protected:

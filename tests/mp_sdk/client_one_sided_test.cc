@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -301,6 +302,33 @@ TEST_F(OneSidedTest, ValuesInStagingMemoryArePutFromThere) {
   for (const Status& status : client->MultiPut(items)) EXPECT_TRUE(status.ok()) << status;
   for (const std::string& key : names) EXPECT_EQ(*other->Get(key), value.substr(0, 100));
   EXPECT_EQ(client->Put("staged0", ConstBytes(bytes.first(5))).code(), StatusCode::kAlreadyExists);
+}
+
+// The memory is mapped behind a Put, and not for the first read, which would go over the socket.
+TEST_F(OneSidedTest, ALargeValueOfItsOwnIsReadOneSidedFromTheFirstTimeOn) {
+  ASSERT_TRUE(client->Put("own, first", std::string_view("attaches")).ok());
+  WarmUp("own, first");
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    int segments = 0;
+    for (std::string line; std::getline(maps, line);)
+      segments += line.find("ems-segment") != std::string::npos ? 1 : 0;
+    return segments;
+  };
+  const int before = mapped();
+  // Two of nearly a segment each: one at most fits into what is mapped.
+  const std::string value = MakeValue("ns", "own", 1, 30 * kMiB);
+  for (const char* key : {"own0", "own1"})
+    ASSERT_TRUE(client->Put(key, std::string_view(value)).ok()) << key;
+  ASSERT_TRUE(Eventually([&] { return mapped() > before; })) << "nobody has read it yet";
+  EXPECT_GE(OneSided([&] {
+              for (const char* key : {"own0", "own1"}) {
+                const Result<std::string> copy = client->Get(key);
+                ASSERT_TRUE(copy.ok()) << copy.status();
+                EXPECT_EQ(*copy == value, true);
+              }
+            }),
+            1U);
 }
 
 // A table for 65,536 objects has to be replaced by a larger one meanwhile.

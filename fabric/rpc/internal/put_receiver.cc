@@ -45,6 +45,12 @@ class OpenPut final {
   Session* session_;
 };
 
+// Hashers keep their state on the heap; one a thread that helps.
+PieceHasher& ThreadHasher() {
+  static thread_local PieceHasher hasher;
+  return hasher;
+}
+
 }  // namespace
 
 WireStatus StatusOfRefusal(const Status& why) {
@@ -135,8 +141,12 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
   const Outcome outcome = co_await Begin(put, &target);
   if (outcome.status != WireStatus::kOk) co_return outcome.status;
   OpenPut open(session_);
+  const bool shared = crew_ != nullptr && crew_->Wants(put.value_bytes) &&
+                      source->progress == nullptr && !target.discard &&
+                      target.piece_sums.size() == PieceCount(put.value_bytes);
+  if (shared) co_await CopyShared(source->bytes, target);
   hasher_.Start(target.piece_sums);
-  for (uint64_t at = 0; at < put.value_bytes;) {
+  for (uint64_t at = shared ? put.value_bytes : 0; at < put.value_bytes;) {
     const ConstBytes part = source->bytes.subspan(at, std::min(put.value_bytes - at, step));
     if (source->progress != nullptr &&
         !co_await AwaitProgress(*source->progress, at + part.size())) {
@@ -156,11 +166,31 @@ asio::awaitable<WireStatus> PutReceiver::Copy(const PutRequest& put,
       co_await stream_->Yield();
     }
   }
-  const uint64_t checksum = hasher_.Finish();
+  const uint64_t checksum = shared ? CombinePieces(target.piece_sums) : hasher_.Finish();
   // A sender that abandons the Put closes first and reuses its memory only then. As long as
   // it has not closed, what was copied is what it wanted to be stored.
   if (stream_->PeerHungUp()) co_return WireStatus::kDeadline;
   co_return open.Release()->EndPut(checksum, checksum);
+}
+
+asio::awaitable<void> PutReceiver::CopyShared(ConstBytes from, const PutTarget& target) {
+  constexpr uint64_t kShare = CopyCrew::kShareBytes;
+  static_assert(kShare <= kStagedCopyBytes && kShare % kPieceBytes == 0);
+  const uint64_t step = kShare * (crew_->helpers() + 1);
+  for (uint64_t at = 0; at < from.size(); at += step) {
+    const uint64_t bytes = std::min(step, from.size() - at);
+    const auto copy = [&](size_t i) {
+      const uint64_t begin = at + i * kShare;
+      const ConstBytes part = from.subspan(begin, std::min(kShare, at + bytes - begin));
+      PieceHasher& hasher = ThreadHasher();
+      hasher.Start(target.piece_sums.subspan(begin / kPieceBytes, PieceCount(part.size())));
+      CopyValue(target.value.subspan(begin, part.size()), part.data(), &hasher);
+      (void)hasher.Finish();
+    };
+    crew_->Run((bytes + kShare - 1) / kShare, copy);
+    stream_->CountPassed(bytes);
+    co_await stream_->Yield();
+  }
 }
 
 // The transfer deadline closes the connection of a sender that does not go on.

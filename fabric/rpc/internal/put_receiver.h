@@ -4,11 +4,12 @@
 //
 // A session is asked for room when the first 64 KiB of a value are there, or all of it: a header
 // that announces a value takes no memory. Bound: 1 MiB of shared memory is copied before the
-// thread's other connections have their turn.
+// thread's other connections have their turn; as much again by each of the threads that help.
 #include <atomic>
 #include <cstdint>
 
 #include "common/checksum.h"
+#include "common/copy_crew.h"
 #include "fabric/rpc/internal/frame_stream.h"
 #include "fabric/rpc/internal/session_wait.h"
 #include "fabric/rpc/rpc_session.h"
@@ -18,9 +19,14 @@ namespace ems::fabric::internal {
 // Threading: one thread (the io_context's). One Put at a time.
 class PutReceiver final {
  public:
-  // All of them must outlive this.
-  PutReceiver(FrameStream* stream, SessionWait* wait, Session* session, uint64_t value_bytes_max)
-      : stream_(stream), wait_(wait), session_(session), value_bytes_max_(value_bytes_max) {}
+  // All of them must outlive this. `crew`: nullptr where nobody helps.
+  PutReceiver(FrameStream* stream, SessionWait* wait, Session* session, uint64_t value_bytes_max,
+              CopyCrew* crew)
+      : stream_(stream),
+        wait_(wait),
+        session_(session),
+        value_bytes_max_(value_bytes_max),
+        crew_(crew) {}
 
   // Receives a value and its trailer; one that the session refuses is read and dropped. False: the
   // connection broke.
@@ -35,6 +41,9 @@ class PutReceiver final {
   // `hash`: whether anybody wants the checksum.
   asio::awaitable<bool> ReceiveBytes(const PutTarget& target, bool hash, uint64_t value_bytes,
                                      uint64_t* trailer);
+  // A value that is all there, a share of each thread between two turns of the others. Only the
+  // checksums of its pieces are made, in the target.
+  asio::awaitable<void> CopyShared(ConstBytes from, const PutTarget& target);
   // Until `bytes` of the value are there. False: its sender is gone.
   asio::awaitable<bool> AwaitProgress(const std::atomic<uint64_t>& progress, uint64_t bytes);
 
@@ -42,6 +51,7 @@ class PutReceiver final {
   SessionWait* const wait_;
   Session* const session_;
   const uint64_t value_bytes_max_;
+  CopyCrew* const crew_;
   PieceHasher hasher_;
   uint64_t copied_ = 0;  // bytes of shared memory since others had their turn
 };

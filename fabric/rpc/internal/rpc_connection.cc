@@ -58,7 +58,7 @@ RpcConnection::RpcConnection(StreamSocket socket, const RpcServerOptions& option
       turns_(turns),
       stream_(std::move(socket), turns),
       wait_(&stream_.socket(), turns),
-      receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max),
+      receiver_(&stream_, &wait_, session_.get(), options.value_bytes_max, options.crew),
       served_{.local = IsLocal(stream_.socket()), .socket = stream_.socket().native_handle()} {
   metrics_.connections.Add(1);
   session_->SetWaker(wait_.waker());

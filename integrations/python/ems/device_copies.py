@@ -49,6 +49,17 @@ def bits_of(tensor, torch):
     return tensor.view(getattr(torch, _SAME_SIZE[tensor.element_size()]))
 
 
+def wide_bits_of(tensor, torch):
+    """The same as integers of up to 8 bytes, as far as the last dimension lets them be: fewer to move."""
+    bits = bits_of(tensor, torch)
+    counts = (bits.shape[-1], bits.storage_offset(), *bits.stride()[:-1])
+    for size, name in sorted(_SAME_SIZE.items(), reverse=True):
+        times = size // bits.element_size()
+        if times > 1 and bits.stride(-1) == 1 and not any(count % times for count in counts):
+            return bits.view(getattr(torch, name))
+    return bits
+
+
 def index_of(torch, numbers, device):
     """Numbers on the device, on the stream that is current: nothing waits for the transfer."""
     return torch.tensor(numbers, dtype=torch.int64).pin_memory().to(device, non_blocking=True)
@@ -101,8 +112,17 @@ def _consecutive(places, pages):
 class PlainCopies:
     """A framework without streams: copies are done when they return. Threading: one thread copies; marks and events from any."""
 
+    can_pin = False  # whether pin() may succeed
+
     def pinned(self, tensor):
         return tensor
+
+    def pin(self, tensor):
+        """Pins a tensor's host memory where it is, until unpin(). False: it cannot be."""
+        return False
+
+    def unpin(self, tensor):
+        """Copies from and to it must be over."""
 
     def mark(self):
         """What the caller has given to the device so far."""
@@ -136,8 +156,8 @@ class PlainCopies:
     def _copy(self, to, source):
         to.copy_(source)
 
-    def event(self):
-        """What has been copied so far; synchronize() waits for it."""
+    def event(self, sleeps=False):
+        """What has been copied so far; synchronize() waits for it. sleeps: whoever waits leaves the core to others."""
         return self
 
     def synchronize(self):
@@ -152,10 +172,28 @@ class StreamCopies(PlainCopies):
 
     def __init__(self, accelerator, device, torch):
         self._accelerator, self._device, self._torch = accelerator, device, torch
+        self.can_pin = torch is not None and hasattr(accelerator, 'cudart')
         self._stream = accelerator.Stream(device, priority=-1)  # before kernels that have the whole device for long
 
     def pinned(self, tensor):
         return tensor.pin_memory()
+
+    def pin(self, tensor):
+        return self._runtime('cudaHostRegister', tensor.data_ptr(), tensor.numel() * tensor.element_size(), 0)
+
+    def unpin(self, tensor):
+        self._runtime('cudaHostUnregister', tensor.data_ptr())
+
+    def _runtime(self, name, *args):
+        """Whether a call of the device's runtime succeeds."""
+        try:
+            with self._accelerator.device(self._device):
+                if int(getattr(self._accelerator.cudart(), name)(*args)) == 0:
+                    return True
+                self._torch.zeros(1, device=self._device)  # reports the error again, and forgets it
+        except Exception:  # pylint: disable=broad-except  # as without it
+            pass
+        return False
 
     def mark(self):
         return self._accelerator.current_stream(self._device).record_event()
@@ -197,8 +235,12 @@ class StreamCopies(PlainCopies):
     def _copy(self, to, source):
         to.copy_(source, non_blocking=True)
 
-    def event(self):
-        return self._stream.record_event()
+    def event(self, sleeps=False):
+        if not sleeps or self._torch is None or not hasattr(self._accelerator, 'Event'):
+            return self._stream.record_event()
+        event = self._accelerator.Event(blocking=True)
+        event.record(self._stream)
+        return event
 
     def synchronize(self):
         self._stream.synchronize()

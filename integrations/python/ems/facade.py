@@ -8,6 +8,7 @@ from ems import _ems, process
 from ems.drop_in_types import CcConfig, CcKvOption, Degraded
 from ems.cc_v1.cc_config import CcConfig_v1, KVCacheType
 from ems.cc_v1.context_cache import ContextCache_v1
+from ems.cc_v1.staging import bytes_for_saves
 from ems.client import default_namespace
 from ems.connection import default_controller
 from ems.common.exception import EmsErrorCode, EmsException, invalid, of_status
@@ -17,6 +18,7 @@ from ems.errors import Error
 _ID_CHARS_MAX = 512
 _WORLD_SIZE_MAX = 2 ** 32 - 1
 _INIT_TIMEOUT = 3.0
+_STAGING_BYTES = 256 << 20  # for saves from ordinary memory
 
 
 @dataclass
@@ -137,14 +139,15 @@ class _Opened:
         self.domains = domains
         self.pools = []
         self.context_caching = None
-        old, new = (None if domain is None else self._open(domain, where) for domain in domains)
+        old, new = (None if domain is None else self._open(domain, where, more)
+                    for domain, more in zip(domains, (0, bytes_for_saves())))
         if new is not None:
             self.context_caching = ContextCache_v1(new) if old is None else _BothGenerations(new, old)
         elif old is not None:
             self.context_caching = ContextCaching(old)
 
-    def _open(self, domain, where):
-        pool = _ems.DropInPool(*where, domain, _INIT_TIMEOUT)
+    def _open(self, domain, where, more_staging=0):
+        pool = _ems.DropInPool(*where, domain, _INIT_TIMEOUT, _STAGING_BYTES + more_staging)
         self.pools.append(pool)
         return pool
 

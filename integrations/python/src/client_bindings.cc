@@ -424,6 +424,10 @@ Durability DurabilityOf(const std::string& word) {
       {{"", Durability::kDefault}, {"dram", Durability::kDram}, {"ssd", Durability::kSsd}});
 }
 
+py::object StagingOf(StagingBuffer buffer) {
+  return py::cast(PyStaging{.buffer = std::move(buffer)});
+}
+
 void BindClient(py::module_& module) {
   BindMemory(module);
   const auto none = py::none();

@@ -21,6 +21,8 @@ class PyClient final : public Closable<Client> {
 Duration DurationOf(pybind11::handle seconds, Duration otherwise);
 // "dram", "ssd", or "": as the namespace says. Raises ValueError
 Durability DurabilityOf(const std::string& word);
+// A StagingBuffer of Python's.
+pybind11::object StagingOf(StagingBuffer buffer);
 void BindClient(pybind11::module_& module);
 
 }  // namespace ems::python

@@ -115,10 +115,11 @@ class PyStagedBatch final {
     return end;
   }
   // Moves blocks [begin, end) between the pool and `host`, whose pages 0, 1, … of each group stand
-  // for Pages(group, begin, end).
+  // for Pages(group, begin, end). seal_room: as DropInBatch's.
   py::tuple Run(const PyPool& pool, const PyLayout& host, size_t begin, size_t end,
-                int64_t timeout_ms) const {
+                int64_t timeout_ms, bool seal_room) const {
     DropInBatch turn;
+    turn.seal_room = seal_room;
     SetOptions(batch_.is_load, timeout_ms, batch_.local_only, &turn);
     turn.hashes.assign(batch_.hashes.begin() + static_cast<ptrdiff_t>(begin),
                        batch_.hashes.begin() + static_cast<ptrdiff_t>(end));
@@ -206,10 +207,23 @@ DropInPoolOptions OptionsOf(const Text& controller, const Text& name_space, cons
 }
 
 PyPool Open(const Text& controller, const Text& name_space, const py::dict& domain,
-            const py::object& start_timeout) {
-  const DropInPoolOptions options = OptionsOf(controller, name_space, domain, start_timeout);
+            const py::object& start_timeout, uint64_t staging_bytes) {
+  DropInPoolOptions options = OptionsOf(controller, name_space, domain, start_timeout);
+  options.staging_bytes = staging_bytes;
   Result<std::unique_ptr<DropInPool>> pool = WithoutGil([&] { return DropInPool::Open(options); });
   return PyPool(ValueOrRaise(std::move(pool)));
+}
+
+// None when the pool is closed.
+py::object Allocate(const PyPool& self, uint64_t bytes) {
+  std::shared_ptr<DropInPool> pool = self.Use();
+  if (pool == nullptr) return py::none();
+  Result<StagingBuffer> buffer = WithoutGil([&] {
+    Result<StagingBuffer> made = pool->AllocateBuffer(bytes);
+    pool.reset();
+    return made;
+  });
+  return StagingOf(ValueOrRaise(std::move(buffer)));
 }
 
 bool Probe(const Text& controller, const Text& name_space) {
@@ -243,15 +257,20 @@ void BindDropIn(py::module_& module) {
       .def_property_readonly("layout_number", &PyStagedBatch::layout_number)
       .def("pages", &PyStagedBatch::Pages)
       .def("end_of", &PyStagedBatch::EndOf)
-      .def("run", &PyStagedBatch::Run);
+      .def("run", &PyStagedBatch::Run, py::arg("pool"), py::arg("host"), py::arg("begin"),
+           py::arg("end"), py::arg("timeout_ms"), py::arg("seal_room") = false);
   module.def("is_mapped", &IsMapped);
   py::class_<PyPool>(module, "DropInPool")
-      .def(py::init(&Open))
+      .def(py::init(&Open), py::arg("controller"), py::arg("namespace"), py::arg("domain"),
+           py::arg("start_timeout"), py::arg("staging_bytes") = DropInPoolOptions{}.staging_bytes)
+      .def_property_readonly_static(
+          "seal_bytes", [](const py::object& /*type*/) { return DropInPool::kSealBytes; })
       .def_static("probe", &Probe)
       .def("healthy", &Healthy)
       .def("close", &PyPool::Close)
       .def("abandon", &PyPool::Abandon)
       .def("exists", &Exists)
+      .def("allocate", &Allocate)
       .def("run_slots", &WithSlots<&Run>)
       .def("submit_slots", &WithSlots<&Submit>)
       .def("run_pointers", &WithPointers<&Run>)

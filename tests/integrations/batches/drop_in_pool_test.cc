@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "tests/support/cluster.h"
 
@@ -51,6 +53,28 @@ class DropInPoolTest : public ::testing::Test {
     return batch;
   }
 
+  static constexpr uint64_t kPage = 4096;
+  // Two blocks of a page of 16 tokens each, `stride` apart: the same blocks with any stride.
+  static DropInBatch PagedBatch(bool is_load, std::byte* data, uint64_t stride) {
+    const context::KvTensor tensor{.data = data,
+                                   .bytes = stride + kPage,
+                                   .dtype = context::KvDtype::kUint8,
+                                   .blocks = 2,
+                                   .block_tokens = 16,
+                                   .head_size = kPage / 16,
+                                   .block_stride = stride};
+    auto layout = context::KvLayout::Make({{.tensors = {tensor}}});
+    EXPECT_TRUE(layout.ok()) << layout.status();
+    DropInBatch batch;
+    batch.is_load = is_load;
+    batch.timeout = seconds(10);
+    batch.hashes = {{.bits = 1}, {.bits = 2}};
+    batch.layout = std::make_shared<const context::KvLayout>(*std::move(layout));
+    batch.runs = {{0, 16}, {16, 16}};
+    batch.run_ends = {1, 2};
+    return batch;
+  }
+
   static inline std::unique_ptr<testing::Cluster> cluster_;
   std::unique_ptr<DropInPool> pool_;
   std::array<std::string, 4> saved_ = {"abc", "def", "gh", "ijkl"};
@@ -69,6 +93,35 @@ TEST_F(DropInPoolTest, WhatIsSavedIsThereAndIsLoadedPieceByPiece) {
   EXPECT_EQ(outcome.success, 2u);
   EXPECT_TRUE(operation->Ready());
   EXPECT_EQ(loaded_, saved_);
+}
+
+TEST_F(DropInPoolTest, ABlockInOnePieceWithRoomBehindItIsOneValueAsItLies) {
+  constexpr uint64_t kRow = kPage + DropInPool::kSealBytes;
+  auto buffer = pool_->AllocateBuffer(2 * kRow);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  const MutableBytes memory = buffer->bytes();
+  for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * 7);
+  const std::vector<std::byte> before(memory.begin(), memory.end());
+  DropInBatch save = PagedBatch(false, memory.data(), kRow);
+  save.seal_room = true;
+  EXPECT_EQ(pool_->Run(save).success, 2u);
+  std::vector<std::byte> elsewhere(2 * kPage);
+  EXPECT_EQ(pool_->Run(PagedBatch(true, elsewhere.data(), kPage)).success, 2u);
+  for (const size_t block : {0u, 1u}) {
+    const auto row = memory.subspan(block * kRow, kRow);
+    const auto was = std::span(before).subspan(block * kRow, kRow);
+    EXPECT_TRUE(std::equal(row.begin(), row.begin() + kPage, was.begin()));
+    EXPECT_FALSE(std::equal(row.begin() + kPage, row.end(), was.begin() + kPage)) << "its seal";
+    const auto loaded = std::span(elsewhere).subspan(block * kPage, kPage);
+    EXPECT_TRUE(std::equal(loaded.begin(), loaded.end(), was.begin()));
+  }
+}
+
+TEST_F(DropInPoolTest, WithoutRoomBehindABlockNothingThereIsWritten) {
+  std::vector<std::byte> memory(2 * kPage + 64, std::byte{9});
+  EXPECT_EQ(pool_->Run(PagedBatch(false, memory.data(), kPage + 32)).success, 2u);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{9}),
+            static_cast<ptrdiff_t>(memory.size()));
 }
 
 TEST_F(DropInPoolTest, AnotherSplitOfTheSameBytesIsAMissUntilItReplacesThem) {

@@ -122,6 +122,39 @@ TEST_F(ReaderTest, FlippedBitsOfTheValueAreFound) {
   EXPECT_EQ(Range("key", kPieceBytes + 1000, &second), ReadOutcome::kMismatch);
 }
 
+TEST(SharedReadTest, AValueThatSeveralCopyIsWholeAndDamageAnywhereInItIsFound) {
+  PoolImage image{16 * kMiB};
+  const PoolIdentity identity = image.identity();
+  CopyCrew crew("crew", 2);
+  const std::string value =
+      MakeValue("ns", "key", 1, CopyCrew::kValueBytesMin + 3 * kPieceBytes + 777);
+  image.Put(0, "key", value, 9);
+  FoundObject found;
+  const auto read = [&](const std::vector<MutableBytes>& parts, bool verify = true) {
+    return ObjectReader(&image, &identity, PoolImage::kView)
+        .Read("key", KeyHash("key"), {.into = std::span(parts), .verify = verify, .crew = &crew},
+              &found);
+  };
+  // Parts that begin and end within shares.
+  std::string a(70'001, '\0'), b(3 * kMiB, '\0'), c(value.size() - a.size() - b.size() + 10, '\0');
+  const std::vector<MutableBytes> parts = {Room(&a), {}, Room(&b), Room(&c)};
+  EXPECT_EQ(read(parts), ReadOutcome::kHit);
+  EXPECT_EQ((a + b + c).substr(0, value.size()), value);
+  std::string copy;
+  EXPECT_EQ(ObjectReader(&image, &identity, PoolImage::kView)
+                .Read("key", KeyHash("key"), {.into = {}, .grow = &copy, .crew = &crew}, &found),
+            ReadOutcome::kHit);
+  EXPECT_EQ(copy, value);
+  for (const uint64_t at : {uint64_t{0}, 2 * CopyCrew::kShareBytes + 5, value.size() - 1}) {
+    std::byte& flipped = image.segment_file().bytes()[image.header(0).payload_offset + at];
+    flipped ^= std::byte{1};
+    EXPECT_EQ(read(parts), ReadOutcome::kMismatch) << at;
+    EXPECT_EQ(read(parts, false), ReadOutcome::kHit) << at;
+    flipped ^= std::byte{1};
+  }
+  EXPECT_EQ(read(parts), ReadOutcome::kHit);
+}
+
 TEST_F(ReaderTest, NoEntryIsAMissOnlyWhenTheIndexIsCompleteAndOfTheSameView) {
   EXPECT_EQ(Find("none"), ReadOutcome::kMiss);
   const uint64_t older = PoolImage::kView - 1;

@@ -4,18 +4,21 @@ A save copies pages of the device into host pages and stores these; a load fills
 goes in turns, several at a time, each with host pages and a thread of its own: while one turn's pages move between host and device, the
 others' move between host and pool. Copies of the device are begun in the order of the blocks, of a load behind the arrival of all
 blocks before: behind the first miss no page is touched.
+Of a save the host pages are, where the device can pin them so, memory that servers of this machine read: theirs is the only copy.
 One lane for saves and one for loads, so that neither waits for the other; in a lane one request at a time.
 Bound: EMS_STAGING_BYTES of host memory together (512 MiB), a page of each tensor at least; a request in as many turns as it
 takes, and over at its deadline: what has not begun is not begun, a copy that runs is waited for. 4096 requests wait a lane;
 what comes beyond is a miss.
 """
 import collections
+import functools
 import os
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, TimeoutError as NotYet
 
 from ems import _ems, device_copies, device_rows, tensors
+from ems.errors import Error
 
 _BYTES = 512 * 2 ** 20
 _TURN_BYTES_MIN = 2 ** 20  # below it, waking a thread costs more than it brings
@@ -28,7 +31,13 @@ class Staging:
     a block has the same pages of all tensors."""
 
     def __init__(self, pool, layers, describe, is_one_group):
-        self._lanes = {is_load: _Lane(pool, is_load, layers, describe, is_one_group) for is_load in (False, True)}
+        self._lanes = {}
+        try:
+            for is_load in (False, True):
+                self._lanes[is_load] = _Lane(pool, is_load, layers, describe, is_one_group)
+        except BaseException:
+            self.close()  # pinned memory must not stay so
+            raise
 
     def submit(self, is_load, layouts, slots, hashes, offsets, chunk_descs, timeout, local_only):
         """Checks the call as the pool does. timeout: ms. Raises TypeError, ValueError, OverflowError."""
@@ -36,7 +45,7 @@ class Staging:
         return self._lanes[is_load].submit(batch, time.monotonic() + timeout / 1000)
 
     def close(self):
-        """What waits is over as a miss; waits for what runs."""
+        """What waits is over as a miss; waits for what runs, and gives the host memory back."""
         for lane in self._lanes.values():
             lane.close()
 
@@ -90,12 +99,15 @@ class _HostPages:
 class _Tensors:
     """Host pages of each tensor by themselves. `layers`: tensors in host memory."""
 
+    has_seal_room = False  # whether each block has room for its seal behind it
+
     def __init__(self, copies, device, layers):
         self.layers, self._copies, self._device = layers, copies, device
         self._host = [[copies.prepared(tensor) for tensor in layer] for layer in layers]
 
     @staticmethod
-    def made(copies, device, pages):
+    def made(copies, device, room, _):
+        pages = room // sum(tensors.page_bytes(tensor) for layer in device for tensor in layer) or 1
         host = [[copies.pinned(tensor[:min(pages, int(tensor.shape[0]))].cpu()) for tensor in layer] for layer in device]
         return _Tensors(copies, [[copies.prepared(tensor) for tensor in layer] for layer in device], host)
 
@@ -120,20 +132,40 @@ class _Tensors:
                 for device, host in zip(device_tensors, host_tensors):
                     (self._copies.load if is_load else self._copies.save)(device, host, pages)
 
+    def release(self):
+        pass
+
 
 class _Rows:
     """Host pages of all tensors together, row by row: a turn is one transfer. `rows`: a tensor of pinned memory; `layers`: tensors in it."""
 
-    def __init__(self, rows, layers, mover):
-        self._rows, self.layers, self._mover = rows, layers, mover
+    has_seal_room = True
+
+    def __init__(self, rows, layers, mover, unpin=None):
+        self._rows, self.layers, self._mover, self._unpin = rows, layers, mover, unpin
         self.count = len(rows)
 
     @staticmethod
-    def made(copies, device, pages):
-        mover = device_rows.aligned_rows_of([tensor for layer in device for tensor in layer], copies)
-        rows = mover.pinned(min(pages, *(int(tensor.shape[0]) for layer in device for tensor in layer)))
+    def made(copies, device, room, allocate):
+        """allocate: bytes → memory that servers read, None where there is none."""
+        every = [tensor for layer in device for tensor in layer]
+        mover = device_rows.aligned_rows_of(every, copies, _ems.DropInPool.seal_bytes)
+        count = max(1, min(room // mover.row_bytes, *(int(tensor.shape[0]) for tensor in every)))
+        memory = allocate(count * mover.row_bytes) if allocate is not None and copies.can_pin else None
+        rows, unpin = None, None
+        if memory is not None:
+            rows = mover.rows_in(memory, count)
+            unpin = functools.partial(copies.unpin, rows)
+        if rows is None or not copies.pin(rows):
+            rows, unpin = mover.pinned(count), None
         views = iter(mover.views(rows))
-        return _Rows(rows, [[next(views) for _ in layer] for layer in device], mover)
+        return _Rows(rows, [[next(views) for _ in layer] for layer in device], mover, unpin)
+
+    def release(self):
+        """No copy may be under way, or begin."""
+        unpin, self._unpin = self._unpin, None
+        if unpin is not None:
+            unpin()
 
     def slice(self, begin, end):
         return _Rows(self._rows[begin:end], [[tensor[begin:end] for tensor in layer] for layer in self.layers], self._mover)
@@ -157,7 +189,8 @@ class _Lane:
         if isinstance(self._copies, device_copies.StreamCopies):
             device_copies.check_one_device(every)
         made = _Rows.made if is_one_group and device_rows.can_be_rows(every[0], self._copies) else _Tensors.made
-        memory = made(self._copies, device, max(1, _staging_bytes() // 2 // self._page_bytes))
+        memory = made(self._copies, device, _staging_bytes() // 2, None if is_load else self._allocate)
+        self._memory = memory
         self._whole = _HostPages(memory, 0, memory.count, describe)
         count = min(_turns_at_a_time(), memory.count)
         each = memory.count // count
@@ -183,6 +216,14 @@ class _Lane:
     def close(self):
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._movers.shutdown(wait=True)
+        if os.getpid() == self._owner:
+            self._memory.release()
+
+    def _allocate(self, size):
+        try:
+            return self._pool.allocate(size)
+        except Error:  # it takes the way of other memory
+            return None
 
     def _run(self, batch, deadline, mark):
         """The answer of all turns: blocks from the front, and an error only if there are none."""
@@ -233,7 +274,7 @@ class _Lane:
             if copied is not None:
                 copied.synchronize()
             left = max(1, int((deadline - time.monotonic()) * 1000))
-            return batch.run(self._pool, host.layouts[batch.layout_number], begin, end, left)
+            return batch.run(self._pool, host.layouts[batch.layout_number], begin, end, left, host.pages.has_seal_room)
         return self._movers.submit(move)
 
     def _copy(self, batch, host, begin, end, mark):
@@ -241,7 +282,7 @@ class _Lane:
         layout = host.layouts[batch.layout_number]
         pages = {group: batch.pages(group, begin, end) for group in range(layout.groups)}
         host.pages.move(self._is_load, lambda layer: pages[layout.group_of(layer)], mark)
-        return self._copies.event()
+        return self._copies.event(sleeps=True)  # a thread of a turn would wait on a core that another one copies with
 
 
 def _each_fits(batch, host):
@@ -251,6 +292,14 @@ def _each_fits(batch, host):
 def _turns_at_a_time():
     """As many as threads that copy between host and pool bring something, half of the cores being the engine's."""
     return max(2, min(8, (os.cpu_count() or 2) // 2))
+
+
+def bytes_for_saves():
+    """Memory that servers may be asked to read, at most; 0 where EMS_STAGING_BYTES makes no sense, which a registration says."""
+    try:
+        return _staging_bytes() // 2
+    except ValueError:
+        return 0
 
 
 def _staging_bytes():

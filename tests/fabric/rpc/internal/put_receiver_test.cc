@@ -24,11 +24,11 @@ using wire::WireStatus;
 constexpr uint64_t kValueMax = 8 * kMiB;
 
 struct Rig {
-  Rig()
+  explicit Rig(CopyCrew* crew = nullptr)
       : session(store.NewSession()),
         stream(pair.TakeSocket(), pair.turns()),
         wait(&stream.socket(), pair.turns()),
-        receiver(&stream, &wait, session.get(), kValueMax) {
+        receiver(&stream, &wait, session.get(), kValueMax, crew) {
     wait.Begin(std::chrono::seconds(5));
   }
   PutRequest Put(std::string_view key, uint64_t bytes) const {
@@ -127,6 +127,31 @@ TEST(PutReceiverTest, OfASenderThatGoesNothingIsStored) {
     EXPECT_EQ(rig.store.counts().begun, rig.store.counts().aborted.load());
     EXPECT_EQ(rig.store.size(), 0U);
   }
+}
+
+TEST(PutReceiverTest, ALargeStagedValueIsCopiedByAllWhoHelp) {
+  for (const size_t helpers : {0U, 3U}) {
+    CopyCrew crew("crew", helpers);
+    Rig rig(&crew);
+    const std::string value =
+        MakeValue("ns", "k", 1, 7 * kMiB + 12345);  // no whole share, no whole piece
+    rig.store.staged = "before" + value;
+    EXPECT_EQ(rig.Copy("k", {.session = 1, .secret = 2, .offset = 6, .bytes = value.size()}),
+              WireStatus::kOk);
+    EXPECT_EQ(*rig.store.Find("k"), value);
+    EXPECT_EQ(rig.store.counts().violations, 0) << "another checksum than that of its bytes";
+  }
+}
+
+TEST(PutReceiverTest, OfALargeStagedValueWhoseSenderGoesNothingIsStored) {
+  CopyCrew crew("crew", 2);
+  Rig rig(&crew);
+  rig.store.staged = MakeValue("ns", "k", 1, 5 * kMiB);
+  rig.store.on_staged = [&] { rig.pair.peer().Close(); };
+  EXPECT_EQ(rig.Copy("k", {.session = 1, .secret = 2, .offset = 0, .bytes = 5 * kMiB}),
+            WireStatus::kDeadline);
+  EXPECT_EQ(rig.store.counts().aborted, 1);
+  EXPECT_EQ(rig.store.size(), 0U);
 }
 
 TEST(PutReceiverTest, NoRoomIsMadeForAValueBeforeItBegins) {
