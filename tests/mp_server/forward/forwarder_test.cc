@@ -328,7 +328,9 @@ TEST_P(RandomMovesTest, NoOldValueComesBack) {
     }
   }
   EXPECT_GT(hits, 10);
-  if (migrates()) EXPECT_GT(brought, 0);
+  if (migrates()) {
+    EXPECT_GT(brought, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomMovesTest, ::testing::Range(0, 9));
