@@ -53,7 +53,7 @@ struct RuleName {
   const char* name;
   bool ControlRules::*rule;
 };
-constexpr std::array<RuleName, 19> kRules = {{
+constexpr std::array<RuleName, 20> kRules = {{
     {"renewals_need_the_view", &ControlRules::renewals_need_the_view},
     {"puts_wait_for_activation", &ControlRules::puts_wait_for_activation},
     {"activation_waits_for_peers", &ControlRules::activation_waits_for_peers},
