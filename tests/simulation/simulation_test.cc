@@ -95,7 +95,7 @@ uint64_t FirstSeedOf(const std::string& rule) {
       {"leases_end_early", 130},       {"words_keep_their_age", 240},
       {"renewals_need_the_view", 210}, {"numbers_are_durable", 180},
       {"leaving_is_durable", 175},     {"older_stores_are_noticed", 370},
-      {"open_slots_are_fresh", 195}};
+      {"open_slots_are_fresh", 195},   {"finished_slots_close", 160}};
   const auto found = first.find(rule);
   return found == first.end() ? 1 : found->second;
 }
