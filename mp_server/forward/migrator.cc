@@ -271,6 +271,9 @@ void Migrator::EndListing(TimePoint now) {
     return;
   }
   if (!job_->whole) return PutOff(kAgain, now);
+  const bool lingers = options_.linger > Duration::zero();
+  if (lingers && !std::exchange(tried_[job_->slot].complete, true))
+    return PutOff(options_.linger, now);
   if (options_.moved->Finish(job_->slot, job_->origin.era)) {
     options_.metrics.closed.Add();
     ++runs_[job_->origin.node].closed;

@@ -50,6 +50,9 @@ class Migrator final {
     uint64_t bytes_per_s = 256 * kMiB;
     uint32_t page_keys = wire::kScanItemsMax;
     Duration timeout = std::chrono::seconds(2);  // of a page or a value
+    // Between the first time that all of a slot has come and the second, which closes it: a Get
+    // that found nothing before a key came has asked for it by then, and finds it.
+    Duration linger = std::chrono::seconds(2);
     const Clock* clock = &Clock::System();
   };
   explicit Migrator(const Options& options);
@@ -86,6 +89,7 @@ class Migrator final {
     Era era;
     int times = 0;
     TimePoint again_at{};
+    bool complete = false;  // all of it has come once
   };
   // All that comes from one server, from the first slot on until none is open.
   struct Run {

@@ -142,6 +142,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     options.forwarder = forwarder_.get();
     options.metrics = metrics_.migrate();
     options.clock = &clock_;
+    if (options.linger == Migrator::Options().linger) options.linger = Duration::zero();
     migrator_ = std::make_unique<Migrator>(options);
   }
   // Steps until nothing is to be done for a while; how long that took by the rate.

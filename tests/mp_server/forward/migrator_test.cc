@@ -63,6 +63,18 @@ TEST_F(MigratorTest, AllKeysComeWithoutBeingAskedForAndTheSlotIsClosed) {
   for (int i = 0; i < kKeys; ++i) EXPECT_EQ(Node(2).Get(kSlot, Key(i)).value, Value(i));
 }
 
+// A Get that has looked for a key before it came asks for it after.
+TEST_F(MigratorTest, TheSlotIsClosedAWhileAfterAllHasCome) {
+  Begin(3);
+  Hand({.linger = seconds(3)});
+  Node(2).StepAll();
+  EXPECT_EQ(There(2, 3), 3);
+  EXPECT_TRUE(Node(2).moved().IsOpen(kSlot));
+  clock_.Advance(seconds(3));
+  Node(2).StepAll();
+  EXPECT_FALSE(Node(2).moved().AnyOpen());
+}
+
 TEST_F(MigratorTest, AfterThatAMissAsksNobody) {
   Begin(3);
   Hand();
