@@ -106,7 +106,8 @@ TEST_F(ClusterDrainTest, ItHoldsForTheNextControllerAndTheNextProcessUntilItIsCa
   EXPECT_EQ(StatusOf(1).drain(), v1::DRAIN_DRAINED);
   life_.reset();
   life_ = std::make_unique<ClusterLife>(dir_.path(), &clock_);
-  for (size_t server : {0, 2}) (void)life_->Register(server == 0 ? "a" : "c", 1);
+  for (const size_t server : {size_t{0}, size_t{2}})
+    (void)life_->Register(server == 0 ? "a" : "c", 1);
   boots_[1] = 2;
   ASSERT_EQ(life_->Register("b", 2), ids_[1]);
   life_->FinishListening();

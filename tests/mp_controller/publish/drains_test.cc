@@ -17,7 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr NodeId kA(1), kB(2), kC(3);
 
