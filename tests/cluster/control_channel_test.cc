@@ -20,8 +20,10 @@ namespace ems {
 namespace {
 
 using std::chrono::seconds;
+// NOLINTBEGIN(misc-unused-using-decls): it does not see literals
 using std::string_literals::operator""s;
 using std::string_view_literals::operator""sv;
+// NOLINTEND(misc-unused-using-decls)
 
 // A web server that speaks HTTP/2 and answers whatever is asked with an empty page.
 class WebServer final {
