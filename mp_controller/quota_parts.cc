@@ -11,9 +11,9 @@ namespace {
 // than time passes: where rounds are short against it, a larger gain moves more than the age has
 // shown, and parts swing. Found by simulation: with four, steep traces are followed less closely;
 // with a gain that does not depend on time, cyclic traces lose half of their hits.
-constexpr double kGainMost = 0.5;
+constexpr double kGainMost = 0.125;
 constexpr double kGainOfTime = 8;
-constexpr double kStepMost = 1.0 / 8;
+constexpr double kStepMost = 1.0 / 32;
 // Ages as close as this are the same: the coldest object of a server is one of many.
 constexpr double kSameAge = 1.0 / 64;
 // One that has got more has to fill it first: until then its age says nothing of it.
