@@ -58,7 +58,7 @@ TEST(NextPartsTest, BoundsHold) {
   servers[0].most_bytes = 950;  // it has more already, and the other does not want it
   EXPECT_EQ(NextParts(2000, kLong, servers), (std::vector<uint64_t>{1000, 1000}));
   servers[1].coldest_age = seconds(1);
-  EXPECT_EQ(NextParts(2000, kLong, servers), (std::vector<uint64_t>{950, 1050}));
+  EXPECT_EQ(NextParts(2000, kLong, servers), (std::vector<uint64_t>{969, 1031}));
   servers[1].coldest_age = seconds(90);
   servers[0].most_bytes = kQuota;
   servers[1].least_bytes = 995;
@@ -76,9 +76,9 @@ TEST(NextPartsTest, WhatIsNotFilledYetDoesNotGrow) {
 TEST(NextPartsTest, AServerWithoutObjectsGivesAndWhatNobodyHoldsIsTakenFirst) {
   std::vector<HeldPart> servers = {Full(1000, seconds(10)), Full(1000, Duration::zero())};
   servers[1].used_bytes = 0;
-  EXPECT_EQ(NextParts(2000, kLong, servers), (std::vector<uint64_t>{1125, 875}));
-  EXPECT_EQ(NextParts(2100, kLong, servers), (std::vector<uint64_t>{1125, 975}));
-  EXPECT_EQ(NextParts(1000, kLong, servers), (std::vector<uint64_t>{1125, 875}))
+  EXPECT_EQ(NextParts(2000, kLong, servers), (std::vector<uint64_t>{1031, 969}));
+  EXPECT_EQ(NextParts(2100, kLong, servers), (std::vector<uint64_t>{1031, 1000}));
+  EXPECT_EQ(NextParts(1000, kLong, servers), (std::vector<uint64_t>{1031, 969}))
       << "and never more";
 }
 
@@ -155,7 +155,7 @@ TEST(NextPartsTest, SkewedLoadsComeToOneAgeAndStayThere) {
 // server is asked for hits nothing.
 TEST(NextPartsTest, ShortRoundsMoveNoMoreThanAnAgeCanShow) {
   const std::vector servers = {Full(1000, seconds(1000)), Full(1000, seconds(1100))};
-  EXPECT_GE(NextParts(2000, kLong, servers)[0], 1010U);
+  EXPECT_GE(NextParts(2000, kLong, servers)[0], 1005U);
   const uint64_t part = NextParts(2000, seconds(1), servers)[0];
   EXPECT_LE(part, 1001U);
   EXPECT_EQ(NextParts(2000, Duration::zero(), servers)[0], 1000U);
