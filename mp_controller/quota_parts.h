@@ -41,9 +41,9 @@ struct HeldPart {
 };
 
 // The parts after one round, `since_last` after the one before, in the order of `servers`. Their
-// sum is at most `quota_bytes`, where the sum before was. None changes by more than an eighth,
-// grows while it is not full or above its most, or shrinks below its least; one that is there
-// already stays, or gives what is above its most as others take it. Pure. Cost: O(servers).
+// sum is at most `quota_bytes`, where the sum before was. None changes by more than 1 in 32, grows
+// while it is not full or above its most, or shrinks below its least; one that is there already
+// stays, or gives what is above its most as others take it. Pure. Cost: O(servers).
 std::vector<uint64_t> NextParts(uint64_t quota_bytes, Duration since_last,
                                 std::span<const HeldPart> servers);
 
