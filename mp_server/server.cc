@@ -470,7 +470,7 @@ void Server::Drain(Duration most, const std::function<bool(Duration pause)>& hur
   };
   while (!is_over() && !hurried(PlannedStop::kLookEvery)) {
   }
-  EMS_LOG(kInfo, "mp_server", "others took over owned_slots={}", impl_->ownership.owned_slots());
+  EMS_LOG(kInfo, "mp_server", "drain ends owned_slots={}", impl_->ownership.owned_slots());
 }
 
 void Server::Stop(Duration patience) {

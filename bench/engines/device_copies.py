@@ -262,7 +262,7 @@ class Vllm:
 
 
 def forget(cluster):
-    """Removes all blocks. Servers then make their memory anew, beside what is measured: so not between rounds."""
+    """Removes all blocks. Servers then allocate their memory again, beside what is measured: so not between rounds."""
     import ems  # pylint: disable=import-outside-toplevel
     for left in reversed(range(REPEATED_MAX)):
         try:
@@ -280,7 +280,7 @@ def cpu_ticks(pid):
 
 
 def wait_for_memory(cluster):
-    """Until the servers have made their memory anew: for a fifth of a second they do nothing; for 15 s at most."""
+    """Until the servers have allocated their memory again: for a fifth of a second they do nothing; for 15 s at most."""
     for _ in range(75):
         before = [cpu_ticks(server.pid) for server in cluster.servers]
         time.sleep(0.2)  # in which they work, or not
@@ -290,7 +290,7 @@ def wait_for_memory(cluster):
 
 def moved(make, name, cluster, kv, layout, plain, buses, is_fresh=False):
     """Figures of one path: medians, the first round left out. is_fresh: blocks are removed after each round, so that servers give memory
-    back and make it anew while the next one is measured."""
+    back and allocate it again while the next one is measured."""
     path = make(cluster, kv, layout)
     saves, loads, wrong, number = [], [], 0, 0
     try:

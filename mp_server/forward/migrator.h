@@ -117,7 +117,7 @@ class Migrator final {
   void BringNext(TimePoint now);
   void Spend(uint64_t bytes, TimePoint now);
   void EndListing(TimePoint now);
-  // The slot in hand is given up for now.
+  // Ends the slot in hand; it is tried again after `time`, later each time.
   void PutOff(Duration time, TimePoint now);
   void PutOffAll(NodeId node, Duration time, TimePoint now);
 

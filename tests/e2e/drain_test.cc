@@ -125,8 +125,7 @@ TEST_P(DrainE2eTest, SigtermFailsNoCall) {
   AwaitExit(1);
   ASSERT_EQ(cluster_->WaitForServers(2, kSoon), OkStatus());
   ExpectNoCallFailed();
-  EXPECT_NE(cluster_->server(1).ReadLog().find("others took over owned_slots=0"),
-            std::string::npos);
+  EXPECT_NE(cluster_->server(1).ReadLog().find("drain ends owned_slots=0"), std::string::npos);
   EXPECT_EQ(NodeJson(1)["state"], "left");
 }
 
