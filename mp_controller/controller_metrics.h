@@ -1,6 +1,7 @@
 #pragma once
 // Every metric of the controller, declared once. Labels: the state of a node.
 #include "common/metrics.h"
+#include "mp_controller/events/drain_metrics.h"
 
 namespace ems::controller {
 
@@ -34,6 +35,7 @@ struct ControllerMetrics {
             r->AddCounter("ems_controller_store_errors_total", "Writes that the store refused")),
         strangers_refused(r->AddCounter("ems_controller_strangers_refused_total",
                                         "Calls of servers of another cluster")),
+        drains(r),
         leader(r->AddGauge("ems_controller_leader",
                            "1 while this controller leads; of several, one does")),
         elections(r->AddCounter("ems_controller_elections_total",
@@ -48,7 +50,7 @@ struct ControllerMetrics {
   void OnFollowing() const {
     for (const Gauge* gauge :
          {&leader, &nodes_live, &nodes_down, &nodes_stopped, &nodes_left, &nodes_ahead, &namespaces,
-          &watchers, &term, &epoch, &frozen, &store_is_old})
+          &watchers, &term, &epoch, &frozen, &store_is_old, &drains.nodes, &drains.slots})
       gauge->Set(0);
   }
 
@@ -56,6 +58,7 @@ struct ControllerMetrics {
       term, epoch, frozen, store_is_old, disk_free_bytes;
   const Counter views_published, slots_moved, heartbeats, requests_refused, store_errors,
       strangers_refused;
+  const DrainMetrics drains;
   const Gauge leader;
   const Counter elections, etcd_errors;
   const Histogram etcd_write_seconds;

@@ -111,8 +111,8 @@ struct Tenure::Impl {
   const ControllerOptions& options;
   ViewPublisher publisher;
   ClusterEvents events;
-  ClusterObserver observer{&events};   // the loop's
-  TimePoint observe_at{};              // likewise
+  ClusterObserver observer{&events, &parts.metrics->drains};  // the loop's
+  TimePoint observe_at{};                                     // likewise
   std::atomic<int64_t> ticked_ns{0};   // release by the loop, acquire by Healthy()
   std::atomic<bool> listening{false};  // release by Start, acquire by the loop
   bool listened = false;               // the loop's

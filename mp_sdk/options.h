@@ -114,7 +114,8 @@ struct GetItem {
   std::string_view key;
   MutableBuffers into;
   std::string_view route_key{};
-  Tier* tier = nullptr;  // where the value was, when the item succeeds; null: nobody asks
+  Tier* tier = nullptr;         // where the value was, when the item succeeds; null: nobody asks
+  std::string* grow = nullptr;  // allocated to fit the value, which comes here instead of `into`
 };
 // A part of a value.
 struct RangeItem {

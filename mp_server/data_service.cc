@@ -183,7 +183,8 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     parts_.clear();
     room_ = AnswerRoom();
     if (request.op == Op::kPing) return {};
-    if (request.op == Op::kHello || request.op == Op::kPeers || request.op == Op::kStats) {
+    if (request.op == Op::kHello || request.op == Op::kPeers || request.op == Op::kStats ||
+        request.op == Op::kView) {
       service_.Tell(request, &answer->body);
       return {};
     }
@@ -470,7 +471,7 @@ Outcome DataSession::Remove(const FrameHeader& request, std::string_view key, Wa
     if (now >= wire::WantedUntil(request, now))
       return {refusal_.Say(WireStatus::kDeadline, "the caller does not wait for it any more")};
     const uint32_t losses = service_.check_.losses(one->slot);
-    TieredNamespace::Removed removed = objects_.Remove(key, waker_);
+    TieredNamespace::Removed removed = objects_.Remove(key, waker_, one->slot);
     // What is kept of a slot that was lost meanwhile has the key still: its new owner is to be
     // asked.
     const WireStatus since = service_.check_.WriteSince(one->slot, losses, &refusal_);

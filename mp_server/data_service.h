@@ -52,6 +52,13 @@ class DataService final : public fabric::SessionFactory {
   }
   // Who asks other servers for what is not here; null: nobody. Before the first session.
   void SetForwarder(Forwarder* forwarder) { forwarder_ = forwarder; }
+  // Appends the view of this server to the answer to View, if it is newer than the one given;
+  // thread-safe. Without it the answer is empty. Before the first session.
+  void SetTellView(TellPeers tell) { tell_view_ = std::move(tell); }
+  // As RequestCheck's.
+  void SetOnNewerView(std::function<void()> on_newer) {
+    check_.SetOnNewerView(std::move(on_newer));
+  }
   // What takes so long is logged; zero: nothing is. Before the first session.
   void SetSlowRequest(Duration slow) { slow_requests_ = SlowRequests(store_, slow); }
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -60,10 +67,14 @@ class DataService final : public fabric::SessionFactory {
 
  private:
   friend class DataSession;
-  // Hello, Stats and Peers.
+  // Hello, Stats, Peers and View.
   void Tell(const wire::FrameHeader& request, std::vector<std::byte>* body) const {
     if (request.op == wire::Op::kPeers) {
       if (tell_peers_) tell_peers_(request.view_version(), body);
+      return;
+    }
+    if (request.op == wire::Op::kView) {
+      if (tell_view_) tell_view_(request.view_version(), body);
       return;
     }
     wire::HelloBody hello{.boot_id = boot_id_, .value_bytes_max = value_bytes_max_};
@@ -84,6 +95,7 @@ class DataService final : public fabric::SessionFactory {
   const std::function<std::string()> stats_json_;
   const std::function<ClusterId()> cluster_;
   const TellPeers tell_peers_;
+  TellPeers tell_view_;
   ShmService* shm_ = nullptr;
   Forwarder* forwarder_ = nullptr;
   std::string no_shm_text_ = "this server does not share its memory";

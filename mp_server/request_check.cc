@@ -17,7 +17,7 @@ using wire::WireStatus;
 
 Outcome RequestCheck::Reached(const wire::FrameHeader& request, Refusal* refusal) const {
   if (draining_.load(std::memory_order_acquire)) return {SayDraining(refusal)};
-  return HasView(request) ? Outcome() : SayBehind(refusal);
+  return HasView(request) ? Outcome() : SayBehind(request, refusal);
 }
 
 // What a view takes away is kept for its next owner only once that view is settled.
@@ -26,7 +26,8 @@ bool RequestCheck::HasView(const wire::FrameHeader& request) const {
          (IsOfKept(request.op) ? ownership_->settled_version() : ownership_->version());
 }
 
-Outcome RequestCheck::SayBehind(Refusal* refusal) {
+Outcome RequestCheck::SayBehind(const wire::FrameHeader& request, Refusal* refusal) const {
+  if (on_newer_view_ && request.view_version() > ownership_->version()) on_newer_view_();
   return {refusal->Say(WireStatus::kWrongOwner,
                        "this server has not seen the view of this request yet"),
           kLookAgain};
@@ -43,7 +44,7 @@ Outcome RequestCheck::Open(const wire::FrameHeader& request, TieredNamespace* ob
                             request.namespace_id, request.namespace_generation)),
             kLookAgain};
   }
-  if (!HasView(request)) return SayBehind(refusal);
+  if (!HasView(request)) return SayBehind(request, refusal);
   if (wire::IsRead(request.op) && !objects->immutable() && !ownership_->MayReadMutable()) {
     const bool soon = ownership_->AwaitsFirstLease();
     return {Refuse(Verdict::kFenced, request.slot_id(), refusal),

@@ -1,6 +1,7 @@
 #pragma once
 // May a request be answered by this server, now? Draining, namespace, view, slot and lease.
 #include <atomic>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,10 @@ class RequestCheck final {
   RequestCheck(TieredStore* store, const Ownership* ownership)
       : store_(store), ownership_(ownership) {}
 
+  // What is called when a request has a newer view than this server; thread-safe, and quick. Before
+  // the first request.
+  void SetOnNewerView(std::function<void()> on_newer) { on_newer_view_ = std::move(on_newer); }
+
   // From now on every request is answered with kRetryLater: the server is about to stop.
   void Drain() { draining_.store(true, std::memory_order_release); }
 
@@ -78,13 +83,14 @@ class RequestCheck final {
 
  private:
   bool HasView(const wire::FrameHeader& request) const;
-  static fabric::Outcome SayBehind(Refusal* refusal);
+  fabric::Outcome SayBehind(const wire::FrameHeader& request, Refusal* refusal) const;
   static wire::WireStatus SayDraining(Refusal* refusal);
   // kOk for kYes.
   wire::WireStatus Refuse(Verdict verdict, SlotId slot, Refusal* refusal) const;
 
   TieredStore* const store_;
   const Ownership* const ownership_;
+  std::function<void()> on_newer_view_;
   std::atomic<bool> draining_{false};
 };
 

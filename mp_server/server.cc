@@ -18,7 +18,7 @@
 #include "mp_server/lease/data_dir.h"
 #include "mp_server/lease/heartbeat.h"
 #include "mp_server/lease/ownership.h"
-#include "mp_server/lease/peer_quorum.h"
+#include "mp_server/lease/peer_rounds.h"
 #include "mp_server/lease/planned_stop.h"
 #include "mp_server/lease/server_control.h"
 #include "mp_server/lease/view_grant.h"
@@ -39,8 +39,6 @@
 namespace ems::server {
 namespace {
 
-constexpr Duration kControlEvery = std::chrono::milliseconds(250);
-constexpr Duration kPeersPatience = std::chrono::milliseconds(100);
 constexpr Duration kRefreshPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -78,7 +76,13 @@ struct Server::Impl final : Holdings {
         lease({.boot_id = boot_id, .kept = &data_dir, .ownership = &ownership, .holdings = this},
               [this] { Poke(); }),
         highest_view(std::in_place, data_dir.highest_view()),
+        peers(&lease, &ownership, boot_id, [this] { Poke(); }),
         controller(wanted.controller(), "server " + wanted.name()) {
+    service.SetTellView([this](ViewVersion than, std::vector<std::byte>* body) {
+      const ViewCache::View view = lease.NewerThan(than);
+      if (view != nullptr) AppendTo(*view, body);
+    });
+    service.SetOnNewerView([this] { peers.OnNewerView(); });
     service.SetSlowRequest(std::chrono::milliseconds(wanted.slow_request_ms()));
   }
   ~Impl() override;
@@ -102,7 +106,6 @@ struct Server::Impl final : Holdings {
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
   Status Keep(const ViewIdentity& view);
-  Duration AskPeers();
   Status Ready();
   bool KeepsSlots();
   void Poke();
@@ -139,7 +142,7 @@ struct Server::Impl final : Holdings {
   Guarded<ViewIdentity> highest_view;  // data_dir's, for ems-beat
   Guarded<bool> poked{std::in_place, false};
   std::condition_variable wakeup;
-  PeerQuorum peers;  // ems-ctl's own
+  PeerRounds peers;  // ems-ctl's own
   Thread control;
   ControllerClient controller;  // last: its watch thread pokes
 };
@@ -346,7 +349,7 @@ void Server::Impl::Poke() {
 }
 
 void Server::Impl::ControlLoop() {
-  Duration pause = kControlEvery;
+  Duration pause = PeerRounds::kEvery;
   while (!stopping.load(std::memory_order_acquire)) {
     {
       auto flag = poked.Lock();
@@ -357,7 +360,9 @@ void Server::Impl::ControlLoop() {
       (void)controller.Refresh(&lease.views(),
                                Deadline::After(kRefreshPatience));  // the next heartbeat asks again
     }
+    if (peers.FindNewerView()) heartbeat->Poke();
     if (const auto view = lease.Begin()) {
+      peers.OnInstalled();
       const Status kept = Keep(*view);
       lease.Finish(kept);
       {
@@ -368,7 +373,7 @@ void Server::Impl::ControlLoop() {
       if (kept.ok()) heartbeat->Poke();
       if (migrator != nullptr) migrator->Poke();
     }
-    pause = AskPeers();
+    pause = peers.AskForWords();
     // After Install: the objects of lost slots are gone. Readers without the server's help stop
     // where the controller may have given its slots away.
     store.SetCurrent(ownership.version(),
@@ -416,15 +421,6 @@ void Server::Impl::GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
 void Server::Impl::KeepBlocks(const std::bitset<kSlotCount>& slots) {
   ModelPuller* const puller = keeper.load(std::memory_order_acquire);
   if (puller != nullptr && slots.any()) puller->KeepBlocks(slots);
-}
-
-// How long to wait for the next step.
-Duration Server::Impl::AskPeers() {
-  const TimePoint asked = Clock::System().Now();
-  const PeerRound round = lease.PeersToAsk(asked);
-  if (round.view == nullptr) return kControlEvery;
-  lease.OnPeers(round, peers.Ask(round, kPeersPatience), asked);
-  return round.next;
 }
 
 Status Server::Impl::Ready() {

@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, kOpMax + 1> kOpNames = {"",
                                                                "Scan",
                                                                "GetKept",
                                                                "MultiHasKept",
-                                                               "ScanKept"};
+                                                               "ScanKept",
+                                                               "View"};
 
 struct StatusMeaning {
   std::string_view name;
@@ -299,6 +300,11 @@ Status ParseRequest(ConstBytes bytes, uint64_t value_bytes_max, FrameHeader* hea
 
 Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* header) {
   EMS_RETURN_IF_ERROR(CheckMagicAndChecksum(bytes, header));
+  if (header->version < kVersionMin || header->version > kVersionMax) {
+    return Error(StatusCode::kFailedPrecondition,
+                 "server speaks wire {}, this build reads {} to {}", header->version, kVersionMin,
+                 kVersionMax);
+  }
   if (header->op != op || header->request_id != request_id) {
     return Error(StatusCode::kDataLoss, "answer to {} {} where {} {} was asked", OpName(header->op),
                  header->request_id, OpName(op), request_id);
@@ -314,6 +320,7 @@ Status ParseAnswer(ConstBytes bytes, Op op, uint32_t request_id, FrameHeader* he
   if (header->status == WireStatus::kOk) {
     most = op == Op::kStats ? kStatsBytesMax : kValueBytesLimit;
     if (op == Op::kPeers) most = kWordTableBytesMax;
+    if (op == Op::kView) most = kViewBytesMax;
     if (op == Op::kScan || op == Op::kScanKept) most = kScanAnswerBytesMax;
     if (IsMulti(op)) most = kBatchItemsMax * sizeof(ItemResult) + kValueBytesLimit;
   }

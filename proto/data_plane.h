@@ -9,6 +9,8 @@
 //   Ping            – → –: the header carries the server's view
 //   Peers           – → WordTableHead · PeerWord × count, or nothing; the header carries the view
 //                   that the server has, or none (word_table.h)
+//   View            – → v1::View, or nothing: the view that the server has, if that is newer than
+//                   the header's; of one server to another
 //   Stats           – → JSON text
 //   Scan            ScanBody · prefix → ScanHead · KeyHead × count · keys (key_page.h)
 //   Put             value · trailer → –
@@ -88,6 +90,7 @@ inline constexpr uint64_t kStatsBytesMax = kMiB;
 inline constexpr uint64_t kTokenBytesMax = 256;
 inline constexpr uint32_t kScanItemsMax = 1024;  // that one Scan may ask for
 inline constexpr uint64_t kScanAnswerBytesMax = kMiB;
+inline constexpr uint64_t kViewBytesMax = 4 * kMiB;
 
 enum class Op : uint8_t {
   kHello = 1,
@@ -111,8 +114,9 @@ enum class Op : uint8_t {
   kGetKept = 19,
   kMultiHasKept = 20,
   kScanKept = 21,
+  kView = 22,
 };
-inline constexpr uint8_t kOpMax = 21;
+inline constexpr uint8_t kOpMax = 22;
 // "Get", or "op 77".
 std::string OpName(Op op);
 constexpr bool IsKnown(Op op) { return op >= Op::kHello && static_cast<uint8_t>(op) <= kOpMax; }

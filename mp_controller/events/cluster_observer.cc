@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -45,9 +46,12 @@ void ClusterObserver::Look(const v1::ListNodesReply& nodes, View view) {
     const v1::NodeUsage& usage = node.usage();
     // A process that is not heard of says nothing of its disk.
     const bool silent = node.node().state() != v1::NODE_LIVE && at != nodes_.end();
+    const bool goes_on = at != nodes_.end() && at->second.drain == v1::DRAIN_DRAINING;
+    const TimePoint since = goes_on ? at->second.drained_since : clock_.Now();
     nodes_[node.node().name()] = {.state = node.node().state(),
                                   .boot_id = node.node().boot_id(),
                                   .drain = node.drain(),
+                                  .drained_since = since,
                                   .ssd_is_sick = silent ? at->second.ssd_is_sick : HasSickSsd(node),
                                   .damaged = usage.damaged_objects()};
   }
@@ -57,8 +61,10 @@ void ClusterObserver::Look(const v1::ListNodesReply& nodes, View view) {
       continue;
     }
     events_.Add({kNodeRemoved, at->first, {}, fmt::format("server {} is forgotten", at->first)});
+    if (at->second.drain == v1::DRAIN_DRAINING) CountDrain({}, at->second.drain, {});
     at = nodes_.erase(at);
   }
+  ShowDrains(nodes);
   if (view != view_) {
     if (looked_ && view != nullptr) TellView(*view);
     view_ = std::move(view);
@@ -95,6 +101,9 @@ void ClusterObserver::TellDrain(const v1::NodeStatus& node, const Seen* before) 
   const std::string& name = node.node().name();
   const int was = before == nullptr ? v1::DRAIN_NONE : before->drain;
   if (node.drain() == was) return;
+  const Duration took =
+      was == v1::DRAIN_DRAINING ? clock_.Now() - before->drained_since : Duration::zero();
+  CountDrain(node, was, took);
   if (node.drain() == v1::DRAIN_DRAINING) {
     events_.Add({kNodeDraining,
                  name,
@@ -110,13 +119,39 @@ void ClusterObserver::TellDrain(const v1::NodeStatus& node, const Seen* before) 
     events_.Add({kNodeDrained,
                  name,
                  {},
-                 fmt::format("server {} is drained and can be stopped{}", name, late)});
+                 fmt::format("server {} is drained after {:.0f} s and can be stopped{}", name,
+                             std::chrono::duration<double>(took).count(), late)});
   } else if (node.node().state() == v1::NODE_LIVE) {
     events_.Add({kNodeDrainCancelled,
                  name,
                  {},
                  fmt::format("server {} is not drained any more: it gets slots again", name)});
   }
+}
+
+// One that had nothing to give is drained when it is first seen: that is a whole drain.
+void ClusterObserver::CountDrain(const v1::NodeStatus& node, int was, Duration took) {
+  if (metrics_ == nullptr || !looked_) return;
+  if (was == v1::DRAIN_NONE) metrics_->begun.Add();
+  if (node.drain() == v1::DRAIN_DRAINED) {
+    (node.pulled_by() == 0 ? metrics_->done : metrics_->timed_out).Add();
+    metrics_->seconds.Observe(std::chrono::duration<double>(took).count());
+  } else if (was == v1::DRAIN_DRAINING) {
+    metrics_->given_up.Add();
+  }
+}
+
+void ClusterObserver::ShowDrains(const v1::ListNodesReply& nodes) {
+  if (metrics_ == nullptr) return;
+  int draining = 0;
+  uint64_t slots = 0;
+  for (const v1::NodeStatus& node : nodes.nodes()) {
+    if (node.drain() != v1::DRAIN_DRAINING) continue;
+    ++draining;
+    slots += node.slots();
+  }
+  metrics_->nodes.Set(draining);
+  metrics_->slots.Set(static_cast<double>(slots));
 }
 
 void ClusterObserver::LookAt(const v1::NodeStatus& node, const Seen* before) {

@@ -1,12 +1,14 @@
 #pragma once
-// Tells what became of servers and views from what there was and what there is. What was before the
-// first look is nothing new.
+// Tells what became of servers and views from what there was and what there is, and counts drains.
+// What was before the first look is nothing new.
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "common/clock.h"
 #include "mp_controller/events/cluster_events.h"
+#include "mp_controller/events/drain_metrics.h"
 
 namespace ems {
 class DhtView;
@@ -22,8 +24,10 @@ namespace ems::controller {
 class ClusterObserver final {
  public:
   using View = std::shared_ptr<const DhtView>;
-  // `events` must outlive it.
-  explicit ClusterObserver(ClusterEvents* events) : events_(*events) {}
+  // All must outlive it. Without `metrics` nothing is counted.
+  explicit ClusterObserver(ClusterEvents* events, const DrainMetrics* metrics = nullptr,
+                           const Clock* clock = &Clock::System())
+      : events_(*events), metrics_(metrics), clock_(*clock) {}
 
   const View& view() const { return view_; }  // of the last look
   // What holds now; `view` may be null. Servers come first: a view follows from what they do.
@@ -34,7 +38,8 @@ class ClusterObserver final {
   struct Seen {
     int state = 0;  // v1::NodeState
     uint64_t boot_id = 0;
-    int drain = 0;  // v1::DrainState
+    int drain = 0;            // v1::DrainState
+    TimePoint drained_since;  // with DRAIN_DRAINING: when that was first seen
     bool ssd_is_sick = false;
     uint64_t damaged = 0;
     bool present = true;  // in the list of this look
@@ -42,9 +47,13 @@ class ClusterObserver final {
   void LookAt(const v1::NodeStatus& node, const Seen* before);
   void TellState(const v1::NodeStatus& node, const Seen* before);
   void TellDrain(const v1::NodeStatus& node, const Seen* before);
+  void CountDrain(const v1::NodeStatus& node, int was, Duration took);
+  void ShowDrains(const v1::ListNodesReply& nodes);
   void TellView(const DhtView& next);
 
   ClusterEvents& events_;
+  const DrainMetrics* const metrics_;
+  const Clock& clock_;
   std::map<std::string, Seen> nodes_;
   View view_;
   bool looked_ = false;

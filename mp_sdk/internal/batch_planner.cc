@@ -67,7 +67,7 @@ bool Frame::TryAdd(BatchItem* item) {
       batch_->op == Op::kPut ? item->value.size_bytes() : item->into.size_bytes();
   if (!items_.empty() &&
       (items_.size() == wire::kBatchItemsMax || value_bytes_ + bytes > wire::kBatchBytesMax ||
-       item->grow != nullptr || IsStaged(*item) != staged_)) {
+       IsStaged(*item) != staged_)) {
     return false;
   }
   staged_ = IsStaged(*item);

@@ -24,7 +24,7 @@
 
 namespace ems::internal {
 
-inline CopyRequest CopyOf(const GetItem& item) { return {.into = item.into}; }
+inline CopyRequest CopyOf(const GetItem& item) { return {.into = item.into, .grow = item.grow}; }
 inline CopyRequest CopyOf(const RangeItem& item) {
   return {
       .into = item.into, .ranged = true, .offset = item.offset, .whole_bytes = item.whole_bytes};

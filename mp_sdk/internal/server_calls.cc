@@ -27,7 +27,10 @@ Op OpFor(std::span<const GetItem>) { return Op::kGet; }
 Op OpFor(std::span<const RangeItem>) { return Op::kGetRange; }
 
 void Fill(const KeyItem&, BatchItem*) {}
-void Fill(const GetItem& item, BatchItem* to) { to->into = item.into; }
+void Fill(const GetItem& item, BatchItem* to) {
+  to->into = item.into;
+  to->grow = item.grow;
+}
 void Fill(const RangeItem& item, BatchItem* to) {
   to->into = item.into;
   to->offset = item.offset;

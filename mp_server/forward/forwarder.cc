@@ -131,7 +131,7 @@ Forwarder::~Forwarder() {
 
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
                           const Wake& wake) {
-  if (!options_.moved->IsOpen(slot) || options_.moved->IsMarked(ns, hash)) return nullptr;
+  if (!options_.moved->IsOpen(slot) || options_.moved->IsMarked(slot, ns, hash)) return nullptr;
   const auto origin = options_.moved->OriginOf(slot);
   if (!origin) return nullptr;
   const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
@@ -196,7 +196,7 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   const TieredNamespace objects = options_.store->Open(ns);
   if (!objects) return nullptr;
   std::erase_if(items, [&](Lookup::Item& item) {
-    if (!options_.moved->IsMarked(ns, objects.HashOf(item.key)))
+    if (!options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key)))
       item.next = options_.moved->OriginOf(item.slot);
     return !item.next || peers_.BreakerOf(item.next->node) == nullptr;
   });

@@ -229,7 +229,7 @@ void Migrator::BringNext(TimePoint now) {
     job_->whole = false;
     return job_->keys.pop_front();
   }
-  const bool settled = options_.moved->IsMarked(next.ns, objects.HashOf(next.key)) ||
+  const bool settled = options_.moved->IsMarked(job_->slot, next.ns, objects.HashOf(next.key)) ||
                        objects.Find(next.key, /*touch=*/false).has_value();
   if (settled) return job_->keys.pop_front();
   if (now - next.used >= options_.store->dram().IdleMost(next.ns, next.key, next.value_bytes)) {

@@ -64,6 +64,13 @@ PeerRound ServerControl::PeersToAsk(TimePoint now) {
   return quorum_.Begin(views_.view(), now);
 }
 
+// Only what it has installed: a view that it may not install is none for others either.
+ViewCache::View ServerControl::NewerThan(ViewVersion than) {
+  ViewCache::View view = views_.view();
+  const ViewVersion told = ownership_.told_version();
+  return view != nullptr && view->version() == told && told > than ? view : nullptr;
+}
+
 Status ServerControl::Stranger() {
   auto stranger = stranger_.Lock();
   return *stranger;

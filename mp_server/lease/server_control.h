@@ -18,8 +18,8 @@
 
 namespace ems::server {
 
-// Threading: views, Tell, Events' functions and the read-only ones thread-safe; the rest from one
-// thread ("ems-ctl").
+// Threading: views, Tell, NewerThan, Events' functions and the read-only ones thread-safe; the rest
+// from one thread ("ems-ctl").
 class ServerControl final {
  public:
   struct Parts {
@@ -52,6 +52,10 @@ class ServerControl final {
   wire::WordTable Tell(ViewVersion asked_for, TimePoint now) {
     return quorum_.Tell(asked_for, now);
   }
+
+  // The view that this server has installed, if it is newer than `than` and the controller does not
+  // refuse this server; else null. Thread-safe.
+  ViewCache::View NewerThan(ViewVersion than);
 
   // What the controller of another cluster said, or OK: the last one was this server's own.
   Status Stranger();

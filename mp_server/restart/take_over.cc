@@ -155,14 +155,35 @@ TakeOver::Taken TakeOver::Adopt(const NamespaceTable& table, ObjectStore* store,
   return taken;
 }
 
+// The record lists them from the coldest on, and so they are linked; which of them there is room
+// for is seen from the other end.
+std::vector<bool> TakeOver::Choose(const NamespaceRow& row, uint64_t object,
+                                   NamespaceStore& store) const {
+  const uint64_t limit = store.objects().quota().limit();
+  const uint64_t bytes_max = limit == 0 ? UINT64_MAX : limit;
+  const uint64_t objects_max = store.room().objects_max();
+  std::vector<bool> chosen(row.objects, false);
+  uint64_t bytes = 0, count = 0;
+  for (uint64_t i = row.objects; i-- > 0 && count < objects_max;) {
+    const ObjectRow& one = record_.objects[object + i];
+    if (!kept_[one.slot]) continue;
+    if (one.value_bytes > bytes_max - bytes) break;
+    chosen[i] = true;
+    bytes += one.value_bytes;
+    ++count;
+  }
+  return chosen;
+}
+
 void TakeOver::AdoptNamespace(const NamespaceRow& row, uint64_t run, uint64_t object,
                               NamespaceStore* store, SegmentPool* pool, Taken* taken) {
   NamespaceObjects& objects = store->objects();
   const int64_t now_ns = store->clock().Now().time_since_epoch().count();
   store->SkipGenerations(row.newest_generation);
+  const std::vector<bool> chosen = Choose(row, object, *store);
   std::vector<bool> used(row.runs, false);
-  for (uint64_t i = object; i < object + row.objects; ++i)
-    if (kept_[record_.objects[i].slot]) used[record_.objects[i].run - run] = true;
+  for (uint64_t i = 0; i < row.objects; ++i)
+    if (chosen[i]) used[record_.objects[object + i].run - run] = true;
   SlabPlacement placement(&objects.slabs());
   std::vector<PageRuns::Page*> placed(row.runs, nullptr);
   for (uint64_t i = 0; i < row.runs; ++i) {
@@ -177,7 +198,7 @@ void TakeOver::AdoptNamespace(const NamespaceRow& row, uint64_t run, uint64_t ob
   for (uint64_t i = object; i < object + row.objects; ++i) {
     const ObjectRow& one = record_.objects[i];
     PageRuns::Page* const page = placed[one.run - run];
-    if (!kept_[one.slot] || page == nullptr || !objects.quota().TryCharge(one.value_bytes))
+    if (!chosen[i - object] || page == nullptr || !objects.quota().TryCharge(one.value_bytes))
       continue;
     ObjectEntry* const entry = objects.entries().Take(store->room().objects_max());
     if (entry == nullptr ||

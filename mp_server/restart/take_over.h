@@ -70,6 +70,9 @@ class TakeOver final {
 
  private:
   explicit TakeOver(HandOver record);
+  // Of the objects of `row`, the first of which is `object`: those that are kept, the hottest alone
+  // where the namespace may not have all of them.
+  std::vector<bool> Choose(const NamespaceRow& row, uint64_t object, NamespaceStore& store) const;
   void AdoptNamespace(const NamespaceRow& row, uint64_t run, uint64_t object, NamespaceStore* store,
                       SegmentPool* pool, Taken* taken);
 

@@ -14,7 +14,7 @@ constexpr Duration kLookEvery = std::chrono::seconds(1);
 MovedSlots::MovedSlots(Duration keep_for, const Clock* clock)
     : keep_for_(keep_for),
       clock_(clock),
-      filter_(std::make_unique<std::array<std::atomic<uint64_t>, kFilterBits / 64>>()) {}
+      filter_(std::make_unique<std::array<std::atomic<uint64_t>, kGroups * kGroupWords>>()) {}
 
 uint64_t MovedSlots::Mixed(NamespaceRef ns, Hash128 hash) {
   const uint64_t space = uint64_t{ns.id.value()} << 32 | ns.generation;
@@ -23,30 +23,51 @@ uint64_t MovedSlots::Mixed(NamespaceRef ns, Hash128 hash) {
 
 // The order of these stores and of what is asked under an index shard's lock: who makes the change
 // takes that lock after this.
-void MovedSlots::SetMark(NamespaceRef ns, Hash128 hash) {
+void MovedSlots::SetMark(size_t group, NamespaceRef ns, Hash128 hash) {
   uint64_t bits = Mixed(ns, hash);
   const uint64_t step = (bits >> 32) | 1;
-  bool added = false;
+  uint32_t added = 0;
   for (int i = 0; i < kProbes; ++i, bits += step) {
-    std::atomic<uint64_t>& word = (*filter_)[bits % kFilterBits / 64];
+    std::atomic<uint64_t>& word = (*filter_)[group * kGroupWords + bits % kGroupBits / 64];
     const uint64_t bit = uint64_t{1} << (bits % 64);
     if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
-    word.fetch_or(bit, std::memory_order_release);
-    added = true;
+    if ((word.fetch_or(bit, std::memory_order_release) & bit) == 0) ++added;
   }
-  if (added && marks_.fetch_add(1, std::memory_order_relaxed) + 1 == kMarksMax)
-    full_.store(true, std::memory_order_release);  // Expire closes all
+  if (added == 0) return;
+  Group& of = groups_[group];
+  const uint32_t before = of.bits.fetch_add(added, std::memory_order_relaxed);
+  if (before >= kFullBits || before + added < kFullBits) return;
+  of.full.store(true, std::memory_order_release);
+  some_full_.store(true, std::memory_order_release);  // Expire closes its slots
 }
 
-bool MovedSlots::IsMarked(NamespaceRef ns, Hash128 hash) const {
-  if (full_.load(std::memory_order_acquire)) return true;
+bool MovedSlots::IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash) const {
+  if (IsFull(slot)) return true;
+  const size_t first = GroupOf(slot) * kGroupWords;
   uint64_t bits = Mixed(ns, hash);
   const uint64_t step = (bits >> 32) | 1;
   for (int i = 0; i < kProbes; ++i, bits += step) {
-    const uint64_t word = (*filter_)[bits % kFilterBits / 64].load(std::memory_order_acquire);
+    const uint64_t word =
+        (*filter_)[first + bits % kGroupBits / 64].load(std::memory_order_acquire);
     if ((word & uint64_t{1} << (bits % 64)) == 0) return false;
   }
   return true;
+}
+
+std::bitset<MovedSlots::kGroups> MovedSlots::Unused(const State& state) const {
+  std::bitset<kGroups> unused;
+  unused.set();
+  for (const auto& [slot, open] : state.open) unused.reset(GroupOf(SlotId(slot)));
+  for (const auto& [slot, lost] : state.lost)
+    if (lost.before.has_value()) unused.reset(GroupOf(SlotId(slot)));
+  return unused;
+}
+
+void MovedSlots::Empty(size_t group) {
+  for (size_t i = group * kGroupWords; i < (group + 1) * kGroupWords; ++i)
+    (*filter_)[i].store(0, std::memory_order_relaxed);
+  groups_[group].bits.store(0, std::memory_order_relaxed);
+  groups_[group].full.store(false, std::memory_order_release);
 }
 
 void MovedSlots::Close(State* state, const std::vector<uint16_t>& slots) {
@@ -68,14 +89,9 @@ void MovedSlots::Gain(uint64_t history, const std::vector<uint64_t>& since,
   }
   Close(&*state, over);
   if (origins.empty()) return;
-  const bool in_use = !state->open.empty() || std::ranges::any_of(state->lost, [](const auto& one) {
-    return one.second.before.has_value();
-  });
-  if (!in_use) {
-    for (auto& word : *filter_) word.store(0, std::memory_order_relaxed);
-    marks_.store(0, std::memory_order_relaxed);
-    full_.store(false, std::memory_order_release);
-  }
+  const std::bitset<kGroups> unused = Unused(*state);
+  for (size_t group = 0; group < kGroups; ++group)
+    if (unused[group]) Empty(group);
   const TimePoint until = clock_->Now() + keep_for_;
   for (const auto& [slot, origin] : origins) state->open[slot] = {.origin = origin, .until = until};
   open_count_.store(static_cast<uint32_t>(state->open.size()), std::memory_order_release);
@@ -133,8 +149,7 @@ void MovedSlots::Lose(uint64_t history, const std::vector<uint64_t>& since,
     const auto slot = static_cast<uint16_t>(i);
     Lost lost{.era = {history, since[i]}, .until = until, .before = {}};
     const auto open = state->open.find(slot);
-    if (open != state->open.end() && !full_.load(std::memory_order_acquire))
-      lost.before = open->second.origin;
+    if (open != state->open.end() && !IsFull(SlotId(slot))) lost.before = open->second.origin;
     state->lost[slot] = lost;
   }
   std::vector<uint16_t> over;
@@ -157,19 +172,22 @@ std::optional<Origin> MovedSlots::Before(SlotId slot, Era era) {
 
 std::optional<Origin> MovedSlots::Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash) {
   const std::optional<Origin> before = Before(slot, era);
-  return before && !IsMarked(ns, hash) ? before : std::nullopt;
+  return before && !IsMarked(slot, ns, hash) ? before : std::nullopt;
 }
 
-void MovedSlots::CloseAll() {
+void MovedSlots::CloseFull() {
+  some_full_.store(false, std::memory_order_release);  // before looking: one more look, not less
   auto state = state_.Lock();
-  std::vector<uint16_t> all;
-  for (const auto& [slot, opened] : state->open) all.push_back(slot);
-  Close(&*state, all);
-  for (auto& [slot, lost] : state->lost) lost.before.reset();
+  std::vector<uint16_t> over;
+  for (const auto& [slot, opened] : state->open)
+    if (IsFull(SlotId(slot))) over.push_back(slot);
+  Close(&*state, over);
+  for (auto& [slot, lost] : state->lost)
+    if (IsFull(SlotId(slot))) lost.before.reset();
 }
 
 std::bitset<kSlotCount> MovedSlots::Expire() {
-  if (full_.load(std::memory_order_acquire)) CloseAll();
+  if (some_full_.load(std::memory_order_acquire)) CloseFull();
   std::bitset<kSlotCount> gone;
   const TimePoint now = clock_->Now();
   auto state = state_.Lock();

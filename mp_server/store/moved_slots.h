@@ -15,8 +15,12 @@
 // Once all that was kept of a slot has been brought, or is known to be gone, its owner needs none
 // of this any more: Finish ends it as the end of its time does.
 //
-// Marks are bits of a filter: a key may count as marked that is not, which is a miss. Bound: 1 MiB
-// of filter, 128 KiB of epochs; after kMarksMax marks no slot is open any more.
+// Marks are bits of a filter: a key may count as marked that is not, which is a miss. Each group of
+// slots has a part of the filter of its own: who asks about a slot looks only where changes of its
+// slots are marked, so a group may be emptied once none of its slots is open and nobody is told of
+// an owner before for one. The fuller a part, the more keys count as marked (2 % of them at 16384
+// marks); at kFullBits, where that is every other key, the slots of the group are not open any
+// more, and those of other groups are. Bound: 1 MiB of filter, 128 KiB of epochs.
 #include <array>
 #include <atomic>
 #include <bitset>
@@ -48,7 +52,8 @@ struct Origin {
 // Threading: thread-safe; Gain and Lose from one thread.
 class MovedSlots final {
  public:
-  static constexpr uint64_t kMarksMax = uint64_t{1} << 20;
+  static constexpr size_t kGroups = 64;
+  static constexpr size_t GroupOf(SlotId slot) { return slot.value() % kGroups; }
 
   // Slots are open, and objects kept, for so long.
   MovedSlots(Duration keep_for, const Clock* clock);
@@ -78,22 +83,23 @@ class MovedSlots final {
   // A change of the key is about to be made. Cost: one load where the slot is not open.
   void Mark(SlotId slot, NamespaceRef ns, Hash128 hash) {
     if (IsOpen(slot)) [[unlikely]]
-      SetMark(ns, hash);
+      SetMark(GroupOf(slot), ns, hash);
   }
-  // The same where it is not known in which slot the key is.
+  // The same where it is not known in which slot the key is: in all groups. Cost: 64 marks.
   void Mark(NamespaceRef ns, Hash128 hash) {
     if (open_count_.load(std::memory_order_acquire) != 0) [[unlikely]]
-      SetMark(ns, hash);
+      for (size_t group = 0; group < kGroups; ++group) SetMark(group, ns, hash);
   }
   bool IsOpen(SlotId slot) const {
     return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) != 0;
   }
   bool AnyOpen() const { return open_count_.load(std::memory_order_acquire) != 0; }
-  bool IsMarked(NamespaceRef ns, Hash128 hash) const;
+  // Of a key in that slot.
+  bool IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash) const;
   // Whether what was kept for `era` of this server may become visible here. Takes no lock.
   bool MayLand(SlotId slot, uint64_t since, NamespaceRef ns, Hash128 hash) const {
     return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) == since &&
-           since != 0 && !IsMarked(ns, hash);
+           since != 0 && !IsMarked(slot, ns, hash);
   }
 
   // --- Who had it before.
@@ -117,8 +123,14 @@ class MovedSlots final {
   uint32_t open_slots() const { return open_count_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr size_t kFilterBits = size_t{1} << 23;
+  static constexpr size_t kGroupBits = size_t{1} << 17;
+  static constexpr size_t kGroupWords = kGroupBits / 64;
   static constexpr int kProbes = 4;
+  static constexpr uint32_t kFullBits = kGroupBits / 100 * 84;  // 0.84 to the fourth is a half
+  struct Group {
+    std::atomic<uint32_t> bits{0};  // that are set
+    std::atomic<bool> full{false};
+  };
   struct Open {
     Origin origin;
     TimePoint until;
@@ -134,9 +146,15 @@ class MovedSlots final {
     std::map<uint16_t, Lost> lost;
     TimePoint next_look{};
   };
-  void SetMark(NamespaceRef ns, Hash128 hash);
+  void SetMark(size_t group, NamespaceRef ns, Hash128 hash);
+  bool IsFull(SlotId slot) const {
+    return groups_[GroupOf(slot)].full.load(std::memory_order_acquire);
+  }
   void Close(State* state, const std::vector<uint16_t>& slots);
-  void CloseAll();
+  void CloseFull();
+  // Those in which no mark is asked about.
+  std::bitset<kGroups> Unused(const State& state) const;
+  void Empty(size_t group);
   static uint64_t Mixed(NamespaceRef ns, Hash128 hash);
 
   const Duration keep_for_;
@@ -144,9 +162,10 @@ class MovedSlots final {
   // Of the era in which the slot is open; 0: it is not.
   std::array<std::atomic<uint64_t>, kSlotCount> open_since_{};
   std::atomic<uint32_t> open_count_{0};
-  std::atomic<uint64_t> marks_{0};
-  std::atomic<bool> full_{false};
-  const std::unique_ptr<std::array<std::atomic<uint64_t>, kFilterBits / 64>> filter_;
+  std::array<Group, kGroups> groups_{};
+  std::atomic<bool> some_full_{false};  // there is something for CloseFull
+  // A group after the other.
+  const std::unique_ptr<std::array<std::atomic<uint64_t>, kGroups * kGroupWords>> filter_;
   Guarded<State> state_;
 };
 

@@ -268,9 +268,13 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
                slot, options_.name);
 }
 
-bool NamespaceStore::Remove(std::string_view key) {
+bool NamespaceStore::Remove(std::string_view key, std::optional<SlotId> slot) {
   const Hash128 hash = options_.hash(key);
-  if (options_.moved != nullptr) options_.moved->Mark(ref(), hash);
+  if (MovedSlots* const moved = options_.moved; moved != nullptr && slot) {
+    moved->Mark(*slot, ref(), hash);
+  } else if (moved != nullptr) {
+    moved->Mark(ref(), hash);
+  }
   ObjectEntry* entry = objects_.index().Unlink(hash, key);
   if (entry == nullptr) return false;
   if (objects_.sampler().Samples(hash)) objects_.sampler().Remove(hash);

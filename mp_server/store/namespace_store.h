@@ -75,7 +75,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   Result<Reservation> Reserve(SlotId slot, std::string_view key, uint64_t value_bytes);
   static Status Publish(Reservation reservation, uint64_t checksum, const PublishOptions& options,
                         bool* stored);
-  bool Remove(std::string_view key);
+  // With its slot, which costs less while slots are open for what others keep.
+  bool Remove(std::string_view key, std::optional<SlotId> slot = std::nullopt);
 
   // Refuses what is published from now on and drops every object; memory goes as pins end.
   void Close() { objects_.Close(); }

@@ -359,7 +359,8 @@ bool TieredNamespace::TooSmallForSsd(std::string_view key, uint64_t value_bytes,
 
 // The SSD first: once it has nothing under the name, no new fetch begins; then those under way are
 // told; then DRAM. A value that had landed before it was told is in DRAM by then, and goes with it.
-TieredNamespace::Removed TieredNamespace::Remove(std::string_view key, const Wake& wake) const {
+TieredNamespace::Removed TieredNamespace::Remove(std::string_view key, const Wake& wake,
+                                                 std::optional<SlotId> slot) const {
   if (!open()) return {};
   Removed removed;
   if (store_->ssd_ != nullptr) {
@@ -368,7 +369,7 @@ TieredNamespace::Removed TieredNamespace::Remove(std::string_view key, const Wak
     EMS_FAIL_POINT("remove.after_ssd");
     store_->Cancel(name);
   }
-  removed.found = dram_->Remove(key) || removed.ticket != nullptr;
+  removed.found = dram_->Remove(key, slot) || removed.ticket != nullptr;
   return removed;
 }
 

@@ -146,7 +146,8 @@ class TieredNamespace final {
     bool found = false;
     ssd::TicketPtr ticket;  // when it may be answered; null: now
   };
-  Removed Remove(std::string_view key, const Wake& wake) const;
+  Removed Remove(std::string_view key, const Wake& wake,
+                 std::optional<SlotId> slot = std::nullopt) const;
 
  private:
   friend class KeyWalk;

@@ -274,7 +274,7 @@ TEST_F(DamagedFramesTest, AFlippedBitIsNeverAnotherValueNorAChangeOfAnotherKey) 
 
 TEST_F(DamagedFramesTest, AFlippedBitOfWhatIsAskedOfAServerItselfIsSeen) {
   client_ = CallsTo(proxy_->address());
-  for (const Op op : {Op::kStats, Op::kPing, Op::kPeers}) {
+  for (const Op op : {Op::kStats, Op::kPing, Op::kPeers, Op::kView}) {
     FlipEachBit(op, [&] {
       const Result<std::string> text = client_->Ask(op);
       EXPECT_TRUE(!text.ok() || *text == *direct_->Ask(op));

@@ -15,7 +15,8 @@ TEST(ControllerMetricsTest, EachMovesAlone) {
   const ControllerMetrics metrics(&registry);
   double value = 0;
   for (const Gauge* gauge : {&metrics.namespaces, &metrics.watchers, &metrics.term, &metrics.epoch,
-                             &metrics.frozen, &metrics.store_is_old, &metrics.disk_free_bytes}) {
+                             &metrics.frozen, &metrics.store_is_old, &metrics.disk_free_bytes,
+                             &metrics.drains.nodes, &metrics.drains.slots}) {
     gauge->Set(++value);
   }
   for (const Counter* counter :
@@ -27,8 +28,8 @@ TEST(ControllerMetricsTest, EachMovesAlone) {
   value = 0;
   for (const char* name :
        {"namespaces", "watchers", "term", "epoch", "view_frozen", "store_is_old", "disk_free_bytes",
-        "views_total", "slots_moved_total", "heartbeats_total", "requests_refused_total",
-        "store_errors_total", "strangers_refused_total"}) {
+        "draining_nodes", "draining_slots", "views_total", "slots_moved_total", "heartbeats_total",
+        "requests_refused_total", "store_errors_total", "strangers_refused_total"}) {
     EXPECT_THAT(text, HasSubstr(fmt::format("# HELP ems_controller_{} ", name)));
     EXPECT_THAT(text, HasSubstr(fmt::format("\nems_controller_{} {}\n", name, ++value)));
   }
@@ -47,6 +48,19 @@ TEST(ControllerMetricsTest, NodesAreCountedByState) {
        {"{state=\"live\"} 4\n", "{state=\"down\"} 3\n", "{state=\"stopped\"} 5\n",
         "{state=\"left\"} 2\n", "{state=\"ahead\"} 1\n"})
     EXPECT_THAT(text, HasSubstr(std::string("ems_controller_nodes") + line));
+}
+
+TEST(ControllerMetricsTest, DrainsAreCountedByWhatBecameOfThem) {
+  MetricsRegistry registry;
+  const ControllerMetrics metrics(&registry);
+  metrics.drains.begun.Add(4);
+  metrics.drains.done.Add(3);
+  metrics.drains.timed_out.Add(2);
+  metrics.drains.given_up.Add(1);
+  const std::string text = registry.Render();
+  for (const char* line : {"{what=\"begun\"} 4\n", "{what=\"done\"} 3\n",
+                           "{what=\"timed_out\"} 2\n", "{what=\"given_up\"} 1\n"})
+    EXPECT_THAT(text, HasSubstr(std::string("ems_controller_drains_total") + line));
 }
 
 }  // namespace

@@ -102,6 +102,17 @@ TEST_F(RequestCheckTest, ANewerViewIsWaitedFor) {
   EXPECT_EQ(Open({1, 2}).status, WireStatus::kOk);
 }
 
+TEST_F(RequestCheckTest, ANewerViewIsToldOf) {
+  int told = 0;
+  check_.SetOnNewerView([&] { ++told; });
+  EXPECT_EQ(Open(ViewVersion(1, epoch_)).status, WireStatus::kOk);
+  EXPECT_EQ(told, 0);
+  EXPECT_EQ(Open(ViewVersion(1, epoch_ + 1)).status, WireStatus::kWrongOwner);
+  EXPECT_EQ(told, 1);
+  (void)Open(ViewVersion(1, epoch_), kNs, wire::Op::kGetKept);
+  EXPECT_EQ(told, 1) << "the view is here, and only not settled yet";
+}
+
 TEST_F(RequestCheckTest, ADrainingServerSendsEveryoneAway) {
   check_.Drain();
   const fabric::Outcome outcome = Open();

@@ -36,7 +36,8 @@ TEST(RequestLatenciesTest, EachKindHasItsOwnSeries) {
 
 TEST(RequestLatenciesTest, RequestsThatAreForNoObjectDoNotCount) {
   RequestLatencies latencies;
-  for (const Op op : {Op::kHello, Op::kPing, Op::kStats, Op::kAttach, Op::kPeers, Op::kScan})
+  for (const Op op :
+       {Op::kHello, Op::kPing, Op::kStats, Op::kAttach, Op::kPeers, Op::kScan, Op::kView})
     latencies.Record(op, ItemTier::kUnknown, true, 1ms);
   std::string text;
   latencies.AppendTo(&text);

@@ -322,6 +322,7 @@ void SimServer::AskPeers() {
     if (life != lives_) return;
     Run([this, round, answers, asked] {
       life_->control.OnPeers(round, *answers, asked);
+      AskForViews(*answers, *round.view);
       life_->stepping = false;
       StepAfter(round.next);
     });
@@ -341,6 +342,25 @@ void SimServer::AskPeer(const NodeInfo& node, ViewVersion view,
     };
     network_.Send(options_.machine, peer->options_.machine, ask);
   }
+}
+
+void SimServer::AskForViews(const server::PeerAnswers& answers, const DhtView& view) {
+  for (const auto& [id, answer] : answers) {
+    if (answer.view <= view.version()) continue;
+    for (const auto& peer : peers_) {
+      if (peer->address() != view.Find(id)->data_address) continue;
+      network_.Send(
+          options_.machine, peer->options_.machine,
+          [this, peer = peer.get(), than = view.version()] { peer->TellView(than, this); });
+    }
+  }
+}
+
+void SimServer::TellView(ViewVersion than, SimServer* to) {
+  Run([this, than, to] {
+    if (const ViewCache::View view = life_->control.NewerThan(than); view != nullptr)
+      network_.Send(options_.machine, to->options_.machine, [to, view] { to->TakeView(view); });
+  });
 }
 
 void SimServer::StepAfter(Duration pause) {

@@ -85,6 +85,8 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
 
   // From the network.
   void TakeView(ViewCache::View view);
+  // Its own goes to who has an older one.
+  void TellView(ViewVersion than, SimServer* to);
   void TakePeers(uint64_t boot_id, ViewVersion view,
                  std::function<void(server::PeerAnswer)> answer);
   void TakePut(int key, uint64_t value, ViewVersion client, std::function<void(Answer)> answer);
@@ -143,6 +145,7 @@ class SimServer final : public server::Holdings, public server::KeptNumbers {
   void Write(const server::ViewIdentity& view);
   void Keep(const server::ViewIdentity& view);
   void AskPeers();
+  void AskForViews(const server::PeerAnswers& answers, const DhtView& view);
   void AskPeer(const NodeInfo& node, ViewVersion view,
                const std::shared_ptr<server::PeerAnswers>& answers);
   void StepAfter(Duration pause);

@@ -42,7 +42,9 @@ class MemoryStore final : public fabric::SessionFactory {
   std::string staged;                 // the memory that session 1 with secret 2 has registered
   std::atomic<uint64_t> progress{0};  // of staged values that name a word for it, whichever
   std::atomic<int> taken_over{-1};  // the descriptor of a connection that was attached; the test's
-  std::optional<std::string> peer_words = "";       // the answer to Peers; nullopt: it is not known
+  std::optional<std::string> peer_words = "";  // the answer to Peers; nullopt: it is not known
+  std::optional<std::string> view_bytes = "";  // the same of View
+  std::atomic<int> views_told{0};
   uint64_t batch_bytes_max = wire::kBatchBytesMax;  // MultiGet answers kBatchFull beyond it
 
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -112,6 +114,10 @@ class MemorySession final : public fabric::Session {
     } else if (request.op == wire::Op::kPeers) {
       if (!store_->peer_words) return {.status = wire::WireStatus::kUnimplemented};
       Append(AsBytes(*store_->peer_words), answer);
+    } else if (request.op == wire::Op::kView) {
+      ++store_->views_told;
+      if (!store_->view_bytes) return {.status = wire::WireStatus::kUnimplemented};
+      Append(AsBytes(*store_->view_bytes), answer);
     } else if (request.op == wire::Op::kScan) {
       refused_ = true;
       return {.status = wire::WireStatus::kUnimplemented};

@@ -10,20 +10,18 @@
 #include "cluster/while_starting.h"
 #include "common/bytes.h"
 #include "common/command_line.h"
-#include "common/thread_pool.h"
 #include "mp_sdk/client.h"
 #include "proto/controller.pb.h"
 #include "tools/emsctl/ask_servers.h"
 #include "tools/emsctl/cluster_text.h"
 #include "tools/emsctl/context.h"
 #include "tools/emsctl/output.h"
+#include "tools/emsctl/rollout/await_servers.h"
 
 namespace ems::emsctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr Duration kLookForDrained = std::chrono::milliseconds(200);
 
 ControllerClient Controller(const Context& context) {
   return ControllerClient(context.controller, "emsctl", context.joined.get());
@@ -105,65 +103,6 @@ int RunNodeSet(const Context& context, const std::string& name, const std::strin
   return Complain(context, fmt::format("server {}", name), s);
 }
 
-// Of one server. Errors: of the call; kNotFound  it is not known (any more)
-Result<v1::NodeStatus> FindNode(ControllerClient* controller, const std::string& name,
-                                Deadline deadline) {
-  v1::ListNodesReply nodes;
-  EMS_RETURN_IF_ERROR(controller->ListNodes(&nodes, deadline));
-  for (const v1::NodeStatus& node : nodes.nodes())
-    if (node.node().name() == name) return node;
-  return Error(StatusCode::kNotFound, "no such server; `emsctl node list` shows them");
-}
-
-// Until the server is drained. A controller that does not answer for a while may be back.
-// Errors: kDeadlineExceeded  it is not drained in time    kFailedPrecondition  another operator has
-// cancelled it
-Status AwaitDrained(const Context& context, ControllerClient* controller, const std::string& name,
-                    Duration patience) {
-  const Deadline until = Deadline::After(patience);
-  StopFlag pause;
-  while (true) {
-    const Result<v1::NodeStatus> node = FindNode(controller, name, context.deadline());
-    if (node.ok() && node->drain() == v1::DRAIN_DRAINED) return OkStatus();
-    if (node.ok() && (node->drain() == v1::DRAIN_NONE || node->stopping()))
-      return Error(StatusCode::kFailedPrecondition, "its drain has been cancelled");
-    if (node.status().code() == StatusCode::kNotFound) return node.status();
-    if (until.Passed()) {
-      EMS_RETURN_IF_ERROR(node.status());
-      return Error(StatusCode::kDeadlineExceeded,
-                   "still draining, it owns {} slots, and {} servers may fetch what it keeps: ask "
-                   "again",
-                   node->slots(), node->pulled_by());
-    }
-    pause.WaitFor(std::min(kLookForDrained, until.Remaining()));
-  }
-}
-
-// Until the server has slots again, and all servers have the newest view and what they fetch.
-// Errors: kDeadlineExceeded  not in time
-Status AwaitSettled(const Context& context, ControllerClient* controller, const std::string& name,
-                    Duration patience) {
-  const Deadline until = Deadline::After(patience);
-  StopFlag pause;
-  while (true) {
-    v1::ListNodesReply nodes;
-    const Status asked = controller->ListNodes(&nodes, context.deadline());
-    const auto waits = [&](const v1::NodeStatus& node) {
-      const bool moves = node.behind_ms() > 0 || node.waited_for() || node.pulls_from() > 0;
-      const bool comes = node.node().name() == name && node.slots() == 0;
-      return comes || (node.node().state() == v1::NODE_LIVE && moves);
-    };
-    const auto waiting = std::ranges::count_if(nodes.nodes(), waits);
-    if (asked.ok() && waiting == 0) return OkStatus();
-    if (until.Passed()) {
-      EMS_RETURN_IF_ERROR(asked);
-      return Error(StatusCode::kDeadlineExceeded,
-                   "{} servers have not what their slots had, or no slots yet: ask again", waiting);
-    }
-    pause.WaitFor(std::min(kLookForDrained, until.Remaining()));
-  }
-}
-
 int RunNodeDrain(const Context& context, const std::string& name,
                  const std::optional<double>& wait_seconds, bool cancel) {
   ControllerClient controller = Controller(context);
@@ -172,17 +111,17 @@ int RunNodeDrain(const Context& context, const std::string& name,
     return controller.DrainNode(name, cancel, until);
   });
   if (!s.ok()) return Complain(context, what, s);
-  const auto patience =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait_seconds.value_or(0)));
+  const Patience patience{.call = context.timeout(),
+                          .whole = std::chrono::duration_cast<Duration>(
+                              std::chrono::duration<double>(wait_seconds.value_or(0)))};
   if (cancel) {
-    const Status settled =
-        wait_seconds ? AwaitSettled(context, &controller, name, patience) : OkStatus();
+    const Status settled = wait_seconds ? AwaitSettled(&controller, name, patience) : OkStatus();
     if (!settled.ok()) return Complain(context, what, settled);
     return ShowChange(context, Json::object({{"drain_cancelled", name}}),
                       fmt::format("the drain of {} is cancelled\n", name));
   }
   if (!wait_seconds) return ShowDone(context, "draining", name);
-  const Status drained = AwaitDrained(context, &controller, name, patience);
+  const Status drained = AwaitDrained(&controller, name, patience);
   if (!drained.ok()) return Complain(context, what, drained);
   return ShowDone(context, "drained", name);
 }

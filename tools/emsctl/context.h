@@ -42,6 +42,7 @@ void AddListCommand(Command* program, const Context* context);
 void AddNamespaceCommands(Command* program, const Context* context);
 void AddModelCommands(Command* program, const Context* context);
 void AddObjectCommands(Command* program, const Context* context);
+void AddRolloutCommands(Command* program, const Context* context);
 void AddTopCommand(Command* program, const Context* context);
 
 }  // namespace ems::emsctl

@@ -42,6 +42,7 @@ constexpr const char* kFooter =
     "  emsctl rm -- -odd-key                           a key that starts with a dash\n"
     "  emsctl model create qwen/7b@v1 s3://models/qwen a version of a model, from its source\n"
     "  emsctl model prefetch qwen/7b --wait            into the servers' memory\n"
+    "  emsctl rollout restart --command 'ssh {host} systemctl restart mp-server'\n"
     "  emsctl view accept-loss                         drop servers that will not come back\n"
     "\n"
     "`emsctl COMMAND --help` tells more.";
@@ -110,6 +111,7 @@ int main(int argc, char** argv) {
   ems::emsctl::AddModelCommands(&program, &context);
   ems::emsctl::AddObjectCommands(&program, &context);
   ems::emsctl::AddListCommand(&program, &context);
+  ems::emsctl::AddRolloutCommands(&program, &context);
   ems::emsctl::AddTopCommand(&program, &context);
   AddCompletion(&program);
   if (const auto exit_code = program.Parse(arguments)) return *exit_code;

@@ -4,7 +4,6 @@ from typing import NamedTuple, Optional
 
 from ems import _ems, process
 from ems.connection import Connection, default_controller
-from ems.errors import Error
 
 DEFAULT_NAMESPACE = 'default'
 
@@ -125,14 +124,8 @@ class Client(Connection):
         return self._native.multi_get_into(pairs, timeout=timeout, verify=verify, touch=touch)
 
     def multi_get(self, keys, *, timeout=None):
-        """Each result is bytes, None for a miss, or the ems.Error. A call a key: multi_get_into is one for all."""
-        results = []
-        for key in keys:
-            try:
-                results.append(self._native.get(key, timeout=timeout))
-            except Error as error:
-                results.append(error)
-        return results
+        """Each result is bytes, None for a miss, or the ems.Error. `timeout` is for all of them together."""
+        return self._native.multi_get(keys, timeout=timeout)
 
     def multi_exists(self, keys, *, timeout=None):
         """A bool a key; what cannot be asked is absent."""

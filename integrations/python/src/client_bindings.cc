@@ -306,6 +306,22 @@ py::list MultiGetInto(const PyClient& self, const py::iterable& pairs, const py:
   return LengthsOf(results);
 }
 
+// Each result: bytes, None for a miss, or the error.
+py::list MultiGet(const PyClient& self, const py::iterable& wanted, const py::object& timeout) {
+  const auto client = self.Use();
+  const std::vector<std::string> keys = TextsOf(wanted, "a key");
+  std::vector<std::string> values(keys.size());
+  std::vector<GetItem> items;
+  for (size_t i = 0; i < keys.size(); ++i)
+    items.push_back({.key = keys[i], .into = {}, .grow = &values[i]});
+  const GetOptions options = ReadOptions(timeout, "", true, "");
+  const auto results = WithoutGil([&] { return client->MultiGet(items, options); });
+  py::list list = LengthsOf(results);
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (results[i].ok()) list[i] = py::bytes(std::exchange(values[i], {}));
+  return list;
+}
+
 std::vector<bool> MultiExists(const PyClient& self, const py::iterable& wanted,
                               const py::object& timeout) {
   const auto client = self.Use();
@@ -466,6 +482,7 @@ void BindClient(py::module_& module) {
            py::arg("durability") = "", py::arg("timeout") = none)
       .def("multi_get_into", &MultiGetInto, py::arg("items"), py::kw_only(),
            py::arg("timeout") = none, py::arg("verify") = "", py::arg("touch") = true)
+      .def("multi_get", &MultiGet, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("multi_exists", &MultiExists, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("multi_remove", &MultiRemove, py::arg("keys"), py::kw_only(), py::arg("timeout") = none)
       .def("scan", &Scan, py::arg("prefix"), py::kw_only(), py::arg("timeout") = none)

@@ -62,8 +62,11 @@ class ClusterObserverTest : public ::testing::Test {
     return kinds;
   }
 
+  ManualClock clock_;
+  MetricsRegistry registry_;
+  DrainMetrics metrics_{&registry_};
   ClusterEvents events_;
-  ClusterObserver observer_{&events_};
+  ClusterObserver observer_{&events_, &metrics_, &clock_};
   v1::ListNodesReply nodes_;
   uint64_t run_ = 0, after_ = 0;
   std::string texts_;
@@ -115,6 +118,51 @@ TEST_F(ClusterObserverTest, ADrainIsToldFromBeginToEndAndSaysWhoStillFetched) {
   EXPECT_THAT(texts_, HasSubstr("server a stops"));
   Node("a", v1::NODE_LEFT)->set_drain(v1::DRAIN_NONE);
   EXPECT_THAT(Look(), ElementsAre("node_left"));
+}
+
+TEST_F(ClusterObserverTest, DrainsAreCountedWithWhatIsLeftAndWhatTheyTook) {
+  Node("a", v1::NODE_LIVE);
+  Node("b", v1::NODE_LIVE);
+  (void)Look();
+  EXPECT_EQ(metrics_.begun.value(), 0);
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  Node("a", v1::NODE_LIVE)->set_slots(700);
+  (void)Look();
+  EXPECT_EQ(metrics_.nodes.value(), 1);
+  EXPECT_EQ(metrics_.slots.value(), 700);
+  for (int i = 0; i < 12; ++i) {
+    clock_.Advance(std::chrono::seconds(1));
+    (void)Look();
+  }
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINED);
+  EXPECT_THAT(Look(), ElementsAre("node_drained"));
+  EXPECT_THAT(texts_, HasSubstr("drained after 12 s"));
+  EXPECT_EQ(metrics_.nodes.value(), 0);
+  EXPECT_EQ(metrics_.slots.value(), 0);
+  EXPECT_THAT(registry_.Render(), HasSubstr("\nems_controller_drain_seconds_sum 12\n"));
+  EXPECT_EQ(metrics_.done.value(), 1);
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_NONE);
+  (void)Look();
+  EXPECT_EQ(metrics_.given_up.value(), 0) << "it was done";
+
+  Node("b", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  (void)Look();
+  Node("b", v1::NODE_LIVE)->set_drain(v1::DRAIN_NONE);
+  (void)Look();
+  EXPECT_EQ(metrics_.given_up.value(), 1);
+  Node("b", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  (void)Look();
+  Node("b", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINED);
+  Node("b", v1::NODE_LIVE)->set_pulled_by(2);
+  (void)Look();
+  EXPECT_EQ(metrics_.timed_out.value(), 1);
+  EXPECT_EQ(metrics_.done.value(), 1);
+  EXPECT_EQ(metrics_.begun.value(), 3);
+  Node("a", v1::NODE_LIVE)->set_drain(v1::DRAIN_DRAINING);
+  (void)Look();
+  nodes_.clear_nodes();
+  (void)Look();
+  EXPECT_EQ(metrics_.given_up.value(), 2) << "it is forgotten";
 }
 
 TEST_F(ClusterObserverTest, TheTierOfALiveServerFailsAndWorksAgain) {

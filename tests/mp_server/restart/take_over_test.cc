@@ -62,6 +62,33 @@ TEST_F(TakeOverTest, TheColdestStillGoesFirst) {
     EXPECT_EQ(Read(kA, "k" + std::to_string(i)) == "(miss)", i <= 20) << i;
 }
 
+TEST_F(TakeOverTest, WhereThereMayBeFewerObjectsTheHottestStay) {
+  constexpr int kMost = 4096;  // of a namespace in a pool of 2 MiB
+  BeginCold(16 * kMiB);
+  for (int i = 0; i < kMost + 900; ++i) ASSERT_EQ(Put(kA, "k" + std::to_string(i), 8), OkStatus());
+  EXPECT_TRUE(store_->Find(kA, "k0", true).has_value());  // not the coldest any more
+  ASSERT_TRUE(HandOver().ok());
+  ASSERT_EQ(BeginNext(Expected(), 2 * kMiB), OkStatus());
+  EXPECT_EQ(Adopt(Grant(6), Table({kA, kB})).objects, static_cast<uint64_t>(kMost));
+  EXPECT_NE(Read(kA, "k0"), "(miss)");
+  for (int i = 1; i < kMost + 900; ++i)
+    EXPECT_EQ(Read(kA, "k" + std::to_string(i)) == "(miss)", i <= 900) << i;
+}
+
+TEST_F(TakeOverTest, WhereTheQuotaIsSmallerTheHottestStay) {
+  BeginCold();
+  for (int i = 0; i < 40; ++i) ASSERT_EQ(Put(kA, "k" + std::to_string(i), 20'000), OkStatus());
+  EXPECT_TRUE(store_->Find(kA, "k0", true).has_value());
+  ASSERT_TRUE(HandOver().ok());
+  ASSERT_EQ(BeginNext(), OkStatus());
+  NamespaceTable table = Table({kA, kB});
+  table.by_id[kA.id].dram_quota_bytes = 20 * 20'000;
+  Adopt(Grant(6), table);
+  EXPECT_NE(Read(kA, "k0"), "(miss)");
+  for (int i = 1; i < 40; ++i)
+    EXPECT_EQ(Read(kA, "k" + std::to_string(i)) == "(miss)", i <= 20) << i;
+}
+
 TEST_F(TakeOverTest, GenerationsGoOnAboveThoseThatWere) {
   BeginCold();
   ASSERT_EQ(Put(kA, "k", 1000), OkStatus());

@@ -165,21 +165,110 @@ TEST_F(MovedSlotsTest, EverythingHasItsTime) {
   EXPECT_TRUE(moved_.kept_slots().none());
 }
 
-TEST_F(MovedSlotsTest, AFullFilterLetsNothingLand) {
-  Gain(4);
-  uint64_t marks = 0;
-  while (moved_.AnyOpen() && marks < 4 * MovedSlots::kMarksMax) {
-    for (int i = 0; i < 1000; ++i) {
-      const uint64_t number = marks++ * 0x9e3779b97f4a7c15;
-      moved_.Mark(kSlot, kNs, Hash128{number, ~number});
+class FullGroupTest : public MovedSlotsTest {
+ protected:
+  static constexpr SlotId kElsewhere{8};
+  static_assert(MovedSlots::GroupOf(kSlot) != MovedSlots::GroupOf(kElsewhere));
+  // Of the same group.
+  static constexpr SlotId kBeside{7 + MovedSlots::kGroups};
+  static_assert(MovedSlots::GroupOf(kSlot) == MovedSlots::GroupOf(kBeside));
+
+  void GainAll(uint64_t since) {
+    std::bitset<kSlotCount> owned;
+    std::map<uint16_t, Origin> origins;
+    for (const SlotId slot : {kSlot, kBeside, kElsewhere}) {
+      owned.set(slot.value());
+      origins[slot.value()] = {{kHistory, since}, kPeer};
     }
-    clock_.Advance(std::chrono::seconds(2) / 10000);
-    (void)moved_.Expire();
+    moved_.Gain(kHistory, Since(since), owned, origins);
   }
-  EXPECT_GE(marks, MovedSlots::kMarksMax);
-  EXPECT_LT(marks, 2 * MovedSlots::kMarksMax);
-  EXPECT_FALSE(moved_.AnyOpen());
+  static Hash128 HashOf(uint64_t number) {
+    const uint64_t mixed = number * 0x9e3779b97f4a7c15;
+    return {mixed ^ mixed >> 29, ~mixed};
+  }
+  // So many changes of other keys each time.
+  void MarkMany(SlotId slot, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) moved_.Mark(slot, kNs, HashOf(marks_++));
+  }
+  // Of a thousand keys that were not changed, how many count as changed.
+  int FalseMarks(SlotId slot) const {
+    int marked = 0;
+    for (uint64_t i = 0; i < 1000; ++i)
+      marked += moved_.IsMarked(slot, kNs, HashOf((uint64_t{1} << 40) + i)) ? 1 : 0;
+    return marked;
+  }
+  void Fill(SlotId slot) {
+    for (int i = 0; i < 200 && moved_.IsOpen(slot); ++i) {
+      MarkMany(slot, 1000);
+      (void)moved_.Expire();
+    }
+  }
+
+  uint64_t marks_ = 0;
+};
+
+TEST_F(FullGroupTest, OnlyTheSlotsOfAFullGroupClose) {
+  GainAll(4);
+  Fill(kSlot);
+  EXPECT_FALSE(moved_.IsOpen(kSlot));
+  EXPECT_FALSE(moved_.IsOpen(kBeside)) << "its changes are marked in the same part of the filter";
   EXPECT_FALSE(MayLand(4));
+  EXPECT_TRUE(moved_.MayLand(kElsewhere, 4, kNs, KeyHash("k")));
+  EXPECT_EQ(moved_.open_slots(), 1U);
+  EXPECT_EQ(FalseMarks(kElsewhere), 0);
+}
+
+TEST_F(FullGroupTest, NothingLandsInAFullGroupBeforeItIsClosed) {
+  GainAll(4);
+  MarkMany(kSlot, 200'000);
+  EXPECT_TRUE(moved_.IsOpen(kSlot)) << "Expire has not been called";
+  EXPECT_EQ(FalseMarks(kSlot), 1000);
+  Lose(6);
+  EXPECT_EQ(moved_.Before(kSlot, {kHistory, 6}), std::nullopt) << "too many keys count as marked";
+}
+
+TEST_F(FullGroupTest, AGroupFillsSlowly) {
+  GainAll(4);
+  MarkMany(kSlot, 16'384);
+  EXPECT_LT(FalseMarks(kSlot), 50);
+  MarkMany(kSlot, 16'384);
+  EXPECT_LT(FalseMarks(kSlot), 250);
+  (void)moved_.Expire();
+  EXPECT_TRUE(moved_.IsOpen(kSlot));
+  Fill(kSlot);
+  EXPECT_GT(marks_, 50'000U) << "closed too early";
+  EXPECT_LT(marks_, 80'000U) << "closed too late: most of what lands is lost before";
+}
+
+TEST_F(FullGroupTest, AGroupIsEmptyAgainOnceNobodyAsksAboutIt) {
+  GainAll(4);
+  Fill(kSlot);
+  moved_.Mark(kElsewhere, kNs, KeyHash("changed"));
+  Gain(6);  // the slot elsewhere goes by the view, and with it what was marked there
+  EXPECT_TRUE(MayLand(6));
+  EXPECT_EQ(FalseMarks(kSlot), 0);
+}
+
+TEST_F(FullGroupTest, MarksStayWhereASlotOfTheGroupIsOpen) {
+  GainAll(4);
+  Mark("k");
+  std::bitset<kSlotCount> owned;
+  owned.set(kSlot.value()).set(kBeside.value());
+  // Another one of the group opens.
+  moved_.Gain(kHistory, Since(4), owned, {{kBeside.value(), {{kHistory, 6}, kPeer}}});
+  EXPECT_FALSE(MayLand(4));
+  // The same for what is vouched for.
+  moved_.Lose(kHistory, Since(8), {}, owned);
+  moved_.Gain(kHistory, Since(9), owned, {{kBeside.value(), {{kHistory, 9}, kPeer}}});
+  EXPECT_TRUE(Untouched(8, "other").has_value());
+  EXPECT_EQ(Untouched(8), std::nullopt);
+}
+
+TEST_F(FullGroupTest, AChangeInNoKnownSlotIsMarkedInAll) {
+  GainAll(4);
+  moved_.Mark(kNs, KeyHash("k"));
+  for (const SlotId slot : {kSlot, kBeside, kElsewhere})
+    EXPECT_FALSE(moved_.MayLand(slot, 4, kNs, KeyHash("k")));
 }
 
 }  // namespace
