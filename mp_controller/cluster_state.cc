@@ -329,7 +329,8 @@ Status ClusterState::Heartbeat(const v1::HeartbeatRequest& request, v1::Heartbea
                                               .ahead = ahead,
                                               .alive = may_renew || store_age_.IsOld()},
                                              now));
-  drains_.OnWord(event.id, {event.boot_id, event.installed, event.stopping, event.pulling_from});
+  drains_.OnWord(event.id, {event.boot_id, event.installed, event.stopping, event.pulling_from,
+                            event.vouching_for});
   parts_.metrics->heartbeats.Add();
   // An error is no refusal: servers go on by their leases and by each other.
   if (store_age_.IsListening())

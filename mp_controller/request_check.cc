@@ -32,6 +32,14 @@ Status CheckWord(std::string_view field, std::string_view text, size_t bytes_max
                Printable(text), text.size(), bytes_max);
 }
 
+template <typename Ids>
+std::vector<NodeId> NodesOf(const Ids& ids) {
+  std::vector<NodeId> nodes;
+  for (const uint32_t id : ids)
+    if (nodes.size() < kNodesMax) nodes.push_back(NodeId(id));
+  return nodes;
+}
+
 Result<ViewVersion> CheckVersion(uint64_t term, uint64_t epoch) {
   if (term <= ViewVersion::kTermMax && epoch <= ViewVersion::kEpochMax)
     return ViewVersion(term, epoch);
@@ -78,9 +86,6 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
   EMS_ASSIGN_OR_RETURN(const ViewVersion installed, CheckVersion(request.term(), request.epoch()));
   EMS_ASSIGN_OR_RETURN(const ViewVersion highest,
                        CheckVersion(request.highest_term(), request.highest_epoch()));
-  std::vector<NodeId> pulling_from;
-  for (const uint32_t id : request.pulling_from())
-    if (pulling_from.size() < kNodesMax) pulling_from.push_back(NodeId(id));
   return HeartbeatEvent{.id = NodeId(request.node_id()),
                         .boot_id = request.boot_id(),
                         .installed = installed,
@@ -93,7 +98,8 @@ Result<HeartbeatEvent> CheckHeartbeat(const v1::HeartbeatRequest& request) {
                         .table = request.namespaces_version(),
                         .table_fingerprint = request.namespaces_fingerprint(),
                         .stopping = request.stopping(),
-                        .pulling_from = std::move(pulling_from),
+                        .pulling_from = NodesOf(request.pulling_from()),
+                        .vouching_for = NodesOf(request.vouching_for()),
                         .usage = FromProto(request.usage())};
 }
 

@@ -31,6 +31,7 @@ struct HeartbeatEvent {
   uint64_t table_fingerprint = 0;
   bool stopping = false;               // it gives its slots away before it stops
   std::vector<NodeId> pulling_from{};  // servers that it fetches what they keep from
+  std::vector<NodeId> vouching_for{};  // those that it names to who fetches from it
   NodeUsage usage;
 };
 

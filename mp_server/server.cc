@@ -336,6 +336,8 @@ void Server::Impl::MakeHeartbeat() {
           },
       .pulling_from =
           [this] { return moved == nullptr ? std::vector<NodeId>() : moved->origins(); },
+      .vouching_for =
+          [this] { return moved == nullptr ? std::vector<NodeId>() : moved->vouched_for(); },
       .on_beat = [this](bool ok) { metrics.OnHeartbeat(ok); },
       .events = std::move(events)});
 }

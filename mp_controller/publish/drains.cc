@@ -97,6 +97,13 @@ void Drains::OnPublished(const DhtView& view, bool given_out, TimePoint now) {
   }
 }
 
+// Who fetches from `to` fetches from `id`, or hears from `to` that it has to.
+bool Drains::Leads(NodeId to, NodeId id) const {
+  if (to == id) return true;
+  const auto word = words_.find(to);
+  return word != words_.end() && std::ranges::count(word->second.vouching_for, id) > 0;
+}
+
 // One that has not installed the view may begin to fetch once it has.
 size_t Drains::PulledBy(NodeId id, const DhtView& view, ViewVersion lost_by) const {
   const auto pulls = [&](const NodeInfo& node) {
@@ -104,7 +111,8 @@ size_t Drains::PulledBy(NodeId id, const DhtView& view, ViewVersion lost_by) con
     const auto word = words_.find(node.id);
     return word == words_.end() || word->second.boot_id != node.boot_id ||
            word->second.installed < lost_by ||
-           std::ranges::count(word->second.pulling_from, id) > 0;
+           std::ranges::any_of(word->second.pulling_from,
+                               [&](NodeId from) { return Leads(from, id); });
   };
   return static_cast<size_t>(std::ranges::count_if(view.nodes(), pulls));
 }

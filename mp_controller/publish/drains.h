@@ -12,9 +12,9 @@
 // they are.
 //
 // A server is drained when it owns nothing, the view by which it lost its last slots is active, and
-// each server of the view has installed that one and says that it fetches nothing from it; or
-// `patience` after that view, whatever they say. Bound: a record for each server that is drained or
-// was heard of.
+// each server of the view has installed that one and says that it fetches nothing from it, nor from
+// a server that sends it on to this one; or `patience` after that view, whatever they say. Bound: a
+// record for each server that is drained or was heard of.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -59,6 +59,7 @@ class Drains final {
     ViewVersion installed;
     bool stopping = false;
     std::vector<NodeId> pulling_from;
+    std::vector<NodeId> vouching_for{};  // whom those ask, too, that pull from it
   };
   void OnWord(NodeId id, Word word);
 
@@ -92,6 +93,7 @@ class Drains final {
   std::vector<const NodeInfo*> Choose(std::span<const NodeInfo> nodes) const;
   std::set<NodeId> OutOf(std::span<const NodeInfo> nodes) const;
   size_t PulledBy(NodeId id, const DhtView& view, ViewVersion lost_by) const;
+  bool Leads(NodeId to, NodeId id) const;
 
   const Options options_;
   std::set<NodeId> wanted_;

@@ -28,6 +28,7 @@ struct Forwarder::Asked {
   Hold filling{};             // kValue, as the next
   Reservation reservation{};  // empty: there was no room
   uint64_t checksum = 0;
+  ObjectPin own{};  // what it was copied from, where it was here
 };
 
 namespace {
@@ -131,9 +132,8 @@ Forwarder::~Forwarder() {
 
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
                           const Wake& wake) {
-  if (!options_.moved->IsOpen(slot) || options_.moved->IsMarked(slot, ns, hash)) return nullptr;
   const auto origin = options_.moved->OriginOf(slot);
-  if (!origin) return nullptr;
+  if (!origin || options_.moved->IsMarked(slot, ns, hash, origin->era.since)) return nullptr;
   const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
   const std::shared_ptr<CircuitBreaker> breaker = peers_.BreakerOf(origin->node);
   if (breaker == nullptr) return nullptr;
@@ -196,9 +196,11 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   const TieredNamespace objects = options_.store->Open(ns);
   if (!objects) return nullptr;
   std::erase_if(items, [&](Lookup::Item& item) {
-    if (!options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key)))
-      item.next = options_.moved->OriginOf(item.slot);
-    return !item.next || peers_.BreakerOf(item.next->node) == nullptr;
+    item.next = options_.moved->OriginOf(item.slot);
+    return !item.next ||
+           options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key),
+                                    item.next->era.since) ||
+           peers_.BreakerOf(item.next->node) == nullptr;
   });
   if (items.empty()) return nullptr;
   auto lookup = std::make_shared<Lookup>();
@@ -359,6 +361,8 @@ Brought Forwarder::BringOne(const Task& task, PeerCalls::Channels* channels, Obj
   bool stored = false;
   const Status published = objects.PublishKept(std::move(asked.reservation), asked.checksum,
                                                task.origin.era.since, &stored, pin);
+  // Its copy is what the next owner gets.
+  if (stored && asked.own) asked.own.ForgetKept();
   if (stored && published.ok()) return Brought::kStored;
   // It, or a newer value, is there by now; or nothing may be any more.
   const bool there = published.ok() || published.code() == StatusCode::kAlreadyExists;
@@ -366,7 +370,7 @@ Brought Forwarder::BringOne(const Task& task, PeerCalls::Channels* channels, Obj
 }
 
 void Forwarder::TakeOwn(const Task& task, const TieredNamespace& objects, Era era, Asked* asked) {
-  const ObjectPin pin = objects.GetKept(task.slot, task.key, era);
+  ObjectPin pin = objects.GetKept(task.slot, task.key, era);
   if (!pin) return;
   asked->state = KeptState::kValue;
   auto filling = objects.AdmitPut(pin.value().size());
@@ -381,6 +385,7 @@ void Forwarder::TakeOwn(const Task& task, const TieredNamespace& objects, Era er
   asked->filling = *std::move(filling);
   asked->reservation = *std::move(room);
   asked->checksum = pin.checksum();
+  asked->own = std::move(pin);
 }
 
 Status Forwarder::Ask(const Task& task, const TieredNamespace& objects, Origin origin,

@@ -19,6 +19,7 @@ constexpr Duration kBurst = milliseconds(50);  // of the rate, after a pause
 constexpr uint64_t kKeyBytesMin = 32 * kKiB;   // a key counts as so much: each is a call
 constexpr Duration kAgain = seconds(1);
 constexpr int kAgainShiftMax = 5;
+constexpr uint32_t kPagesMax = 4096;  // of a slot; a list that is longer does not end
 constexpr Duration kRoomAgain = seconds(10);
 constexpr Duration kKnowsAgain = seconds(60);  // a server that does not know how may be updated
 
@@ -185,7 +186,8 @@ void Migrator::ListSome(TimePoint now) {
       return PutOffAll(job_->from.node, kKnowsAgain, now);
     if (*asked != wire::WireStatus::kOk) return PutOff(kAgain, now);
   }
-  if (job_->from.era == job_->origin.era && page.head.node != 0)
+  if (!GoesOn(page)) return PutOff(kAgain, now);
+  if (!job_->further && page.head.node != 0)
     job_->before = Origin{{job_->origin.era.history, page.head.since}, NodeId(page.head.node)};
   for (wire::ListedKey& one : page.keys.keys) {
     job_->keys.push_back({.ns = page.ns(),
@@ -195,6 +197,12 @@ void Migrator::ListSome(TimePoint now) {
   }
   job_->listed = !page.keys.next.has_value();
   job_->cursor = page.keys.next.value_or(wire::kScanBegin);
+}
+
+// A page is foreign: one that leads nowhere, or back, would be asked for without end.
+bool Migrator::GoesOn(const wire::KeptPage& page) {
+  if (++job_->pages > kPagesMax) return false;
+  return !page.keys.next || (!page.keys.keys.empty() && *page.keys.next != job_->cursor);
 }
 
 Result<wire::WireStatus> Migrator::AskForPage(const wire::ScanKeptBody& body,
@@ -229,7 +237,8 @@ void Migrator::BringNext(TimePoint now) {
     job_->whole = false;
     return job_->keys.pop_front();
   }
-  const bool settled = options_.moved->IsMarked(job_->slot, next.ns, objects.HashOf(next.key)) ||
+  const bool settled = options_.moved->IsMarked(job_->slot, next.ns, objects.HashOf(next.key),
+                                                job_->origin.era.since) ||
                        objects.Find(next.key, /*touch=*/false).has_value();
   if (settled) return job_->keys.pop_front();
   if (now - next.used >= options_.store->dram().IdleMost(next.ns, next.key, next.value_bytes)) {
@@ -249,9 +258,9 @@ void Migrator::BringNext(TimePoint now) {
     ++run.keys;
     run.bytes += bytes;
   }
-  if (how == Brought::kNoRoom) {
+  if (how == Brought::kNoRoom) {  // though there is some: memory is being prepared, or in use
     options_.metrics.no_room.Add();
-    return PutOff(kRoomAgain, now);
+    return PutOff(kAgain, now);
   }
   if (how == Brought::kFailed || how == Brought::kRefused) job_->whole = false;
   job_->keys.pop_front();
@@ -267,6 +276,7 @@ void Migrator::EndListing(TimePoint now) {
   if (job_->before) {
     options_.moved->Reach(job_->slot, job_->origin.era, job_->before->node);
     job_->from = *std::exchange(job_->before, std::nullopt);
+    job_->further = true;
     job_->listed = false;
     return;
   }

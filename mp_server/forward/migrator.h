@@ -81,8 +81,10 @@ class Migrator final {
     Origin from;  // who is asked for pages: the origin, then who was before it
     std::optional<Origin> before = {};  // as the origin says
     wire::ScanCursor cursor = wire::kScanBegin;
-    bool listed = false;  // the last page has come
-    bool whole = true;    // nothing was left out
+    uint32_t pages = 0;    // of all that are asked
+    bool further = false;  // `from` is not the origin any more
+    bool listed = false;   // the last page has come
+    bool whole = true;     // nothing was left out
     std::deque<Wanted> keys = {};
   };
   struct Tried {
@@ -113,6 +115,7 @@ class Migrator final {
   // Whether the server may be called now; where not, its slots wait.
   bool MayCall(NodeId node, TimePoint now);
   void ListSome(TimePoint now);
+  bool GoesOn(const wire::KeptPage& page);
   Result<wire::WireStatus> AskForPage(const wire::ScanKeptBody& body, wire::KeptPage* page);
   void BringNext(TimePoint now);
   void Spend(uint64_t bytes, TimePoint now);

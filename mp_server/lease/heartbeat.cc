@@ -118,6 +118,7 @@ std::optional<Duration> Heartbeat::Beat() {
   keeper_.MakeHeartbeat(options_.usage(), options_.highest_view(), &request);
   for (const NodeId node : options_.pulling_from())
     if (node != options_.ownership->self()) request.add_pulling_from(node.value());
+  for (const NodeId node : options_.vouching_for()) request.add_vouching_for(node.value());
   const Duration patience =
       std::min(std::max(keeper_.heartbeat(), kBeatDeadlineMax / 4), kBeatDeadlineMax);
   const bool stops = stop_announced_.load(std::memory_order_acquire);

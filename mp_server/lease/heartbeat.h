@@ -32,6 +32,9 @@ class Heartbeat final {
     // Who keeps something that this server has still to bring. After the installed view was read:
     // a heartbeat that says a view is installed names those that its slots came from.
     std::function<std::vector<NodeId>()> pulling_from = [] { return std::vector<NodeId>(); };
+    // Whom those ask, too, that pull from this server. Called after pulling_from: a slot that is
+    // lost in between is in both.
+    std::function<std::vector<NodeId>()> vouching_for = [] { return std::vector<NodeId>(); };
     std::function<void(bool ok)> on_beat;  // for metrics
     LeaseEvents events;
   };

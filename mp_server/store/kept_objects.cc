@@ -37,6 +37,11 @@ ObjectEntry* KeptObjects::TakeColdest() {
   return state->by_age.empty() ? nullptr : state->Remove(state->by_age.begin()->second);
 }
 
+int64_t KeptObjects::ColdestTouch() {
+  auto state = state_.Lock();
+  return state->by_age.empty() ? EvictionPolicy::kNever : state->by_age.begin()->first.first;
+}
+
 ObjectEntry* KeptObjects::Take(const Victim& victim) {
   auto state = state_.Lock();
   const auto there = state->by_hash.find(victim.hash);

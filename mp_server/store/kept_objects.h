@@ -30,6 +30,8 @@ class KeptObjects final {
   ObjectEntry* Find(Hash128 hash, std::string_view key);
   // The one that was used least lately; null: there is none.
   ObjectEntry* TakeColdest();
+  // When that one was used; EvictionPolicy::kNever: there is none.
+  int64_t ColdestTouch();
   // If it is in here still.
   ObjectEntry* Take(const Victim& victim);
   std::vector<ObjectEntry*> TakeSlots(const std::bitset<kSlotCount>& slots);

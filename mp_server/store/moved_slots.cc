@@ -16,15 +16,16 @@ MovedSlots::MovedSlots(Duration keep_for, const Clock* clock)
       clock_(clock),
       filter_(std::make_unique<std::array<std::atomic<uint64_t>, kGroups * kGroupWords>>()) {}
 
-uint64_t MovedSlots::Mixed(NamespaceRef ns, Hash128 hash) {
+uint64_t MovedSlots::Mixed(NamespaceRef ns, Hash128 hash, uint64_t since) {
   const uint64_t space = uint64_t{ns.id.value()} << 32 | ns.generation;
-  return (hash.lo ^ (space * 0x9e3779b97f4a7c15)) + hash.hi;
+  return (hash.lo ^ (space * 0x9e3779b97f4a7c15)) + (hash.hi ^ (since * 0xc2b2ae3d27d4eb4f));
 }
 
 // The order of these stores and of what is asked under an index shard's lock: who makes the change
 // takes that lock after this.
-void MovedSlots::SetMark(size_t group, NamespaceRef ns, Hash128 hash) {
-  uint64_t bits = Mixed(ns, hash);
+void MovedSlots::SetMark(size_t group, NamespaceRef ns, Hash128 hash, uint64_t since) {
+  if (since == kAllEras) groups_[group].all_eras.store(true, std::memory_order_release);
+  uint64_t bits = Mixed(ns, hash, since);
   const uint64_t step = (bits >> 32) | 1;
   uint32_t added = 0;
   for (int i = 0; i < kProbes; ++i, bits += step) {
@@ -41,10 +42,16 @@ void MovedSlots::SetMark(size_t group, NamespaceRef ns, Hash128 hash) {
   some_full_.store(true, std::memory_order_release);  // Expire closes its slots
 }
 
-bool MovedSlots::IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash) const {
-  if (IsFull(slot)) return true;
-  const size_t first = GroupOf(slot) * kGroupWords;
-  uint64_t bits = Mixed(ns, hash);
+bool MovedSlots::IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash, uint64_t since) const {
+  const size_t group = GroupOf(slot);
+  if (IsFull(slot) || HasMark(group, Mixed(ns, hash, since))) return true;
+  return groups_[group].all_eras.load(std::memory_order_acquire) &&
+         HasMark(group, Mixed(ns, hash, kAllEras));
+}
+
+bool MovedSlots::HasMark(size_t group, uint64_t mixed) const {
+  const size_t first = group * kGroupWords;
+  uint64_t bits = mixed;
   const uint64_t step = (bits >> 32) | 1;
   for (int i = 0; i < kProbes; ++i, bits += step) {
     const uint64_t word =
@@ -67,6 +74,7 @@ void MovedSlots::Empty(size_t group) {
   for (size_t i = group * kGroupWords; i < (group + 1) * kGroupWords; ++i)
     (*filter_)[i].store(0, std::memory_order_relaxed);
   groups_[group].bits.store(0, std::memory_order_relaxed);
+  groups_[group].all_eras.store(false, std::memory_order_relaxed);
   groups_[group].full.store(false, std::memory_order_release);
 }
 
@@ -170,9 +178,19 @@ std::optional<Origin> MovedSlots::Before(SlotId slot, Era era) {
   return it != state->lost.end() && it->second.era == era ? it->second.before : std::nullopt;
 }
 
+std::vector<NodeId> MovedSlots::vouched_for() {
+  std::set<NodeId> nodes;
+  {
+    auto state = state_.Lock();
+    for (const auto& [slot, lost] : state->lost)
+      if (lost.before) nodes.insert(lost.before->node);
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
 std::optional<Origin> MovedSlots::Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash) {
   const std::optional<Origin> before = Before(slot, era);
-  return before && !IsMarked(slot, ns, hash) ? before : std::nullopt;
+  return before && !IsMarked(slot, ns, hash, before->era.since) ? before : std::nullopt;
 }
 
 void MovedSlots::CloseFull() {

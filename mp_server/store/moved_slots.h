@@ -15,12 +15,13 @@
 // Once all that was kept of a slot has been brought, or is known to be gone, its owner needs none
 // of this any more: Finish ends it as the end of its time does.
 //
-// Marks are bits of a filter: a key may count as marked that is not, which is a miss. Each group of
-// slots has a part of the filter of its own: who asks about a slot looks only where changes of its
-// slots are marked, so a group may be emptied once none of its slots is open and nobody is told of
-// an owner before for one. The fuller a part, the more keys count as marked (2 % of them at 16384
-// marks); at kFullBits, where that is every other key, the slots of the group are not open any
-// more, and those of other groups are. Bound: 1 MiB of filter, 128 KiB of epochs.
+// Marks are bits of a filter: a key may count as marked that is not, which is a miss. They are of
+// an era: what was changed here in an earlier one comes back with a slot that comes back. Each
+// group of slots has a part of the filter of its own: who asks about a slot looks only where
+// changes of its slots are marked, so a group may be emptied once none of its slots is open and
+// nobody is told of an owner before for one. The fuller a part, the more keys count as marked (2 %
+// of them at 16384 marks); at kFullBits, where that is every other key, the slots of the group are
+// not open any more, and those of other groups are. Bound: 1 MiB of filter, 128 KiB of epochs.
 #include <array>
 #include <atomic>
 #include <bitset>
@@ -82,24 +83,26 @@ class MovedSlots final {
   std::optional<Origin> OriginOf(SlotId slot);
   // A change of the key is about to be made. Cost: one load where the slot is not open.
   void Mark(SlotId slot, NamespaceRef ns, Hash128 hash) {
-    if (IsOpen(slot)) [[unlikely]]
-      SetMark(GroupOf(slot), ns, hash);
+    const uint64_t since = open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire);
+    if (since != 0) [[unlikely]]
+      SetMark(GroupOf(slot), ns, hash, since);
   }
-  // The same where it is not known in which slot the key is: in all groups. Cost: 64 marks.
+  // The same where it is not known in which slot the key is: in all groups and eras. Cost: 64
+  // marks.
   void Mark(NamespaceRef ns, Hash128 hash) {
     if (open_count_.load(std::memory_order_acquire) != 0) [[unlikely]]
-      for (size_t group = 0; group < kGroups; ++group) SetMark(group, ns, hash);
+      for (size_t group = 0; group < kGroups; ++group) SetMark(group, ns, hash, kAllEras);
   }
   bool IsOpen(SlotId slot) const {
     return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) != 0;
   }
   bool AnyOpen() const { return open_count_.load(std::memory_order_acquire) != 0; }
-  // Of a key in that slot.
-  bool IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash) const;
+  // Of a key in that slot, in the era of the slot since then.
+  bool IsMarked(SlotId slot, NamespaceRef ns, Hash128 hash, uint64_t since) const;
   // Whether what was kept for `era` of this server may become visible here. Takes no lock.
   bool MayLand(SlotId slot, uint64_t since, NamespaceRef ns, Hash128 hash) const {
     return open_since_[slot.value() % kSlotCount].load(std::memory_order_acquire) == since &&
-           since != 0 && !IsMarked(slot, ns, hash);
+           since != 0 && !IsMarked(slot, ns, hash, since);
   }
 
   // --- Who had it before.
@@ -111,6 +114,8 @@ class MovedSlots final {
   bool Keeps(SlotId slot, Era era);
   // Whom to ask for keys that were not changed here, of those kept for this era.
   std::optional<Origin> Before(SlotId slot, Era era);
+  // All that Before would say: whom the owners of lost slots ask as well, ascending.
+  std::vector<NodeId> vouched_for();
   // Where no object of the key is kept for `era`: whom to ask instead, if no change of the key was
   // taken here while the slot was this server's.
   std::optional<Origin> Untouched(SlotId slot, Era era, NamespaceRef ns, Hash128 hash);
@@ -126,10 +131,12 @@ class MovedSlots final {
   static constexpr size_t kGroupBits = size_t{1} << 17;
   static constexpr size_t kGroupWords = kGroupBits / 64;
   static constexpr int kProbes = 4;
+  static constexpr uint64_t kAllEras = 0;                       // in place of when one began
   static constexpr uint32_t kFullBits = kGroupBits / 100 * 84;  // 0.84 to the fourth is a half
   struct Group {
     std::atomic<uint32_t> bits{0};  // that are set
     std::atomic<bool> full{false};
+    std::atomic<bool> all_eras{false};  // some mark is of kAllEras
   };
   struct Open {
     Origin origin;
@@ -146,7 +153,8 @@ class MovedSlots final {
     std::map<uint16_t, Lost> lost;
     TimePoint next_look{};
   };
-  void SetMark(size_t group, NamespaceRef ns, Hash128 hash);
+  void SetMark(size_t group, NamespaceRef ns, Hash128 hash, uint64_t since);
+  bool HasMark(size_t group, uint64_t mixed) const;
   bool IsFull(SlotId slot) const {
     return groups_[GroupOf(slot)].full.load(std::memory_order_acquire);
   }
@@ -155,7 +163,7 @@ class MovedSlots final {
   // Those in which no mark is asked about.
   std::bitset<kGroups> Unused(const State& state) const;
   void Empty(size_t group);
-  static uint64_t Mixed(NamespaceRef ns, Hash128 hash);
+  static uint64_t Mixed(NamespaceRef ns, Hash128 hash, uint64_t since);
 
   const Duration keep_for_;
   const Clock* const clock_;

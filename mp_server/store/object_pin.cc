@@ -42,6 +42,12 @@ void ObjectPin::Withdraw() const {
   entry_.get_deleter().objects->Withdraw(entry_.get());
 }
 
+void ObjectPin::ForgetKept() const {
+  NamespaceObjects& objects = *entry_.get_deleter().objects;
+  if (ObjectEntry* const kept = objects.kept().Take(MakeVictim(entry_.get())); kept != nullptr)
+    objects.Unpin(kept);
+}
+
 ObjectPin ObjectPin::Share() const {
   const uint32_t before = entry_->holds.fetch_add(1, std::memory_order_relaxed);
   EMS_CHECK((before & ~kLinked) > 0, "sharing a pin of an object with holds {:#x}", before);

@@ -41,6 +41,8 @@ class ObjectPin final {
   void EndWrite() const;
   // Settles it and takes it out of DRAM again, if the key still leads to it.
   void Withdraw() const;
+  // Where it is kept for another owner of its slot, it is not any more.
+  void ForgetKept() const;
   // Another pin on the same object.
   ObjectPin Share() const;
   explicit operator bool() const { return entry_ != nullptr; }

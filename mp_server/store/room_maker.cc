@@ -249,7 +249,9 @@ Duration RoomMaker::IdleMost(uint64_t value_bytes, const Footprint& footprint, b
     if (supply.fits && !IsTight(supply)) return Duration::max();
   }
   FreshenOrder();
-  const int64_t coldest_ns = objects_->index().ColdestTouch();
+  int64_t coldest_ns = objects_->index().ColdestTouch();
+  // What is kept for others goes first, but makes no room in the quota, to which it does not count.
+  if (charged) coldest_ns = std::min(coldest_ns, objects_->kept().ColdestTouch());
   if (coldest_ns == EvictionPolicy::kNever) return Duration::zero();
   const int64_t now_ns = clock_->Now().time_since_epoch().count();
   return Duration(std::max<int64_t>(now_ns - coldest_ns, 0));

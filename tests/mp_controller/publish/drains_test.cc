@@ -47,8 +47,9 @@ class DrainsTest : public ::testing::Test {
     return drains_.IsDue(*view_, now_);
   }
   // They have the newest view, and say what they fetch.
-  void Say(NodeId id, const std::vector<NodeId>& pulling_from = {}, bool stopping = false) {
-    drains_.OnWord(id, {10 + id.value(), view_->version(), stopping, pulling_from});
+  void Say(NodeId id, const std::vector<NodeId>& pulling_from = {}, bool stopping = false,
+           const std::vector<NodeId>& vouching_for = {}) {
+    drains_.OnWord(id, {10 + id.value(), view_->version(), stopping, pulling_from, vouching_for});
   }
   DrainStatus StatusOf(NodeId id) { return drains_.StatusOf(id, *view_, active(), now_); }
   ViewVersion active() const { return is_active_ ? view_->version() : ViewVersion(1, epoch_ - 1); }
@@ -102,6 +103,25 @@ TEST_F(DrainsTest, ItIsDrainedWhenAllHaveTheViewAndNobodyFetchesFromIt) {
   is_active_ = true;
   EXPECT_EQ(StatusOf(kB).state, DrainState::kDrained);
   EXPECT_EQ(StatusOf(kB).pulled_by, 0u);
+}
+
+// Its slots went on before their first new owner had fetched what it keeps: the next one has to ask
+// it, and does not know that yet.
+TEST_F(DrainsTest, ItIsNotDrainedWhileWhoeverHasItsSlotsNowIsSentOnToIt) {
+  drains_.Set(kB, true);
+  Publish({kA, kB, kC});
+  Say(kB);
+  Say(kC);
+  Say(kA, {kB});
+  drains_.Set(kA, true);
+  Publish({kA, kB, kC});
+  Say(kC, {kA});
+  EXPECT_EQ(StatusOf(kB).pulled_by, 1u) << "as kA said by the view before";
+  Say(kA, {}, false, {kB});
+  EXPECT_EQ(StatusOf(kB).state, DrainState::kDraining);
+  EXPECT_EQ(StatusOf(kB).pulled_by, 1u);
+  Say(kC);
+  EXPECT_EQ(StatusOf(kB).state, DrainState::kDrained);
 }
 
 TEST_F(DrainsTest, ItIsDrainedAfterItsTimeWhoeverStillFetches) {

@@ -23,25 +23,36 @@
 
 namespace ems::server {
 
-// A server's sessions, but of an older version, while it is told so.
+// A server's sessions, but of an older version, or with lists that do not end, while it is told so.
 class AgedService final : public fabric::SessionFactory {
  public:
   explicit AgedService(fabric::SessionFactory* now) : now_(*now) {}
   std::unique_ptr<fabric::Session> NewSession() override {
-    return std::make_unique<AgedSession>(now_.NewSession(), &lists_kept);
+    return std::make_unique<AgedSession>(now_.NewSession(), this);
   }
   std::atomic<bool> lists_kept{true};
+  enum class Pages : uint8_t { kTrue, kSame, kEmpty, kTurning };
+  std::atomic<Pages> pages{Pages::kTrue};
 
  private:
   class AgedSession final : public fabric::Session {
    public:
-    AgedSession(std::unique_ptr<fabric::Session> now, const std::atomic<bool>* lists_kept)
-        : now_(std::move(now)), lists_kept_(*lists_kept) {}
+    AgedSession(std::unique_ptr<fabric::Session> now, const AgedService* said)
+        : now_(std::move(now)), said_(*said) {}
     fabric::Outcome Handle(const wire::FrameHeader& request, std::string_view key, ConstBytes body,
                            fabric::Answer* answer) override {
-      if (request.op == wire::Op::kScanKept && !lists_kept_)
-        return {wire::WireStatus::kUnimplemented};
-      return now_->Handle(request, key, body, answer);
+      if (request.op != wire::Op::kScanKept) return now_->Handle(request, key, body, answer);
+      if (!said_.lists_kept) return {wire::WireStatus::kUnimplemented};
+      const auto asked = wire::ReadRaw<wire::ScanKeptBody>(body);
+      const fabric::Outcome outcome = now_->Handle(request, key, body, answer);
+      const Pages pages = said_.pages;
+      auto page = wire::ParseKeptPage(answer->body);
+      if (pages == Pages::kTrue || !page.ok()) return outcome;
+      page->keys.next = wire::ScanCursor{0, 1, pages == Pages::kSame ? 1 : asked.cursor[2] % 2 + 1};
+      if (pages == Pages::kEmpty) page->keys.keys.clear();
+      answer->body.clear();
+      wire::AppendTo(*page, &answer->body);
+      return outcome;
     }
     fabric::Outcome BeginPut(const fabric::PutRequest& put, fabric::PutTarget* target) override {
       return now_->BeginPut(put, target);
@@ -58,7 +69,7 @@ class AgedService final : public fabric::SessionFactory {
 
    private:
     const std::unique_ptr<fabric::Session> now_;
-    const std::atomic<bool>& lists_kept_;
+    const AgedService& said_;
   };
   fabric::SessionFactory& now_;
 };
@@ -248,6 +259,8 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   }
   // As one that does not know ScanKept.
   void SetLists(bool lists_kept) { aged_.lists_kept = lists_kept; }
+  // As one whose lists do not end.
+  void SetPages(AgedService::Pages pages) { aged_.pages = pages; }
   // As a server that is about to stop.
   void Drain() { service_.Drain(); }
   // Drops it from memory, as an eviction does.

@@ -133,9 +133,10 @@ class HeartbeatTest : public ::testing::Test {
   std::atomic<uint64_t> behind_{0}, older_{0}, active_{0};
 };
 
-TEST_F(HeartbeatTest, SaysFromWhomItStillPulls) {
+TEST_F(HeartbeatTest, SaysFromWhomItStillPullsAndWhomThoseAskWhoPullFromIt) {
   Heartbeat::Options options = Options();
   options.pulling_from = [] { return std::vector{NodeId(3), NodeId(6), NodeId(8)}; };
+  options.vouching_for = [] { return std::vector{NodeId(5)}; };
   Heartbeat heartbeat(options);
   heartbeat.Start();
   ASSERT_TRUE(Eventually([&] { return Beats() >= 1; }));
@@ -143,6 +144,8 @@ TEST_F(HeartbeatTest, SaysFromWhomItStillPulls) {
   EXPECT_EQ(std::vector<uint32_t>(beat.pulling_from().begin(), beat.pulling_from().end()),
             (std::vector<uint32_t>{3, 8}))
       << "itself is 6";
+  EXPECT_EQ(std::vector<uint32_t>(beat.vouching_for().begin(), beat.vouching_for().end()),
+            std::vector<uint32_t>{5});
 }
 
 TEST_F(HeartbeatTest, RegistersBeatsAndLeaves) {

@@ -83,6 +83,19 @@ TEST_F(MovedSlotsTest, MarksOfAnEarlierTimeAreForgottenWhenNothingIsOpen) {
   EXPECT_TRUE(MayLand(6));
 }
 
+TEST_F(MovedSlotsTest, WhatWasChangedInAnEarlierEraMayLandInALaterOne) {
+  Gain(4);
+  Mark("k");
+  moved_.Mark(kNs, KeyHash("removed"));
+  Lose(5);
+  Gain(6);
+  EXPECT_EQ(Untouched(5), std::nullopt) << "of that era it counts";
+  EXPECT_TRUE(MayLand(6));
+  EXPECT_FALSE(MayLand(6, "removed")) << "nobody knows in which slot it is";
+  Mark("k");
+  EXPECT_FALSE(MayLand(6));
+}
+
 TEST_F(MovedSlotsTest, WhatIsKeptIsForTheNextEraAlone) {
   Lose(5);
   EXPECT_TRUE(moved_.Keeps(kSlot, {kHistory, 5}));
@@ -150,6 +163,19 @@ TEST_F(MovedSlotsTest, OriginsAreThoseOfOpenSlots) {
   EXPECT_TRUE(moved_.origins().empty());
 }
 
+TEST_F(MovedSlotsTest, WhoIsVouchedForIsNamedUntilNothingIsKeptAnyMore) {
+  Gain(4);
+  EXPECT_TRUE(moved_.vouched_for().empty());
+  Lose(5);
+  EXPECT_EQ(moved_.vouched_for(), std::vector{kPeer});
+  clock_.Advance(kKeepFor);
+  (void)moved_.Expire();
+  EXPECT_TRUE(moved_.vouched_for().empty());
+  Gain(6, false);
+  Lose(7);
+  EXPECT_TRUE(moved_.vouched_for().empty()) << "it was not open";
+}
+
 TEST_F(MovedSlotsTest, EverythingHasItsTime) {
   Gain(4);
   clock_.Advance(kKeepFor / 2);
@@ -194,7 +220,7 @@ class FullGroupTest : public MovedSlotsTest {
   int FalseMarks(SlotId slot) const {
     int marked = 0;
     for (uint64_t i = 0; i < 1000; ++i)
-      marked += moved_.IsMarked(slot, kNs, HashOf((uint64_t{1} << 40) + i)) ? 1 : 0;
+      marked += moved_.IsMarked(slot, kNs, HashOf((uint64_t{1} << 40) + i), 4) ? 1 : 0;
     return marked;
   }
   void Fill(SlotId slot) {
