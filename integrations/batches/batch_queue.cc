@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "common/check.h"
-#include "integrations/batches/caller_first.h"
 
 namespace ems::batches {
 namespace {
 
 constexpr uint64_t kShardBytesMin = kMiB;  // below it, waking a thread costs more than it brings
 constexpr size_t kShardsMax = 16;
-constexpr Duration kCallerTimeMax = std::chrono::microseconds(100);
 
 Status TooManyWait() {
   return Error(StatusCode::kResourceExhausted, "too many batches wait for a thread already");
@@ -147,17 +144,8 @@ void BatchQueue::Publish(BatchOutcome outcome) {
 }
 
 uint64_t BatchQueue::Submit(BatchRequest request) {
-  submitting_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t id = Post(std::move(request));
-  submitting_.fetch_sub(1, std::memory_order_relaxed);
-  return id;
-}
-
-void BatchQueue::LetCallersGo() const {
-  const TimePoint until = Clock::System().Now() + kCallerTimeMax;
-  while (submitting_.load(std::memory_order_relaxed) > 0 && Clock::System().Now() < until) {
-    std::this_thread::yield();  // on the caller's core it goes on, on another one this is a look
-  }
+  const Callers::Stay stay(&callers_);
+  return Post(std::move(request));
 }
 
 uint64_t BatchQueue::Post(BatchRequest request) {
@@ -176,7 +164,7 @@ uint64_t BatchQueue::Post(BatchRequest request) {
   Call::Submit(call, threads, TooManyWait(), [this, batch](const std::shared_ptr<Call>& mine) {
     batch->call = mine;
     YieldToCallers();
-    LetCallersGo();
+    callers_.LetGo();
     Begin(batch);
   });
   return id;

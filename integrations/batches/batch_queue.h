@@ -22,6 +22,7 @@
 #include "common/thread_pool.h"
 #include "ems_context/block_hash.h"
 #include "ems_context/context_cache.h"
+#include "integrations/batches/caller_first.h"
 #include "integrations/batches/done_signal.h"
 #include "integrations/batches/pool_breaker.h"
 #include "mp_sdk/client.h"
@@ -136,11 +137,7 @@ class BatchQueue final {
   const context::BlockHasher hasher_;
   const BatchQueueOptions options_;
   const DoneSignal ready_;
-  // Waits a moment until nobody is in Submit: what a batch wakes, threads and servers of this host,
-  // would take the core from that caller before the call has returned.
-  void LetCallersGo() const;
-
-  std::atomic<uint32_t> submitting_{0};  // callers in Submit (relaxed: a hint)
+  Callers callers_;  // in Submit
   std::unique_ptr<Pool> owned_pool_;
   std::atomic<Pool*> pool_{nullptr};  // owned_pool_, once it is complete (release, acquire)
   Guarded<State> state_;

@@ -17,7 +17,6 @@
 #include "ems_context/prefix_matcher.h"
 #include "fabric/net/same_machine.h"
 #include "fabric/net/socket.h"
-#include "integrations/batches/caller_first.h"
 #include "integrations/batches/memory_probe.h"
 
 namespace ems::batches {
@@ -317,6 +316,7 @@ bool DropInPool::Healthy() {
 
 std::shared_ptr<DropInOperation> DropInPool::Submit(DropInBatch batch) {
   using Call = DropInOperation::Call;
+  const Callers::Stay stay(&callers_);
   const size_t total = batch.blocks();
   const auto call =
       std::make_shared<Call>(Deadline::After(batch.timeout), &gate_, [total](const Status& why) {
@@ -328,6 +328,7 @@ std::shared_ptr<DropInOperation> DropInPool::Submit(DropInBatch batch) {
   Call::Submit(call, threads, OkStatus(),
                [this, batch = std::move(batch)](const std::shared_ptr<Call>& mine) {
                  YieldToCallers();
+                 callers_.LetGo();
                  mine->Finish(RunUntil(batch, mine->deadline()));
                });
   return std::make_shared<DropInOperation>(total, call);

@@ -22,6 +22,7 @@
 #include "ems_context/block_hash.h"
 #include "ems_context/context_cache.h"
 #include "ems_context/kv_layout.h"
+#include "integrations/batches/caller_first.h"
 #include "integrations/batches/pool_breaker.h"
 #include "mp_sdk/client.h"
 
@@ -149,6 +150,7 @@ class DropInPool final {
   const context::BlockHasher hasher_;
   const std::string host_id_;
   PoolBreaker breaker_;
+  Callers callers_;  // in Submit
   CallGate gate_;
   ThreadPool threads_;  // last: its end waits for what runs
 };

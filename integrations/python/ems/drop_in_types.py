@@ -35,7 +35,7 @@ class CcKvOption:
 
 
 _DEFAULT = CcKvOption()
-_TIMEOUT_MAX = 24 * 3600 * 1000  # ms; more is no different
+TIMEOUT_MAX = 24 * 3600 * 1000  # ms; more is no different
 _ADDRESS_MAX = 2 ** 64 - 1
 
 
@@ -50,7 +50,7 @@ def checked(option, required=False):
     timeout = option.timeout
     if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
         raise invalid(f'timeout is {timeout!r}; it must be an int of 0 or more ms')
-    return min(timeout, _TIMEOUT_MAX) or _DEFAULT.timeout, bool(option.read_local_only)
+    return min(timeout, TIMEOUT_MAX) or _DEFAULT.timeout, bool(option.read_local_only)
 
 
 def refused(error):

@@ -62,13 +62,13 @@ bool HasTwiceSorted(std::vector<DropInHash> hashes) {
 bool HasTwice(const std::vector<DropInHash>& hashes) {
   constexpr size_t kStepsEach = 8;  // the mean of spread ones is below 2
   constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;
-  size_t places = 2;
+  size_t places = 2;  // a power of two
   while (places < 2 * hashes.size()) places *= 2;
   std::vector<uint32_t> table(places);  // a number of a hash, plus 1
   size_t steps = kStepsEach * hashes.size();
   for (size_t i = 0; i < hashes.size(); ++i) {
-    size_t place = (hashes[i].bits * kSpread >> 32) % places;
-    for (; table[place] != 0; place = (place + 1) % places) {
+    size_t place = (hashes[i].bits * kSpread >> 32) & (places - 1);
+    for (; table[place] != 0; place = (place + 1) & (places - 1)) {
       const DropInHash other = hashes[table[place] - 1];
       if (other.bits == hashes[i].bits && other.is_large == hashes[i].is_large) return true;
       if (--steps == 0) return HasTwiceSorted(hashes);

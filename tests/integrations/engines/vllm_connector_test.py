@@ -9,29 +9,12 @@ from unittest import mock
 import fake_vllm
 import numpy
 from fake_vllm import BLOCK, Engine, Request
-from harness import Cluster
+from vllm_case import VllmCase
 
 from ems.vllm_staging import Staging
 
-fake_vllm.install()
 
-
-class VllmConnectorTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = Cluster(servers=2, dram='128MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def engine(self, **options):
-        engine = Engine(self.cluster.address, **options)
-        self.addCleanup(engine.close)
-        return engine
-
-    @staticmethod
-    def prompt(seed, tokens=5 * BLOCK + 3):
-        return [(seed * 1000 + i * 31) % 1000000 for i in range(tokens)]
-
+class VllmConnectorTest(VllmCase):
     def test_another_engine_loads_the_prefix_and_has_the_same_kv(self):
         first, second = self.engine(), self.engine()
         request = Request('a', self.prompt(1))

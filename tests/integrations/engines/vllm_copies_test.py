@@ -6,15 +6,14 @@ import weakref
 from types import SimpleNamespace
 from unittest import mock
 
-import fake_vllm
 import numpy
-from fake_vllm import BLOCK, Engine, Request
-from harness import SOURCE_DIR, Cluster
+from fake_vllm import BLOCK, Request
+from harness import SOURCE_DIR
+from vllm_case import VllmCase
 
 from ems import device_copies, device_rows, paged_rows, vllm_worker
 
 sys.path.insert(0, os.path.join(SOURCE_DIR, 'bench', 'engines'))
-fake_vllm.install()
 
 
 def torch_or_skip(test):
@@ -73,18 +72,7 @@ class Watched(paged_rows.HostRows):
             self.is_lost |= self.open.pop(one)() is None
 
 
-class VllmCopiesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = Cluster(servers=2, dram='128MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def engine(self, **options):
-        engine = Engine(self.cluster.address, **options)
-        self.addCleanup(engine.close)
-        return engine
-
+class VllmCopiesTest(VllmCase):
     def moves(self, seed, **options):
         """One engine computes and saves 12 blocks, the other one loads them."""
         prompt = [seed * 1000 + i * 31 for i in range(12 * BLOCK + 3)]

@@ -4,12 +4,10 @@ from types import SimpleNamespace
 
 import fake_vllm
 import numpy
-from fake_vllm import BLOCK, Engine, Request
-from harness import Cluster
+from fake_vllm import BLOCK, Request
+from vllm_case import VllmCase
 
-fake_vllm.install()
-
-import ems.vllm  # pylint: disable=wrong-import-position
+import ems.vllm
 
 
 def halved(caches):
@@ -27,22 +25,7 @@ def with_sharing(caches):
     return {**caches, 'model.layers.9': caches['model.layers.0']}
 
 
-class VllmLayoutsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = Cluster(servers=2, dram='128MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def engine(self, **options):
-        engine = Engine(self.cluster.address, **options)
-        self.addCleanup(engine.close)
-        return engine
-
-    @staticmethod
-    def prompt(seed):
-        return [(seed * 1000 + i * 31) % 1000000 for i in range(5 * BLOCK + 3)]
-
+class VllmLayoutsTest(VllmCase):
     def check_reuse(self, seed, **options):
         first, second = self.engine(**options), self.engine(**options)
         request = Request('a', self.prompt(seed))

@@ -3,29 +3,11 @@ import pickle
 import unittest
 from types import SimpleNamespace
 
-import fake_vllm
-from fake_vllm import BLOCK, Engine, Request
-from harness import Cluster
-
-fake_vllm.install()
+from fake_vllm import BLOCK, Request
+from vllm_case import VllmCase
 
 
-class VllmLostBlocksTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = Cluster(servers=2, dram='128MiB')
-        cls.cluster.__enter__()
-        cls.addClassCleanup(cls.cluster.stop)
-
-    def engine(self):
-        engine = Engine(self.cluster.address)
-        self.addCleanup(engine.close)
-        return engine
-
-    @staticmethod
-    def prompt(seed, blocks=5):
-        return [(seed * 1000 + i * 31) % 1000000 for i in range(blocks * BLOCK + 3)]
-
+class VllmLostBlocksTest(VllmCase):
     def admitted(self, engine, request, ids, computed):
         """A request of which vLLM has the first blocks in its own cache. Returns its blocks."""
         self.assertEqual(engine.matched(request, computed), 0)
@@ -55,7 +37,7 @@ class VllmLostBlocksTest(unittest.TestCase):
 
     def check_others(self, engine, ids, seed):
         """Another request takes the five blocks for computed."""
-        longer = Request('b', self.prompt(seed, 5)[:5 * BLOCK] + self.prompt(seed + 1, 2))
+        longer = Request('b', self.prompt(seed, 5 * BLOCK) + self.prompt(seed + 1, 2 * BLOCK + 3))
         ids = self.admitted(engine, longer, ids[:5], 5 * BLOCK)
         lost, errors = self.step(engine, longer, ids, 5 * BLOCK, 'new')
         self.assertEqual((lost, errors), (ids[1:5], set(ids[1:5])))

@@ -143,6 +143,15 @@ class DropInTest(unittest.TestCase):
         self.assertFalse(kvcache[0][0].host()[3].any())
         self.assertEqual(cc.load(pages(3, 4), [1, 2], [4, 4], OPTION).success, 2)
 
+    def test_what_is_refused_on_submission_counts_as_a_request_without_the_cache(self):
+        cc = self.open(config(model_id='refused'))
+        self.refuses(cc.async_load, pages(0), [1], [4], OPTION)
+        cc.register_kvcache(layers())
+        self.assertEqual(Ems.health().degraded_requests, 1)
+        self.refuses(cc.async_save, pages(0), [1], [5], OPTION)
+        self.refuses(cc.async_save, pages(0), [1], ['4'], OPTION)
+        self.assertEqual(Ems.health().degraded_requests, 3)
+
     def test_what_counts_is_contiguous_from_the_front(self):
         kvcache = layers()
         for tensor in kvcache[0]:

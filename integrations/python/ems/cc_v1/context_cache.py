@@ -1,6 +1,6 @@
 """Drop-in surface, second generation: the KV layout is registered once, blocks are prefix hashes and slots."""
 from ems.cc_v1.kv_cache import KvCache
-from ems.drop_in_types import CcFuture, CcResult, TakesFutures, checked, invalid, refused, result_of
+from ems.drop_in_types import TIMEOUT_MAX, CcFuture, CcKvOption, CcResult, TakesFutures, checked, invalid, refused, result_of
 
 _KNOWN_KWARGS = {'chunk_descs'}
 
@@ -75,9 +75,22 @@ class ContextCache_v1(TakesFutures):  # pylint: disable=invalid-name
             answer = self._call(self._pool.run_slots, *args)
             return result_of(answer if isinstance(answer, tuple) else answer.wait())
 
-    def _submit(self, *args):
-        with self._degraded:
-            return CcFuture(self._call(self._pool.submit_slots, *args), self._degraded)
+    def _submit(self, is_load, slot_mapping, hashes, offsets, option, kwargs):
+        kv_cache = self._kv_cache
+        # pylint: disable-next=unidiomatic-typecheck
+        if (kwargs or kv_cache is None or kv_cache.staging is not None or type(option) is not CcKvOption
+                or type(option.timeout) is not int or not 0 < option.timeout <= TIMEOUT_MAX):
+            with self._degraded:
+                return CcFuture(self._call(self._pool.submit_slots, is_load, slot_mapping, hashes, offsets, option, kwargs),
+                                self._degraded)
+        # The call that engines make, on a thread that has computed meanwhile: its caches are cold, and the frames of Python in
+        # between were half of the slowest submissions. So there are none.
+        try:
+            return CcFuture(self._pool.submit_slots(is_load, kv_cache.layouts, slot_mapping, hashes, offsets, None,
+                                                    option.timeout, bool(option.read_local_only)), self._degraded)
+        except (TypeError, ValueError, OverflowError) as error:
+            with self._degraded:
+                raise refused(error) from error
 
     def _call(self, call, is_load, slot_mapping, hashes, offsets, option, kwargs):
         timeout, local_only = checked(option, required=not is_load)
