@@ -96,6 +96,18 @@ Result<std::vector<NodeInfo>> ApplyNodes(const std::vector<NodeInfo>& base,
   return Error(StatusCode::kInvalidArgument, "delta takes node {} away, which is not there", *gone);
 }
 
+// To a view or a delta to `base`; nothing where nobody holds copies.
+template <typename Message>
+void AddCopies(const SlotCopies& copies, const SlotCopies& base, ViewVersion version,
+               Message* message) {
+  if (copies.empty()) return;
+  message->set_copies_checksum(copies.Checksum(version));
+  if (std::string packed = copies.PackColumn(0, base); !packed.empty())
+    message->set_copies(std::move(packed));
+  if (std::string packed = copies.PackColumn(1, base); !packed.empty())
+    message->set_second_copies(std::move(packed));
+}
+
 Result<ViewVersion> ReadVersion(uint64_t term, uint64_t epoch) {
   if (term == 0 || term > ViewVersion::kTermMax || epoch == 0 || epoch > ViewVersion::kEpochMax) {
     return Error(StatusCode::kInvalidArgument, "view with term {} and epoch {}: out of range", term,
@@ -118,6 +130,7 @@ void ToProto(const NodeInfo& info, v1::Node* node) {
   node->set_lineage(info.lineage);
   node->set_folder(info.folder_id);
   node->set_listener(info.listener_id);
+  node->set_failure_domain(info.failure_domain);
 }
 
 NodeInfo FromProto(const v1::Node& node) {
@@ -131,14 +144,13 @@ NodeInfo FromProto(const v1::Node& node) {
           .capacity_bytes = node.capacity_bytes(),
           .lineage = node.lineage(),
           .folder_id = node.folder(),
-          .listener_id = node.listener()};
+          .listener_id = node.listener(),
+          .failure_domain = node.failure_domain()};
 }
 
-Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
-                                                     std::vector<NodeInfo> nodes, SlotTable slots,
-                                                     bool frozen, SlotHistory history,
-                                                     ClusterId cluster,
-                                                     std::vector<NodeId> previous) {
+Result<std::shared_ptr<const DhtView>> DhtView::Make(
+    ViewVersion version, std::vector<NodeInfo> nodes, SlotTable slots, bool frozen,
+    SlotHistory history, ClusterId cluster, std::vector<NodeId> previous, SlotCopies copies) {
   NodeId last = kNoNode;
   for (const NodeInfo& node : nodes) {
     if (node.id <= last) {
@@ -157,6 +169,7 @@ Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
   view->history_ = std::move(history);
   view->cluster_ = cluster;
   view->previous_ = std::move(previous);
+  view->copies_ = std::move(copies);
   NodeId known = kNoNode;
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const NodeId owner = view->OwnerId(SlotId(static_cast<uint16_t>(i)));
@@ -167,13 +180,36 @@ Result<std::shared_ptr<const DhtView>> DhtView::Make(ViewVersion version,
     }
     known = owner;
   }
+  EMS_RETURN_IF_ERROR(view->CheckCopies());
   view->checksum_ = view->ComputeChecksum();
   view->history_checksum_ = view->ComputeHistoryChecksum();
   return std::shared_ptr<const DhtView>(std::move(view));
 }
 
-Status DhtView::CheckSums(uint64_t checksum, uint64_t history_checksum) const {
-  if (checksum_ == checksum && history_checksum_ == history_checksum) return OkStatus();
+Status DhtView::CheckCopies() const {
+  NodeId known = kNoNode;
+  for (uint16_t i = 0; i < kSlotCount && !copies_.empty(); ++i) {
+    const SlotId slot(i);
+    const std::span<const NodeId> holders = Copies(slot);
+    for (size_t n = 0; n < holders.size(); ++n) {
+      const NodeId node = holders[n];
+      const bool twice = std::ranges::count(holders.first(n), node) > 0;
+      if (node == OwnerId(slot) || twice || (node != known && Find(node) == nullptr)) {
+        return Error(StatusCode::kInvalidArgument,
+                     "view {}.{}: node {} cannot hold copies of slot {}", version_.term(),
+                     version_.epoch(), node.value(), i);
+      }
+      known = node;
+    }
+  }
+  return OkStatus();
+}
+
+Status DhtView::CheckSums(uint64_t checksum, uint64_t history_checksum,
+                          uint64_t copies_checksum) const {
+  if (checksum_ == checksum && history_checksum_ == history_checksum &&
+      copies_.Checksum(version_) == copies_checksum)
+    return OkStatus();
   return Error(StatusCode::kDataLoss, "view {}.{}: checksum does not match", version_.term(),
                version_.epoch());
 }
@@ -188,10 +224,14 @@ Result<std::shared_ptr<const DhtView>> DhtView::FromProto(const v1::View& view) 
                        MakeHistory(view.history(), std::move(since), version.epoch()));
   std::vector<NodeId> previous;
   OverlayPrevious(view.previous(), &previous);
-  EMS_ASSIGN_OR_RETURN(auto made,
-                       Make(version, std::move(nodes), std::move(slots), view.frozen(),
-                            std::move(history), ClusterId(view.cluster()), std::move(previous)));
-  EMS_RETURN_IF_ERROR(made->CheckSums(view.checksum(), view.history_checksum()));
+  SlotCopies copies;
+  EMS_RETURN_IF_ERROR(copies.OverlayColumn(0, view.copies()));
+  EMS_RETURN_IF_ERROR(copies.OverlayColumn(1, view.second_copies()));
+  EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), std::move(slots), view.frozen(),
+                                       std::move(history), ClusterId(view.cluster()),
+                                       std::move(previous), std::move(copies)));
+  EMS_RETURN_IF_ERROR(
+      made->CheckSums(view.checksum(), view.history_checksum(), view.copies_checksum()));
   return made;
 }
 
@@ -220,10 +260,18 @@ Result<std::shared_ptr<const DhtView>> DhtView::Apply(const DhtView& base,
     if (!same) previous[i] = kNoNode;
   }
   OverlayPrevious(delta.previous(), &previous);
-  EMS_ASSIGN_OR_RETURN(auto made, Make(version, std::move(nodes), std::move(slots), delta.frozen(),
-                                       std::move(history), base.cluster(), std::move(previous)));
+  SlotCopies copies;
+  if (delta.copies_checksum() != 0) {
+    copies = base.copies();
+    EMS_RETURN_IF_ERROR(copies.OverlayColumn(0, delta.copies()));
+    EMS_RETURN_IF_ERROR(copies.OverlayColumn(1, delta.second_copies()));
+  }
+  EMS_ASSIGN_OR_RETURN(
+      auto made, Make(version, std::move(nodes), std::move(slots), delta.frozen(),
+                      std::move(history), base.cluster(), std::move(previous), std::move(copies)));
   EMS_RETURN_IF_ERROR(
-      Prefixed(made->CheckSums(delta.checksum(), delta.history_checksum()), "after a delta"));
+      Prefixed(made->CheckSums(delta.checksum(), delta.history_checksum(), delta.copies_checksum()),
+               "after a delta"));
   return made;
 }
 
@@ -268,6 +316,7 @@ void DhtView::ToProto(v1::View* view) const {
   view->set_frozen(frozen_);
   view->set_cluster(cluster_.value());
   view->set_checksum(checksum_);
+  AddCopies(copies_, SlotCopies(), version_, view);
   if (!history_.known()) return;
   view->set_history(history_.id());
   view->set_history_checksum(history_checksum_);
@@ -293,6 +342,7 @@ void DhtView::ToDelta(const DhtView& base, v1::ViewDelta* delta) const {
   delta->set_history_checksum(history_checksum_);
   delta->set_frozen(frozen_);
   delta->set_checksum(checksum_);
+  AddCopies(copies_, base.copies_, version_, delta);
 }
 
 const NodeInfo* DhtView::Find(NodeId id) const {

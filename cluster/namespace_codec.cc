@@ -1,5 +1,6 @@
 #include "cluster/namespace_codec.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@ void ToProto(const NamespaceInfo& info, v1::NamespacePolicy* out) {
   out->set_checksum(static_cast<v1::ChecksumPolicy>(info.checksum));
   out->set_ssd_sync_relaxed(info.relaxed_sync);
   out->set_immutable(info.immutable);
+  if (info.replicas > 1) out->set_replicas(info.replicas);
 }
 
 void ToProto(const NamespaceInfo& info, v1::Namespace* out) {
@@ -48,6 +50,7 @@ Status FromProto(const v1::NamespacePolicy& in, NamespaceInfo* out) {
   out->checksum = static_cast<ChecksumPolicy>(in.checksum());
   out->relaxed_sync = in.ssd_sync_relaxed();
   out->immutable = in.immutable();
+  out->replicas = std::max<uint32_t>(in.replicas(), 1);
   return OkStatus();
 }
 

@@ -31,6 +31,7 @@ struct NamespaceInfo {
   ChecksumPolicy checksum = ChecksumPolicy::kAlways;
   bool relaxed_sync = false;  // kSsd survives the death of the process, not a power failure
   bool immutable = false;     // a key has one value for ever; servers are read without a lease
+  uint32_t replicas = 1;      // servers that an object is on; above 1 only where immutable
   friend bool operator==(const NamespaceInfo&, const NamespaceInfo&) = default;
 };
 

@@ -11,7 +11,9 @@
 #include "common/random_id.h"
 #include "common/version.h"
 #include "common/wall_time.h"
+#include "mp_controller/freeze_log.h"
 #include "mp_controller/node_status.h"
+#include "mp_controller/publish/copy_builder.h"
 #include "mp_controller/publish/next_history.h"
 #include "mp_controller/publish/view_builder.h"
 #include "mp_controller/request_check.h"
@@ -115,9 +117,10 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
       NextHistory(history_ends_ ? nullptr : view_.get(), nodes, slots, version.epoch(), RandomId());
   std::vector<NodeId> previous =
       PreviousOwners(history_ends_ ? nullptr : view_.get(), slots, history);
+  SlotCopies copies = NextCopies(nodes, slots, frozen);
   EMS_ASSIGN_OR_RETURN(ViewCache::View next,
                        DhtView::Make(version, std::move(nodes), slots, frozen, std::move(history),
-                                     cluster_, std::move(previous)));
+                                     cluster_, std::move(previous), std::move(copies)));
   ViewWindow window = activation_.Window();
   EMS_RETURN_IF_ERROR(Counted(parts_.store->PutView(next, window)));
   stored_window_ = std::move(window);
@@ -125,6 +128,7 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
   const uint32_t moved = view_ == nullptr ? 0 : view_->slots().CountMoved(next->slots());
   view_ = next;
   published_at_ = parts_.clock->Now();
+  copies_ = namespaces().copies_max();
   activation_.OnPublished(*next, published_at_);
   Remember(*next);
   drains_.OnPublished(*next, /*given_out=*/false, published_at_);
@@ -140,20 +144,15 @@ Status ClusterState::PublishView(std::vector<NodeInfo> nodes, const SlotTable& s
   return OkStatus();
 }
 
-void ClusterState::LogFreeze(const Proposal& proposal) const {
-  if (proposal.frozen && !membership_.frozen()) {
-    EMS_LOG(kError, "mp_controller",
-            "{} of {} servers are gone: the view is frozen and their slots answer nothing. Bring "
-            "servers back, or accept the loss (emsctl)",
-            proposal.missing, proposal.members);
-  } else if (!proposal.frozen && membership_.frozen()) {
-    EMS_LOG(kInfo, "mp_controller", "view thawed missing={} members={}", proposal.missing,
-            proposal.members);
-  }
+SlotCopies ClusterState::NextCopies(std::span<const NodeInfo> nodes, const SlotTable& slots,
+                                    bool frozen) const {
+  const SlotCopies before = view_ == nullptr ? SlotCopies() : view_->copies();
+  const std::vector<NodeInfo> out = frozen ? std::vector<NodeInfo>() : drains_.OwnersOf(nodes);
+  return BuildCopies(before, slots, frozen ? nodes : out, namespaces().copies_max());
 }
 
 Status ClusterState::PublishGivenOut(const std::vector<NodeInfo>& nodes) {
-  const SlotTable slots = BuildSlotsOf(view_->slots(), drains_.OwnersOf(nodes));
+  const SlotTable slots = BuildSlotsOf(view_->slots(), drains_.OwnersOf(nodes), view_->copies());
   EMS_RETURN_IF_ERROR(PublishView(nodes, slots, /*frozen=*/false));
   drains_.OnPublished(*view_, /*given_out=*/true, published_at_);
   return OkStatus();
@@ -163,7 +162,7 @@ Status ClusterState::PublishProposal(const Proposal& proposal) {
   EMS_CHECK(view_ != nullptr, "a proposal before Start");
   EMS_RETURN_IF_ERROR(proposal.frozen ? PublishView(proposal.nodes, view_->slots(), true)
                                       : PublishGivenOut(proposal.nodes));
-  LogFreeze(proposal);
+  LogFreeze(proposal, membership_.frozen());
   membership_.Commit(proposal, parts_.clock->Now());
   return OkStatus();
 }
@@ -211,7 +210,8 @@ Status ClusterState::PublishDue(TimePoint now) {
   // Until there is room for the first view of this term, the stored one holds.
   const bool begins_term = view_->version().term() != term_;
   const bool drains = drains_.IsDue(*view_, now);
-  if ((!begins_term && !proposal && !drains) || !MayPublish(now)) return OkStatus();
+  const bool copies = !view_->frozen() && copies_ != namespaces().copies_max();
+  if ((!begins_term && !proposal && !drains && !copies) || !MayPublish(now)) return OkStatus();
   if (begins_term) return PublishView(view_->nodes(), view_->slots(), view_->frozen());
   return proposal ? PublishProposal(*proposal) : PublishGivenOut(view_->nodes());
 }

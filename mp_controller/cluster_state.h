@@ -145,6 +145,8 @@ class ClusterState final {
   // The same, with slots given out to these nodes.
   Status PublishGivenOut(const std::vector<NodeInfo>& nodes);
   Status PublishProposal(const Proposal& proposal);
+  // Who holds copies in a view of these nodes and owners.
+  SlotCopies NextCopies(std::span<const NodeInfo> nodes, const SlotTable& slots, bool frozen) const;
   // What is due and has room: the first view of this term, or what membership proposes.
   Status PublishDue(TimePoint now);
   // Whether this store can have made that view. `fingerprint` 0: it is not told.
@@ -168,7 +170,6 @@ class ClusterState final {
   // How long ago the first view was published that is newer than `installed`; zero: there is none.
   Duration BehindFor(ViewVersion installed, TimePoint now) const;
   void SetGauges(TimePoint now) const;
-  void LogFreeze(const Proposal& proposal) const;
   Status Counted(const Status& store_status) const {
     if (!store_status.ok()) parts_.metrics->store_errors.Add();
     return store_status;
@@ -201,6 +202,7 @@ class ClusterState final {
   std::map<ViewVersion, MadeView> made_;  // the last ones
   std::set<ClusterId> strangers_;         // that were reported
   TimePoint published_at_{};              // the newest view
+  size_t copies_ = 0;                     // of each slot, in it
   std::optional<TimePoint> last_tick_;
   GivenTimes longest_;                       // that servers may go by, from an earlier life
   std::optional<TimePoint> longest_end_at_;  // they are longer than this one's until then

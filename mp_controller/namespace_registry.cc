@@ -44,6 +44,17 @@ Status CheckNamespaceName(std::string_view name) {
 
 Status CheckNamespacePolicy(const NamespaceInfo& info) {
   EMS_RETURN_IF_ERROR(CheckTier("DRAM", info.dram_quota_bytes, info.dram_reserved_bytes));
+  if (info.replicas < 1 || info.replicas > SlotCopies::kMost + 1) {
+    return Error(StatusCode::kInvalidArgument, "replicas {}: an object is on 1 to {} servers",
+                 info.replicas, SlotCopies::kMost + 1);
+  }
+  if (info.replicas > 1 && !info.immutable) {
+    return Error(
+        StatusCode::kInvalidArgument,
+        "replicas {}: only immutable namespaces have copies, where a key has one value for "
+        "ever; make another namespace with --immutable",
+        info.replicas);
+  }
   return CheckTier("SSD", info.ssd_quota_bytes, info.ssd_reserved_bytes);
 }
 
@@ -136,6 +147,12 @@ Result<NamespaceInfo> NamespaceRegistry::Get(const std::string& name) const {
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return Missing(name);
   return it->second;
+}
+
+uint32_t NamespaceRegistry::copies_max() const {
+  uint32_t replicas = 1;
+  for (const auto& [name, info] : by_name_) replicas = std::max(replicas, info.replicas);
+  return replicas - 1;
 }
 
 std::shared_ptr<const NamespaceTable> NamespaceRegistry::Snapshot() const {

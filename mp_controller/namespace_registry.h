@@ -28,7 +28,8 @@ inline constexpr uint32_t kNumbersSkipped = 1 << 20;
 
 // Errors: kInvalidArgument  not 1–128 of [A-Za-z0-9._-]
 Status CheckNamespaceName(std::string_view name);
-// Errors: kInvalidArgument  more reserved than the quota allows, a number above 2^62
+// Errors: kInvalidArgument  more reserved than the quota allows, a number above 2^62, replicas that
+// are not 1 to 3, or above 1 where keys do not have one value for ever
 Status CheckNamespacePolicy(const NamespaceInfo& info);
 
 // Threading: one thread (the controller's loop).
@@ -59,6 +60,9 @@ class NamespaceRegistry final {
   Result<NamespaceInfo> Get(const std::string& name) const;
   // An immutable copy. Cost: O(namespaces).
   std::shared_ptr<const NamespaceTable> Snapshot() const;
+  // Copies of an object besides the one of its owner, in the namespace that wants most. Cost:
+  // O(namespaces).
+  uint32_t copies_max() const;
   size_t size() const { return by_name_.size(); }
   uint64_t version() const { return version_; }
 

@@ -70,6 +70,7 @@ Result<NodeInfo> CheckRegister(const v1::RegisterRequest& request) {
   EMS_RETURN_IF_ERROR(CheckHostPort("node.data_address", node.data_address()));
   EMS_RETURN_IF_ERROR(CheckWord("node.unix_path", node.unix_path(), kUnixPathBytesMax));
   EMS_RETURN_IF_ERROR(CheckWord("node.host_id", node.host_id(), kAddressBytesMax));
+  EMS_RETURN_IF_ERROR(CheckWord("node.failure_domain", node.failure_domain(), kAddressBytesMax));
   if (!node.http_address().empty()) {
     EMS_RETURN_IF_ERROR(CheckHostPort("node.http_address", node.http_address()));
   }

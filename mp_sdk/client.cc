@@ -476,6 +476,7 @@ ClientStats Client::stats() const {
   stats.bytes_written = impl_->counters.Sum(kBytesWritten);
   stats.retries = router.retries.load(std::memory_order_relaxed);
   stats.wrong_owner = router.wrong_owner.load(std::memory_order_relaxed);
+  stats.copies_asked = router.copies_asked.load(std::memory_order_relaxed);
   stats.breaker_opened = router.breaker_opened.load(std::memory_order_relaxed);
   stats.checksum_mismatches = router.checksum_mismatches.load(std::memory_order_relaxed);
   stats.calls = impl_->latencies.Calls();

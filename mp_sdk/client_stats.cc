@@ -23,6 +23,8 @@ std::string PrometheusText(const ClientStats& stats) {
   counter("retries", "Requests that were sent again", stats.retries);
   counter("wrong_owner", "Answers that a key is another server's", stats.wrong_owner);
   counter("breaker_opened", "Times that a server was taken for gone", stats.breaker_opened);
+  counter("copies_asked", "Requests to holders of copies of what a server had that is gone",
+          stats.copies_asked);
   counter("checksum_mismatches", "Values that did not match their checksum",
           stats.checksum_mismatches);
   counter("one_sided", "Keys settled without a server's help", stats.one_sided);

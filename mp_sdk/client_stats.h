@@ -25,6 +25,8 @@ struct ClientStats {
   uint64_t gets = 0, hits = 0, puts = 0;       // keys, also those of Multi calls
   uint64_t bytes_read = 0, bytes_written = 0;  // of values, those of views included
   uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
+  // Requests that went to holders of copies instead, as the owner could not be reached.
+  uint64_t copies_asked = 0;
   // Keys read, found missing, or looked at without the server's help.
   uint64_t one_sided = 0;
   // Reads of a server on this machine that took the socket after all, by reason.

@@ -8,12 +8,14 @@
 #include "common/checksum.h"
 #include "mp_server/answer_room.h"
 #include "mp_server/answer_tally.h"
+#include "mp_server/copy_answer.h"
 #include "mp_server/kept_answer.h"
 #include "mp_server/kept_lookup.h"
 #include "mp_server/key_batch.h"
 #include "mp_server/key_scan.h"
 #include "mp_server/last_wake.h"
 #include "mp_server/put_session.h"
+#include "mp_server/ticket_outcome.h"
 #include "mp_server/value_check.h"
 
 namespace ems::server {
@@ -200,8 +202,10 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
   const bool open = opened == WireStatus::kOk;
   Outcome waiting = open && !elsewhere_.asking() ? HandleItems(request, key, body) : Outcome();
   if (waiting.again) return waiting;
-  if (open && (request.op == Op::kExists || request.op == Op::kMultiExists))
-    waiting = elsewhere_.Ask(service_.forwarder_, request, key, body, results_);
+  const bool of_copy = RequestCheck::IsOfCopy(request);
+  if (open && !of_copy && (request.op == Op::kExists || request.op == Op::kMultiExists))
+    waiting =
+        elsewhere_.Ask(service_.forwarder_, request, key, body, results_, objects_.replicas());
   if (!again_.empty()) {
     std::ranges::sort(parts_, {}, &Part::item);
     // What was said while an item waited is of no use when none is refused in the end.
@@ -210,6 +214,7 @@ Outcome DataSession::Handle(const FrameHeader& request, std::string_view key, Co
     };
     if (std::ranges::none_of(results_, refused)) refusal_.Clear();
   }
+  if (of_copy && IsRead(request.op)) TellCopyMisses(service_.check_, request, body, results_);
   return multi ? AnswerItems(request.op, waiting, answer) : AnswerOne(request.op, waiting, answer);
 }
 
@@ -243,8 +248,9 @@ bool DataSession::HandleNext(const FrameHeader& request, SlotId slot, std::strin
   Waiting one{.item = pass_->item, .slot = slot};
   if (again_.empty()) {
     const bool write = request.op == Op::kRemove || request.op == Op::kMultiRemove;
-    result.status =
-        write ? service_.check_.Write(slot, &refusal_) : service_.check_.Read(slot, &refusal_);
+    const RequestCheck& check = service_.check_;
+    result.status = write ? check.Write(request, objects_, slot, &refusal_)
+                          : check.Read(request, objects_, slot, &refusal_);
     if (result.status != WireStatus::kOk) return true;
     if (request.op == Op::kExists) {
       KeyBatch::Say(objects_.Find(key, (request.flags & wire::kFlagNoTouch) == 0), &result);
@@ -354,7 +360,7 @@ Outcome DataSession::ExistMany(const FrameHeader& request) {
     const auto [head, key] = pass_->items.Next();
     ItemResult& result = results_[pass_->item++];
     Spend(kTurnBytesPerKey);
-    result.status = service_.check_.Read(SlotId(head.slot), &refusal_);
+    result.status = service_.check_.Read(request, objects_, SlotId(head.slot), &refusal_);
     if (result.status == WireStatus::kOk) batch.Add(key, &result);
   }
   batch.Finish();
@@ -433,10 +439,11 @@ ObjectPin DataSession::Find(const FrameHeader& request, std::string_view key, ui
 TieredNamespace::Started DataSession::Forward(const FrameHeader& request, std::string_view key,
                                               Waiting* one) {
   Forwarder* const forwarder = service_.forwarder_;
-  if (forwarder == nullptr || !forwarder->MayHave(one->slot) || one->forwarded) return {};
+  const uint32_t replicas = objects_.replicas();
+  if (forwarder == nullptr || !forwarder->MayHave(one->slot, replicas) || one->forwarded) return {};
   one->forwarded = true;
-  FetchPtr fetch =
-      forwarder->Start(request.ns(), one->slot, key, objects_.HashOf(key), fetched_.Next());
+  FetchPtr fetch = forwarder->Start(request.ns(), one->slot, key, objects_.HashOf(key),
+                                    fetched_.Next(), replicas);
   if (fetch == nullptr) fetched_.TakeBack();
   return {std::move(fetch), false};
 }
@@ -474,22 +481,16 @@ Outcome DataSession::Remove(const FrameHeader& request, std::string_view key, Wa
     TieredNamespace::Removed removed = objects_.Remove(key, waker_, one->slot);
     // What is kept of a slot that was lost meanwhile has the key still: its new owner is to be
     // asked.
+    if (RequestCheck::IsOfCopy(request))
+      return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     const WireStatus since = service_.check_.WriteSince(one->slot, losses, &refusal_);
     if (since != WireStatus::kOk) return {since};
+    if (service_.copy_sink_ != nullptr && objects_.replicas() > 1)
+      service_.copy_sink_->OnRemoved(request.ns(), objects_.replicas(), one->slot, key);
     if (removed.ticket == nullptr) return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     one->ticket = std::move(removed.ticket);
   }
-  switch (one->ticket->state()) {
-    case ssd::Ticket::State::kDone:
-      return {WireStatus::kOk};
-    case ssd::Ticket::State::kFailed:
-      return {refusal_.Say(WireStatus::kNotDurable, "the SSD tier cannot forget it now",
-                           kRetryDurableMs)};
-    case ssd::Ticket::State::kWaiting:
-      break;
-  }
-  return {refusal_.Say(WireStatus::kNotDurable, "the SSD tier is slow", kRetryDurableMs), kWakeSoon,
-          kDurablePatience};
+  return OutcomeOf(*one->ticket, &refusal_);
 }
 
 }  // namespace ems::server

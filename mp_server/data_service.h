@@ -18,6 +18,7 @@
 #include "mp_server/server_metrics.h"
 #include "mp_server/shm/shm_service.h"
 #include "mp_server/slow_requests.h"
+#include "mp_server/store/copies.h"
 #include "mp_server/store/tiered_store.h"
 
 namespace ems::server {
@@ -59,6 +60,9 @@ class DataService final : public fabric::SessionFactory {
   void SetOnNewerView(std::function<void()> on_newer) {
     check_.SetOnNewerView(std::move(on_newer));
   }
+  // Who hears of keys that are removed, for the copies that others hold; null: nobody. Before the
+  // first session.
+  void SetCopySink(CopySink* sink) { copy_sink_ = sink; }
   // What takes so long is logged; zero: nothing is. Before the first session.
   void SetSlowRequest(Duration slow) { slow_requests_ = SlowRequests(store_, slow); }
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -98,6 +102,7 @@ class DataService final : public fabric::SessionFactory {
   TellPeers tell_view_;
   ShmService* shm_ = nullptr;
   Forwarder* forwarder_ = nullptr;
+  CopySink* copy_sink_ = nullptr;
   std::string no_shm_text_ = "this server does not share its memory";
 };
 

@@ -16,8 +16,8 @@ constexpr Duration kPatience = std::chrono::seconds(1);  // a lookup ends by its
 }  // namespace
 
 Outcome KeptLookup::Ask(Forwarder* forwarder, const wire::FrameHeader& request,
-                        std::string_view key, ConstBytes body,
-                        std::span<wire::ItemResult> results) {
+                        std::string_view key, ConstBytes body, std::span<wire::ItemResult> results,
+                        uint32_t replicas) {
   if (lookup_ == nullptr) {
     if (forwarder == nullptr || !forwarder->MayHaveAny()) return {results.front().status};
     std::vector<Lookup::Item> missing;
@@ -26,10 +26,10 @@ Outcome KeptLookup::Ask(Forwarder* forwarder, const wire::FrameHeader& request,
       wire::ItemReader::Item item{.head = {.slot = request.slot}, .key = key};
       if (IsMulti(request.op)) item = items.Next();
       const SlotId slot(item.head.slot);
-      if (results[i].status == WireStatus::kMiss && forwarder->MayHave(slot))
+      if (results[i].status == WireStatus::kMiss && forwarder->MayHave(slot, replicas))
         missing.push_back({.index = i, .slot = slot, .key = std::string(item.key)});
     }
-    lookup_ = forwarder->Look(request.ns(), std::move(missing), waker_);
+    lookup_ = forwarder->Look(request.ns(), std::move(missing), waker_, replicas);
     if (lookup_ == nullptr) return {results.front().status};
   }
   if (!lookup_->done()) return {results.front().status, kWakeSoon, kPatience};

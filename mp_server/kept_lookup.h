@@ -21,9 +21,9 @@ class KeptLookup final {
   bool asking() const { return lookup_ != nullptr; }
   // All keys of the request have been looked for here, as `results` say. Asks for those that miss,
   // or, when that is under way already, takes over what has come. With a wait: ask again.
-  // `forwarder` may be null.
+  // `forwarder` may be null; `replicas` are the namespace's.
   fabric::Outcome Ask(Forwarder* forwarder, const wire::FrameHeader& request, std::string_view key,
-                      ConstBytes body, std::span<wire::ItemResult> results);
+                      ConstBytes body, std::span<wire::ItemResult> results, uint32_t replicas = 1);
   // The request has been answered.
   void Sent() { lookup_.reset(); }
 

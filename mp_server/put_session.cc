@@ -40,9 +40,14 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
           .index = request.index,
           .bytes = request.value_bytes,
           .overwrite = (header.flags & wire::kFlagOverwrite) != 0,
-          .durable = (header.flags & wire::kFlagDurableSsd) != 0};
+          .durable = (header.flags & wire::kFlagDurableSsd) != 0,
+          .copy = RequestCheck::IsOfCopy(header)};
   Outcome outcome = check_->Open(header, &objects_, refusal_);
-  if (outcome.status == WireStatus::kOk) outcome.status = check_->Write(put.slot, refusal_);
+  if (outcome.status == WireStatus::kOk) outcome.status = CheckWrite(put);
+  if (outcome.status == WireStatus::kOk && put.copy &&
+      !objects_.IsWorthCopy(request.key, put.bytes, std::chrono::milliseconds(request.idle_ms))) {
+    outcome.status = refusal_->Say(WireStatus::kQuotaExceeded, "colder than what is here");
+  }
   if (outcome.status == WireStatus::kOk && put.overwrite && objects_.immutable()) {
     outcome.status =
         refusal_->Say(WireStatus::kInvalid, "the namespace is immutable: put without overwrite");
@@ -56,6 +61,11 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
     metrics_->OnAnswer(header.op, outcome.status);
   }
   return outcome;
+}
+
+WireStatus PutSession::CheckWrite(const Put& put) {
+  return put.copy ? check_->WriteCopy(objects_, put.slot, refusal_)
+                  : check_->Write(put.slot, refusal_);
 }
 
 WireStatus PutSession::CheckDurable(std::string_view key, const Put& put) {
@@ -132,8 +142,8 @@ WireStatus PutSession::End(uint64_t checksum, uint64_t expected) {
   // The bytes may have taken long: is this server still the one to take them? It has to be so when
   // the value becomes visible, too, however long this thread stands still before.
   const TimePoint now = Clock::System().Now();
-  put.room.set_until(now + check_->LeaseLeft());
-  WireStatus status = check_->Write(put.slot, refusal_);
+  if (!put.copy) put.room.set_until(now + check_->LeaseLeft());
+  WireStatus status = CheckWrite(put);
   if (status != WireStatus::kOk) {
     refusal_->text += ", since the transfer began";
   } else if (checksum != expected) {
@@ -155,7 +165,13 @@ WireStatus PutSession::End(uint64_t checksum, uint64_t expected) {
 WireStatus PutSession::Store(Put put, uint64_t checksum) {
   ssd::TicketPtr ticket;
   bool stored = false;
-  if (!put.room) {
+  if (put.copy && !check_->Owns(put.slot)) {
+    const Status published =
+        put.room ? TieredNamespace::PublishCopy(std::move(put.room), checksum, &stored)
+                 : OkStatus();
+    if (!published.ok())
+      return refusal_->Say(StatusOfRefused(published.code()), std::string(Message(published)));
+  } else if (!put.room) {
     if (!objects_.Confirm(key_, put.durable, waker_, &ticket))
       return refusal_->Say(WireStatus::kRetryLater, "the key was removed meanwhile", kRetryRoomMs);
   } else {

@@ -44,11 +44,13 @@ class PutSession final {
     uint64_t bytes;
     bool overwrite;
     bool durable;
+    bool copy;  // of what another server owns
     Hold filling{};
     Reservation room{};  // empty: the key is in DRAM, so the value is compared, and not stored
     std::optional<ObjectInfo> existing{};  // under the key: only the same content is welcome
   };
   wire::WireStatus CheckDurable(std::string_view key, const Put& put);
+  wire::WireStatus CheckWrite(const Put& put);
   fabric::Outcome RefuseRoom(const Status& why);
   fabric::Outcome Reserve(std::string_view key, Put* put, fabric::PutTarget* target);
   wire::WireStatus Store(Put put, uint64_t checksum);

@@ -66,6 +66,34 @@ class RequestCheck final {
       return wire::WireStatus::kOk;
     return Refuse(verdict, slot, refusal);
   }
+  // The same for a request that a copy may do for.
+  wire::WireStatus Read(const wire::FrameHeader& request, const TieredNamespace& objects,
+                        SlotId slot, Refusal* refusal) const {
+    const Verdict verdict = ownership_->CheckRead(slot, ViewVersion());
+    if (verdict == Verdict::kYes) [[likely]]
+      return wire::WireStatus::kOk;
+    if (IsOfCopy(request) && objects.HoldsCopies(slot)) return wire::WireStatus::kOk;
+    return Refuse(verdict, slot, refusal);
+  }
+  static bool IsOfCopy(const wire::FrameHeader& request) {
+    return (request.flags & wire::kFlagCopy) != 0;
+  }
+  bool Owns(SlotId slot) const {
+    return ownership_->CheckRead(slot, ViewVersion()) == Verdict::kYes;
+  }
+  // Of a copy that another server stores or removes here: there is no other value, so it needs no
+  // lease. The slot may have become this server's meanwhile.
+  wire::WireStatus WriteCopy(const TieredNamespace& objects, SlotId slot, Refusal* refusal) const {
+    if (draining_.load(std::memory_order_acquire)) [[unlikely]]
+      return SayDraining(refusal);
+    if (objects.replicas() > 1 && (objects.HoldsCopies(slot) || Owns(slot)))
+      return wire::WireStatus::kOk;
+    return Refuse(Verdict::kWrongOwner, slot, refusal);
+  }
+  wire::WireStatus Write(const wire::FrameHeader& request, const TieredNamespace& objects,
+                         SlotId slot, Refusal* refusal) const {
+    return IsOfCopy(request) ? WriteCopy(objects, slot, refusal) : Write(slot, refusal);
+  }
   wire::WireStatus Write(SlotId slot, Refusal* refusal) const {
     if (draining_.load(std::memory_order_acquire)) [[unlikely]]
       return SayDraining(refusal);

@@ -12,8 +12,7 @@
 #include "fabric/http/http_endpoint.h"
 #include "fabric/rpc/rpc_server.h"
 #include "mp_server/data_service.h"
-#include "mp_server/forward/forwarder.h"
-#include "mp_server/forward/migrator.h"
+#include "mp_server/forward/exchange.h"
 #include "mp_server/kv_event_feed.h"
 #include "mp_server/lease/data_dir.h"
 #include "mp_server/lease/heartbeat.h"
@@ -67,6 +66,8 @@ struct Server::Impl final : Holdings {
         tiered(&store, tier.get()),
         metrics(&registry),
         stats(wanted.name(), boot_id, &pool, &store, tier.get(), &ownership, &metrics),
+        exchange(config, &tiered, &ownership, moved.get(),
+                 {metrics.forward(), metrics.migrate(), metrics.copies()}),
         service(
             &tiered, &ownership, &metrics, boot_id, wanted.network().value_bytes_max(),
             [this] { return stats.Json(); }, [this] { return lease.views().cluster(); },
@@ -92,8 +93,6 @@ struct Server::Impl final : Holdings {
   Status SettleTier();
   void EndAll(bool hands_over);
   bool HandOver();
-  void MakeForwarder();
-  void MakePoolSize();
   Status StartShm();
   Status StartHttp();
   void MakeHeartbeat();
@@ -103,6 +102,11 @@ struct Server::Impl final : Holdings {
   void Expect(const ssd::SlotGrant& next) override;
   void GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
                  const std::bitset<kSlotCount>& fresh) override;
+  void HoldCopies(const DhtView& view, bool widen) override {
+    const CopySlots::Columns columns = CopiesOf(view, ownership.self());
+    if (widen) return store.copies().Widen(columns);
+    store.SetCopySlots(columns);
+  }
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
   Status Keep(const ViewIdentity& view);
@@ -124,9 +128,8 @@ struct Server::Impl final : Holdings {
   MetricsRegistry registry;
   ServerMetrics metrics;
   StatsPage stats;
+  Exchange exchange;
   DataService service;
-  std::unique_ptr<Forwarder> forwarder;  // null without `moved`
-  std::unique_ptr<Migrator> migrator;    // null: only what is asked for comes
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
@@ -162,8 +165,7 @@ void Server::Impl::EndAll(bool hands_over) {
   models.reset();
   http.reset();
   rpc.reset();
-  migrator.reset();                   // it asks by the next
-  forwarder.reset();                  // it brings to the stores, and wakes connections
+  exchange.Stop();                    // it brings to the stores, and wakes connections
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
   // Before sessions are forgotten: what their clients look at is found by their pages.
   if (hands_over) ShutSharing(store);
@@ -181,9 +183,15 @@ bool Server::Impl::HandOver() {
 
 Status Server::Impl::Start() {
   EMS_RETURN_IF_ERROR(SettleLineage());
-  MakeForwarder();
+  service.SetForwarder(exchange.forwarder());
+  service.SetCopySink(exchange.copy_sink());
+  exchange.Start();
   evictor = std::make_unique<Evictor>(&store);
-  MakePoolSize();
+  PoolSize::Options sizes = PoolSizeOptions(config.dram());
+  sizes.pool = &pool;
+  sizes.on_change = [this] { evictor->Poke(); };
+  sizes.on_pressure = [this](uint64_t bytes) { metrics.OnGivenBack(bytes); };
+  pool_size = std::make_unique<PoolSize>(std::move(sizes));
   if (feed != nullptr) EMS_RETURN_IF_ERROR(feed->Start(&store, tier.get(), metrics.kv_events()));
   EMS_RETURN_IF_ERROR(StartShm());
   const uint64_t regions = tier != nullptr ? tier->stats().regions_max : 0;
@@ -225,36 +233,6 @@ Status Server::Impl::SettleTier() {
   EMS_RETURN_IF_ERROR(data_dir.BeginLineage());
   tier->BeginLineage(data_dir.lineage());
   return OkStatus();
-}
-
-void Server::Impl::MakeForwarder() {
-  if (moved == nullptr) return;
-  const config::ForwardConfig& wanted = config.forward();
-  forwarder = std::make_unique<Forwarder>(
-      Forwarder::Options{.store = &tiered,
-                         .ownership = &ownership,
-                         .moved = moved.get(),
-                         .metrics = metrics.forward(),
-                         .timeout = std::chrono::milliseconds(wanted.timeout_ms()),
-                         .pending_max = wanted.pending_max()});
-  service.SetForwarder(forwarder.get());
-  if (wanted.migrate_bytes_per_s() == 0) return;
-  migrator =
-      std::make_unique<Migrator>(Migrator::Options{.store = &tiered,
-                                                   .ownership = &ownership,
-                                                   .moved = moved.get(),
-                                                   .forwarder = forwarder.get(),
-                                                   .metrics = metrics.migrate(),
-                                                   .bytes_per_s = wanted.migrate_bytes_per_s()});
-  migrator->Start();
-}
-
-void Server::Impl::MakePoolSize() {
-  PoolSize::Options options = PoolSizeOptions(config.dram());
-  options.pool = &pool;
-  options.on_change = [this] { evictor->Poke(); };
-  options.on_pressure = [this](uint64_t bytes) { metrics.OnGivenBack(bytes); };
-  pool_size = std::make_unique<PoolSize>(std::move(options));
 }
 
 // A machine on which memory cannot be shared safely serves over sockets and says why.
@@ -315,6 +293,7 @@ void Server::Impl::MakeHeartbeat() {
   self.data_address = config.advertise().empty() ? rpc->address() : config.advertise();
   self.unix_path = config.unix_path();
   self.host_id = fabric::HostId();
+  self.failure_domain = config.failure_domain();
   self.http_address = http_address;
   self.capacity_bytes = config.dram().bytes();
   self.lineage = data_dir.lineage();
@@ -373,7 +352,7 @@ void Server::Impl::ControlLoop() {
       }
       // Where nothing was installed the next heartbeat, in its time, brings the next try.
       if (kept.ok()) heartbeat->Poke();
-      if (migrator != nullptr) migrator->Poke();
+      exchange.OnInstalled(lease.views().view());
     }
     pause = peers.AskForWords();
     // After Install: the objects of lost slots are gone. Readers without the server's help stop
@@ -402,6 +381,7 @@ void Server::Impl::SetNamespaces(const NamespaceTable& table, double share) {
   if (in_place.pending() != nullptr)
     metrics.OnTakenOver(in_place.Adopt(table, &store, &pool), in_place.seconds());
   tiered.SetNamespaces(table, share);
+  exchange.SetNamespaces(table);
   if (other) feed->Restate();
 }
 
@@ -415,9 +395,8 @@ void Server::Impl::SetOwnedSlots(const ssd::SlotGrant& grant) {
 
 void Server::Impl::GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
                              const std::bitset<kSlotCount>& fresh) {
-  if (forwarder == nullptr) return;
-  forwarder->SetNodes(view);
-  tiered.GainSlots(grant, OriginsOf(view, grant, fresh));
+  exchange.SetView(view);
+  if (moved != nullptr) tiered.GainSlots(grant, OriginsOf(view, grant, fresh));
 }
 
 void Server::Impl::KeepBlocks(const std::bitset<kSlotCount>& slots) {

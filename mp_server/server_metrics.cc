@@ -47,6 +47,35 @@ MigrateMetrics MigrateMetricsOf(MetricsRegistry* registry) {
                                         "How long the last migration from one server took")};
 }
 
+CopyMetrics CopyMetricsOf(MetricsRegistry* registry) {
+  const auto counter = [registry](const std::string& name, const std::string& help,
+                                  const Labels& labels = {}) {
+    return registry->AddCounter("ems_server_" + name + "_total", help, labels);
+  };
+  const auto keys = [&](const std::string& result) {
+    return counter(
+        "copies",
+        "Objects of namespaces with replicas that were sent to servers which hold copies: "
+        "taken; refused, as there was no room or the slot is not theirs; not answered",
+        {{"result", result}});
+  };
+  return {
+      .copies = keys("taken"),
+      .bytes = counter("copied_bytes", "Value bytes of copies that others have taken"),
+      .repaired = counter("repaired_copies", "Copies that a repair has found missing and made"),
+      .removes = counter("removed_copies", "Copies that others have dropped for a Remove here"),
+      .refused = keys("refused"),
+      .failed = keys("failed"),
+      .overflows = counter("copy_overflows",
+                           "Keys that the queue of copies had no room for: a repair finds them"),
+      .lost_removes = counter("copy_lost_removes",
+                              "Removes that did not reach a copy, which stays until it is "
+                              "evicted"),
+      .repairs = counter("copy_repairs", "Repairs of copies that came to their end"),
+      .queued = registry->AddGauge("ems_server_copies_queued",
+                                   "Keys that wait to be copied to others, or removed there")};
+}
+
 }  // namespace
 
 ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
@@ -87,8 +116,7 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                               "DRAM that the pool has given back because others on this machine "
                               "needed memory");
   AddTakeOver();
-  forward_ = ForwardMetricsOf(registry);
-  migrate_ = MigrateMetricsOf(registry);
+  AddTransfers();
   ShowOpenSlots(0);
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
@@ -144,6 +172,12 @@ void ServerMetrics::Count(const std::string& name, const std::string& help, uint
                           const Labels& labels) const {
   registry_->AddShownCounter("ems_server_" + name + "_total", help, labels)
       .Set(static_cast<double>(value));
+}
+
+void ServerMetrics::AddTransfers() {
+  forward_ = ForwardMetricsOf(registry_);
+  migrate_ = MigrateMetricsOf(registry_);
+  copies_ = CopyMetricsOf(registry_);
 }
 
 void ServerMetrics::AddTakeOver() {

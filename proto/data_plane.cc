@@ -60,6 +60,7 @@ constexpr std::array<StatusMeaning, kWireStatusMax + 1> kStatuses = {{
     {"internal", StatusCode::kInternal},
     {"batch full", StatusCode::kResourceExhausted},
     {"not durable", StatusCode::kAborted},
+    {"copy miss", StatusCode::kUnavailable},
 }};
 
 // Bytes in the body for each item of a Multi request, besides head, key and a value that comes

@@ -143,6 +143,12 @@ inline constexpr uint16_t kFlagCheck = 1 << 3;
 // deadline_ms is a moment of the server's clock (ClockMs), from which on nothing is changed for
 // this request: kDeadline. Without it, how long the sender will wait.
 inline constexpr uint16_t kFlagUntil = 1 << 4;
+// In a namespace with replicas. Of reads: a copy will do, so a server that holds copies of the slot
+// answers from them; what it has none of is kCopyMiss, which says nothing of the owner. Put,
+// MultiPut, Remove, MultiRemove, of one server to another: it is that one's copy that is stored or
+// goes. A value that has not been used for so long (ItemHead::idle_ms) that it would be the next to
+// be evicted there is not taken: kQuotaExceeded.
+inline constexpr uint16_t kFlagCopy = 1 << 5;
 
 // The status of an answer. Values are part of the wire format.
 enum class WireStatus : uint16_t {
@@ -168,8 +174,11 @@ enum class WireStatus : uint16_t {
   // Put, Remove: done in memory, and the SSD tier has not taken it in time. Carried out once more
   // it could undo what others have done since.
   kNotDurable = 17,
+  // Of a read with kFlagCopy by a server that holds copies of the slot: not of this key. The owner
+  // may have it.
+  kCopyMiss = 18,
 };
-inline constexpr uint16_t kWireStatusMax = 17;
+inline constexpr uint16_t kWireStatusMax = 18;
 
 struct FrameHeader {
   uint32_t magic = kMagic;
@@ -329,7 +338,7 @@ static_assert(sizeof(StagedValue) == 40);
 struct ItemHead {
   uint16_t slot = 0;
   uint16_t key_bytes = 0;
-  uint32_t reserved = 0;
+  uint32_t idle_ms = 0;      // MultiPut with kFlagCopy; otherwise 0
   uint64_t value_bytes = 0;  // MultiPut, MultiPutStaged; otherwise 0
 };
 static_assert(sizeof(ItemHead) == 16);

@@ -76,8 +76,9 @@ class Rig final {
     for (uint64_t i = 1; i <= settings_.servers; ++i)
       EMS_RETURN_IF_ERROR(cluster_->StartServer(ServerName(i)));
     const std::string controller = cluster_->controller_address();
-    EMS_ASSIGN_OR_RETURN(name_space_,
-                         TemporaryNamespace::Create(controller, settings_.capacity_bytes));
+    EMS_ASSIGN_OR_RETURN(name_space_, TemporaryNamespace::Create(
+                                          controller, settings_.replicas * settings_.capacity_bytes,
+                                          settings_.replicas));
     ClientOptions options;
     options.controller = controller;
     options.name_space = name_space_->name();
@@ -195,6 +196,7 @@ Result<ElasticRun> RunElastic(Scenario scenario, const Trace& trace,
 
 std::vector<Loss> LossesOf(const ElasticRun& run, const ElasticSettings& settings) {
   std::vector<Loss> losses;
+  if (settings.replicas > 1) return losses;
   for (const Change& change : run.changes) {
     if (change.comes) continue;
     const auto lost = [view = change.before, server = change.server, ns = run.name_space,

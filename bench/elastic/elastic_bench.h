@@ -26,7 +26,8 @@ struct ElasticSettings {
   std::string programs;  // as FindDaemon takes it
   uint64_t servers = 3;
   uint64_t dram_bytes = 0;      // of each
-  uint64_t capacity_bytes = 0;  // of all together: the namespace's quota
+  uint64_t capacity_bytes = 0;  // of all together, of objects: the namespace's quota by replicas
+  uint32_t replicas = 1;        // of each object
   uint64_t block_bytes = 8 * kKiB;
   uint64_t rate = 100;             // requests a second
   uint64_t warm_requests = 1500;   // as fast as possible, in front
@@ -70,6 +71,7 @@ Result<ElasticRun> RunElastic(Scenario scenario, const Trace& trace,
                               const ElasticSettings& settings);
 
 // Where the ideal LRU loses what the servers of `run` lost: those that stopped or were killed.
+// Nothing where each object is on several servers.
 std::vector<Loss> LossesOf(const ElasticRun& run, const ElasticSettings& settings);
 
 }  // namespace ems::bench

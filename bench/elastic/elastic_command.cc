@@ -74,7 +74,7 @@ Result<Plan> MakePlan(Flags flags) {
   settings.capacity_bytes =
       std::max<uint64_t>(static_cast<uint64_t>(blocks), settings.servers) * settings.block_bytes;
   // With one server less the others hold all of it, beside what they keep of slots that moved.
-  settings.dram_bytes = std::max(kDramMin, settings.capacity_bytes);
+  settings.dram_bytes = std::max(kDramMin, settings.replicas * settings.capacity_bytes);
   if (settings.dram_bytes > kDramMax)
     return Error(StatusCode::kInvalidArgument,
                  "{:g} % of the unique blocks are {}: lower --capacity-percent or --block-bytes",
@@ -86,16 +86,18 @@ void Announce(const Plan& plan, Report* report) {
   const ElasticSettings& s = plan.settings;
   report->Print(
       fmt::format("ems-bench elastic: {}\n"
-                  "{} servers of {}, capacity {} in all, blocks of {}, lease {} ms, {} concurrent\n"
+                  "{} servers of {}, capacity {} in all, blocks of {} on {} of them, lease {} ms, "
+                  "{} concurrent\n"
                   "{} requests as fast as possible, then {} a second: {} before the first change\n",
                   plan.trace_name, s.servers, FormatBytes(s.dram_bytes),
-                  FormatBytes(s.capacity_bytes), FormatBytes(s.block_bytes), s.lease_ms,
+                  FormatBytes(s.capacity_bytes), FormatBytes(s.block_bytes), s.replicas, s.lease_ms,
                   s.concurrency, s.warm_requests, s.rate, s.quiet_requests));
   report->json()["trace"] = plan.trace_name;
   report->json()["settings"] = {{"servers", s.servers},
                                 {"dram_bytes", s.dram_bytes},
                                 {"capacity_bytes", s.capacity_bytes},
                                 {"block_bytes", s.block_bytes},
+                                {"replicas", s.replicas},
                                 {"rate", s.rate},
                                 {"warm_requests", s.warm_requests},
                                 {"quiet_requests", s.quiet_requests},
@@ -128,6 +130,9 @@ void AddElasticCommand(Command* program) {
                      {.check = OneOf{{"join", "stop", "kill"}}});
   command->AddOption("--servers", &settings.servers, "That a run starts with",
                      {.check = InRange{2, 16}});
+  command->AddOption("--replicas", &settings.replicas,
+                     "Servers that each object is on: above 1 a kill is to cost no hit",
+                     {.check = InRange{1, 3}});
   command->AddOption("--capacity-percent", &flags->capacity_percent,
                      "What all servers hold together, as a share of the unique blocks",
                      {.check = InRange{0.01, 100.0}});

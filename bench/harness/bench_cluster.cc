@@ -57,11 +57,13 @@ TemporaryNamespace::TemporaryNamespace(Passkey, const std::string& controller)
     : controller_(controller, "ems-bench"), name_(UniqueName()) {}
 
 Result<std::unique_ptr<TemporaryNamespace>> TemporaryNamespace::Create(
-    const std::string& controller, uint64_t dram_quota_bytes) {
+    const std::string& controller, uint64_t dram_quota_bytes, uint32_t replicas) {
   auto made = std::make_unique<TemporaryNamespace>(Passkey{}, controller);
   NamespaceInfo wanted;
   wanted.name = made->name_;
   wanted.dram_quota_bytes = dram_quota_bytes;
+  wanted.immutable = replicas > 1;
+  wanted.replicas = replicas;
   const auto created = made->controller_.CreateNamespace(wanted, Deadline::After(kControlTimeout));
   if (!created.ok()) return Prefixed(created.status(), "cannot create a namespace for the bench");
   made->created_ = true;

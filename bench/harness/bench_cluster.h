@@ -27,10 +27,12 @@ class TemporaryNamespace final {
 
  public:
   TemporaryNamespace(Passkey, const std::string& controller);
-  // Named "bench-<pid>-<time>". `dram_quota_bytes` 0: as much as there is.
-  // Errors: as ControllerClient::CreateNamespace
+  // Named "bench-<pid>-<time>". `dram_quota_bytes` 0: as much as there is. With more than one
+  // replica it is immutable, and each copy counts in the quota. Errors: as
+  // ControllerClient::CreateNamespace
   static Result<std::unique_ptr<TemporaryNamespace>> Create(const std::string& controller,
-                                                            uint64_t dram_quota_bytes = 0);
+                                                            uint64_t dram_quota_bytes = 0,
+                                                            uint32_t replicas = 1);
   ~TemporaryNamespace();
   TemporaryNamespace(const TemporaryNamespace&) = delete;
   TemporaryNamespace& operator=(const TemporaryNamespace&) = delete;

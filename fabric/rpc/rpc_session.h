@@ -53,7 +53,8 @@ struct PutRequest {
   std::string_view key;
   SlotId slot;
   uint64_t value_bytes;
-  uint32_t index = 0;  // which Put of its request it is
+  uint32_t index = 0;    // which Put of its request it is
+  uint32_t idle_ms = 0;  // as its ItemHead's
 };
 
 struct PutTarget {

@@ -151,6 +151,7 @@ Json NamespaceJson(const v1::Namespace& one, const v1::ListNamespacesReply& name
           {"durability", DurabilityWord(policy)},
           {"checksum", ChecksumWord(policy.checksum())},
           {"immutable", policy.immutable()},
+          {"replicas", std::max<uint32_t>(policy.replicas(), 1)},
           {"curve", CurveJson(one, namespaces)}};
 }
 

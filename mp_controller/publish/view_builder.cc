@@ -1,7 +1,6 @@
 #include "mp_controller/publish/view_builder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -10,18 +9,12 @@
 #include <utility>
 
 #include "common/check.h"
+#include "mp_controller/publish/slot_draw.h"
 
 namespace ems::controller {
 namespace {
 
 constexpr double kLoadMax = 1.05;  // slots of a node / its share by capacity
-
-// The finalizer of MurmurHash3 (fmix64): each bit of `x` changes half of the result.
-constexpr uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
-  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
-  return x ^ (x >> 33);
-}
 
 // A live node that slots are given to.
 struct Bidder {
@@ -33,15 +26,13 @@ struct Bidder {
   size_t room = 0;             // target − slots it has so far
 };
 
-// Weighted rendezvous: among nodes that draw −ln(1 − v) / w with v in (0, 1) from (node, slot), the
-// least draw wins, and each node wins with a probability in proportion to w. A draw is at least
-// v / w, so that most of them need no logarithm to be seen to lose.
+// The draws of some nodes (slot_draw.h), with what they cost.
 class Draws final {
  public:
   explicit Draws(BuildCost* cost) : cost_(*cost) {}
 
   void Add(const Bidder& bidder, size_t number) {
-    lots_.push_back({Mix(bidder.id.value()), 1 / bidder.weight, kUnit / bidder.weight, number});
+    lots_.push_back({DrawKeyOf(bidder.id), 1 / bidder.weight, kDrawUnit / bidder.weight, number});
   }
   bool empty() const { return lots_.empty(); }
   // The one added under `number` draws no longer.
@@ -57,12 +48,12 @@ class Draws final {
   };
   // Of at least one. Of equal draws the one that was added first wins.
   Winner Least(SlotId slot) const {
-    const uint64_t salt = SaltOf(slot);
+    const uint64_t salt = DrawSaltOf(slot);
     const Lot* best = nullptr;
     double least = std::numeric_limits<double>::infinity();
     cost_.scores += lots_.size();
     for (const Lot& lot : lots_) {
-      const int64_t number = Random53(lot.key, salt);
+      const int64_t number = DrawNumber(lot.key, salt);
       if (static_cast<double>(number) * lot.draw_per_number >= least) continue;
       const double draw = Draw(number, lot.inverse_weight);
       if (draw < least) best = &lot, least = draw;
@@ -72,7 +63,7 @@ class Draws final {
   }
   double Of(const Bidder& bidder, SlotId slot) const {
     ++cost_.scores;
-    return Draw(Random53(Mix(bidder.id.value()), SaltOf(slot)), 1 / bidder.weight);
+    return Draw(DrawNumber(DrawKeyOf(bidder.id), DrawSaltOf(slot)), 1 / bidder.weight);
   }
 
  private:
@@ -82,16 +73,9 @@ class Draws final {
     double draw_per_number = 0;  // at least
     size_t number = 0;
   };
-  static constexpr double kUnit = 0x1p-53;
-  static uint64_t SaltOf(SlotId slot) { return Mix(~uint64_t{slot.value()}); }
-  // Below 2^53; signed, since that is one instruction to convert.
-  static int64_t Random53(uint64_t key, uint64_t salt) {
-    const __uint128_t p = static_cast<__uint128_t>(key ^ salt) * 0x9e3779b97f4a7c15ULL;
-    return static_cast<int64_t>((static_cast<uint64_t>(p >> 64) ^ static_cast<uint64_t>(p)) >> 11);
-  }
   double Draw(int64_t number, double inverse_weight) const {
     ++cost_.logarithms;
-    return -std::log1p(-(static_cast<double>(number) + 0.5) * kUnit) * inverse_weight;
+    return DrawOf(number, inverse_weight);
   }
 
   BuildCost& cost_;
@@ -189,6 +173,31 @@ void ShedSurplus(std::vector<Bidder>* bidders, std::vector<SlotId>* moving, Buil
   std::sort(moving->begin(), moving->end());
 }
 
+// Each that has a holder of copies with room to the first of them, which has what was in it. The
+// others are returned.
+std::vector<SlotId> GiveToHolders(const std::vector<SlotId>& moving, const SlotCopies& copies,
+                                  std::vector<Bidder>* bidders, SlotTable* next) {
+  if (copies.empty()) return moving;
+  std::vector<SlotId> others;
+  for (const SlotId slot : moving) {
+    Bidder* heir = nullptr;
+    for (const NodeId holder : copies.Of(slot)) {
+      const auto bidder = std::lower_bound(bidders->begin(), bidders->end(), holder,
+                                           [](const Bidder& s, NodeId id) { return s.id < id; });
+      if (bidder == bidders->end() || bidder->id != holder || bidder->room == 0) continue;
+      heir = &*bidder;
+      break;
+    }
+    if (heir == nullptr) {
+      others.push_back(slot);
+    } else {
+      next->set_owner(slot, heir->id);
+      --heir->room;
+    }
+  }
+  return others;
+}
+
 // Each to the bidder with room that wins it.
 void GiveOut(const std::vector<SlotId>& moving, std::vector<Bidder>* bidders, SlotTable* next,
              BuildCost* cost) {
@@ -206,7 +215,8 @@ void GiveOut(const std::vector<SlotId>& moving, std::vector<Bidder>* bidders, Sl
 
 }  // namespace
 
-SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, BuildCost* cost) {
+SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, BuildCost* cost,
+                     const SlotCopies& copies) {
   SlotTable next;
   if (live.empty()) return next;
   BuildCost unasked;
@@ -218,15 +228,16 @@ SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live, Bu
   for (const Bidder& bidder : bidders) {
     for (const SlotId slot : bidder.held) next.set_owner(slot, bidder.id);
   }
-  GiveOut(moving, &bidders, &next, cost);
+  GiveOut(GiveToHolders(moving, copies, &bidders, &next), &bidders, &next, cost);
   EMS_CHECK(next.CountOf(kNoNode) == 0, "{} slots have no owner", next.CountOf(kNoNode));
   return next;
 }
 
-SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live) {
+SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live,
+                       const SlotCopies& copies) {
   std::vector<NodeWeight> weights;
   for (const NodeInfo& node : live) weights.push_back({node.id, node.capacity_bytes});
-  return BuildSlots(previous, std::move(weights));
+  return BuildSlots(previous, std::move(weights), nullptr, copies);
 }
 
 }  // namespace ems::controller

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster/dht_view.h"
+#include "cluster/slot_copies.h"
 #include "cluster/slot_table.h"
 #include "common/ids.h"
 
@@ -28,12 +29,14 @@ struct BuildCost {
 
 // The same input gives the same table, whatever the order of `live`; ids are unique. An owner keeps
 // a slot unless it is gone or over its target; only the surplus moves, and a node that was away is
-// given nearly all of the slots that it had. `cost` (null: not asked) is added to.
+// given nearly all of the slots that it had. A slot that moves goes to the first holder of its
+// `copies` that is to have more slots, if there is one. `cost` (null: not asked) is added to.
 // Cost: O(moved slots × nodes that gain slots + slots of nodes that lose some × nodes that gain +
 // kSlotCount log kSlotCount): at 1,000 nodes 0.5 ms for one change, 50 ms for a first table.
 SlotTable BuildSlots(const SlotTable& previous, std::vector<NodeWeight> live,
-                     BuildCost* cost = nullptr);
+                     BuildCost* cost = nullptr, const SlotCopies& copies = {});
 // The same for these nodes, by their capacity.
-SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live);
+SlotTable BuildSlotsOf(const SlotTable& previous, std::span<const NodeInfo> live,
+                       const SlotCopies& copies = {});
 
 }  // namespace ems::controller

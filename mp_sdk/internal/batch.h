@@ -30,6 +30,7 @@ struct BatchItem {
   uint64_t staged_progress = wire::kAllThere;  // as StagedValue::progress_at
   bool open = true;                            // no result yet
   bool retried = false;                        // has gone out on a connection that broke
+  uint32_t copy = 0;     // who is asked: the owner; n: the nth holder of copies of the slot
   bool damaged = false;  // came damaged once, or was sent so: it is not asked a third time
   Status status;
   uint64_t value_bytes = 0;    // Get, Exists
@@ -58,6 +59,9 @@ struct Batch {
   // Of an immutable namespace: a key stands for one value for ever.
   bool immutable = false;
   LastRequest last{};  // of the last round
+  // How many holders of copies of a slot may be asked where its owner cannot be reached. Set once
+  // one could not.
+  uint32_t copies = 0;
 
   // Whether it may be carried out once more when it is not known whether it was: what changes
   // nothing, and a Put that stores the only value that there can be. An overwrite would bring an
@@ -65,6 +69,12 @@ struct Batch {
   bool MayRepeat() const {
     if (op == wire::Op::kRemove) return false;
     return op != wire::Op::kPut || (immutable && (flags & wire::kFlagOverwrite) == 0);
+  }
+
+  // Whether a copy would do.
+  bool MayAskCopies() const {
+    return immutable &&
+           (op == wire::Op::kGet || op == wire::Op::kGetRange || op == wire::Op::kExists);
   }
 
   void Finish(BatchItem* item, Status status) const {

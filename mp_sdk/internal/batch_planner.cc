@@ -97,7 +97,10 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   const Op op = staged_ ? Op::kPutStaged : batch_->op;
   header.op = multi() ? MultiForm(op) : op;
   const bool check = brings_values() && std::ranges::any_of(items_, &BatchItem::damaged);
-  header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0));
+  const bool copy = batch_->copies > 0 &&
+                    std::ranges::any_of(items_, [](const auto* item) { return item->copy > 0; });
+  header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0) |
+                                       (copy ? wire::kFlagCopy : 0));
   header.deadline_ms = static_cast<uint32_t>(std::max(batch_->deadline.RemainingMs(), 1));
   header.namespace_id = batch_->ns.id.value();
   header.namespace_generation = batch_->ns.generation;
@@ -137,6 +140,10 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
 void Frame::Fail(const Status& status) {
   for (BatchItem* item : items_) {
     if (!item->open) continue;
+    if (item->copy < batch_->copies && status.code() != StatusCode::kDeadlineExceeded) {
+      if (item->copy++ == 0) item->status = status;
+      continue;
+    }
     // Out of time: what the server said before, if it did, is the better reason.
     const bool waited = status.code() == StatusCode::kDeadlineExceeded && !item->status.ok();
     batch_->Finish(item, waited ? std::exchange(item->status, OkStatus()) : status);
@@ -170,6 +177,12 @@ void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
     return;
   }
   if (status == WireStatus::kNotDurable) return OnNotDurable(item, text);
+  if (item->copy > 0 && (status == WireStatus::kCopyMiss || status == WireStatus::kFenced ||
+                         (StaysOpen(status) && status != WireStatus::kBatchFull))) {
+    ++item->copy;  // that one has none of it, or cannot say
+    return;
+  }
+  if (status == WireStatus::kCopyMiss) status = WireStatus::kWrongOwner;  // it was the owner's
   if (StaysOpen(status)) {
     if (unsettled_ != WireStatus::kWrongOwner) unsettled_ = status;
     // What the caller sees if time runs out now. Only a Put waits for room; who reads or removes
@@ -310,7 +323,13 @@ std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view
   for (BatchItem& item : batch->items) {
     if (!item.open) continue;
     EMS_CHECK(item.slot.value() < kSlotCount, "slot {}", item.slot.value());
-    const NodeId owner = view.OwnerId(item.slot);
+    if (item.copy > 0 &&
+        item.copy > std::min<size_t>(batch->copies, view.Copies(item.slot).size())) {
+      batch->Finish(&item, std::exchange(item.status, OkStatus()));
+      continue;
+    }
+    const NodeId owner =
+        item.copy > 0 ? view.Copies(item.slot)[item.copy - 1] : view.OwnerId(item.slot);
     if (owner == kNoNode) {
       batch->Finish(&item, Error(StatusCode::kUnavailable, "no server owns slot {} (view {}.{})",
                                  item.slot.value(), view.version().term(), view.version().epoch()));

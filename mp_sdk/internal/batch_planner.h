@@ -33,7 +33,8 @@ class Frame final : public fabric::AnswerSink {
   bool DropLarger(uint64_t value_bytes_max);
   // Writes the request for `view`. `request` must live until the answer is there.
   void Encode(ViewVersion view, fabric::RpcRequest* request);
-  // A whole-frame answer with another status than OK: every item gets it.
+  // The server cannot be asked: items for which holders of copies are left (Batch::copies) stay
+  // open, to ask the next one; the others get this.
   void Fail(const Status& status);
   // The connection ended with `why` after so many bytes of the request had been sent. Finishes the
   // items that the server may have carried out and that must not be carried out twice: their
@@ -92,8 +93,9 @@ class Frame final : public fabric::AnswerSink {
   wire::WireStatus unsettled_ = wire::WireStatus::kOk;
 };
 
-// Groups the open items by owner. Items without an owner are finished with kUnavailable. `locals`
-// (may be nullptr) knows which servers take staged values.
+// Groups the open items by owner, or by the holder of copies that an item has come to; behind the
+// last of these it has the status that its owner gave. Items without an owner are finished with
+// kUnavailable. `locals` (may be nullptr) knows which servers take staged values.
 std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view,
                                                LocalServers* locals = nullptr);
 

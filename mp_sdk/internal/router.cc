@@ -58,6 +58,7 @@ void Router::Run(Batch* batch) {
   budget_.OnRequest();
   int hops = 0;
   bool fresh = false;
+  ViewVersion asked;
   while (const int64_t open = CountOpen(*batch)) {
     const ViewCache::View view = views_->view();
     if (view == nullptr || batch->deadline.Passed()) {
@@ -71,6 +72,8 @@ void Router::Run(Batch* batch) {
         view->version().packed()) {
       pool_.Retain(*view);
     }
+    if (std::exchange(asked, view->version()) != view->version() && batch->copies > 0)
+      for (BatchItem& item : batch->items) item.copy = 0;  // there may be another owner
     const RoundResult round = RunRound(batch, *view, fresh);
     batch->last = round.last;
     fresh = round.broken;
@@ -113,19 +116,19 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
     if (const auto work = std::exchange(batch->meanwhile, std::function<void()>())) work();
     if (std::ranges::none_of(flights, IsNameless)) return false;
     if (!since) since = Clock::System().Now();
-    return TakeNamed(*batch, fresh, view.version(), *since, flights, channels);
+    return TakeNamed(batch, fresh, view.version(), *since, flights, channels);
   };
   // What has been answered goes back at once: others wait for it, and not for the slowest server.
   const auto on_done = [&](size_t i) {
-    if (IsGreeting(flights[i])) OnGreeting(&flights[i], OkStatus(), view.version());
+    if (IsGreeting(flights[i])) OnGreeting(&flights[i], batch, OkStatus(), view.version());
     if (!channels[i]->done()) return;
-    Receive(&flights[i], OkStatus(), &round);
+    Receive(&flights[i], batch, OkStatus(), &round);
     channels[i] = nullptr;
   };
   // By reference, which allocates nothing.
   fabric::RunAll(channels, batch->deadline, results, std::ref(meanwhile), std::ref(on_done));
   for (size_t i = 0; i < flights.size(); ++i)
-    if (channels[i] != nullptr) Receive(&flights[i], results[i], &round);
+    if (channels[i] != nullptr) Receive(&flights[i], batch, results[i], &round);
   return round;
 }
 
@@ -141,11 +144,11 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
     Flight flight{.frame = frame.get(), .node = node, .peer = nullptr, .channel = nullptr};
     auto peer = pool_.PeerOf(*node, view.cluster());
     if (!peer.ok()) {
-      frame->Fail(peer.status());
+      Fail(batch, frame.get(), peer.status());
       continue;
     }
     flight.peer = *std::move(peer);
-    TakeFree(&flight, *batch, fresh, view.version());
+    TakeFree(&flight, batch, fresh, view.version());
     if (flight.stage == Flight::Stage::kWaiting) {
       busy = std::move(flight);
     } else if (flight.stage != Flight::Stage::kNoServer) {
@@ -156,7 +159,7 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
   bool connect_failed = false;
   auto channel = busy->peer->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
   if (!channel.ok()) {
-    FailToTake(&*busy, channel.status(), connect_failed);
+    FailToTake(&*busy, batch, channel.status(), connect_failed);
     return flights;
   }
   busy->channel = *std::move(channel);
@@ -165,12 +168,13 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
   return flights;
 }
 
-void Router::TakeFree(Flight* flight, const Batch& batch, bool fresh, ViewVersion view) {
+void Router::TakeFree(Flight* flight, Batch* batch, bool fresh, ViewVersion view) {
   using Stage = Flight::Stage;
   bool connect_failed = false;
   flight->attempt = flight->peer->attempt();
-  auto channel = flight->peer->TryTake(fresh, batch.deadline, &connect_failed, !batch.MayRepeat());
-  if (!channel.ok()) return FailToTake(flight, channel.status(), connect_failed);
+  auto channel =
+      flight->peer->TryTake(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
+  if (!channel.ok()) return FailToTake(flight, batch, channel.status(), connect_failed);
   if (*channel == nullptr) {
     flight->stage = flight->peer->awaits_name() ? Stage::kNameless : Stage::kWaiting;
     return;
@@ -180,9 +184,9 @@ void Router::TakeFree(Flight* flight, const Batch& batch, bool fresh, ViewVersio
   if (flight->channel->done()) Start(flight, view);
 }
 
-bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoint since,
+bool Router::TakeNamed(Batch* batch, bool fresh, ViewVersion view, TimePoint since,
                        std::span<Flight> flights, std::span<fabric::RpcChannel*> channels) {
-  const Deadline until(std::min(batch.deadline.at(), since + options_.connect_timeout));
+  const Deadline until(std::min(batch->deadline.at(), since + options_.connect_timeout));
   bool others = false;
   for (size_t i = 0; i < flights.size(); ++i) {
     Flight& flight = flights[i];
@@ -196,26 +200,41 @@ bool Router::TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoi
     } else if (named.code() != StatusCode::kUnavailable && !until.Passed()) {
       others = true;
     } else {
-      FailToTake(&flight, Error(StatusCode::kUnavailable, Message(named)), connect_failed);
+      FailToTake(&flight, batch, Error(StatusCode::kUnavailable, Message(named)), connect_failed);
     }
   }
   return others && !until.Passed();
 }
 
-void Router::FailToTake(Flight* flight, const Status& status, bool connect_failed) {
+// Where copies are, any holder of one may be asked in its place: of what cannot change each has the
+// same. How many there are may have changed since this client connected.
+void Router::Fail(Batch* batch, Frame* frame, const Status& status) {
+  if (batch->MayAskCopies() && batch->copies == 0) {
+    const ViewCache::View view = views_->view();
+    const ViewCache::Namespaces table = views_->namespaces();
+    const auto found = table->by_id.find(batch->ns.id);
+    if (view != nullptr && !view->copies().empty() && found != table->by_id.end() &&
+        found->second.ref == batch->ns)
+      batch->copies = std::max<uint32_t>(found->second.replicas, 1) - 1;
+  }
+  if (batch->copies > 0) stats_.copies_asked.fetch_add(1, std::memory_order_relaxed);
+  frame->Fail(status);
+}
+
+void Router::FailToTake(Flight* flight, Batch* batch, const Status& status, bool connect_failed) {
   flight->stage = Flight::Stage::kNoServer;
   if (flight->peer->misled()) return;
   if (connect_failed && flight->peer->breaker().OnFailure(Clock::System().Now()))
     stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
-  flight->frame->Fail(Prefixed(status, flight->node->name));
+  Fail(batch, flight->frame, Prefixed(status, flight->node->name));
 }
 
-void Router::OnGreeting(Flight* flight, const Status& result, ViewVersion view) {
+void Router::OnGreeting(Flight* flight, Batch* batch, const Status& result, ViewVersion view) {
   const Status opened = flight->peer->CheckOpened(*flight->channel, result, flight->attempt);
   if (opened.ok()) return Start(flight, view);
   flight->stage = Flight::Stage::kNoServer;
   // Nothing has been sent: the next round asks at the other address.
-  if (!flight->peer->NextAddress(flight->attempt)) FailToTake(flight, opened, true);
+  if (!flight->peer->NextAddress(flight->attempt)) FailToTake(flight, batch, opened, true);
 }
 
 void Router::Start(Flight* flight, ViewVersion view) {
@@ -226,16 +245,16 @@ void Router::Start(Flight* flight, ViewVersion view) {
   flight->channel->Start(flight->frame);
 }
 
-void Router::Receive(Flight* flight, const Status& result, RoundResult* round) {
+void Router::Receive(Flight* flight, Batch* batch, const Status& result, RoundResult* round) {
   using Stage = Flight::Stage;
   EMS_CHECK(flight->channel != nullptr && flight->peer != nullptr);
-  if (IsGreeting(*flight)) OnGreeting(flight, result, ViewVersion());
+  if (IsGreeting(*flight)) OnGreeting(flight, batch, result, ViewVersion());
   if (flight->stage == Stage::kNoServer) return flight->peer->Return(nullptr);
   if (flight->stage == Stage::kIdle) return flight->peer->Return(std::move(flight->channel));
   fabric::RpcChannel& channel = *flight->channel;
   round->last = {.node = flight->node->id, .id = channel.request_id()};
   if (!result.ok()) {
-    HandleBroken(flight, result, round);
+    HandleBroken(flight, batch, result, round);
     flight->peer->Return(nullptr);
     return;
   }
@@ -261,7 +280,7 @@ void Router::Receive(Flight* flight, const Status& result, RoundResult* round) {
   flight->peer->Return(refused ? nullptr : std::move(flight->channel));
 }
 
-void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* round) {
+void Router::HandleBroken(Flight* flight, Batch* batch, const Status& result, RoundResult* round) {
   const bool timed_out = result.code() == StatusCode::kDeadlineExceeded;
   flight->frame->FinishUnknown(flight->channel->sent_bytes(), result);
   std::vector<BatchItem*> open;  // not carried out, or no harm if once more
@@ -273,7 +292,7 @@ void Router::HandleBroken(Flight* flight, const Status& result, RoundResult* rou
     if (flight->peer->breaker().OnFailure(Clock::System().Now())) {
       stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
     }
-    flight->frame->Fail(result);
+    Fail(batch, flight->frame, result);
     return;
   }
   stats_.retries.fetch_add(1, std::memory_order_relaxed);

@@ -4,8 +4,10 @@
 // A round plans one frame for each server, connects to servers and drives all frames at once on the
 // caller's thread, and leaves open what must be asked again: another owner (after the view has
 // moved on, 3 hops), no room just now (after the server's pause), a connection that broke before
-// its answer (once, within the retry budget). What changes something and may have been carried out
-// is not asked again: its outcome is unknown (Batch::MayRepeat). Bound: the batch's deadline.
+// its answer (once, within the retry budget), a holder of copies in place of an owner that cannot
+// be reached (in namespaces with replicas, each of them once a view). What changes something and
+// may have been carried out is not asked again: its outcome is unknown (Batch::MayRepeat). Bound:
+// the batch's deadline.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -22,7 +24,8 @@
 namespace ems::internal {
 
 struct RouterStats {
-  std::atomic<uint64_t> retries{0}, wrong_owner{0}, breaker_opened{0}, checksum_mismatches{0};
+  std::atomic<uint64_t> retries{0}, wrong_owner{0}, breaker_opened{0}, checksum_mismatches{0},
+      copies_asked{0};
 };
 
 // Threading: thread-safe.
@@ -83,19 +86,21 @@ class Router final {
   std::vector<Flight> TakeChannels(Batch* batch, const DhtView& view, bool fresh,
                                    std::span<const std::unique_ptr<Frame>> frames);
   // One without waiting; begins the request where it is connected.
-  void TakeFree(Flight* flight, const Batch& batch, bool fresh, ViewVersion view);
+  void TakeFree(Flight* flight, Batch* batch, bool fresh, ViewVersion view);
   // Connects to those that are kNameless and have an address by now. Their names have
   // connect_timeout together, from `since` on. False: there are no others.
-  bool TakeNamed(const Batch& batch, bool fresh, ViewVersion view, TimePoint since,
+  bool TakeNamed(Batch* batch, bool fresh, ViewVersion view, TimePoint since,
                  std::span<Flight> flights, std::span<fabric::RpcChannel*> channels);
+  // The frame's server cannot be asked.
+  void Fail(Batch* batch, Frame* frame, const Status& status);
   // Its frame fails, unless the next round asks the server over TCP.
-  void FailToTake(Flight* flight, const Status& status, bool connect_failed);
+  void FailToTake(Flight* flight, Batch* batch, const Status& status, bool connect_failed);
   // The channel has greeted, or ended with `result` before.
-  void OnGreeting(Flight* flight, const Status& result, ViewVersion view);
+  void OnGreeting(Flight* flight, Batch* batch, const Status& result, ViewVersion view);
   // Begins the request, unless none of it may be sent.
   void Start(Flight* flight, ViewVersion view);
-  void Receive(Flight* flight, const Status& result, RoundResult* round);
-  void HandleBroken(Flight* flight, const Status& result, RoundResult* round);
+  void Receive(Flight* flight, Batch* batch, const Status& result, RoundResult* round);
+  void HandleBroken(Flight* flight, Batch* batch, const Status& result, RoundResult* round);
   bool KnowsNamespace(NamespaceRef ns);
   void WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline);
 

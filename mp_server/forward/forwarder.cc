@@ -8,6 +8,9 @@
 #include "common/check.h"
 #include "common/checksum.h"
 #include "common/fail_point.h"
+#include "mp_server/forward/copy_calls.h"
+#include "mp_server/forward/copy_fetch.h"
+#include "mp_server/forward/results_sink.h"
 
 namespace ems::server {
 
@@ -87,25 +90,6 @@ class KeptSink final : public fabric::AnswerSink {
   MutableBytes into_;
 };
 
-// The answer to a MultiHasKept.
-class ResultsSink final : public fabric::AnswerSink {
- public:
-  explicit ResultsSink(std::vector<wire::ItemResult>* results) : results_(*results) {}
-  uint64_t OnHeader(const wire::FrameHeader& header) override { return header.body_bytes; }
-  Status OnTable(ConstBytes table) override {
-    if (table.size() % sizeof(wire::ItemResult) != 0)
-      return Error(StatusCode::kDataLoss, "an answer to MultiHasKept of {} bytes", table.size());
-    results_.resize(table.size() / sizeof(wire::ItemResult));
-    std::memcpy(results_.data(), table.data(), table.size());
-    return OkStatus();
-  }
-  bool NextValue(Value*) override { return false; }
-  void OnValue(uint64_t) override {}
-
- private:
-  std::vector<wire::ItemResult>& results_;
-};
-
 }  // namespace
 
 Forwarder::Forwarder(const Options& options) : options_(options) {
@@ -130,10 +114,20 @@ Forwarder::~Forwarder() {
   for (const TaskPtr& task : left) End(task, Fetch::State::kMiss);
 }
 
+std::vector<NodeId> Forwarder::SourcesOf(SlotId slot, uint32_t replicas) const {
+  if (replicas <= 1 || options_.copies == nullptr) return {};
+  return options_.copies->Of(slot, replicas);
+}
+
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
-                          const Wake& wake) {
-  const auto origin = options_.moved->OriginOf(slot);
-  if (!origin || options_.moved->IsMarked(slot, ns, hash, origin->era.since)) return nullptr;
+                          const Wake& wake, uint32_t replicas) {
+  std::optional<Origin> origin = options_.moved->OriginOf(slot);
+  if (origin && options_.moved->IsMarked(slot, ns, hash, origin->era.since)) return nullptr;
+  std::vector<NodeId> copies = SourcesOf(slot, replicas);
+  if (origin && !copies.empty() && peers_.BreakerOf(origin->node) == nullptr) origin.reset();
+  const bool kept = origin.has_value();
+  if (!kept && copies.empty()) return nullptr;
+  if (!kept) origin = Origin{{}, copies.front()};
   const std::pair<NamespaceRef, std::string> name{ns, std::string(key)};
   const std::shared_ptr<CircuitBreaker> breaker = peers_.BreakerOf(origin->node);
   if (breaker == nullptr) return nullptr;
@@ -152,6 +146,8 @@ FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Ha
                                               .slot = slot,
                                               .key = name.second,
                                               .origin = *origin,
+                                              .kept = kept,
+                                              .copies = std::move(copies),
                                               .fetch = std::make_shared<Fetch>(key),
                                               .deadline = Deadline::After(options_.timeout),
                                               .waiting = {wake}});
@@ -192,15 +188,19 @@ void Forwarder::Run() {
   }
 }
 
-LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake) {
+LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake,
+                          uint32_t replicas) {
   const TieredNamespace objects = options_.store->Open(ns);
   if (!objects) return nullptr;
   std::erase_if(items, [&](Lookup::Item& item) {
     item.next = options_.moved->OriginOf(item.slot);
-    return !item.next ||
-           options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key),
-                                    item.next->era.since) ||
-           peers_.BreakerOf(item.next->node) == nullptr;
+    if (item.next && options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key),
+                                              item.next->era.since)) {
+      return true;
+    }
+    if (item.next && peers_.BreakerOf(item.next->node) == nullptr) item.next.reset();
+    item.copies = SourcesOf(item.slot, replicas);
+    return !item.next && item.copies.empty();
   });
   if (items.empty()) return nullptr;
   auto lookup = std::make_shared<Lookup>();
@@ -236,8 +236,35 @@ void Forwarder::Serve(Lookup* lookup, PeerCalls::Channels* channels) {
       }
     }
   }
+  if (objects) AskForCopies(lookup, channels);
   lookup->done_.store(true, std::memory_order_release);
   lookup->wake_();
+}
+
+// Of what is not found yet: the first holder of each slot, then the second.
+void Forwarder::AskForCopies(Lookup* lookup, PeerCalls::Channels* channels) {
+  for (size_t turn = 0; turn < SlotCopies::kMost; ++turn) {
+    std::map<NodeId, std::vector<Lookup::Item*>> by_node;
+    for (Lookup::Item& item : lookup->items_)
+      if (!item.found && turn < item.copies.size()) by_node[item.copies[turn]].push_back(&item);
+    for (const auto& [node, items] : by_node) {
+      const std::shared_ptr<CircuitBreaker> breaker = peers_.BreakerOf(node);
+      if (breaker == nullptr || !breaker->Allow(Clock::System().Now())) continue;
+      std::vector<CopyItem> wanted;
+      wanted.reserve(items.size());
+      for (const Lookup::Item* item : items) wanted.push_back({item->slot, item->key});
+      const auto found = CallForCopies(&peers_, channels,
+                                       {.node = node,
+                                        .ns = lookup->ns_,
+                                        .view = options_.ownership->version(),
+                                        .deadline = lookup->deadline_},
+                                       wanted);
+      for (size_t i = 0; i < items.size() && found.ok(); ++i) {
+        items[i]->found = (*found)[i].status == wire::WireStatus::kOk;
+        items[i]->value_bytes = (*found)[i].value_bytes;
+      }
+    }
+  }
 }
 
 void Forwarder::TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items) {
@@ -301,7 +328,10 @@ void Forwarder::AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Ite
 
 Fetch::State Forwarder::Serve(const Task& task, PeerCalls::Channels* channels) {
   uint64_t bytes = 0;
-  switch (BringOne(task, channels, &task.fetch->pin_, &bytes)) {
+  Brought how = task.kept ? BringOne(task, channels, &task.fetch->pin_, &bytes) : Brought::kGone;
+  const bool gone = how == Brought::kGone || how == Brought::kRefused || how == Brought::kFailed;
+  if (gone && !task.copies.empty()) how = BringCopy(task, channels, &task.fetch->pin_, &bytes);
+  switch (how) {
     case Brought::kStored:
       options_.metrics.hits.Add();
       options_.metrics.bytes.Add(static_cast<double>(bytes));
@@ -320,6 +350,30 @@ Fetch::State Forwarder::Serve(const Task& task, PeerCalls::Channels* channels) {
       return Fetch::State::kMiss;
   }
   return Fetch::State::kMiss;
+}
+
+Brought Forwarder::BringCopy(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,
+                             uint64_t* bytes) {
+  const TieredNamespace objects = options_.store->Open(task.ns);
+  if (!objects) return Brought::kGone;
+  const CopyWanted wanted{task.ns, task.slot, task.key, options_.ownership->version()};
+  Brought how = Brought::kGone;
+  for (const NodeId node : task.copies) {
+    FetchedCopy copy;
+    if (peers_.BreakerOf(node) == nullptr) continue;
+    if (!FetchCopy(&peers_, node, task.deadline, channels, wanted, objects, &copy).ok())
+      how = Brought::kFailed;
+    if (!copy.found) continue;
+    if (!copy.reservation) return Brought::kNoRoom;
+    *bytes = copy.reservation.value().size();
+    bool stored = false;
+    const Status published =
+        objects.PublishKept(std::move(copy.reservation), copy.checksum, 0, &stored, pin);
+    if (stored && published.ok()) return Brought::kStored;
+    const bool there = published.ok() || published.code() == StatusCode::kAlreadyExists;
+    return there ? Brought::kThere : Brought::kChanged;
+  }
+  return how;
 }
 
 Brought Forwarder::Bring(const Wanted& wanted, Deadline deadline, PeerCalls::Channels* channels,

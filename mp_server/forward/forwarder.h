@@ -1,6 +1,7 @@
 #pragma once
 // Asks the servers that had a slot before for what it had, key by key, when a Get misses here, and
-// stores what comes as if it had been put.
+// stores what comes as if it had been put. In namespaces with replicas those that hold copies of a
+// slot that has come here are asked, too.
 //
 // What makes it safe is in store/moved_slots.h. A Get waits for it as for the SSD: its thread goes
 // on with other connections. Bound: `pending_max` keys a peer are asked for at the same time, each
@@ -25,6 +26,7 @@
 #include "common/metrics.h"
 #include "common/thread_pool.h"
 #include "fabric/rpc/rpc_channel.h"
+#include "mp_server/forward/copy_sources.h"
 #include "mp_server/forward/peer_calls.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/store/moved_slots.h"
@@ -50,8 +52,9 @@ class Lookup final {
     std::string key;
     bool found = false;
     uint64_t value_bytes = 0;  // when it is found
-    // Of the Forwarder: whom to ask next; none: it is known.
+    // Of the Forwarder: whom to ask next; none: it is known. Then who may have a copy.
     std::optional<Origin> next = {};
+    std::vector<NodeId> copies = {};
   };
   bool done() const { return done_.load(std::memory_order_acquire); }
   const std::vector<Item>& items() const { return items_; }
@@ -84,6 +87,7 @@ class Forwarder final {
     TieredStore* store = nullptr;  // all must outlive it
     const Ownership* ownership = nullptr;
     MovedSlots* moved = nullptr;
+    CopySources* copies = nullptr;  // null: nobody holds copies
     ForwardMetrics metrics{};
     Duration timeout = std::chrono::milliseconds(20);
     size_t pending_max = 256;
@@ -106,25 +110,36 @@ class Forwarder final {
 
   // Whether another server may have what is not here of this slot.
   bool MayHave(SlotId slot) const { return options_.moved->IsOpen(slot); }
-  bool MayHaveAny() const { return options_.moved->AnyOpen(); }
+  bool MayHaveAny() const {
+    return options_.moved->AnyOpen() ||
+           (options_.copies != nullptr && options_.copies->MaySeekAny());
+  }
+  // The same of a namespace with so many replicas.
+  bool MayHave(SlotId slot, uint32_t replicas) const {
+    return MayHave(slot) ||
+           (replicas > 1 && options_.copies != nullptr && options_.copies->MaySeek(slot));
+  }
   // The key is not here. Null: a miss. Else it is asked for, and `wake` is called, on another
   // thread, when the fetch has ended. Cost: two leaf locks where the slot is open, else one load.
-  FetchPtr Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
-                 const Wake& wake);
+  FetchPtr Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash, const Wake& wake,
+                 uint32_t replicas = 1);
   // The same for who has time: blocks up to the deadline, and counts in no metric. `channels` are
   // of the calling thread. Says how many value bytes have come.
   Brought Bring(const Wanted& wanted, Deadline deadline, PeerCalls::Channels* channels,
                 uint64_t* bytes);
   // Of keys that are not here: `wake` is called, on another thread, when it is done. Null: there is
   // nothing to ask, or too much under way.
-  LookupPtr Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake);
+  LookupPtr Look(NamespaceRef ns, std::vector<Lookup::Item> items, const Wake& wake,
+                 uint32_t replicas = 1);
 
  private:
   struct Task {
     NamespaceRef ns;
     SlotId slot;
     std::string key;
-    Origin origin;
+    Origin origin;                 // that keeps what it had
+    bool kept = true;              // or who is asked first for a copy
+    std::vector<NodeId> copies{};  // who may have one
     FetchPtr fetch;
     Deadline deadline;
     std::vector<Wake> waiting;  // under the lock
@@ -144,7 +159,11 @@ class Forwarder final {
   void TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items);
   void AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
                PeerCalls::Channels* channels);
+  std::vector<NodeId> SourcesOf(SlotId slot, uint32_t replicas) const;
+  void AskForCopies(Lookup* lookup, PeerCalls::Channels* channels);
   Fetch::State Serve(const Task& task, PeerCalls::Channels* channels);
+  Brought BringCopy(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,
+                    uint64_t* bytes);
   // The pin is on what was stored, and `bytes` what came.
   Brought BringOne(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,
                    uint64_t* bytes);

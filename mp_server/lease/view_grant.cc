@@ -36,4 +36,13 @@ std::map<uint16_t, Origin> OriginsOf(const DhtView& view, const ssd::SlotGrant& 
   return origins;
 }
 
+CopySlots::Columns CopiesOf(const DhtView& view, NodeId self) {
+  CopySlots::Columns columns;
+  for (uint16_t i = 0; i < kSlotCount && !view.copies().empty(); ++i) {
+    const std::span<const NodeId> holders = view.Copies(SlotId(i));
+    for (size_t n = 0; n < holders.size(); ++n) columns[n][i] = holders[n] == self;
+  }
+  return columns;
+}
+
 }  // namespace ems::server

@@ -7,6 +7,7 @@
 
 #include "cluster/dht_view.h"
 #include "mp_server/ssd/slot_grant.h"
+#include "mp_server/store/copies.h"
 #include "mp_server/store/moved_slots.h"
 
 namespace ems::server {
@@ -23,5 +24,8 @@ bool ShowsAnother(const DhtView& view, NodeId self, uint64_t boot_id, uint64_t l
 // Whom to ask for what was in these slots, which `grant` of the view gives, before.
 std::map<uint16_t, Origin> OriginsOf(const DhtView& view, const ssd::SlotGrant& grant,
                                      const std::bitset<kSlotCount>& slots);
+
+// The slots of which `self` holds the first, and the second copies.
+CopySlots::Columns CopiesOf(const DhtView& view, NodeId self);
 
 }  // namespace ems::server

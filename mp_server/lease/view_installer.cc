@@ -101,9 +101,11 @@ void ViewInstaller::InstallView(const DhtView& view) {
   granted_ = std::move(next);
   HoldWhatIsInherited(view);
   holdings_.GainSlots(view, granted_, Fresh(view, granted_));
+  holdings_.HoldCopies(view, /*widen=*/true);
   (void)ownership_.Install(view);
   EMS_CHECK(ownership_.version() == view.version(), "another thread installs views");
   holdings_.SetOwnedSlots(granted_);
+  holdings_.HoldCopies(view, /*widen=*/false);
   ownership_.Settle();
   EMS_LOG(kInfo, "mp_server", "view installed term={} epoch={} nodes={} owned_slots={}{}",
           view.version().term(), view.version().epoch(), view.nodes().size(),

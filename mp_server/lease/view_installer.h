@@ -50,6 +50,9 @@ class Holdings {
                          const std::bitset<kSlotCount>& fresh) {
     (void)view, (void)grant, (void)fresh;
   }
+  // The view says of what this server holds copies: `widen` before it counts, when those of the
+  // view before stay, too, and then without, once what it takes away is gone.
+  virtual void HoldCopies(const DhtView& /*view*/, bool /*widen*/) {}
   // Blocks of models in these slots, which are about to go: they are known by the digest of their
   // bytes, so whatever others did meanwhile, they are what they were.
   virtual void KeepBlocks(const std::bitset<kSlotCount>& slots) = 0;

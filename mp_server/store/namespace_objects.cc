@@ -24,7 +24,8 @@ NamespaceObjects::NamespaceObjects(const Options& options)
     : options_(options),
       index_(
           options.clock, [this] { return std::make_unique<VersionPolicy>(&heat_); },
-          options.events) {}
+          options.events),
+      copies_(std::make_unique<CopyRole>(options.copies)) {}
 
 NamespaceObjects::~NamespaceObjects() {
   sharing_.Forget();

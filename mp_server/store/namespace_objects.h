@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "mp_server/index/version_heat.h"
 #include "mp_server/memory/segment_pool.h"
 #include "mp_server/memory/slab_pool.h"
+#include "mp_server/store/copies.h"
 #include "mp_server/store/kept_objects.h"
 #include "mp_server/store/lookup_sampler.h"
 #include "mp_server/store/namespace_usage.h"
@@ -36,7 +38,8 @@ class NamespaceObjects final {
     std::string name;
     SegmentPool* pool = nullptr;  // must outlive this
     const Clock* clock = &Clock::System();
-    kv_events::BlockEvents* events = nullptr;  // hears of its objects; must outlive this
+    kv_events::BlockEvents* events = nullptr;   // hears of its objects; must outlive this
+    std::shared_ptr<const CopySlots> copies{};  // as CopyRole's
   };
   explicit NamespaceObjects(const Options& options);
   // No hold may be left. Gives all segments back.
@@ -50,6 +53,7 @@ class NamespaceObjects final {
   Sharing& sharing() { return sharing_; }
   Quota& quota() { return quota_; }
   LookupSampler& sampler() { return sampler_; }
+  CopyRole& copies() const { return *copies_; }
 
   // Drops holds that the caller has: pins are counted by Unpin.
   void Drop(ObjectEntry* entry, uint32_t holds);
@@ -113,6 +117,7 @@ class NamespaceObjects final {
   VersionHeat heat_;  // before the policies that ask it
   ObjectIndex index_;
   KeptObjects kept_;
+  const std::unique_ptr<CopyRole> copies_;
   std::atomic<uint64_t> evicted_objects_{0};
   std::atomic<uint64_t> evicted_bytes_{0};
   std::atomic<int64_t> eviction_age_ns_{0};  // of the last one

@@ -202,17 +202,23 @@ bool NamespaceStore::MayPublish(const void* given, uint16_t slot) {
       !store.options_.moved->MayLand(SlotId(slot), admission.kept_for, store.ref(), admission.hash))
     return false;
   const OwnedSlots& owned = *store.options_.owned;
-  return admission.slot_losses.has_value() ? owned.HasSince(slot, *admission.slot_losses)
-                                           : owned.Has(slot);
+  const bool is_owned = admission.slot_losses.has_value()
+                            ? owned.HasSince(slot, *admission.slot_losses)
+                            : owned.Has(slot);
+  return is_owned || (admission.copy && store.objects_.copies().Holds(SlotId(slot)));
 }
 
 Status NamespaceStore::Publish(Reservation reservation, uint64_t checksum,
                                const PublishOptions& options, bool* stored) {
   EMS_CHECK(reservation, "publishing an empty reservation");
   NamespaceStore& store = *reservation.entry_.get_deleter().store;  // the reservation keeps it
-  const Admission admission{
-      &store,           options.cancelled, reservation.slot_losses_, reservation.until_,
-      options.kept_for, reservation.hash()};
+  const Admission admission{&store,
+                            options.cancelled,
+                            reservation.slot_losses_,
+                            reservation.until_,
+                            options.kept_for,
+                            reservation.hash(),
+                            options.copy};
   if (MovedSlots* const moved = store.options_.moved; moved != nullptr && options.kept_for == 0)
     moved->Mark(SlotId(reservation.entry_->slot), store.ref(), reservation.hash());
   return store.PublishEntry(reservation.entry_.release(), checksum, options, admission, stored);
@@ -237,6 +243,10 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
   const bool sampled = objects_.sampler().Samples(hash);
   if (sampled) (void)TakeSamples(&objects_);  // a miss, e.g., that this value makes up for
   const bool pin = options.pin != nullptr;
+  CopySink* const sink = options.copy ? nullptr : objects_.copies().sink();
+  // Once it is linked it may go at any time.
+  const SlotId slot(entry->slot);
+  const std::string key(sink != nullptr ? entry->key() : std::string_view());
   EMS_CHECK(pin || !options.settling, "nobody could settle what is published");
   const ObjectIndex::Linked linked =
       objects_.index().Link(entry, options.overwrite, pin, &MayPublish, &admission);
@@ -250,6 +260,8 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
       if (pin) *options.pin = ObjectPin(Keep(), entry);
       // What others kept takes what is free, and makes nobody go for the next.
       if (options.kept_for == 0) room_.MakeAhead(footprint);
+      if (sink != nullptr)
+        sink->OnStored(ref(), objects_.copies().replicas(), slot, key, !options.elsewhere);
       return OkStatus();
     case ObjectIndex::LinkOutcome::kDuplicate:
       objects_.Drop(entry, 1);
@@ -260,12 +272,11 @@ Status NamespaceStore::PublishEntry(ObjectEntry* entry, uint64_t checksum,
     case ObjectIndex::LinkOutcome::kRefused:
       break;
   }
-  const uint16_t slot = entry->slot;
   objects_.Drop(entry, 1);
   if (clock().Now() >= admission.until)
     return Error(StatusCode::kDeadlineExceeded, "the caller does not wait for it any more");
   return Error(StatusCode::kFailedPrecondition, "slot {} or namespace {} is no longer served here",
-               slot, options_.name);
+               slot.value(), options_.name);
 }
 
 bool NamespaceStore::Remove(std::string_view key, std::optional<SlotId> slot) {
@@ -289,15 +300,20 @@ Status NamespaceStore::Share() {
   return OkStatus();
 }
 
+bool NamespaceStore::MayBeElsewhere() const {
+  if (options_.moved != nullptr && options_.moved->AnyOpen()) return true;
+  return objects_.copies().Seeks(options_.clock->Now());
+}
+
 // What is open is asked last: of two calls at the same time the later one is right.
 void NamespaceStore::ShowOpenSlots() {
   SharedIndex* const shared = sharing().index();
-  if (shared == nullptr || options_.moved == nullptr) return;
+  if (shared == nullptr) return;
   bool open = false;
   do {
-    open = options_.moved->AnyOpen();
+    open = MayBeElsewhere();
     objects_.index().SetMissesProve(shared, !open);
-  } while (open != options_.moved->AnyOpen());
+  } while (open != MayBeElsewhere());
 }
 
 void NamespaceStore::MaintainShared() {
@@ -330,7 +346,9 @@ uint64_t NamespaceStore::pin_bytes_max() const {
 }
 
 void NamespaceStore::DropLostSlots(const std::bitset<kSlotCount>& keep) {
-  const Admission admission{this, nullptr, std::nullopt};
+  Admission admission;
+  admission.store = this;
+  admission.copy = true;
   objects_.Sweep(&MayPublish, &admission, &keep);
   ShowOpenSlots();
 }

@@ -82,7 +82,8 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void Close() { objects_.Close(); }
   bool closed() const { return objects_.closed(); }
   const Clock& clock() const { return *options_.clock; }
-  // Drops the objects of slots that are not owned any more; those in `keep` are kept for others.
+  // Drops the objects of slots that are not owned any more, and of which no copies are held; those
+  // in `keep` are kept for others.
   void DropLostSlots(const std::bitset<kSlotCount>& keep);
   // What is kept of the key for the era of its slot; empty pin: nothing.
   ObjectPin GetKept(SlotId slot, std::string_view key, Era era);
@@ -125,6 +126,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     TimePoint until = TimePoint::max();   // of the reservation
     uint64_t kept_for = 0;                // as in PublishOptions
     Hash128 hash{};
+    bool copy = false;  // of what is a copy, or may be one
   };
   static bool MayPublish(const void* admission, uint16_t slot);
   Status PublishEntry(ObjectEntry* entry, uint64_t checksum, const PublishOptions& options,
@@ -136,6 +138,7 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
   void LayOut(std::string_view key, ObjectEntry* entry);
   // Whether another server may have what is not here, as readers of the index are to know. Any
   // thread.
+  bool MayBeElsewhere() const;
   void ShowOpenSlots();
   // Of a look-up that counts as a use.
   void Sample(Hash128 hash, const ObjectIndex::Found& found);

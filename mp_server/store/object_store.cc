@@ -81,6 +81,7 @@ struct ObjectStore::Impl final : SegmentSource {
   const Options options;
   std::function<void()> hurry;  // constant once the store is used
   std::shared_ptr<OwnedSlots> owned = std::make_shared<OwnedSlots>();
+  std::shared_ptr<CopySlots> copies = std::make_shared<CopySlots>();
   Guarded<Earmark> earmark;
   std::atomic<int64_t> next_take_ns{0}, next_hurry_ns{0};
   Guarded<std::map<NamespaceId, StorePtr>> stores;
@@ -227,6 +228,7 @@ StorePtr ObjectStore::Prepare(const NamespaceInfo& info) const {
   options.pool = impl_->options.pool;
   options.source = impl_.get();
   options.owned = impl_->owned;
+  options.copies = impl_->copies;
   options.moved = impl_->options.moved;
   options.clock = impl_->options.clock;
   options.another_tier = impl_->options.another_tier;
@@ -245,7 +247,7 @@ std::vector<StorePtr> ObjectStore::Stores() const { return impl_->All(); }
 
 void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
   EMS_CHECK(share >= 0 && share <= 1, "{} of all slots", share);
-  std::vector<StorePtr> gone, limited;
+  std::vector<StorePtr> gone, limited, fewer;
   {
     auto locked = impl_->stores.Lock();
     for (auto it = locked->begin(); it != locked->end();) {
@@ -259,10 +261,13 @@ void ObjectStore::SetNamespaces(const NamespaceTable& table, double share) {
       if (store == nullptr) store = Prepare(info);
       store->SetLimits(QuotaShare(info.dram_quota_bytes, share),
                        ShareOf(info.dram_reserved_bytes, share), info.dram_quota_bytes);
+      if (info.replicas < store->objects().copies().replicas()) fewer.push_back(store);
+      store->objects().copies().SetReplicas(info.replicas);
       limited.push_back(store);
     }
   }
   for (const StorePtr& store : gone) store->Close();
+  for (const StorePtr& store : fewer) store->DropLostSlots({});
   for (const StorePtr& store : limited) store->room().TrimToQuota();
 }
 
@@ -286,6 +291,16 @@ void ObjectStore::SetOwnedSlots(const std::bitset<kSlotCount>& owned,
   // The bits first: a Publish after a shard was swept sees them under that shard's lock.
   impl_->owned->Set(owned);
   for (const StorePtr& store : impl_->All()) store->DropLostSlots(keep);
+}
+
+CopySlots& ObjectStore::copies() { return *impl_->copies; }
+
+// The bits first, as in SetOwnedSlots.
+void ObjectStore::SetCopySlots(const CopySlots::Columns& columns) {
+  if (columns == impl_->copies->now()) return;
+  impl_->copies->Set(columns);
+  for (const StorePtr& store : impl_->All())
+    if (store->objects().copies().replicas() > 1) store->DropLostSlots({});
 }
 
 StorePtr ObjectStore::Open(NamespaceRef ns) const { return impl_->Of(ns); }

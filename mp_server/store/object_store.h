@@ -25,6 +25,7 @@
 #include "common/status.h"
 #include "mp_server/kv_events/block_events.h"
 #include "mp_server/memory/segment_pool.h"
+#include "mp_server/store/copies.h"
 #include "mp_server/store/namespace_usage.h"
 #include "mp_server/store/object_pin.h"
 #include "mp_server/store/reservation.h"
@@ -73,6 +74,11 @@ class ObjectStore final {
   // kept for others if the slots are in `keep`. Calls come from one thread.
   void SetOwnedSlots(const std::bitset<kSlotCount>& owned,
                      const std::bitset<kSlotCount>& keep = {});
+  // Of which slots copies are held here: Widen them before a view is installed.
+  CopySlots& copies();
+  // Those of the installed view; what does not belong here any more is dropped before this returns.
+  // From SetOwnedSlots' thread.
+  void SetCopySlots(const CopySlots::Columns& columns);
   // What is kept of these slots goes.
   void DropKept(const std::bitset<kSlotCount>& slots);
   MovedSlots* moved() const;

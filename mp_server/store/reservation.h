@@ -57,6 +57,11 @@ struct PublishOptions {
   // What another server has kept: it becomes visible only if the slot is open in the era that began
   // then (MovedSlots), and no change of the key has been taken. 0: it is a change itself.
   uint64_t kept_for = 0;
+  // It is a copy of what another server owns, or owned lately: it may be in a slot of which this
+  // server holds copies.
+  bool copy = false;
+  // It comes from another server or tier: others may have copies of it already.
+  bool elsewhere = false;
 };
 
 }  // namespace ems::server

@@ -68,6 +68,14 @@ bool TieredNamespace::open() const { return dram_ != nullptr && !dram_->closed()
 
 bool TieredNamespace::immutable() const { return dram_->immutable(); }
 const std::string& TieredNamespace::name() const { return dram_->name(); }
+uint32_t TieredNamespace::replicas() const { return dram_->objects().copies().replicas(); }
+bool TieredNamespace::HoldsCopies(SlotId slot) const {
+  return dram_->objects().copies().Holds(slot);
+}
+
+bool TieredNamespace::IsWorthCopy(std::string_view key, uint64_t value_bytes, Duration idle) const {
+  return idle == Duration::zero() || idle < store_->dram_->IdleMost(ns_, key, value_bytes);
+}
 
 void TieredNamespace::Rest() {
   if (looked_up_ > 0 && dram_ != nullptr) dram_->objects().sampler().Count(looked_up_, in_dram_);
@@ -218,7 +226,8 @@ void TieredStore::Land(const FetchPtr& fetch, const ssd::ObjectName& name, uint6
   bool stored = false;
   const Status published = ObjectStore::Publish(
       std::move(fetch->reservation_), checksum,
-      {.overwrite = false, .cancelled = &fetch->cancelled_, .pin = &fetch->pin_}, &stored);
+      {.overwrite = false, .cancelled = &fetch->cancelled_, .pin = &fetch->pin_, .elsewhere = true},
+      &stored);
   if (stored) return End(fetch, name, Fetch::State::kHere, 0);
   // The same or another value is there by now, or nothing may be any more.
   const bool there = published.ok() || published.code() == StatusCode::kAlreadyExists;
@@ -271,7 +280,7 @@ Status TieredNamespace::PublishKept(Reservation reservation, uint64_t checksum, 
   ssd::SsdTier* const ssd = store_->ssd_;
   EMS_RETURN_IF_ERROR(ObjectStore::Publish(
       std::move(reservation), checksum,
-      {.pin = pin, .settling = ssd != nullptr, .kept_for = era_since}, stored));
+      {.pin = pin, .settling = ssd != nullptr, .kept_for = era_since, .elsewhere = true}, stored));
   if (!*stored || ssd == nullptr) return OkStatus();
   ssd::TicketPtr ticket;
   const Status told = store_->TellSsd(

@@ -77,6 +77,9 @@ class TieredNamespace final {
   // A key has one value for ever. Of one that was opened, as the next.
   bool immutable() const;
   const std::string& name() const;
+  // On how many servers an object is to be, and whether copies of the slot's objects belong here.
+  uint32_t replicas() const;
+  bool HoldsCopies(SlotId slot) const;
   // Ends the request; keeps no memory of the namespace, but what makes the next Open cheaper.
   void Rest();
 
@@ -136,9 +139,18 @@ class TieredNamespace final {
   std::optional<Origin> Untouched(SlotId slot, std::string_view key, Era era) const;
   Hash128 HashOf(std::string_view key) const;
   // As TieredStore::Publish, of a value that another server has kept for the era of its slot that
-  // began with `era_since`; not durable. The pin is on what was stored.
+  // began with `era_since`, or, with 0, holds a copy of; not durable. The pin is on what was
+  // stored.
   Status PublishKept(Reservation reservation, uint64_t checksum, uint64_t era_since, bool* stored,
                      ObjectPin* pin) const;
+
+  // A copy of what another server owns, in DRAM alone; of one that is there already it is ok, too.
+  // Errors: as ObjectStore::Publish
+  static Status PublishCopy(Reservation reservation, uint64_t checksum, bool* stored) {
+    return ObjectStore::Publish(std::move(reservation), checksum, {.copy = true}, stored);
+  }
+  // Whether a copy that has not been used for so long is worth its room here.
+  bool IsWorthCopy(std::string_view key, uint64_t value_bytes, Duration idle) const;
 
   bool TooSmallForSsd(std::string_view key, uint64_t value_bytes, bool overwrite) const;
 

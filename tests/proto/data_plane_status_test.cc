@@ -34,6 +34,7 @@ TEST(WireStatusTest, EachStatusHasACodeForTheCaller) {
       {WireStatus::kInternal, StatusCode::kInternal},
       {WireStatus::kBatchFull, StatusCode::kResourceExhausted},
       {WireStatus::kNotDurable, StatusCode::kAborted},
+      {WireStatus::kCopyMiss, StatusCode::kUnavailable},
   };
   ASSERT_EQ(table.size(), kWireStatusMax + 1U);
   std::set<std::string_view> names;

@@ -138,6 +138,9 @@ void AddPolicyFlags(Command* command, Flags* flags) {
       "--durability", &policy.durability,
       "When a Put is acknowledged: dram (in memory), ssd (on the SSD tier), ssd-relaxed (there, "
       "but not yet safe from a power failure)");
+  command->AddOption("--replicas", &policy.replicas,
+                     "On how many servers an object is: 1 to 3; above 1 in immutable namespaces "
+                     "alone, and each copy counts in the quota");
   command->AddOption("--checksum", &policy.checksum,
                      "Mapped reads verify: always, sampled (one in 64), never; reads over a "
                      "socket always do");

@@ -35,13 +35,15 @@ std::string NamespacesText(const std::vector<NamespaceInfo>& namespaces) {
                {"SSD reserved"},
                {"durability", Align::kLeft},
                {"checksum", Align::kLeft},
-               {"immutable", Align::kLeft}});
+               {"immutable", Align::kLeft},
+               {"replicas"}});
   for (const NamespaceInfo& info : namespaces) {
     table.AddRow({info.name, fmt::format("{}", info.ref.id.value()),
                   fmt::format("{}", info.ref.generation), Limit(info.dram_quota_bytes),
                   Limit(info.dram_reserved_bytes), Limit(info.ssd_quota_bytes),
                   Limit(info.ssd_reserved_bytes), std::string(DurabilityWord(info)),
-                  std::string(ChecksumWord(info.checksum)), info.immutable ? "yes" : "no"});
+                  std::string(ChecksumWord(info.checksum)), info.immutable ? "yes" : "no",
+                  fmt::format("{}", info.replicas)});
   }
   return table.Render();
 }
@@ -58,6 +60,7 @@ Json NamespaceJson(const NamespaceInfo& info) {
   json["durability"] = DurabilityWord(info);
   json["checksum"] = ChecksumWord(info.checksum);
   json["immutable"] = info.immutable;
+  json["replicas"] = info.replicas;
   return json;
 }
 

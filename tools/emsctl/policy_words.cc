@@ -9,6 +9,7 @@ namespace {
 constexpr std::array<std::pair<std::string_view, Durability>, 2> kDurabilities = {
     {{"dram", Durability::kDram}, {"ssd", Durability::kSsd}}};
 constexpr std::string_view kRelaxed = "ssd-relaxed";
+constexpr std::string_view kReplicas = "123";
 constexpr std::array<std::pair<std::string_view, ChecksumPolicy>, 3> kChecksums = {
     {{"always", ChecksumPolicy::kAlways},
      {"sampled", ChecksumPolicy::kSampled},
@@ -79,6 +80,14 @@ Status ApplyPolicy(const PolicyFlags& flags, NamespaceInfo* info) {
   }
   if (flags.checksum) {
     EMS_ASSIGN_OR_RETURN(info->checksum, ParseChecksum(*flags.checksum));
+  }
+  if (flags.replicas) {
+    const auto known = kReplicas.find(*flags.replicas);
+    if (flags.replicas->size() != 1 || known == std::string_view::npos) {
+      return Error(StatusCode::kInvalidArgument, "--replicas {}: 1, 2 and 3 are known",
+                   *flags.replicas);
+    }
+    info->replicas = static_cast<uint32_t>(known) + 1;
   }
   EMS_RETURN_IF_ERROR(CheckReserved("DRAM", info->dram_reserved_bytes, info->dram_quota_bytes));
   return CheckReserved("SSD", info->ssd_reserved_bytes, info->ssd_quota_bytes);

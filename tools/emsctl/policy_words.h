@@ -20,9 +20,10 @@ Result<ChecksumPolicy> ParseChecksum(std::string_view word);
 // The policies that the user gave; the rest keeps its value.
 struct PolicyFlags {
   std::optional<std::string> dram_quota{}, dram_reserved{}, ssd_quota{}, ssd_reserved{};
-  std::optional<std::string> durability{}, checksum{};
+  std::optional<std::string> durability{}, checksum{}, replicas{};
   bool empty() const {
-    return !dram_quota && !dram_reserved && !ssd_quota && !ssd_reserved && !durability && !checksum;
+    return !dram_quota && !dram_reserved && !ssd_quota && !ssd_reserved && !durability &&
+           !checksum && !replicas;
   }
 };
 // Sets the given fields of `info`. Errors: kInvalidArgument  names the flag; `info` is then half

@@ -258,7 +258,7 @@ asio::awaitable<bool> RpcConnection::ServeMultiPut(const FrameHeader& request) {
   uint32_t next = 0;
   for (wire::ItemReader items(request, table_); !items.done(); ++next) {
     const auto [head, key] = items.Next();
-    const PutRequest put{&request, key, SlotId(head.slot), head.value_bytes, next};
+    const PutRequest put{&request, key, SlotId(head.slot), head.value_bytes, next, head.idle_ms};
     EMS_CHECK(next < statuses.size(), "more than {} items", statuses.size());
     if (!co_await receiver_.Receive(put, &statuses[next])) co_return false;
   }

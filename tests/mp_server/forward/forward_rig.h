@@ -17,6 +17,7 @@
 #include "mp_server/data_service.h"
 #include "mp_server/forward/forwarder.h"
 #include "mp_server/forward/migrator.h"
+#include "mp_server/forward/replicator.h"
 #include "mp_server/lease/view_grant.h"
 #include "mp_server/lease/view_installer.h"
 #include "tests/support/eventually.h"
@@ -81,7 +82,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   static constexpr Duration kKeepFor = std::chrono::seconds(100);
 
   ForwardNode(NodeId id, uint64_t boot_id, ViewIdentity highest, ManualClock* clock,
-              bool immutable = false)
+              bool immutable = false, uint32_t replicas = 1, size_t queue_max = 65536)
       : id_(id),
         boot_id_(boot_id),
         clock_(*clock),
@@ -100,7 +101,16 @@ class ForwardNode final : public Holdings, public KeptNumbers {
         service_(&store_, &ownership_, &metrics_, boot_id, 8 * kMiB, [] { return std::string(); }),
         installer_(&views_, boot_id, this, &ownership_, this) {
     EXPECT_TRUE(pool_.WaitReady(8 * kMiB, Deadline::After(std::chrono::seconds(20))).ok());
-    Know({kNs}, immutable);
+    replicator_ =
+        std::make_unique<Replicator>(Replicator::Options{.store = &store_,
+                                                         .ownership = &ownership_,
+                                                         .metrics = metrics_.copies(),
+                                                         .queue_max = queue_max,
+                                                         .timeout = std::chrono::seconds(5),
+                                                         .clock = clock});
+    dram_.copies().SetSink(replicator_.get());
+    service_.SetCopySink(replicator_.get());
+    Know({kNs}, immutable, replicas);
     ownership_.SetSelf(id);
     RenewLease();
     Forward({});
@@ -116,7 +126,8 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     forwarder_.reset();
   }
   // The namespaces that there are.
-  void Know(const std::vector<NamespaceRef>& namespaces, bool immutable = false) {
+  void Know(const std::vector<NamespaceRef>& namespaces, bool immutable = false,
+            uint32_t replicas = 1) {
     NamespaceTable table;
     table.version = 1;
     for (const NamespaceRef ref : namespaces) {
@@ -124,9 +135,11 @@ class ForwardNode final : public Holdings, public KeptNumbers {
       info.ref = ref;
       info.name = "kv" + std::to_string(ref.id.value());
       info.immutable = immutable;
+      info.replicas = replicas;
       table.by_id[ref.id] = info;
     }
     dram_.SetNamespaces(table, 1.0);
+    replicator_->SetNamespaces(table);
   }
   // As the configuration says it.
   void Forward(Forwarder::Options options) {
@@ -136,6 +149,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     options.store = &store_;
     options.ownership = &ownership_;
     options.moved = &moved_;
+    options.copies = &sources_;
     options.metrics = metrics_.forward();
     if (options.timeout == Forwarder::Options().timeout) options.timeout = std::chrono::seconds(5);
     forwarder_ = std::make_unique<Forwarder>(options);
@@ -171,6 +185,15 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     }
   }
   Migrator& migrator() { return *migrator_; }
+  Replicator& replicator() { return *replicator_; }
+  // Copies until nothing waits, as the rate says.
+  void CopyAll() {
+    while (true) {
+      const Duration pause = replicator_->Step();
+      if (pause >= std::chrono::milliseconds(250)) return;
+      clock_.Advance(pause);
+    }
+  }
 
   NodeInfo info() const {
     NodeInfo info;
@@ -187,6 +210,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     if (!begun) return;
     highest_ = *begun;
     installer_.Finish(OkStatus());
+    replicator_->SetView(view);
   }
 
   // What a client is answered; a value only with kOk.
@@ -196,6 +220,14 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   };
   Answered Get(SlotId slot, const std::string& key) {
     const Answered answered{Ask(wire::Op::kGet, slot, key, {}, &answer_), Payload()};
+    session_->Sent();
+    return answered;
+  }
+  // Where a copy will do.
+  Answered GetCopy(SlotId slot, const std::string& key) {
+    wire::FrameHeader header = Header(wire::Op::kGet, slot);
+    header.flags |= wire::kFlagCopy;
+    const Answered answered{Settle(header, key, {}, &answer_), Payload()};
     session_->Sent();
     return answered;
   }
@@ -313,9 +345,14 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   void GainSlots(const DhtView& view, const ssd::SlotGrant& grant,
                  const std::bitset<kSlotCount>& fresh) override {
     forwarder_->SetNodes(view);
+    dram_.copies().SeekUntil(sources_.SetView(view, id_));
     store_.GainSlots(grant, OriginsOf(view, grant, fresh));
   }
   void SetOwnedSlots(const ssd::SlotGrant& grant) override { store_.SetOwnedSlots(grant); }
+  void HoldCopies(const DhtView& view, bool widen) override {
+    const CopySlots::Columns columns = CopiesOf(view, id_);
+    widen ? dram_.copies().Widen(columns) : dram_.SetCopySlots(columns);
+  }
   void KeepBlocks(const std::bitset<kSlotCount>&) override {}
   void StopReaders() override {}
   // KeptNumbers
@@ -339,6 +376,8 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   AgedService aged_{&service_};
   ViewCache views_;
   ViewInstaller installer_;
+  CopySources sources_{kKeepFor, &clock_};
+  std::unique_ptr<Replicator> replicator_;
   std::unique_ptr<Forwarder> forwarder_;
   std::unique_ptr<Migrator> migrator_;
   std::unique_ptr<fabric::RpcServer> rpc_;
@@ -359,11 +398,12 @@ class ForwardTest : public ::testing::Test {
     if (nodes_.contains(NodeId(id))) highest = Node(id).highest_view();
     Kill(id, highest);
     nodes_[NodeId(id)] = std::make_unique<ForwardNode>(NodeId(id), ++boots_, folders_[NodeId(id)],
-                                                       &clock_, immutable_);
+                                                       &clock_, immutable_, replicas_, queue_max_);
   }
   void Kill(uint32_t id) { Kill(id, Node(id).highest_view()); }
   // The next view: `shown` are in it, and `owner` has kSlot. Nobody has installed it yet.
-  void Publish(const std::set<uint32_t>& shown, uint32_t owner) {
+  void Publish(const std::set<uint32_t>& shown, uint32_t owner,
+               const std::vector<uint32_t>& holders = {}) {
     std::vector<NodeInfo> nodes;
     nodes.reserve(shown.size());
     for (const uint32_t id : shown) nodes.push_back(Node(id).info());
@@ -374,8 +414,12 @@ class ForwardTest : public ::testing::Test {
     SlotHistory history =
         controller::NextHistory(view_.get(), nodes, slots, version.epoch(), kHistory);
     std::vector<NodeId> previous = controller::PreviousOwners(view_.get(), slots, history);
+    SlotCopies copies;
+    std::vector<NodeId> ids;
+    for (const uint32_t id : holders) ids.emplace_back(id);
+    copies.Set(kSlot, ids);
     auto made = DhtView::Make(version, std::move(nodes), slots, false, std::move(history),
-                              kNoCluster, std::move(previous));
+                              kNoCluster, std::move(previous), std::move(copies));
     ASSERT_TRUE(made.ok()) << made.status();
     view_ = *made;
   }
@@ -384,8 +428,9 @@ class ForwardTest : public ::testing::Test {
     Node(id).ownership().SetActive(epoch_);
   }
   // Those who may take Puts last: whoever loses slots comes first.
-  void Move(const std::set<uint32_t>& shown, uint32_t owner) {
-    ASSERT_NO_FATAL_FAILURE(Publish(shown, owner));
+  void Move(const std::set<uint32_t>& shown, uint32_t owner,
+            const std::vector<uint32_t>& holders = {}) {
+    ASSERT_NO_FATAL_FAILURE(Publish(shown, owner, holders));
     for (const auto& [id, node] : nodes_)
       if (id != NodeId(owner)) Install(id.value());
     if (nodes_.contains(NodeId(owner))) Install(owner);
@@ -394,6 +439,8 @@ class ForwardTest : public ::testing::Test {
 
   ManualClock clock_;
   bool immutable_ = false;
+  uint32_t replicas_ = 1;
+  size_t queue_max_ = 65536;
   std::map<NodeId, std::unique_ptr<ForwardNode>> nodes_;
   std::shared_ptr<const DhtView> view_;
   uint64_t epoch_ = 0;
