@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   ems::bench::AddEngineCommand(&program);
   ems::bench::AddEnginesCommand(&program);
   ems::bench::AddFairnessCommand(&program);
+  ems::bench::AddHotCommand(&program);
   ems::bench::AddLocalCommand(&program);
   ems::bench::AddMemoryCommand(&program);
   ems::bench::AddModelCommand(&program);

@@ -124,6 +124,12 @@ def of_fairness(document):
     return [(which, 'us', rows, named('call'), {'quiet': f'quiet_{which}_us', 'beside others': f'busy_{which}_us'}, True) for which in ('p50', 'p99')]
 
 
+def of_hot(document):
+    rows = [{**row, 'name': f'{row["copies"]} copies'} for row in document['sides']]
+    return [('Readers of one object', 'GB/s', rows, named('name'), {'all readers': 'gbps', 'limit of one server': 'limit_gbps'}, False),
+            ('A read', 'ms', rows, named('name'), {name: f'{name}_ms' for name in ('p50', 'p99')}, False)]
+
+
 def of_memory(document):
     rows = document['results']
     return [('Memory that holds values', 'share', rows, named('scenario'), {'mean': 'efficiency/mean', 'least': 'efficiency/min'}, False),
@@ -158,7 +164,7 @@ def of_ssd(document):
 
 
 COMMANDS = {'context': of_context, 'control': of_control, 'elastic': of_elastic, 'engine': of_engine, 'engines': of_engines, 'fabric': of_fabric, 'fairness': of_fairness,
-            'memory': of_memory, 'model': of_model, 'serve': of_serve, 'ssd': of_ssd, 'store': of_store, 'trace': of_trace}
+            'hot': of_hot, 'memory': of_memory, 'model': of_model, 'serve': of_serve, 'ssd': of_ssd, 'store': of_store, 'trace': of_trace}
 
 
 def ran_on(document):

@@ -30,23 +30,26 @@ class Backoff final {
   Duration first_, most_, next_;
 };
 
-// Lets through one retry for each ten requests, and a burst of `burst`. Threading: thread-safe.
+// Lets through one retry for each `requests` requests, and a burst of `burst`.
+// Threading: thread-safe.
 class RetryBudget final {
  public:
-  explicit RetryBudget(int64_t burst = 100) : tokens_tenths_(burst * 10), tenths_max_(burst * 10) {}
+  explicit RetryBudget(int64_t burst = 100, int64_t requests = 10)
+      : requests_(requests), parts_(burst * requests), parts_max_(burst * requests) {}
   void OnRequest() {
-    if (tokens_tenths_.load(std::memory_order_relaxed) < tenths_max_)
-      tokens_tenths_.fetch_add(1, std::memory_order_relaxed);
+    if (parts_.load(std::memory_order_relaxed) < parts_max_)
+      parts_.fetch_add(1, std::memory_order_relaxed);
   }
   bool TryRetry() {
-    if (tokens_tenths_.fetch_sub(10, std::memory_order_relaxed) >= 10) return true;
-    tokens_tenths_.fetch_add(10, std::memory_order_relaxed);
+    if (parts_.fetch_sub(requests_, std::memory_order_relaxed) >= requests_) return true;
+    parts_.fetch_add(requests_, std::memory_order_relaxed);
     return false;
   }
 
  private:
-  std::atomic<int64_t> tokens_tenths_;
-  int64_t tenths_max_;
+  const int64_t requests_;
+  std::atomic<int64_t> parts_;  // of retries, `requests_` of them each
+  const int64_t parts_max_;
 };
 
 }  // namespace ems

@@ -467,18 +467,13 @@ Result<std::string> Client::Ask(const NodeInfo& node, const wire::FrameHeader& h
 }
 
 ClientStats Client::stats() const {
-  const internal::RouterStats& router = impl_->router.stats();
   ClientStats stats;
+  impl_->router.AddTo(&stats);
   stats.gets = impl_->counters.Sum(kGets);
   stats.hits = impl_->counters.Sum(kHits);
   stats.puts = impl_->counters.Sum(kPuts);
   stats.bytes_read = impl_->counters.Sum(kBytesRead);
   stats.bytes_written = impl_->counters.Sum(kBytesWritten);
-  stats.retries = router.retries.load(std::memory_order_relaxed);
-  stats.wrong_owner = router.wrong_owner.load(std::memory_order_relaxed);
-  stats.copies_asked = router.copies_asked.load(std::memory_order_relaxed);
-  stats.breaker_opened = router.breaker_opened.load(std::memory_order_relaxed);
-  stats.checksum_mismatches = router.checksum_mismatches.load(std::memory_order_relaxed);
   stats.calls = impl_->latencies.Calls();
   if (impl_->one_sided != nullptr) {
     const internal::OneSidedStats sided = impl_->one_sided->stats();

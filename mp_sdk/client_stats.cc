@@ -25,6 +25,11 @@ std::string PrometheusText(const ClientStats& stats) {
   counter("breaker_opened", "Times that a server was taken for gone", stats.breaker_opened);
   counter("copies_asked", "Requests to holders of copies of what a server had that is gone",
           stats.copies_asked);
+  counter("hot_hits", "Reads of hot keys that other servers answered from copies", stats.hot_hits);
+  counter("hot_misses", "Reads of hot keys that copies were asked for in vain", stats.hot_misses);
+  counter("hedges", "Reads that another server was asked for, too, as the first was slow",
+          stats.hedges);
+  counter("hedges_won", "Those of them that the other one answered", stats.hedges_won);
   counter("checksum_mismatches", "Values that did not match their checksum",
           stats.checksum_mismatches);
   counter("one_sided", "Keys settled without a server's help", stats.one_sided);

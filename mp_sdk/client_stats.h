@@ -27,6 +27,10 @@ struct ClientStats {
   uint64_t retries = 0, wrong_owner = 0, breaker_opened = 0, checksum_mismatches = 0;
   // Requests that went to holders of copies instead, as the owner could not be reached.
   uint64_t copies_asked = 0;
+  // Reads of hot keys that copies answered, and those that their owner was asked for after that;
+  // reads that another server was asked for, too, as the first was slow, and those that it
+  // answered.
+  uint64_t hot_hits = 0, hot_misses = 0, hedges = 0, hedges_won = 0;
   // Keys read, found missing, or looked at without the server's help.
   uint64_t one_sided = 0;
   // Reads of a server on this machine that took the socket after all, by reason.

@@ -56,7 +56,8 @@ class DataSession final : public fabric::Session {
  public:
   explicit DataSession(DataService* service)
       : service_(*service),
-        puts_(service->store_, &service->check_, service->metrics_, &refusal_),
+        puts_(service->store_, &service->check_, service->metrics_, &refusal_,
+              service->hot_guests_),
         scan_(&service->check_, service->boot_id_, &refusal_),
         kept_(&service->check_, &refusal_),
         tally_(service->metrics_, &service->slow_requests_) {}
@@ -294,6 +295,7 @@ Outcome DataSession::AnswerOne(Op op, const Outcome& waiting, Answer* answer) {
   // Of an Exists header.object_bytes, which is the same field.
   answer->checksum = op == Op::kExists ? result.value_bytes : result.checksum;
   answer->whole_bytes = result.whole_bytes;
+  answer->flags = result.copies;
   Send(answer);
   TallyAnswer();
   return {result.status};
@@ -393,6 +395,7 @@ Outcome DataSession::Read(const FrameHeader& request, std::string_view key,
     return AwaitPins();
   }
   result->value_bytes = bytes.size();
+  result->copies = service_.OnRead(objects_, request.ns(), one->slot, key, bytes.size());
   parts_.push_back({one->item, bytes, std::move(pin)});
   return {};
 }
@@ -485,8 +488,7 @@ Outcome DataSession::Remove(const FrameHeader& request, std::string_view key, Wa
       return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     const WireStatus since = service_.check_.WriteSince(one->slot, losses, &refusal_);
     if (since != WireStatus::kOk) return {since};
-    if (service_.copy_sink_ != nullptr && objects_.replicas() > 1)
-      service_.copy_sink_->OnRemoved(request.ns(), objects_.replicas(), one->slot, key);
+    service_.OnRemoved(objects_, request.ns(), one->slot, key);
     if (removed.ticket == nullptr) return {removed.found ? WireStatus::kOk : WireStatus::kMiss};
     one->ticket = std::move(removed.ticket);
   }

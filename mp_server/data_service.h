@@ -13,6 +13,8 @@
 #include "common/cluster_id.h"
 #include "fabric/rpc/rpc_session.h"
 #include "mp_server/forward/forwarder.h"
+#include "mp_server/hot/hot_guests.h"
+#include "mp_server/hot/hot_keys.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/request_check.h"
 #include "mp_server/server_metrics.h"
@@ -63,6 +65,12 @@ class DataService final : public fabric::SessionFactory {
   // Who hears of keys that are removed, for the copies that others hold; null: nobody. Before the
   // first session.
   void SetCopySink(CopySink* sink) { copy_sink_ = sink; }
+  // What reads are counted by and told of hot keys, and who takes copies of others' hot objects;
+  // null: nobody does. Before the first session.
+  void SetHot(HotKeys* keys, HotGuests* guests) {
+    hot_keys_ = keys;
+    hot_guests_ = guests;
+  }
   // What takes so long is logged; zero: nothing is. Before the first session.
   void SetSlowRequest(Duration slow) { slow_requests_ = SlowRequests(store_, slow); }
   std::unique_ptr<fabric::Session> NewSession() override;
@@ -89,6 +97,21 @@ class DataService final : public fabric::SessionFactory {
     body->assign(raw.begin(), raw.end());
   }
 
+  // A value is being sent; what the answer says of copies of it.
+  uint8_t OnRead(const TieredNamespace& objects, NamespaceRef ns, SlotId slot, std::string_view key,
+                 uint64_t bytes) const {
+    if (hot_keys_ == nullptr || !objects.immutable()) return 0;
+    return hot_keys_->OnRead(objects, ns, slot, key, bytes);
+  }
+  // The copies that others hold of it are to go, too.
+  void OnRemoved(const TieredNamespace& objects, NamespaceRef ns, SlotId slot,
+                 std::string_view key) const {
+    if (!objects.immutable()) return;
+    if (copy_sink_ != nullptr && objects.replicas() > 1)
+      copy_sink_->OnRemoved(ns, objects.replicas(), slot, key);
+    if (hot_keys_ != nullptr) hot_keys_->OnRemoved(objects, ns, slot, key);
+  }
+
   TieredStore* store_;
   const Ownership* ownership_;
   RequestCheck check_;
@@ -103,6 +126,8 @@ class DataService final : public fabric::SessionFactory {
   ShmService* shm_ = nullptr;
   Forwarder* forwarder_ = nullptr;
   CopySink* copy_sink_ = nullptr;
+  HotKeys* hot_keys_ = nullptr;
+  HotGuests* hot_guests_ = nullptr;
   std::string no_shm_text_ = "this server does not share its memory";
 };
 

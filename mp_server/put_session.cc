@@ -41,12 +41,17 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
           .bytes = request.value_bytes,
           .overwrite = (header.flags & wire::kFlagOverwrite) != 0,
           .durable = (header.flags & wire::kFlagDurableSsd) != 0,
-          .copy = RequestCheck::IsOfCopy(header)};
+          .copy = RequestCheck::IsOfCopy(header),
+          .hot = RequestCheck::IsOfCopy(header) && (header.flags & wire::kFlagHot) != 0};
   Outcome outcome = check_->Open(header, &objects_, refusal_);
   if (outcome.status == WireStatus::kOk) outcome.status = CheckWrite(put);
   if (outcome.status == WireStatus::kOk && put.copy &&
       !objects_.IsWorthCopy(request.key, put.bytes, std::chrono::milliseconds(request.idle_ms))) {
     outcome.status = refusal_->Say(WireStatus::kQuotaExceeded, "colder than what is here");
+  }
+  if (outcome.status == WireStatus::kOk && put.hot &&
+      (guests_ == nullptr || !guests_->Admit(header.ns(), put.slot, request.key))) {
+    outcome.status = refusal_->Say(WireStatus::kQuotaExceeded, "no more hot objects are taken");
   }
   if (outcome.status == WireStatus::kOk && put.overwrite && objects_.immutable()) {
     outcome.status =
@@ -64,6 +69,7 @@ Outcome PutSession::Begin(const PutRequest& request, PutTarget* target) {
 }
 
 WireStatus PutSession::CheckWrite(const Put& put) {
+  if (put.hot) return check_->WriteHot(objects_, put.slot, refusal_);
   return put.copy ? check_->WriteCopy(objects_, put.slot, refusal_)
                   : check_->Write(put.slot, refusal_);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "mp_server/hot/hot_guests.h"
 #include "mp_server/request_check.h"
 #include "mp_server/server_metrics.h"
 
@@ -22,10 +23,11 @@ namespace ems::server {
 // Threading: one thread (the connection's "ems-io").
 class PutSession final {
  public:
-  // All must outlive it. `refusal` says why a Put was refused.
+  // All must outlive it. `refusal` says why a Put was refused. `guests` null: copies of hot objects
+  // are not taken.
   PutSession(TieredStore* store, const RequestCheck* check, const ServerMetrics* metrics,
-             Refusal* refusal)
-      : store_(store), check_(check), metrics_(metrics), refusal_(refusal) {}
+             Refusal* refusal, HotGuests* guests = nullptr)
+      : store_(store), check_(check), metrics_(metrics), refusal_(refusal), guests_(guests) {}
 
   // As Session's.
   void SetWaker(std::function<void()> waker) { waker_ = std::move(waker); }
@@ -45,6 +47,7 @@ class PutSession final {
     bool overwrite;
     bool durable;
     bool copy;  // of what another server owns
+    bool hot;   // a copy, wherever its slot is
     Hold filling{};
     Reservation room{};  // empty: the key is in DRAM, so the value is compared, and not stored
     std::optional<ObjectInfo> existing{};  // under the key: only the same content is welcome
@@ -59,6 +62,7 @@ class PutSession final {
   const RequestCheck* const check_;
   const ServerMetrics* const metrics_;
   Refusal* const refusal_;
+  HotGuests* const guests_;
   std::function<void()> waker_;
   TieredNamespace objects_;
   std::optional<Put> put_;

@@ -86,8 +86,15 @@ class RequestCheck final {
   wire::WireStatus WriteCopy(const TieredNamespace& objects, SlotId slot, Refusal* refusal) const {
     if (draining_.load(std::memory_order_acquire)) [[unlikely]]
       return SayDraining(refusal);
-    if (objects.replicas() > 1 && (objects.HoldsCopies(slot) || Owns(slot)))
+    if (objects.HoldsCopies(slot) || (objects.replicas() > 1 && Owns(slot)))
       return wire::WireStatus::kOk;
+    return Refuse(Verdict::kWrongOwner, slot, refusal);
+  }
+  // Of a copy of a hot object (kFlagHot), which comes into whatever slot but this server's own.
+  wire::WireStatus WriteHot(const TieredNamespace& objects, SlotId slot, Refusal* refusal) const {
+    if (draining_.load(std::memory_order_acquire)) [[unlikely]]
+      return SayDraining(refusal);
+    if (objects.immutable() && !Owns(slot)) return wire::WireStatus::kOk;
     return Refuse(Verdict::kWrongOwner, slot, refusal);
   }
   wire::WireStatus Write(const wire::FrameHeader& request, const TieredNamespace& objects,

@@ -13,6 +13,7 @@
 #include "fabric/rpc/rpc_server.h"
 #include "mp_server/data_service.h"
 #include "mp_server/forward/exchange.h"
+#include "mp_server/hot/hot_copies.h"
 #include "mp_server/kv_event_feed.h"
 #include "mp_server/lease/data_dir.h"
 #include "mp_server/lease/heartbeat.h"
@@ -104,8 +105,9 @@ struct Server::Impl final : Holdings {
                  const std::bitset<kSlotCount>& fresh) override;
   void HoldCopies(const DhtView& view, bool widen) override {
     const CopySlots::Columns columns = CopiesOf(view, ownership.self());
-    if (widen) return store.copies().Widen(columns);
-    store.SetCopySlots(columns);
+    if (!widen) return store.SetCopySlots(columns);
+    if (hot != nullptr) hot->guests()->Clear();
+    store.copies().Widen(columns);
   }
   void KeepBlocks(const std::bitset<kSlotCount>& slots) override;
   void StopReaders() override { store.StopReaders(); }
@@ -130,6 +132,7 @@ struct Server::Impl final : Holdings {
   StatsPage stats;
   Exchange exchange;
   DataService service;
+  std::unique_ptr<HotCopies> hot;  // null: hot objects have no copies
   std::unique_ptr<Evictor> evictor;
   std::unique_ptr<PoolSize> pool_size;
   std::unique_ptr<ShmService> shm;  // null: clients on this host go over sockets
@@ -165,6 +168,7 @@ void Server::Impl::EndAll(bool hands_over) {
   models.reset();
   http.reset();
   rpc.reset();
+  hot.reset();                        // connections use it
   exchange.Stop();                    // it brings to the stores, and wakes connections
   if (feed != nullptr) feed->Stop();  // it lists what the stores have
   // Before sessions are forgotten: what their clients look at is found by their pages.
@@ -186,6 +190,8 @@ Status Server::Impl::Start() {
   service.SetForwarder(exchange.forwarder());
   service.SetCopySink(exchange.copy_sink());
   exchange.Start();
+  hot = HotCopies::Make(config.hot(), &tiered, &ownership, &lease.views(), metrics.hot());
+  if (hot != nullptr) service.SetHot(hot->keys(), hot->guests());
   evictor = std::make_unique<Evictor>(&store);
   PoolSize::Options sizes = PoolSizeOptions(config.dram());
   sizes.pool = &pool;

@@ -47,6 +47,43 @@ MigrateMetrics MigrateMetricsOf(MetricsRegistry* registry) {
                                         "How long the last migration from one server took")};
 }
 
+kv_events::EventMetrics KvEventMetricsOf(MetricsRegistry* registry) {
+  const auto counter = [registry](const std::string& name, const std::string& help) {
+    return registry->AddCounter("ems_server_" + name + "_total", help);
+  };
+  kv_events::EventMetrics metrics;
+  metrics.events = counter("kv_events_published", "Events of blocks published");
+  metrics.batches = counter("kv_events_batches", "Batches of them published, empty ones included");
+  metrics.lost = counter("kv_events_lost", "Events that found kv_events.queue_events waiting");
+  metrics.gaps = counter("kv_events_gaps", "Sequence numbers left out because events were lost");
+  metrics.replays = counter("kv_events_replays", "Requests for batches that were still there");
+  metrics.states = counter("kv_events_states", "Requests answered with the present state");
+  metrics.refused = counter("kv_events_refused", "Requests refused: 32 were being answered");
+  metrics.foreign =
+      counter("kv_events_foreign", "Messages on kv_events.replay_listen that were none");
+  metrics.given_up = counter("kv_events_given_up", "Answers that nobody took");
+  return metrics;
+}
+
+HotMetrics HotMetricsOf(MetricsRegistry* registry) {
+  const auto copies = [registry](const std::string& result) {
+    return registry->AddCounter("ems_server_hot_copies_sent_total",
+                                "Copies of hot objects sent to other servers: kept there, not "
+                                "taken, or not answered",
+                                {{"result", result}});
+  };
+  return {.sent = copies("kept"),
+          .refused = copies("refused"),
+          .failed = copies("failed"),
+          .bytes = registry->AddCounter("ems_server_hot_copied_bytes_total",
+                                        "Value bytes of hot objects sent to other servers"),
+          .keys = registry->AddGauge("ems_server_hot_keys", "Objects of this server that are hot"),
+          .copies =
+              registry->AddGauge("ems_server_hot_copies", "Copies of them that other servers have"),
+          .guests = registry->AddGauge("ems_server_hot_guests",
+                                       "Copies of other servers' hot objects that are here")};
+}
+
 CopyMetrics CopyMetricsOf(MetricsRegistry* registry) {
   const auto counter = [registry](const std::string& name, const std::string& help,
                                   const Labels& labels = {}) {
@@ -78,7 +115,14 @@ CopyMetrics CopyMetricsOf(MetricsRegistry* registry) {
 
 }  // namespace
 
-ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), lookups_(registry) {
+ServerMetrics::ServerMetrics(MetricsRegistry* registry)
+    : registry_(registry),
+      lookups_(registry),
+      kv_events_(KvEventMetricsOf(registry)),
+      forward_(ForwardMetricsOf(registry)),
+      migrate_(MigrateMetricsOf(registry)),
+      copies_(CopyMetricsOf(registry)),
+      hot_(HotMetricsOf(registry)) {
   registry->AddText([latencies = latencies_](std::string* text) { latencies->AppendTo(text); });
   const auto counter = [registry](const std::string& name, const std::string& help,
                                   const Labels& labels = {}) {
@@ -116,7 +160,6 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                               "DRAM that the pool has given back because others on this machine "
                               "needed memory");
   AddTakeOver();
-  AddTransfers();
   ShowOpenSlots(0);
   rpc_.connections = registry->AddGauge("ems_server_connections", "Data connections open");
   rpc_.accepted = counter("connections_accepted", "Data connections accepted");
@@ -145,17 +188,6 @@ ServerMetrics::ServerMetrics(MetricsRegistry* registry) : registry_(registry), l
                                              "Memory of clients mapped here for their Puts");
   shm_.round_seconds = registry->AddGauge("ems_server_shm_round_seconds",
                                           "What the last look at all attached clients took");
-  kv_events_.events = counter("kv_events_published", "Events of blocks published");
-  kv_events_.batches =
-      counter("kv_events_batches", "Batches of them published, empty ones included");
-  kv_events_.lost = counter("kv_events_lost", "Events that found kv_events.queue_events waiting");
-  kv_events_.gaps = counter("kv_events_gaps", "Sequence numbers left out because events were lost");
-  kv_events_.replays = counter("kv_events_replays", "Requests for batches that were still there");
-  kv_events_.states = counter("kv_events_states", "Requests answered with the present state");
-  kv_events_.refused = counter("kv_events_refused", "Requests refused: 32 were being answered");
-  kv_events_.foreign =
-      counter("kv_events_foreign", "Messages on kv_events.replay_listen that were none");
-  kv_events_.given_up = counter("kv_events_given_up", "Answers that nobody took");
 }
 
 void ServerMetrics::ShowOpenSlots(uint32_t slots) const {
@@ -172,12 +204,6 @@ void ServerMetrics::Count(const std::string& name, const std::string& help, uint
                           const Labels& labels) const {
   registry_->AddShownCounter("ems_server_" + name + "_total", help, labels)
       .Set(static_cast<double>(value));
-}
-
-void ServerMetrics::AddTransfers() {
-  forward_ = ForwardMetricsOf(registry_);
-  migrate_ = MigrateMetricsOf(registry_);
-  copies_ = CopyMetricsOf(registry_);
 }
 
 void ServerMetrics::AddTakeOver() {

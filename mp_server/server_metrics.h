@@ -12,6 +12,7 @@
 #include "mp_server/forward/forwarder.h"
 #include "mp_server/forward/migrator.h"
 #include "mp_server/forward/replicator.h"
+#include "mp_server/hot/hot_copier.h"
 #include "mp_server/kv_events/event_publisher.h"
 #include "mp_server/lease/ownership.h"
 #include "mp_server/memory/segment_pool.h"
@@ -57,6 +58,7 @@ class ServerMetrics final {
   const kv_events::EventMetrics& kv_events() const { return kv_events_; }
   const ForwardMetrics& forward() const { return forward_; }
   const MigrateMetrics& migrate() const { return migrate_; }
+  const HotMetrics& hot() const { return hot_; }
   const CopyMetrics& copies() const { return copies_; }
   void ShowOpenSlots(uint32_t slots) const;
 
@@ -76,7 +78,6 @@ class ServerMetrics final {
   void Refresh(const ssd::TierStats& tier) const;
 
  private:
-  void AddTransfers();
   void AddTakeOver();
   // Gauges are looked up by their names each time they are shown.
   void Show(const std::string& name, const std::string& help, uint64_t value,
@@ -100,6 +101,7 @@ class ServerMetrics final {
   ForwardMetrics forward_;
   MigrateMetrics migrate_;
   CopyMetrics copies_;
+  HotMetrics hot_;
   std::array<std::array<Counter, wire::kWireStatusMax + 1>, wire::kOpMax + 1> answers_;
   Counter read_bytes_, ssd_read_bytes_, ssd_hits_, stored_bytes_, deduplicated_bytes_,
       puts_held_back_, reads_held_back_, heartbeats_ok_, heartbeats_failed_, given_back_bytes_;

@@ -150,6 +150,11 @@ inline constexpr uint16_t kFlagUntil = 1 << 4;
 // be evicted there is not taken: kQuotaExceeded.
 inline constexpr uint16_t kFlagCopy = 1 << 5;
 
+// MultiPut with kFlagCopy, in an immutable namespace: the object is hot, and its copy is to be kept
+// for a while wherever its slot is. What the server does not take is kQuotaExceeded or kWrongOwner.
+// Reads of it have kFlagCopy.
+inline constexpr uint16_t kFlagHot = 1 << 6;
+
 // The status of an answer. Values are part of the wire format.
 enum class WireStatus : uint16_t {
   kOk = 0,
@@ -184,6 +189,7 @@ struct FrameHeader {
   uint32_t magic = kMagic;
   uint8_t version = kVersionMax;
   Op op = Op::kPing;
+  // Of a request; of an answer to Get and GetRange: CopyHint (copy_hint.h), otherwise zero.
   uint16_t flags = 0;
   uint32_t request_id = 0;
   union {
@@ -353,7 +359,7 @@ enum class ItemTier : uint8_t {
 struct ItemResult {
   WireStatus status = WireStatus::kOk;
   ItemTier tier = ItemTier::kUnknown;  // MultiExists, MultiGet, MultiGetRange, with status OK
-  uint8_t reserved = 0;
+  uint8_t copies = 0;        // MultiGet, MultiGetRange, with status OK: CopyHint (copy_hint.h)
   uint32_t whole_bytes = 0;  // MultiGetRange: length of the whole value; otherwise zero
   // MultiGet, MultiGetRange: bytes that follow; MultiExists: length of the value
   uint64_t value_bytes = 0;

@@ -99,6 +99,7 @@ timed() {
   gate memory memory --gate
   gate control control --gate
   gate fairness fairness --gate
+  gate hot hot --gate
   gate elastic elastic --rate 80 --window 60 --lease-ms 5000 --gate # 8 minutes
   gate engine engine --gate
   gate engines engines --gate

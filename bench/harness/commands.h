@@ -21,6 +21,8 @@ void AddEnginesCommand(Command* program);
 void AddFabricCommand(Command* program);
 // Small calls beside others that ask the same io thread for much.
 void AddFairnessCommand(Command* program);
+// Many readers of one object, with copies of it on other servers and without.
+void AddHotCommand(Command* program);
 // A client on its servers' host, beside memcpy, redis and memcached in the same run.
 void AddLocalCommand(Command* program);
 // How much of a full pool is payload, and how long allocation takes in it.

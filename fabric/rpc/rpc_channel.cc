@@ -129,10 +129,11 @@ void RpcChannel::Start(AnswerSink* sink) {
     for (const ConstBytes part : value) header.body_bytes += part.size();
     header.body_bytes += wire::kTrailerBytes;
   }
+  started_ = Clock::System().Now();
   if (clock_ahead_ && header.deadline_ms > 0) {
     header.flags |= wire::kFlagUntil;
     // What is left was rounded up, and until then means not a moment longer.
-    header.deadline_ms += wire::ClockMs(Clock::System().Now()) + *clock_ahead_ - 1;
+    header.deadline_ms += wire::ClockMs(started_) + *clock_ahead_ - 1;
   }
   wire::SealRequest(request_.head, &header);
 
@@ -142,8 +143,7 @@ void RpcChannel::Start(AnswerSink* sink) {
   answer_begun_ = false;
   text_.clear();
   trailers_.assign(request_.values.size(), 0);
-  value_ = part_ = part_offset_ = 0;
-  value_started_ = false;
+  value_ = part_ = part_offset_ = 0, value_started_ = false;
   pending_.clear();
   pending_begin_ = 0;
   pending_.push_back({&header, sizeof(header)});
@@ -316,8 +316,8 @@ Status RpcChannel::ReadAhead() {
 // Of all answers within kClockAge the one that took least says it best. The others say less, so the
 // server stops early rather than late.
 void RpcChannel::NoteClock() {
+  const TimePoint now = answered_ = Clock::System().Now();
   if (answer_.answer_clock == 0) return;  // a server that does not tell it
-  const TimePoint now = Clock::System().Now();
   // The server's clock was read as of its last whole millisecond, so this one's is, as of the next.
   const uint32_t ahead = answer_.answer_clock - (wire::ClockMs(now) + 1);
   const bool better = !clock_ahead_ || static_cast<int32_t>(ahead - *clock_ahead_) > 0;
@@ -486,7 +486,7 @@ void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<
     // One channel that keeps moving must not keep the others waiting beyond their time.
     const bool late = ready == 0 || soonest.Passed();
     for (size_t i = 0; i < channels.size(); ++i) {
-      if (entries[i].fd < 0) continue;
+      if (entries[i].fd < 0 || channels[i] == nullptr) continue;
       if (entries[i].revents != 0) move_on(i, channels[i]->Advance());
       // What `on_done` has started now has its own time.
       if (late && is_open(i) && std::min(deadline.at(), channels[i]->until()) <= soonest.at()) {

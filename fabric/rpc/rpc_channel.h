@@ -89,6 +89,9 @@ class RpcChannel final {
   // After done(): the answer's header, and its text when the status is not kOk.
   const wire::FrameHeader& answer() const { return answer_; }
   std::string_view text() const { return text_; }
+  TimePoint started() const { return started_; }  // the present request, or the last one
+  // After done(): from Start until the answer's header was here.
+  Duration answer_took() const { return answered_ - started_; }
   // True once any byte of the present answer has come.
   bool answer_begun() const { return answer_begun_; }
   // How many bytes of the present request the kernel has taken, header included. The server has no
@@ -159,6 +162,7 @@ class RpcChannel final {
   // Receiving.
   wire::FrameHeader answer_;
   bool answer_begun_ = false;
+  TimePoint started_{}, answered_{};
   bool drained_ = false;  // the last read found the socket empty
   uint64_t moved_ = 0;    // bytes, by this Advance
   std::string text_;
@@ -183,7 +187,7 @@ class RpcChannel final {
 // called when the requests have been sent as far as their sockets took them, and again within
 // kAgain until it says false: it has no more to do. Where a channel is null it may put one.
 // `on_done(i)`, if any, is called whenever the i-th is done, and may start its next request, or
-// take it away: `channels[i]` is null then. Cost: no allocation up to 64 channels.
+// take it away, or others: `channels[i]` is null then. Cost: no allocation up to 64 channels.
 inline constexpr Duration kAgain = std::chrono::milliseconds(5);
 void RunAll(std::span<RpcChannel* const> channels, Deadline deadline, std::span<Status> results,
             const std::function<bool()>& meanwhile = {},

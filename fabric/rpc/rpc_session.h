@@ -37,11 +37,13 @@ struct Outcome {
 struct Answer {
   uint64_t checksum = 0;            // of Get and GetRange: the value's; of Exists: object_bytes
   uint32_t whole_bytes = 0;         // header.whole_bytes
+  uint16_t flags = 0;               // header.flags
   std::vector<std::byte> body;      // small things: results, text
   std::vector<ConstBytes> payload;  // sent after `body`; borrowed until Session::Sent()
   void Clear() {
     checksum = 0;
     whole_bytes = 0;
+    flags = 0;
     body.clear();
     payload.clear();
   }

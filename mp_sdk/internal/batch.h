@@ -32,10 +32,26 @@ struct BatchItem {
   bool retried = false;                        // has gone out on a connection that broke
   uint32_t copy = 0;     // who is asked: the owner; n: the nth holder of copies of the slot
   bool damaged = false;  // came damaged once, or was sent so: it is not asked a third time
+  // Get, GetRange of a hot key: which holder of its copies is asked in this round; kNoNode: the
+  // owner is. Whether one was asked in vain: nobody but the owner is then.
+  NodeId hot_at = kNoNode;
+  bool hot_tried = false;
+  uint8_t hot_hint = 0;  // what the owner said of copies: wire::CopyHint; 0: nothing
   Status status;
   uint64_t value_bytes = 0;    // Get, Exists
   Tier tier = Tier::kUnknown;  // Get, GetRange, Exists of a Batch that asks_tier
   uint64_t checksum = 0;       // Get: of the value
+};
+
+// Two frames for one item and its memory, of which one is to answer: the first whose answer has a
+// value. What comes to the other one is dropped. Threading: one thread.
+struct ReadRace {
+  const void* winner = nullptr;
+  // Whether `frame` is the one; it is from now on where none was.
+  bool Claim(const void* frame) {
+    if (winner == nullptr) winner = frame;
+    return winner == frame;
+  }
 };
 
 // What logs of servers name the request by that ended last, which is the slowest one as a rule.
@@ -62,6 +78,7 @@ struct Batch {
   // How many holders of copies of a slot may be asked where its owner cannot be reached. Set once
   // one could not.
   uint32_t copies = 0;
+  ReadRace* race = nullptr;  // with another batch's frame; null: there is none
 
   // Whether it may be carried out once more when it is not known whether it was: what changes
   // nothing, and a Put that stores the only value that there can be. An overwrite would bring an

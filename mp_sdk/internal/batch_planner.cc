@@ -55,6 +55,8 @@ bool TryResize(std::string* to, uint64_t bytes) {
   }
 }
 
+bool IsOfHot(const BatchItem* item) { return item->hot_at != kNoNode; }
+
 bool StaysOpen(WireStatus status) {
   return status == WireStatus::kWrongOwner || status == WireStatus::kStaleNamespace ||
          status == WireStatus::kRetryLater || status == WireStatus::kBatchFull;
@@ -97,8 +99,9 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
   const Op op = staged_ ? Op::kPutStaged : batch_->op;
   header.op = multi() ? MultiForm(op) : op;
   const bool check = brings_values() && std::ranges::any_of(items_, &BatchItem::damaged);
-  const bool copy = batch_->copies > 0 &&
-                    std::ranges::any_of(items_, [](const auto* item) { return item->copy > 0; });
+  const bool copy = std::ranges::any_of(items_, [&](const auto* item) {
+    return IsOfHot(item) || (batch_->copies > 0 && item->copy > 0);
+  });
   header.flags = static_cast<uint16_t>(batch_->flags | (check ? wire::kFlagCheck : 0) |
                                        (copy ? wire::kFlagCopy : 0));
   header.deadline_ms = static_cast<uint32_t>(std::max(batch_->deadline.RemainingMs(), 1));
@@ -140,6 +143,10 @@ void Frame::Encode(ViewVersion view, fabric::RpcRequest* request) {
 void Frame::Fail(const Status& status) {
   for (BatchItem* item : items_) {
     if (!item->open) continue;
+    if (IsOfHot(item)) {
+      LeaveHot(item);
+      continue;
+    }
     if (item->copy < batch_->copies && status.code() != StatusCode::kDeadlineExceeded) {
       if (item->copy++ == 0) item->status = status;
       continue;
@@ -164,13 +171,23 @@ void Frame::FinishUnknown(uint64_t sent_bytes, const Status& why) {
   }
 }
 
+void Frame::LeaveHot(BatchItem* item) { item->hot_tried = true; }
+
+TimePoint Frame::GiveUpAt() const {
+  if (!is_of_hot_copies()) return TimePoint::max();
+  return batch_->deadline.at() - batch_->deadline.Remaining() / 2;
+}
+
 void Frame::OnDamaged(BatchItem* item, Status status) {
+  if (IsOfHot(item)) return LeaveHot(item);
   if (item->damaged) return batch_->Finish(item, std::move(status));
   item->damaged = true;
   item->status = std::move(status);  // what the caller sees if time runs out now
 }
 
 void Frame::Settle(BatchItem* item, WireStatus status, std::string_view text) {
+  if (IsOfHot(item) && status != WireStatus::kOk && status != WireStatus::kBatchFull)
+    return LeaveHot(item);
   if (staged_ && (status == WireStatus::kInvalid || status == WireStatus::kUnimplemented)) {
     staging_refused_ = true;
     item->staged_offset.reset();
@@ -217,7 +234,7 @@ void Frame::SetWholeStatus(WireStatus status, std::string_view text) {
 
 MutableBytes Frame::Expected() const {
   const BatchItem& item = *items_[0];
-  const bool known = brings_values() && !multi() && item.grow == nullptr;
+  const bool known = brings_values() && !multi() && item.grow == nullptr && !HasLost();
   return known && !item.into.parts().empty() ? item.into.parts()[0] : MutableBytes();
 }
 
@@ -229,6 +246,10 @@ uint64_t Frame::OnHeader(const FrameHeader& header) {
     return table_bytes;
   }
   BatchItem* const item = items_[0];
+  single_body_bytes_ = header.body_bytes;
+  if (batch_->race != nullptr && brings_values() && !batch_->race->Claim(this)) return 0;
+  if (brings_values())
+    item->hot_hint = static_cast<uint8_t>(header.flags <= 0xff ? header.flags : 0);
   single_checksum_ = header.checksum;
   single_whole_bytes_ = header.whole_bytes;
   switch (batch_->op) {
@@ -264,6 +285,7 @@ Status Frame::OnTable(ConstBytes table) {
     }
     items_[i]->value_bytes = result.value_bytes;
     items_[i]->tier = TierOf(result.tier);
+    items_[i]->hot_hint = result.copies;
     if (!brings_values() || result.status != WireStatus::kOk) Settle(items_[i], result.status, {});
   }
   return OkStatus();
@@ -275,6 +297,10 @@ bool Frame::NextValue(Value* value) {
   if (next_ == items_.size()) return false;
   current_ = next_++;
   BatchItem* const item = items_[current_];
+  if (HasLost()) {
+    value->bytes = single_body_bytes_;
+    return true;
+  }
   value->bytes = item->value_bytes;
   value->into = item->into.parts();
   if (item->grow != nullptr) {
@@ -290,6 +316,7 @@ bool Frame::NextValue(Value* value) {
 
 void Frame::OnValue(uint64_t checksum) {
   EMS_CHECK(current_ < items_.size() && next_ > current_, "a value of no item");
+  if (HasLost()) return;
   BatchItem* const item = items_[current_];
   const uint64_t expected =
       wire::FoldChecksum(multi() ? results_[current_].checksum : single_checksum_, request_->header,
@@ -323,20 +350,22 @@ std::vector<std::unique_ptr<Frame>> PlanFrames(Batch* batch, const DhtView& view
   for (BatchItem& item : batch->items) {
     if (!item.open) continue;
     EMS_CHECK(item.slot.value() < kSlotCount, "slot {}", item.slot.value());
-    if (item.copy > 0 &&
+    const bool hot = item.hot_at != kNoNode;
+    if (!hot && item.copy > 0 &&
         item.copy > std::min<size_t>(batch->copies, view.Copies(item.slot).size())) {
       batch->Finish(&item, std::exchange(item.status, OkStatus()));
       continue;
     }
-    const NodeId owner =
-        item.copy > 0 ? view.Copies(item.slot)[item.copy - 1] : view.OwnerId(item.slot);
+    const NodeId owner = hot             ? item.hot_at
+                         : item.copy > 0 ? view.Copies(item.slot)[item.copy - 1]
+                                         : view.OwnerId(item.slot);
     if (owner == kNoNode) {
       batch->Finish(&item, Error(StatusCode::kUnavailable, "no server owns slot {} (view {}.{})",
                                  item.slot.value(), view.version().term(), view.version().epoch()));
       continue;
     }
-    const auto found =
-        std::ranges::find_if(frames, [&](const auto& f) { return f->node() == owner; });
+    const auto found = std::ranges::find_if(
+        frames, [&](const auto& f) { return f->node() == owner && f->is_of_hot_copies() == hot; });
     if (found != frames.end()) {
       (*found)->TryAdd(&item);  // what it does not take stays open for the next round
       continue;

@@ -40,6 +40,11 @@ class Frame final : public fabric::AnswerSink {
   // items that the server may have carried out and that must not be carried out twice: their
   // outcome is not known. Errors: kDeadlineExceeded  `why` is    kAborted  otherwise
   void FinishUnknown(uint64_t sent_bytes, const Status& why);
+  // Whether its server is asked for copies of hot keys. Such items share no frame with others.
+  bool is_of_hot_copies() const { return items_[0]->hot_at != kNoNode; }
+  // Until when its answer is waited for: where copies are asked for, half of the time is the
+  // owner's.
+  TimePoint GiveUpAt() const;
   // Values whose checksum did not match.
   uint64_t checksum_mismatches() const { return mismatches_; }
   // Items answered with kWrongOwner, kStaleNamespace or kRetryLater stay open, and those with
@@ -68,6 +73,13 @@ class Frame final : public fabric::AnswerSink {
            (item.staged_progress == wire::kAllThere ||
             staging_->Has(item.staged_progress, sizeof(uint64_t)));
   }
+  // Another frame of its race has the item's memory.
+  bool HasLost() const {
+    return batch_->race != nullptr && batch_->race->winner != nullptr &&
+           batch_->race->winner != this;
+  }
+  // A copy was no use: the owner is asked.
+  static void LeaveHot(BatchItem* item);
   // What came is damaged, or what was sent: the item stays open and goes once more, then it is
   // finished.
   void OnDamaged(BatchItem* item, Status status);
@@ -84,6 +96,7 @@ class Frame final : public fabric::AnswerSink {
   uint64_t value_bytes_ = 0;
   std::vector<wire::ItemResult> results_;  // of a Multi answer
   uint64_t values_left_ = 0;  // bytes of a Multi answer for the values of items yet to be read
+  uint64_t single_body_bytes_ = 0;
   uint64_t single_whole_bytes_ = 0;
   uint64_t single_checksum_ = 0;
   size_t next_ = 0;     // item whose value comes next

@@ -16,6 +16,7 @@
 #include "common/guarded.h"
 #include "common/status.h"
 #include "fabric/rpc/rpc_channel.h"
+#include "mp_sdk/internal/recent_latencies.h"
 #include "mp_sdk/options.h"
 
 namespace ems::internal {
@@ -71,6 +72,8 @@ class Peer final {
 
   const fabric::Address& address() const { return address_; }
   CircuitBreaker& breaker() { return breaker_; }
+  // Of answers to Gets of single keys.
+  RecentLatencies& latencies() { return latencies_; }
   uint64_t value_bytes_max() const { return value_bytes_max_.load(std::memory_order_relaxed); }
 
  private:
@@ -104,6 +107,7 @@ class Peer final {
   std::atomic<uint32_t> attempt_{0};
   std::atomic<uint32_t> reached_{0};  // the attempt that ended well last
   CircuitBreaker breaker_;
+  RecentLatencies latencies_;
   Guarded<State> state_;
   std::condition_variable freed_;
 };

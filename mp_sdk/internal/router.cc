@@ -54,6 +54,21 @@ class TextSink final : public fabric::AnswerSink {
 Router::Router(const ClientOptions& options, ViewCache* views, Refresh refresh)
     : options_(options), views_(views), refresh_(std::move(refresh)), pool_(options) {}
 
+void Router::AddTo(ClientStats* stats) const {
+  const auto value = [](const std::atomic<uint64_t>& one) {
+    return one.load(std::memory_order_relaxed);
+  };
+  stats->retries = value(stats_.retries);
+  stats->wrong_owner = value(stats_.wrong_owner);
+  stats->copies_asked = value(stats_.copies_asked);
+  stats->breaker_opened = value(stats_.breaker_opened);
+  stats->checksum_mismatches = value(stats_.checksum_mismatches);
+  stats->hot_hits = value(hot_stats().hits);
+  stats->hot_misses = value(hot_stats().misses);
+  stats->hedges = value(stats_.hedges);
+  stats->hedges_won = value(stats_.hedges_won);
+}
+
 void Router::Run(Batch* batch) {
   budget_.OnRequest();
   int hops = 0;
@@ -104,6 +119,7 @@ void Router::Run(Batch* batch) {
 
 Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fresh) {
   RoundResult round;
+  hot_.Choose(batch, view);
   const std::vector<std::unique_ptr<Frame>> frames = PlanFrames(batch, view, locals_);
   std::vector<Flight> flights = TakeChannels(batch, view, fresh, frames);
   if (flights.empty()) return round;
@@ -125,8 +141,20 @@ Router::RoundResult Router::RunRound(Batch* batch, const DhtView& view, bool fre
     Receive(&flights[i], batch, OkStatus(), &round);
     channels[i] = nullptr;
   };
+  const std::optional<Hedge> hedge = PlanHedge(*batch, view, flights);
+  const Deadline first(hedge ? std::min(batch->deadline.at(), hedge->at) : batch->deadline.at());
   // By reference, which allocates nothing.
-  fabric::RunAll(channels, batch->deadline, results, std::ref(meanwhile), std::ref(on_done));
+  fabric::RunAll(channels, first, results, std::ref(meanwhile), std::ref(on_done));
+  const auto is_late = [&] {
+    return channels[0] != nullptr && results[0].code() == StatusCode::kDeadlineExceeded &&
+           channels[0]->until() > Clock::System().Now() && !batch->deadline.Passed();
+  };
+  if (hedge && is_late()) {
+    if (!channels[0]->answer_begun() && RunHedged(hedge->other, &flights[0], batch, view, &round))
+      return round;
+    results[0] = OkStatus();
+    fabric::RunAll(channels, batch->deadline, results, std::ref(meanwhile), std::ref(on_done));
+  }
   for (size_t i = 0; i < flights.size(); ++i)
     if (channels[i] != nullptr) Receive(&flights[i], batch, results[i], &round);
   return round;
@@ -157,7 +185,8 @@ std::vector<Router::Flight> Router::TakeChannels(Batch* batch, const DhtView& vi
   }
   if (!flights.empty() || !busy) return flights;
   bool connect_failed = false;
-  auto channel = busy->peer->Take(fresh, batch->deadline, &connect_failed, !batch->MayRepeat());
+  const Deadline patience(std::min(batch->deadline.at(), busy->frame->GiveUpAt()));
+  auto channel = busy->peer->Take(fresh, patience, &connect_failed, !batch->MayRepeat());
   if (!channel.ok()) {
     FailToTake(&*busy, batch, channel.status(), connect_failed);
     return flights;
@@ -209,16 +238,19 @@ bool Router::TakeNamed(Batch* batch, bool fresh, ViewVersion view, TimePoint sin
 // Where copies are, any holder of one may be asked in its place: of what cannot change each has the
 // same. How many there are may have changed since this client connected.
 void Router::Fail(Batch* batch, Frame* frame, const Status& status) {
-  if (batch->MayAskCopies() && batch->copies == 0) {
-    const ViewCache::View view = views_->view();
-    const ViewCache::Namespaces table = views_->namespaces();
-    const auto found = table->by_id.find(batch->ns.id);
-    if (view != nullptr && !view->copies().empty() && found != table->by_id.end() &&
-        found->second.ref == batch->ns)
-      batch->copies = std::max<uint32_t>(found->second.replicas, 1) - 1;
-  }
+  if (batch->MayAskCopies() && batch->copies == 0) batch->copies = CountCopies(*batch);
   if (batch->copies > 0) stats_.copies_asked.fetch_add(1, std::memory_order_relaxed);
   frame->Fail(status);
+  hot_.Note(*batch, frame->items(), false);
+}
+
+uint32_t Router::CountCopies(const Batch& batch) {
+  const ViewCache::View view = views_->view();
+  if (view == nullptr || view->copies().empty()) return 0;
+  const ViewCache::Namespaces table = views_->namespaces();
+  const auto found = table->by_id.find(batch.ns.id);
+  if (found == table->by_id.end() || found->second.ref != batch.ns) return 0;
+  return std::max<uint32_t>(found->second.replicas, 1) - 1;
 }
 
 void Router::FailToTake(Flight* flight, Batch* batch, const Status& status, bool connect_failed) {
@@ -243,6 +275,7 @@ void Router::Start(Flight* flight, ViewVersion view) {
   flight->stage = Flight::Stage::kSent;
   flight->frame->Encode(view, &flight->channel->NewRequest());
   flight->channel->Start(flight->frame);
+  flight->channel->set_until(flight->frame->GiveUpAt());
 }
 
 void Router::Receive(Flight* flight, Batch* batch, const Status& result, RoundResult* round) {
@@ -267,6 +300,9 @@ void Router::Receive(Flight* flight, Batch* batch, const Status& result, RoundRe
   if (flight->frame->staging_refused() && locals_ != nullptr) {
     locals_->StopStaging(flight->frame->node());
   }
+  if (flight->frame->items().size() == 1 && batch->MayAskCopies())
+    flight->peer->latencies().Add(channel.answer_took());
+  hot_.Note(*batch, flight->frame->items(), !flight->peer->address().is_unix());
   const WireStatus unsettled = flight->frame->unsettled();
   if (unsettled != WireStatus::kOk && round->unsettled != WireStatus::kWrongOwner) {
     round->unsettled = unsettled;
@@ -298,6 +334,91 @@ void Router::HandleBroken(Flight* flight, Batch* batch, const Status& result, Ro
   stats_.retries.fetch_add(1, std::memory_order_relaxed);
   round->broken = true;
   for (BatchItem* item : open) item->retried = true;
+}
+
+std::optional<Router::Hedge> Router::PlanHedge(const Batch& batch, const DhtView& view,
+                                               std::span<const Flight> flights) {
+  if (!batch.MayAskCopies() || batch.op == wire::Op::kExists || batch.asks_tier ||
+      flights.size() != 1 || flights[0].frame->items().size() != 1)
+    return std::nullopt;
+  const BatchItem& item = *flights[0].frame->items()[0];
+  std::optional<NodeId> other = hot_.OtherFor(batch, item, view);
+  if (!other && item.copy == 0 && !view.copies().empty()) {
+    const auto holders = view.Copies(item.slot);
+    if (!holders.empty() && CountCopies(batch) > 0) other = holders[0];
+  }
+  if (!other) return std::nullopt;
+  hedges_.OnRequest();
+  const std::optional<Duration> p95 = flights[0].peer->latencies().P95();
+  if (!p95) return std::nullopt;
+  return Hedge{.other = *other, .at = Clock::System().Now() + *p95};
+}
+
+bool Router::RunHedged(NodeId other, Flight* first, Batch* batch, const DhtView& view,
+                       RoundResult* round) {
+  BatchItem* const item = first->frame->items()[0];
+  const NodeInfo* const node = view.Find(other == kNoNode ? view.OwnerId(item->slot) : other);
+  if (node == nullptr) return false;
+  auto peer = pool_.PeerOf(*node, view.cluster());
+  if (!peer.ok() || !hedges_.TryRetry()) return false;
+  // A batch of its own, so that what one says does not end the other.
+  Batch twin{.op = batch->op,
+             .flags = batch->flags,
+             .ns = batch->ns,
+             .deadline = batch->deadline,
+             .items = {*item},
+             .immutable = true};
+  twin.items[0].hot_at = other;
+  twin.items[0].hot_tried = false;
+  Frame frame(&twin, node->id);
+  (void)frame.TryAdd(&twin.items[0]);
+  Flight second{.frame = &frame, .node = node, .peer = *std::move(peer), .channel = nullptr};
+  ReadRace race;
+  twin.race = batch->race = &race;
+  TakeFree(&second, &twin, false, view.version());
+  if (second.channel == nullptr) {
+    batch->race = nullptr;
+    return false;
+  }
+  stats_.hedges.fetch_add(1, std::memory_order_relaxed);
+
+  RoundResult ignored;  // of the other one: the round is the first one's
+  const std::array<Flight*, 2> flights{first, &second};
+  const std::array<Batch*, 2> batches{batch, &twin};
+  const std::array<RoundResult*, 2> rounds{round, &ignored};
+  std::array<fabric::RpcChannel*, 2> channels{first->channel.get(), second.channel.get()};
+  std::array<Status, 2> results;
+  const TimePoint begun = Clock::System().Now();
+  const auto has_won = [&] { return !twin.items[0].open && twin.items[0].status.ok(); };
+  // What it still has to say is never read.
+  const auto leave = [&](size_t i) {
+    Peer& late = *flights[i]->peer;
+    if (!results[i].ok() && late.breaker().OnFailure(begun))
+      stats_.breaker_opened.fetch_add(1, std::memory_order_relaxed);
+    if (flights[i]->stage == Flight::Stage::kSent)
+      late.latencies().Add(Clock::System().Now() - flights[i]->channel->started());
+    channels[i] = nullptr;
+    flights[i]->channel.reset();
+    late.Return(nullptr);
+  };
+  const auto on_done = [&](size_t i) {
+    if (IsGreeting(*flights[i])) OnGreeting(flights[i], batches[i], OkStatus(), view.version());
+    if (!channels[i]->done()) return;
+    Receive(flights[i], batches[i], OkStatus(), rounds[i]);
+    channels[i] = nullptr;
+    if ((i == 0 || has_won()) && channels[1 - i] != nullptr) leave(1 - i);
+  };
+  fabric::RunAll(channels, batch->deadline, results, {}, std::ref(on_done));
+  if (has_won()) {
+    stats_.hedges_won.fetch_add(1, std::memory_order_relaxed);
+    item->value_bytes = twin.items[0].value_bytes;
+    item->checksum = twin.items[0].checksum;
+    batch->Finish(item, OkStatus());
+  }
+  for (size_t i = 0; i < channels.size(); ++i)
+    if (channels[i] != nullptr) Receive(flights[i], batches[i], results[i], rounds[i]);
+  batch->race = nullptr;
+  return true;
 }
 
 bool Router::KnowsNamespace(NamespaceRef ns) {

@@ -5,20 +5,25 @@
 // caller's thread, and leaves open what must be asked again: another owner (after the view has
 // moved on, 3 hops), no room just now (after the server's pause), a connection that broke before
 // its answer (once, within the retry budget), a holder of copies in place of an owner that cannot
-// be reached (in namespaces with replicas, each of them once a view). What changes something and
-// may have been carried out is not asked again: its outcome is unknown (Batch::MayRepeat). Bound:
-// the batch's deadline.
+// be reached (in namespaces with replicas, each of them once a view). Reads of keys that have
+// copies are spread over them (HotReads); one that takes longer than 95 in 100 of its server's
+// latest is asked of another one, too, for one request in twenty at most. What changes something
+// and may have been carried out is not asked again: its outcome is unknown (Batch::MayRepeat).
+// Bound: the batch's deadline.
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "cluster/view_cache.h"
 #include "common/retry.h"
+#include "mp_sdk/client_stats.h"
 #include "mp_sdk/internal/batch.h"
 #include "mp_sdk/internal/batch_planner.h"
 #include "mp_sdk/internal/connection_pool.h"
+#include "mp_sdk/internal/hot_reads.h"
 #include "mp_sdk/options.h"
 
 namespace ems::internal {
@@ -26,6 +31,7 @@ namespace ems::internal {
 struct RouterStats {
   std::atomic<uint64_t> retries{0}, wrong_owner{0}, breaker_opened{0}, checksum_mismatches{0},
       copies_asked{0};
+  std::atomic<uint64_t> hedges{0}, hedges_won{0};  // HotReads has the rest of copies
 };
 
 // Threading: thread-safe.
@@ -50,6 +56,9 @@ class Router final {
     return Ask(node, header, {}, deadline);
   }
   const RouterStats& stats() const { return stats_; }
+  const HotReads::Stats& hot_stats() const { return hot_.stats(); }
+  // What it has counted.
+  void AddTo(ClientStats* stats) const;
 
  private:
   struct Flight {
@@ -74,6 +83,12 @@ class Router final {
     uint32_t retry_ms = 0;
     bool broken = false;  // a connection broke and its items are to be asked again
     LastRequest last;
+  };
+
+  // Whom a Get is asked of, too, when it is not answered by then.
+  struct Hedge {
+    NodeId other;  // kNoNode: the owner of its slot
+    TimePoint at{};
   };
 
   RoundResult RunRound(Batch* batch, const DhtView& view, bool fresh);
@@ -101,6 +116,17 @@ class Router final {
   void Start(Flight* flight, ViewVersion view);
   void Receive(Flight* flight, Batch* batch, const Status& result, RoundResult* round);
   void HandleBroken(Flight* flight, Batch* batch, const Status& result, RoundResult* round);
+  // Of a single key that has copies; none: nobody else has it, or too little is known of how long
+  // the server takes.
+  std::optional<Hedge> PlanHedge(const Batch& batch, const DhtView& view,
+                                 std::span<const Flight> flights);
+  // Asks the other one, too, and ends with the first value; the connection of the one that is late
+  // is closed, so that its answer is nobody's. False: it did nothing, as others have used the
+  // budget up, or there is no connection to be had now.
+  bool RunHedged(NodeId other, Flight* first, Batch* batch, const DhtView& view,
+                 RoundResult* round);
+  // Holders of copies that a namespace with replicas has, besides owners.
+  uint32_t CountCopies(const Batch& batch);
   bool KnowsNamespace(NamespaceRef ns);
   void WaitForView(ViewVersion newer_than, ViewVersion at_least, Deadline deadline);
 
@@ -110,6 +136,8 @@ class Router final {
   LocalServers* locals_ = nullptr;  // may stay so
   ConnectionPool pool_;
   RetryBudget budget_;
+  RetryBudget hedges_{10, 20};  // one request in twenty
+  HotReads hot_;
   RouterStats stats_;
   std::atomic<uint64_t> retained_view_{0};
 };

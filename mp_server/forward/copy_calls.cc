@@ -12,7 +12,7 @@ CopyResults CallForCopies(PeerCalls* peers, PeerCalls::Channels* channels, const
   const auto ask = [&](fabric::RpcChannel* channel) -> Status {
     fabric::RpcRequest& request = channel->NewRequest();
     request.header.op = call.op;
-    request.header.flags = wire::kFlagCopy | wire::kFlagNoTouch;
+    request.header.flags = wire::kFlagCopy | wire::kFlagNoTouch | call.flags;
     request.header.deadline_ms = static_cast<uint32_t>(deadline.RemainingMs());
     request.header.namespace_id = call.ns.id.value();
     request.header.namespace_generation = call.ns.generation;

@@ -33,6 +33,7 @@ struct CopyCall {
   NamespaceRef ns;
   ViewVersion view;
   Deadline deadline;
+  uint16_t flags = 0;  // further ones
 };
 CopyResults CallForCopies(PeerCalls* peers, PeerCalls::Channels* channels, const CopyCall& call,
                           std::span<const CopyItem> items, std::span<const ObjectPin> values = {});
@@ -52,16 +53,16 @@ class CopyCalls final {
   CopyResults Remove(NodeId node, NamespaceRef ns, std::span<const CopyItem> items) {
     return Call(wire::Op::kMultiRemove, node, ns, items, {});
   }
-  // `values`: of the items.
+  // `values`: of the items. `flags`: further ones of the request.
   CopyResults Put(NodeId node, NamespaceRef ns, std::span<const CopyItem> items,
-                  std::span<const ObjectPin> values) {
-    return Call(wire::Op::kMultiPut, node, ns, items, values);
+                  std::span<const ObjectPin> values, uint16_t flags = 0) {
+    return Call(wire::Op::kMultiPut, node, ns, items, values, flags);
   }
 
  private:
   CopyResults Call(wire::Op op, NodeId node, NamespaceRef ns, std::span<const CopyItem> items,
-                   std::span<const ObjectPin> values) {
-    const CopyCall call{op, node, ns, ownership_.version(), Deadline::After(timeout_)};
+                   std::span<const ObjectPin> values, uint16_t flags = 0) {
+    const CopyCall call{op, node, ns, ownership_.version(), Deadline::After(timeout_), flags};
     return CallForCopies(&peers_, &channels_, call, items, values);
   }
 

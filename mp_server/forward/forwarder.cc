@@ -114,11 +114,6 @@ Forwarder::~Forwarder() {
   for (const TaskPtr& task : left) End(task, Fetch::State::kMiss);
 }
 
-std::vector<NodeId> Forwarder::SourcesOf(SlotId slot, uint32_t replicas) const {
-  if (replicas <= 1 || options_.copies == nullptr) return {};
-  return options_.copies->Of(slot, replicas);
-}
-
 FetchPtr Forwarder::Start(NamespaceRef ns, SlotId slot, std::string_view key, Hash128 hash,
                           const Wake& wake, uint32_t replicas) {
   std::optional<Origin> origin = options_.moved->OriginOf(slot);

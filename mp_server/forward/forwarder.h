@@ -159,7 +159,10 @@ class Forwarder final {
   void TakeOwn(const TieredNamespace& objects, std::span<Lookup::Item* const> items);
   void AskMany(const Lookup& lookup, NodeId node, std::span<Lookup::Item* const> items,
                PeerCalls::Channels* channels);
-  std::vector<NodeId> SourcesOf(SlotId slot, uint32_t replicas) const;
+  std::vector<NodeId> SourcesOf(SlotId slot, uint32_t replicas) const {
+    if (replicas <= 1 || options_.copies == nullptr) return {};
+    return options_.copies->Of(slot, replicas);
+  }
   void AskForCopies(Lookup* lookup, PeerCalls::Channels* channels);
   Fetch::State Serve(const Task& task, PeerCalls::Channels* channels);
   Brought BringCopy(const Task& task, PeerCalls::Channels* channels, ObjectPin* pin,

@@ -2,10 +2,12 @@
 // Copies of objects that another server owns, in namespaces with replicas: of which slots this
 // server holds them, and who hears of what is to be copied.
 //
-// A copy is an object like any other: it is in the index of its namespace, is found, pinned,
-// evicted and charged like one that was put here. Its slot alone says that it is a copy. When the
-// slot becomes this server's, its copies are its objects at once. Only immutable namespaces have
-// replicas: a key has one value for ever, so that whoever has one has the right one.
+// Beside these there are copies of hot objects, in any immutable namespace, wherever their slots
+// are (hot/hot_guests.h). A copy is an object like any other: it is in the index of its namespace,
+// is found, pinned, evicted and charged like one that was put here. Its slot alone says that it is
+// a copy. When the slot becomes this server's, its copies are its objects at once. Only immutable
+// namespaces have replicas: a key has one value for ever, so that whoever has one has the right
+// one.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -71,9 +73,21 @@ class CopySlots final {
       if (columns_[i].Has(slot.value())) return true;
     return false;
   }
+  // One more, or one less, of the hot objects of other servers that are held here is in the slot
+  // (hot/hot_guests.h).
+  void AddGuest(SlotId slot) {
+    guests_[slot.value() % kSlotCount].fetch_add(1, std::memory_order_acq_rel);
+  }
+  void DropGuest(SlotId slot) {
+    guests_[slot.value() % kSlotCount].fetch_sub(1, std::memory_order_acq_rel);
+  }
+  bool HasGuests(SlotId slot) const {
+    return guests_[slot.value() % kSlotCount].load(std::memory_order_acquire) != 0;
+  }
 
  private:
   std::array<OwnedSlots, SlotCopies::kMost> columns_;
+  std::array<std::atomic<uint16_t>, kSlotCount> guests_{};
   Columns now_;
   CopySink* sink_ = nullptr;
   std::atomic<int64_t> seek_until_ns_{0};
@@ -83,15 +97,16 @@ class CopySlots final {
 class CopyRole final {
  public:
   // `slots` may be null: no copies are held here, and nobody copies.
-  explicit CopyRole(std::shared_ptr<const CopySlots> slots) : slots_(std::move(slots)) {}
+  CopyRole(std::shared_ptr<const CopySlots> slots, bool immutable)
+      : slots_(std::move(slots)), immutable_(immutable) {}
 
   // On how many servers an object is to be, this one included.
   void SetReplicas(uint32_t replicas) { replicas_.store(replicas, std::memory_order_relaxed); }
   uint32_t replicas() const { return replicas_.load(std::memory_order_relaxed); }
   // Whether copies of the slot's objects belong here.
   bool Holds(SlotId slot) const {
-    const uint32_t wanted = replicas();
-    return wanted > 1 && slots_ != nullptr && slots_->Has(slot, wanted);
+    if (slots_ == nullptr || !immutable_) return false;
+    return slots_->Has(slot, replicas()) || slots_->HasGuests(slot);
   }
   // Whether others may have copies of what is not here.
   bool Seeks(TimePoint now) const {
@@ -102,6 +117,7 @@ class CopyRole final {
 
  private:
   const std::shared_ptr<const CopySlots> slots_;
+  const bool immutable_;
   std::atomic<uint32_t> replicas_{1};
 };
 

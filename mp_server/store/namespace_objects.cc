@@ -25,7 +25,7 @@ NamespaceObjects::NamespaceObjects(const Options& options)
       index_(
           options.clock, [this] { return std::make_unique<VersionPolicy>(&heat_); },
           options.events),
-      copies_(std::make_unique<CopyRole>(options.copies)) {}
+      copies_(std::make_unique<CopyRole>(options.copies, options.immutable)) {}
 
 NamespaceObjects::~NamespaceObjects() {
   sharing_.Forget();

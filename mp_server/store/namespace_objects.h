@@ -40,6 +40,7 @@ class NamespaceObjects final {
     const Clock* clock = &Clock::System();
     kv_events::BlockEvents* events = nullptr;   // hears of its objects; must outlive this
     std::shared_ptr<const CopySlots> copies{};  // as CopyRole's
+    bool immutable = false;                     // a key has one value for ever
   };
   explicit NamespaceObjects(const Options& options);
   // No hold may be left. Gives all segments back.

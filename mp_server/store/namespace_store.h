@@ -44,7 +44,6 @@ class NamespaceStore final : public std::enable_shared_from_this<NamespaceStore>
     std::shared_ptr<const OwnedSlots> owned;
     MovedSlots* moved = nullptr;  // must outlive the store; null: no slot is ever open
     bool another_tier = false;    // as in ObjectStore::Options
-    bool immutable = false;       // a key has one value for ever
     Hash128 (*hash)(std::string_view key) = &KeyHash;
   };
   explicit NamespaceStore(Options options);

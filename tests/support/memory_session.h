@@ -33,6 +33,8 @@ class MemoryStore final : public fabric::SessionFactory {
   // Asked before each request or item; another status than kOk is its answer.
   std::function<fabric::Outcome(const wire::FrameHeader&, SlotId)> gate;
   std::atomic<bool> damaged{false};  // a Get's checksum is of other bytes
+  std::atomic<uint8_t> copies{0};    // what answers to Get say of copies (wire::CopyHint)
+  std::string only_hot;              // of which key alone; empty: of all
   std::string error_text;
   uint32_t retry_ms = 1;
   uint64_t value_bytes_max = 64 * kMiB;
@@ -194,6 +196,10 @@ class MemorySession final : public fabric::Session {
     return AsBytes(*lent_.back());
   }
 
+  uint8_t CopiesOf(std::string_view key) const {
+    return store_->only_hot.empty() || key == store_->only_hot ? store_->copies.load() : uint8_t{0};
+  }
+
   wire::WireStatus HandleKeyed(const wire::FrameHeader& request, std::string_view key,
                                ConstBytes body, fabric::Answer* answer) {
     if (request.op == wire::Op::kRemove) {
@@ -207,6 +213,7 @@ class MemorySession final : public fabric::Session {
     }
     ConstBytes bytes = Lend(std::move(value));
     if (request.op == wire::Op::kGet) {
+      answer->flags = CopiesOf(key);
       answer->checksum = Checksum(bytes) ^ (store_->damaged ? 1 : 0);
     } else {
       const auto range = wire::ReadRaw<wire::RangeBody>(body);
@@ -278,6 +285,7 @@ class MemorySession final : public fabric::Session {
       return result;
     }
     result.value_bytes = value->size();
+    if (op == wire::Op::kMultiGet) result.copies = CopiesOf(key);
     if (op == wire::Op::kMultiGet) result.checksum = Checksum(AsBytes(*value));
     return result;
   }

@@ -338,6 +338,7 @@ asio::awaitable<bool> RpcConnection::WriteAnswer(const FrameHeader& request, Wir
   for (const ConstBytes part : answer_.payload) header.body_bytes += part.size();
   header.checksum = answer_.checksum;
   header.whole_bytes = answer_.whole_bytes;
+  header.flags = answer_.flags;
   if (status == WireStatus::kOk) wire::FoldResults(request, answer_.body);
   wire::SealAnswer(request, answer_.body, &header);
 

@@ -18,42 +18,32 @@
 #include "mp_server/forward/forwarder.h"
 #include "mp_server/forward/migrator.h"
 #include "mp_server/forward/replicator.h"
+#include "mp_server/hot/hot_copier.h"
 #include "mp_server/lease/view_grant.h"
 #include "mp_server/lease/view_installer.h"
 #include "tests/support/eventually.h"
 
 namespace ems::server {
 
-// A server's sessions, but of an older version, or with lists that do not end, while it is told so.
+// A server's sessions, but of an older version, while it is told so.
 class AgedService final : public fabric::SessionFactory {
  public:
   explicit AgedService(fabric::SessionFactory* now) : now_(*now) {}
   std::unique_ptr<fabric::Session> NewSession() override {
-    return std::make_unique<AgedSession>(now_.NewSession(), this);
+    return std::make_unique<AgedSession>(now_.NewSession(), &lists_kept);
   }
   std::atomic<bool> lists_kept{true};
-  enum class Pages : uint8_t { kTrue, kSame, kEmpty, kTurning };
-  std::atomic<Pages> pages{Pages::kTrue};
 
  private:
   class AgedSession final : public fabric::Session {
    public:
-    AgedSession(std::unique_ptr<fabric::Session> now, const AgedService* said)
-        : now_(std::move(now)), said_(*said) {}
+    AgedSession(std::unique_ptr<fabric::Session> now, const std::atomic<bool>* lists_kept)
+        : now_(std::move(now)), lists_kept_(*lists_kept) {}
     fabric::Outcome Handle(const wire::FrameHeader& request, std::string_view key, ConstBytes body,
                            fabric::Answer* answer) override {
-      if (request.op != wire::Op::kScanKept) return now_->Handle(request, key, body, answer);
-      if (!said_.lists_kept) return {wire::WireStatus::kUnimplemented};
-      const auto asked = wire::ReadRaw<wire::ScanKeptBody>(body);
-      const fabric::Outcome outcome = now_->Handle(request, key, body, answer);
-      const Pages pages = said_.pages;
-      auto page = wire::ParseKeptPage(answer->body);
-      if (pages == Pages::kTrue || !page.ok()) return outcome;
-      page->keys.next = wire::ScanCursor{0, 1, pages == Pages::kSame ? 1 : asked.cursor[2] % 2 + 1};
-      if (pages == Pages::kEmpty) page->keys.keys.clear();
-      answer->body.clear();
-      wire::AppendTo(*page, &answer->body);
-      return outcome;
+      if (request.op == wire::Op::kScanKept && !lists_kept_)
+        return {wire::WireStatus::kUnimplemented};
+      return now_->Handle(request, key, body, answer);
     }
     fabric::Outcome BeginPut(const fabric::PutRequest& put, fabric::PutTarget* target) override {
       return now_->BeginPut(put, target);
@@ -70,7 +60,7 @@ class AgedService final : public fabric::SessionFactory {
 
    private:
     const std::unique_ptr<fabric::Session> now_;
-    const AgedService& said_;
+    const std::atomic<bool>& lists_kept_;
   };
   fabric::SessionFactory& now_;
 };
@@ -80,6 +70,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
  public:
   static constexpr NamespaceRef kNs{NamespaceId(1), 3};
   static constexpr Duration kKeepFor = std::chrono::seconds(100);
+  static constexpr Duration kHotFor = std::chrono::seconds(20);
 
   ForwardNode(NodeId id, uint64_t boot_id, ViewIdentity highest, ManualClock* clock,
               bool immutable = false, uint32_t replicas = 1, size_t queue_max = 65536)
@@ -110,6 +101,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
                                                          .clock = clock});
     dram_.copies().SetSink(replicator_.get());
     service_.SetCopySink(replicator_.get());
+    service_.SetHot(&hot_keys_, &hot_guests_);
     Know({kNs}, immutable, replicas);
     ownership_.SetSelf(id);
     RenewLease();
@@ -185,6 +177,22 @@ class ForwardNode final : public Holdings, public KeptNumbers {
     }
   }
   Migrator& migrator() { return *migrator_; }
+  // Sends copies of what is read more often than that, without a thread: the test makes the steps.
+  void SpreadHot(double reads_per_s) {
+    copier_ = std::make_unique<HotCopier>(
+        HotCopier::Options{.store = &store_,
+                           .ownership = &ownership_,
+                           .views = &views_,
+                           .keys = &hot_keys_,
+                           .guests = &hot_guests_,
+                           .metrics = metrics_.hot(),
+                           .hot = {.reads_per_s = reads_per_s, .keep_for = kHotFor},
+                           .timeout = std::chrono::seconds(5),
+                           .clock = &clock_});
+  }
+  HotCopier& copier() { return *copier_; }
+  HotKeys& hot_keys() { return hot_keys_; }
+  HotGuests& hot_guests() { return hot_guests_; }
   Replicator& replicator() { return *replicator_; }
   // Copies until nothing waits, as the rate says.
   void CopyAll() {
@@ -217,9 +225,11 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   struct Answered {
     wire::WireStatus status = wire::WireStatus::kInternal;
     std::string value;
+    uint16_t copies = 0;  // as the header says it
   };
   Answered Get(SlotId slot, const std::string& key) {
-    const Answered answered{Ask(wire::Op::kGet, slot, key, {}, &answer_), Payload()};
+    const wire::WireStatus status = Ask(wire::Op::kGet, slot, key, {}, &answer_);
+    const Answered answered{status, Payload(), answer_.flags};
     session_->Sent();
     return answered;
   }
@@ -227,7 +237,7 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   Answered GetCopy(SlotId slot, const std::string& key) {
     wire::FrameHeader header = Header(wire::Op::kGet, slot);
     header.flags |= wire::kFlagCopy;
-    const Answered answered{Settle(header, key, {}, &answer_), Payload()};
+    const Answered answered{Settle(header, key, {}, &answer_), Payload(), answer_.flags};
     session_->Sent();
     return answered;
   }
@@ -291,8 +301,6 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   }
   // As one that does not know ScanKept.
   void SetLists(bool lists_kept) { aged_.lists_kept = lists_kept; }
-  // As one whose lists do not end.
-  void SetPages(AgedService::Pages pages) { aged_.pages = pages; }
   // As a server that is about to stop.
   void Drain() { service_.Drain(); }
   // Drops it from memory, as an eviction does.
@@ -351,7 +359,9 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   void SetOwnedSlots(const ssd::SlotGrant& grant) override { store_.SetOwnedSlots(grant); }
   void HoldCopies(const DhtView& view, bool widen) override {
     const CopySlots::Columns columns = CopiesOf(view, id_);
-    widen ? dram_.copies().Widen(columns) : dram_.SetCopySlots(columns);
+    if (!widen) return dram_.SetCopySlots(columns);
+    hot_guests_.Clear();
+    dram_.copies().Widen(columns);
   }
   void KeepBlocks(const std::bitset<kSlotCount>&) override {}
   void StopReaders() override {}
@@ -377,6 +387,9 @@ class ForwardNode final : public Holdings, public KeptNumbers {
   ViewCache views_;
   ViewInstaller installer_;
   CopySources sources_{kKeepFor, &clock_};
+  HotKeys hot_keys_;
+  HotGuests hot_guests_{&store_, &ownership_, kHotFor, &clock_};
+  std::unique_ptr<HotCopier> copier_;
   std::unique_ptr<Replicator> replicator_;
   std::unique_ptr<Forwarder> forwarder_;
   std::unique_ptr<Migrator> migrator_;

@@ -247,24 +247,6 @@ TEST_F(MigratorTest, OfAnOlderServerOnlyWhatIsAskedForComes) {
   EXPECT_EQ(There(2, 3), 3);
 }
 
-TEST_F(MigratorTest, AListThatDoesNotEndIsPutOff) {
-  using Pages = AgedService::Pages;
-  constexpr int kKeys = 3, kStepsMax = 3 * 4096 * (kKeys + 1);
-  Begin(kKeys);
-  Hand();
-  for (const Pages pages : {Pages::kSame, Pages::kEmpty, Pages::kTurning}) {
-    Node(1).SetPages(pages);
-    int steps = 0;
-    while (Node(2).migrator().Step() == Duration::zero()) ASSERT_LT(++steps, kStepsMax);
-    EXPECT_TRUE(Node(2).moved().IsOpen(kSlot));
-    clock_.Advance(seconds(40));
-  }
-  Node(1).SetPages(Pages::kTrue);
-  Node(2).StepAll();
-  EXPECT_EQ(There(2, kKeys), kKeys);
-  EXPECT_FALSE(Node(2).moved().AnyOpen());
-}
-
 TEST_F(MigratorTest, AServerThatStopsLeavesTheSlotOpen) {
   Begin(2);
   Hand();
@@ -302,35 +284,6 @@ TEST_F(MigratorTest, WhatIsKeptGoesBeforeWhatIsColder) {
   Node(1).Migrate();
   Node(1).StepAll();
   EXPECT_EQ(There(1, 4), 4);
-  EXPECT_FALSE(Node(1).moved().AnyOpen());
-}
-
-// Its memory is full of what it keeps for who had them meanwhile.
-TEST_F(MigratorTest, AServerThatGetsItsSlotsBackHasRoomForWhatOthersKeep) {
-  constexpr int kKeys = 30;
-  Begin(kKeys, 200'000);
-  Hand();
-  Node(2).StepAll();
-  ASSERT_EQ(There(2, kKeys), kKeys);
-  clock_.Advance(seconds(10));
-  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 1));
-  Node(1).Migrate();
-  Node(1).StepAll();
-  EXPECT_EQ(There(1, kKeys), kKeys);
-  EXPECT_EQ(Metrics(1).no_room.value(), 0);
-  EXPECT_FALSE(Node(1).moved().AnyOpen());
-}
-
-TEST_F(MigratorTest, AServerThatGetsItsSlotsBackHasRoomForWhatItKeepsItself) {
-  constexpr int kKeys = 30;
-  Begin(kKeys, 200'000);
-  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 2));
-  clock_.Advance(seconds(10));
-  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 1));
-  Node(1).Migrate();
-  Node(1).StepAll();
-  EXPECT_EQ(There(1, kKeys), kKeys);
-  EXPECT_EQ(Node(1).Usage().kept_objects, 0u) << "nobody asks for what is in its place";
   EXPECT_FALSE(Node(1).moved().AnyOpen());
 }
 
