@@ -173,7 +173,12 @@ Status Daemon::WaitReady(Duration timeout) {
 }
 
 void Daemon::Signal(int signal) const {
-  if (pid_ > 0) kill(pid_, signal);
+  if (pid_ <= 0) return;
+  kill(pid_, signal);
+  // On a busy machine its other threads go on until one has taken the signal.
+  siginfo_t info;
+  if (signal == SIGSTOP)
+    (void)waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 bool Daemon::running() const { return pid_ > 0 && !PollExit(pid_fd_, Duration::zero()); }

@@ -87,11 +87,14 @@ Status AwaitFree(ControllerClient* controller, const Blocker& blocker, const Pat
   }
 }
 
+// What does not pass by itself comes first.
 std::optional<std::string> UnrestOf(const v1::ListNodesReply& nodes, const DhtView* view) {
   for (const v1::NodeStatus& node : nodes.nodes()) {
-    const std::string& name = node.node().name();
     if (IsSick(node, nodes, view))
-      return fmt::format("server {} is not well; `emsctl status` says why", name);
+      return fmt::format("server {} is not well; `emsctl status` says why", node.node().name());
+  }
+  for (const v1::NodeStatus& node : nodes.nodes()) {
+    const std::string& name = node.node().name();
     if (node.node().state() == v1::NODE_LEFT && node.slots() > 0)
       return fmt::format("server {} is stopped, and its slots wait for it", name);
     if (node.node().state() != v1::NODE_LIVE) continue;
