@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "common/hash.h"
 #include "tests/support/cluster.h"
 #include "tests/support/one_server_calls.h"
 #include "tests/support/paths.h"
@@ -164,65 +163,6 @@ TEST_F(RecordedFramesTest, RecordsWhatPasses) {
   EXPECT_EQ(recording.requests.size(), recording.answers.size());
   EXPECT_EQ(recording.results, Recording::Load("wire3.txt").results)
       << "the calls are not those that were recorded";
-}
-
-// What no two lives of a server say alike.
-bool IsOfThisLife(wire::Op op) {
-  return op == wire::Op::kHello || op == wire::Op::kStats || op == wire::Op::kScan ||
-         op == wire::Op::kPeers;
-}
-
-// The answer as it would have been to `now` instead of `before`: sums of values are folded with
-// their request's namespace.
-Recorded Refolded(Recorded answer, const wire::FrameHeader& before, const wire::FrameHeader& now) {
-  if (answer.header.status != wire::WireStatus::kOk) return answer;
-  const wire::Op op = answer.header.op;
-  if (op == wire::Op::kGet || op == wire::Op::kGetRange)
-    answer.header.checksum =
-        wire::FoldChecksum(wire::FoldChecksum(answer.header.checksum, before), now);
-  if (op == wire::Op::kMultiGet || op == wire::Op::kMultiGetRange) {
-    const MutableBytes results = std::as_writable_bytes(std::span(answer.rest))
-                                     .first(answer.header.item_count * sizeof(wire::ItemResult));
-    wire::FoldResults(before, results);
-    wire::FoldResults(now, results);
-    answer.header.checksum = Hash64(results);
-  }
-  return answer;
-}
-
-TEST_F(RecordedFramesTest, ARecordedClientIsAnsweredAsItWas) {
-  const Recording recording = Recording::Load("wire3.txt");
-  ASSERT_GE(recording.requests.size(), 15U);
-  ASSERT_EQ(recording.requests.size(), recording.answers.size());
-  WirePeer peer = WirePeer::Connect(address_);
-  for (size_t i = 0; i < recording.requests.size(); ++i) {
-    Recorded request = recording.requests[i];
-    // Its time is over long since; and the namespace is another cluster's.
-    request.header.flags &= static_cast<uint16_t>(~wire::kFlagUntil);
-    request.header.deadline_ms = 10'000;
-    if (request.header.namespace_id != 0) {
-      ASSERT_EQ(request.header.namespace_id, ns_.id.value()) << "slots go by it";
-      request.header.namespace_generation = ns_.generation;
-    }
-    wire::Seal(&request.header);
-    const Recorded expected =
-        Refolded(recording.answers[i], recording.requests[i].header, request.header);
-    const std::string what = wire::OpName(request.header.op) + " " + std::to_string(i);
-    ASSERT_TRUE(peer.Send(request.bytes())) << what;
-    const auto answer = ReadFrame(&peer);
-    ASSERT_TRUE(answer) << what;
-    EXPECT_EQ(answer->header.magic, expected.header.magic) << what;
-    EXPECT_EQ(answer->header.version, expected.header.version) << what;
-    EXPECT_EQ(answer->header.op, expected.header.op) << what;
-    EXPECT_EQ(answer->header.request_id, expected.header.request_id) << what;
-    EXPECT_EQ(answer->header.status, expected.header.status) << what;
-    EXPECT_EQ(answer->header.item_count, expected.header.item_count) << what;
-    EXPECT_EQ(answer->header.whole_bytes, expected.header.whole_bytes) << what;
-    EXPECT_EQ(answer->rest.size(), expected.rest.size()) << what;
-    if (IsOfThisLife(request.header.op)) continue;
-    EXPECT_EQ(answer->header.checksum, expected.header.checksum) << what;
-    EXPECT_EQ(ToHex(answer->rest), ToHex(expected.rest)) << what;
-  }
 }
 
 TEST_F(RecordedFramesTest, ARecordedServerIsUnderstoodAsItWas) {
