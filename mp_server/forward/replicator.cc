@@ -76,7 +76,8 @@ void Replicator::SetView(ViewCache::View view) {
     std::erase_if(state->missed, [&](NodeId node) { return view->Find(node) == nullptr; });
     const bool none =
         view->copies().empty() && (state->view == nullptr || state->view->copies().empty());
-    if (state->view == nullptr) state->first = view;
+    const bool had_none = state->view == nullptr || state->view->copies().empty();
+    if (had_none && !view->copies().empty()) state->first = view;
     state->view = std::move(view);
     if (none) return;
     state->changed = true;

@@ -95,7 +95,8 @@ class Replicator final : public CopySink {
   };
   struct State {
     ViewCache::View view;
-    ViewCache::View first;  // that there was, until a repair begins: what came before is others'
+    // With copies that there was, until a repair begins: what came before is others'.
+    ViewCache::View first;
     std::map<NodeId, std::deque<Task>> queues;
     size_t queued = 0;
     std::set<NodeId> missed;  // did not get all that they were to have

@@ -133,6 +133,19 @@ TEST_F(CopiesTest, AnOwnerThatComesBackEmptyIsFilledByItsHolder) {
   EXPECT_EQ(There(1, 10), 10);
 }
 
+TEST_F(CopiesTest, AnOwnerThatComesBackBeforeTheFirstRepairIsFilled) {
+  Start(1);
+  Start(2);
+  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 1));  // no namespace has replicas yet
+  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 1, {2}));
+  PutAll(1, 10);
+  Node(1).CopyAll();
+  Start(1);
+  ASSERT_NO_FATAL_FAILURE(Move({1, 2}, 1, {2}));
+  Repair(2);
+  EXPECT_EQ(There(1, 10), 10);
+}
+
 TEST_F(CopiesTest, WhatTheQueueHasNoRoomForARepairFinds) {
   queue_max_ = 4;
   Begin(20);
