@@ -189,8 +189,8 @@ LookupPtr Forwarder::Look(NamespaceRef ns, std::vector<Lookup::Item> items, cons
   if (!objects) return nullptr;
   std::erase_if(items, [&](Lookup::Item& item) {
     item.next = options_.moved->OriginOf(item.slot);
-    if (item.next && options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key),
-                                              item.next->era.since)) {
+    if (item.next &&
+        options_.moved->IsMarked(item.slot, ns, objects.HashOf(item.key), item.next->era.since)) {
       return true;
     }
     if (item.next && peers_.BreakerOf(item.next->node) == nullptr) item.next.reset();
