@@ -20,7 +20,7 @@ struct CopyHint {
   // 0: nothing is said.
   uint8_t Pack() const {
     if (holders == 0 || seconds == 0) return 0;
-    return static_cast<uint8_t>((holders & 7) << 5 | std::min(seconds, kCopySecondsMax));
+    return static_cast<uint8_t>((holders & 7U) << 5 | std::min(seconds, kCopySecondsMax));
   }
   static CopyHint Unpack(uint16_t packed) {
     const CopyHint hint{.holders = static_cast<uint8_t>(packed >> 5 & 7),

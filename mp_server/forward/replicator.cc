@@ -153,7 +153,7 @@ bool Replicator::TakeBatch(NodeId* node, std::vector<Task>* batch) {
     options_.metrics.queued.Set(static_cast<double>(state->queued));
     for (const auto& [id, queue] : state->queues) waiting.push_back(id);
   }
-  std::ranges::rotate(waiting, std::ranges::upper_bound(waiting, last_));
+  std::rotate(waiting.begin(), std::ranges::upper_bound(waiting, last_), waiting.end());
   const auto next = std::ranges::find_if(waiting, [this](NodeId id) { return MayCall(id); });
   if (next == waiting.end()) return false;
   *node = last_ = *next;

@@ -429,6 +429,7 @@ class ForwardTest : public ::testing::Test {
     std::vector<NodeId> previous = controller::PreviousOwners(view_.get(), slots, history);
     SlotCopies copies;
     std::vector<NodeId> ids;
+    ids.reserve(holders.size());
     for (const uint32_t id : holders) ids.emplace_back(id);
     copies.Set(kSlot, ids);
     auto made = DhtView::Make(version, std::move(nodes), slots, false, std::move(history),

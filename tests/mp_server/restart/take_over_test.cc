@@ -82,7 +82,7 @@ TEST_F(TakeOverTest, WhereTheQuotaIsSmallerTheHottestStay) {
   ASSERT_TRUE(HandOver().ok());
   ASSERT_EQ(BeginNext(), OkStatus());
   NamespaceTable table = Table({kA, kB});
-  table.by_id[kA.id].dram_quota_bytes = 20 * 20'000;
+  table.by_id[kA.id].dram_quota_bytes = 400'000;
   Adopt(Grant(6), table);
   EXPECT_NE(Read(kA, "k0"), "(miss)");
   for (int i = 1; i < 40; ++i)
